@@ -142,7 +142,7 @@ class AtATerminal(ServiceTest):
         terminal.say(PASTE_BEGIN + "one\rtwo – zwölf\r\tthree\r" + PASTE_END)
         self.assertEqual(terminal.saved()[0], ("user", "one\ntwo – zwölf\n\tthree"))
 
-    def test_ctrl_c_ends_an_answer_and_keeps_what_came(self):
+    def test_ctrl_c_ends_an_answer_and_keeps_its_text(self):
         terminal = self.terminal("--ignore-eos")
         terminal.type("Tell me a story\r")
         wait_until(lambda: busy(self.cluster.workers()["decode-0"]), SEEN_TIMEOUT_S, "an answer")
@@ -182,7 +182,7 @@ class AtATerminal(ServiceTest):
                 roles = [message["role"] for message in json.loads(saved.read_text())["messages"]]
                 self.assertEqual(roles, ["user", "assistant"])
 
-    def test_a_signal_during_an_answer_saves_what_came(self):
+    def test_a_signal_during_an_answer_saves_the_conversation(self):
         with tempfile.TemporaryDirectory() as directory:
             terminal = self.terminal("--ignore-eos", directory=directory)
             terminal.type("Tell me a story\r")
@@ -200,7 +200,7 @@ class AtATerminal(ServiceTest):
             self.assertEqual(terminal.wait(), 130)
             self.assertEqual(list(pathlib.Path(directory).iterdir()), [])
 
-    def test_colours_are_for_terminals_and_for_those_who_want_them(self):
+    def test_only_terminals_without_no_color_get_colours(self):
         bold, dim = "\033[1m", "\033[2m"
         with Terminal(self.cluster.router) as terminal:
             shown = terminal.ready()

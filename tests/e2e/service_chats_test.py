@@ -128,7 +128,7 @@ class PulledByPrefillWorkers(Chats):
     """Every turn is computed on a prefill worker. A decode worker has the previous turns."""
     router_arguments = ("--pull-weight=0", "--pull-least-ms=30000", *PATIENT_ROUTER)
 
-    def test_ten_turns_compute_only_what_is_new(self):
+    def test_ten_turns_compute_only_new_tokens(self):
         chats = self.chats("r")
         self.play(chats, "--placement", "remote")
         self.table(chats, "prefill workers pull from decode workers")
@@ -160,7 +160,7 @@ class AsRouted(Chats):
       a quarter of the tokens that some worker had.
     """
 
-    def test_ten_turns_as_the_router_likes(self):
+    def test_ten_turns_with_the_default_routing(self):
         chats = self.chats("a")
         self.play(chats)
         self.table(chats, "as routed")

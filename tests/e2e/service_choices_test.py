@@ -79,7 +79,7 @@ class Choices(ChoicesCase):
             self.assertEqual(error["code"], "INVALID_ARGUMENT")
             self.assertIn(f"is {n}; [1, 16]", error["message"])
 
-    def test_people_see_a_title_above_each(self):
+    def test_text_output_has_a_title_above_each_choice(self):
         command = [argument for argument in self.cluster.generate_command() if argument != "--json"]
         done = subprocess.run([*command, "--prompt", "Once upon", "--n", "2", "--max-tokens", "3"],
                               capture_output=True, text=True, timeout=SEEN_TIMEOUT_S)
@@ -114,7 +114,7 @@ class LosingADecodeWorker(ServiceTest):
                   ("--kv-blocks=512", "--threads=1", "--hash-logits")))
         cls.text_ids = [id for ids in inspect_tokens(read_texts()) for id in ids]
 
-    def test_choices_go_on_elsewhere_each_from_where_it_was(self):
+    def test_choices_continue_on_another_worker_each_at_its_own_position(self):
         fields = {"max_tokens": 150, "seed": 5, "temperature": 1.1, "ignore_eos": True,
                   "frequency_penalty": 0.4, "logprobs": 1}
         jobs = [{"id": f"{i}", "prompt_token_ids": self.prompt(45 + 9 * i, 60 * i), **fields} for i in range(4)]

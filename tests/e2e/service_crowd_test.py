@@ -77,7 +77,7 @@ class Crowd(ServiceTest):
         [late] = self.answers(self.jobs([prefix + self.prompt(40, 3000)]))
         self.assertEqual(late["usage"]["cached_tokens"], len(prefix) // BLOCK * BLOCK)
 
-    def test_what_another_tenant_has_cached_is_neither_found_nor_pulled(self):
+    def test_the_cached_prefix_of_another_tenant_is_neither_found_nor_pulled(self):
         prompt = self.prompt(300, 2000)
         warm = self.jobs([prompt] * 2, tenant="theirs")
         self.assertEqual([result["usage"]["cached_tokens"] for result in self.answers(warm)], [0, 299 // BLOCK * BLOCK])

@@ -102,7 +102,7 @@ class LosingAWorker(ServiceTest):
         wait_until(lambda: "late" not in self.cluster.workers(), SEEN_TIMEOUT_S, "the worker gone")
         self.cluster.wait_at_rest()
 
-    def test_answers_go_on_elsewhere_when_their_decode_worker_goes(self):
+    def test_answers_continue_on_another_worker_when_their_decode_worker_ends(self):
         jobs = [{"id": f"{kind}-{i}", "prompt_token_ids": self.prompt(40 + 7 * i, 50 * i),
                  "max_tokens": 600, "ignore_eos": True, "stop": ["never to be said"], "logprobs": 1,
                  **({"temperature": 0} if kind == "greedy" else
@@ -200,13 +200,13 @@ class Ending(unittest.TestCase):
                 self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
                 self.assertIn(reason, done.stderr)
 
-    def test_up_ends_where_a_process_does_before_all_are_ready(self):
+    def test_up_ends_if_a_process_ends_before_all_are_ready(self):
         with Cluster(ARGUMENTS.bin, ARGUMENTS.model, worker_arguments=("--kv-blocks=64",)) as cluster:
             done = self.failed_up(1, "--router-address", cluster.router)
         self.assertRegex(done.stderr, r"\nbaton: INTERNAL: router ended before all were ready: exit code 1; .*\n$")
         self.assertEqual(done.stderr.count(cluster.router), 2, done.stderr)  # in its setting and in its error
 
-    def test_up_counts_with_what_variables_and_files_tell_its_workers(self):
+    def test_up_includes_settings_from_variables_and_files_of_its_workers(self):
         with tempfile.TemporaryDirectory() as directory:
             config = pathlib.Path(directory) / "worker.toml"
             config.write_text("kv-cache-mib = 16000000\nnice = 3\n")
@@ -243,7 +243,7 @@ class Ending(unittest.TestCase):
             self.assertIn("settings of the decode workers: block-size = 16\n", log)
             self.assertIn("settings of the router: max-workers = ", log)
 
-    def test_a_process_that_dies_is_started_again_and_the_fleet_goes_on(self):
+    def test_a_process_that_dies_is_restarted_and_the_fleet_continues(self):
         with Cluster(ARGUMENTS.bin, ARGUMENTS.model, decode=2, worker_arguments=("--kv-blocks=64",)) as cluster:
             before = cluster.workers()
             children = children_of(cluster.process.pid)
@@ -265,7 +265,7 @@ class Ending(unittest.TestCase):
             self.assertRegex(log, r"(?m)^baton +\| router ended: signal 9")
             self.assertEqual(cluster.end(), 0)
 
-    def test_a_fleet_goes_on_where_no_process_reads_its_log(self):
+    def test_a_fleet_continues_if_no_process_reads_its_log(self):
         for full in (False, True):
             with self.subTest(full=full):
                 log, log_end = os.pipe()
@@ -298,7 +298,7 @@ class Ending(unittest.TestCase):
                     if full:
                         os.close(log)
 
-    def test_up_ends_with_the_first_process_where_it_is_told_to(self):
+    def test_up_ends_with_the_first_process_if_configured(self):
         with Cluster(ARGUMENTS.bin, ARGUMENTS.model, worker_arguments=("--kv-blocks=64",),
                      up_arguments=("--exit-on-failure",)) as cluster:
             children = children_of(cluster.process.pid)

@@ -98,7 +98,7 @@ class Silence(FaultsTest):
         self.fleet.make_whole()
         self.answer_all(name + ", and again")
 
-    def test_answers_of_a_frozen_decode_worker_go_on_elsewhere(self):
+    def test_answers_of_a_frozen_decode_worker_continue_on_another_worker(self):
         # Simulates a frozen machine. So the proxy also holds back bytes in flight, which can be whole answers.
         def freeze(worker):
             worker.process.signal(signal.SIGSTOP)
@@ -109,11 +109,11 @@ class Silence(FaultsTest):
             worker.grpc.heal()
         self.check_answers_go_on("frozen_decode", freeze, thaw)
 
-    def test_answers_of_a_decode_worker_that_is_not_heard_go_on_elsewhere(self):
+    def test_answers_continue_when_the_messages_of_their_decode_worker_are_lost(self):
         self.check_answers_go_on("unheard_decode", lambda worker: worker.grpc.stall(TO_CLIENT),
                                  lambda worker: worker.grpc.heal())
 
-    def test_answers_of_a_decode_worker_that_hears_nothing_go_on_elsewhere(self):
+    def test_answers_continue_when_the_messages_to_their_decode_worker_are_lost(self):
         def deafen(worker):
             worker.grpc.stall(TO_SERVER)
         # The worker's messages still arrive, so its answers may end before the router finds the fault. So send more afterwards.
@@ -138,7 +138,7 @@ class Silence(FaultsTest):
             self.fleet.make_whole()
             self.fleet.wait_reclaimed(self.fleet["prefill-0"])
 
-    def test_a_deadline_is_kept_when_everybody_stands_still(self):
+    def test_a_deadline_is_kept_when_all_workers_are_frozen(self):
         strike = self.fleet.strike_at("Decode<", 3, lambda *_: [worker.process.signal(signal.SIGSTOP)
                                                           for worker in self.fleet.by_name.values()])
         jobs = [job | {"max_tokens": 4000} for job in self.jobs("deadline")]

@@ -100,7 +100,7 @@ class Index(unittest.TestCase):
         """Returns the tokens whose KV was written: all but the last, which was sampled and never fed."""
         return result["prompt_token_ids"] + result["token_ids"][:-1]
 
-    def test_a_killed_worker_that_comes_back_at_its_address_has_left_nothing_behind(self):
+    def test_a_killed_workers_entries_are_gone_when_it_restarts_at_its_address(self):
         worker = self.start_worker("w")
         epoch = self.wait_for_units({"w": 0})["workers"]["w"]["epoch"]
         job = {"prompt_token_ids": self.prompt(300)}
@@ -127,7 +127,7 @@ class Index(unittest.TestCase):
         self.assertEqual(words, "blocks freed\n")
         return int(count)
 
-    def test_what_an_operator_clears_is_gone_from_the_worker_and_from_the_index(self):
+    def test_cleared_blocks_are_gone_from_the_worker_and_from_the_index(self):
         self.start_worker("w")
         self.wait_for_units({"w": 0})
         job = {"prompt_token_ids": self.prompt(300)}
@@ -145,7 +145,7 @@ class Index(unittest.TestCase):
         self.assertEqual(self.clear("w"), 2 * units)
         self.assertEqual(self.wait_for_units({"w": 0})["memberships"], 0)
 
-    def test_a_restarted_router_knows_before_it_is_ready_who_has_which_chat(self):
+    def test_a_restarted_router_rebuilds_its_index_before_it_is_ready(self):
         sizes = {"small": 4, "large": 64}
         for name, size in sizes.items():
             self.start_worker(name, "127.0.0.1:0", f"--block-size={size}")
@@ -179,7 +179,7 @@ class Churn(ServiceTest):
     worker_arguments = ("--kv-blocks=64", "--max-chunk-tokens=64")
     router_arguments = PATIENT_ROUTER
 
-    def test_after_many_evictions_the_index_holds_what_the_pools_do(self):
+    def test_after_many_evictions_the_index_equals_the_pools(self):
         random = Random(7)
         starts = [random.randrange(2000) for _ in range(10)]  # several jobs share a start, and so a prefix
         jobs = [{"id": str(i), "prompt_token_ids": self.prompt(random.randrange(20, 500), random.choice(starts)),

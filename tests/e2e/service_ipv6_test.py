@@ -53,7 +53,7 @@ class Ipv6(ServiceTest):
         cls.cluster = cls.enterClassContext(Ipv6Service(ARGUMENTS.bin, ARGUMENTS.model))
         cls.text_ids = [id for ids in inspect_tokens(read_texts()) for id in ids]
 
-    def test_answers_come_whichever_workers_serve_them(self):
+    def test_answers_equal_run_for_every_placement(self):
         for placement in ("local", "remote"):
             jobs = [{"id": str(i), "prompt_token_ids": self.prompt(40, 100 * i), "max_tokens": 8, "temperature": 0,
                      "cache_salt": placement} for i in range(4)]
@@ -61,7 +61,7 @@ class Ipv6(ServiceTest):
             got, _ = self.cluster.generate(jobs, "--placement", placement, concurrency=4)
             self.assert_same_answers(got, wanted, placement)
 
-    def test_addresses_are_such_as_can_be_dialled(self):
+    def test_advertised_addresses_have_the_form_host_port(self):
         for worker in self.cluster.workers().values():
             self.assertRegex(worker["address"], r"^\[::1\]:\d+$")
 

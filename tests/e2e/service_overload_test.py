@@ -52,7 +52,7 @@ class Overload(ServiceTest):
             stormer.send_signal(signal.SIGKILL)
             stormer.communicate()
 
-    def test_what_is_too_much_is_refused_by_type_and_leaves_nothing_behind(self):
+    def test_excess_requests_get_typed_refusals_and_leave_nothing_behind(self):
         self.answer_few()
         before_mib = resident_mib(self.fleet.router_process)
         clients = [self.client_that_does_not_read() for _ in range(2)]

@@ -29,7 +29,7 @@ class Priorities(ServiceTest):
         wait_until(lambda: first_worker(self.cluster.workers(), role)["waiting"] == length, SEEN_TIMEOUT_S,
                    f"{length} in the queue of the {role} worker")
 
-    def test_a_request_that_matters_more_overtakes_a_full_queue(self):
+    def test_a_request_of_higher_priority_overtakes_a_full_queue(self):
         blocker = self.long_answer("--placement", "local")
         self.wait_for_work("DECODE")
         jobs = [{"id": f"low {i}", "prompt": f"Low {i}:", "max_tokens": 30, "placement": "local", "priority": -3}
@@ -60,7 +60,7 @@ class Priorities(ServiceTest):
             self.assertEqual(result["token_ids"], want[name]["token_ids"], name)
         self.cluster.wait_at_rest()
 
-    def test_prefixes_that_matter_more_survive_eviction(self):
+    def test_prefixes_of_higher_priority_survive_eviction(self):
         """Both workers get the priority. The test checks the decode worker's cache for the important prefix."""
         def cached(salt):
             results, code = self.cluster.generate(

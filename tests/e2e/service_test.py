@@ -234,7 +234,7 @@ class ManyAtOnce(ServiceTest):
     prefill, decode = 2, 2
     worker_arguments = ("--hash-logits",)
 
-    def test_turn_two_goes_where_turn_one_is_and_computes_only_what_is_new(self):
+    def test_turn_two_runs_on_the_worker_of_turn_one_and_computes_only_new_tokens(self):
         conversations = {}
         for i, text in enumerate(read_texts()[:3]):
             conversations[f"c{i}"] = [{"role": "user", "content": f"Summarise:\n{text[:900]}"}]
@@ -284,7 +284,7 @@ class ManyAtOnce(ServiceTest):
             jobs.append(job)
         return jobs
 
-    def test_mixed_jobs_at_once_are_answered_as_alone(self):
+    def test_parallel_mixed_jobs_have_the_answers_of_single_ones(self):
         jobs = self.mixed_jobs()
         want, code = run(jobs)
         self.assertEqual(code, 0)

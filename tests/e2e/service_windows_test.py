@@ -75,7 +75,7 @@ class WindowCases:
         self.assertGreater(moved, 0)
         self.cluster.wait_at_rest()
 
-    def test_turns_of_a_chat_find_the_window_again_or_bring_it_over(self):
+    def test_turns_of_a_chat_find_the_window_cached_or_pull_it(self):
         prompts = [self.ids(60 + 7 * i) for i in range(6)]
         cached = 0
         for turn in range(4):
@@ -91,7 +91,7 @@ class WindowCases:
         self.assertGreater(cached, 0, "no turn found cached tokens of the previous turn")
         self.cluster.wait_at_rest()
 
-    def test_choices_share_a_prompt_and_slide_apart(self):
+    def test_choices_share_a_prompt_and_have_separate_windows(self):
         jobs = [{"id": "n", "prompt_token_ids": self.ids(70), "max_tokens": 50, "temperature": 1.0, "seed": 5, "n": 4,
                  "ignore_eos": True}]
         want = self.reference(jobs)
@@ -126,7 +126,7 @@ class WithSmallPools(WindowCases, WindowService):
 class WithAPrefillWorkerStopped(WindowService):
     router_arguments = ("--index-wait-ms=60000", "--pull-weight=0")
 
-    def test_answers_go_on(self):
+    def test_answers_continue(self):
         jobs = self.jobs()
         want = self.reference(jobs)
         workers = [pid for pid, name in children_of(self.cluster.process.pid).items() if "prefill" in name]
