@@ -76,7 +76,7 @@ TEST_F(ModelLoaderTest, AHyperParameterChangesTheFingerprintANameDoesNot) {
 }
 
 // A worker with another end token would end a resumed answer at another token.
-TEST_F(ModelLoaderTest, TokenizerAndTemplateChangeTheFingerprint) {
+TEST_F(ModelLoaderTest, WhatMakesTokensOrPromptsChangesTheFingerprint) {
   const std::string before = ModelFingerprint(*file_);
   const std::string eos = "tokenizer.ggml.eos_token_id";
   bytes_ = CopyModel(*file_, {eos}).Scalar<uint32_t>(eos, GgufValueType::kUint32, 3).Build();

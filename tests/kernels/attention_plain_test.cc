@@ -79,7 +79,7 @@ TEST(AttentionPlain, SegmentsCountFromTheOriginAndEmptyOnesSayThatNothingIsVisib
 }
 
 // The state of a run of a token that has several.
-TEST(AttentionPlain, ARunDoesNotDependOnItsNeighbours) {
+TEST(AttentionPlain, ARunKnowsNothingOfItsNeighbours) {
   const AttentionShape shape;
   const CaseRun first = {5, 100}, second = {100, 180, 30, 9};
   const AttentionCase both(shape, {{.slots = 200, .tokens = {{first, second}}}}, kSeed);

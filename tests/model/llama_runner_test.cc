@@ -173,7 +173,7 @@ TEST(LlamaRunner, PaddedGraphsGiveTheBitsOfEagerSteps) {
 }
 
 // The KV of those who run is not touched by padding: what they say later stays right.
-TEST(LlamaRunner, PaddingDoesNotTouchAnyKv) {
+TEST(LlamaRunner, PaddingTouchesNobodysKv) {
   const TinyModel model("q4_1");
   const auto tokens = TinyTokens(40, 7);
   const Rows expected = TinyRunner(model, {.graph = false}).Decode(0, tokens, 1, 64);
@@ -339,7 +339,7 @@ TEST(LlamaRunner, PositionsMayDifferFromSlots) {
 }
 
 // A sequence whose part-full block is a copy says what the one that it was copied from says.
-TEST(LlamaRunner, CopiedSlotsContainAllKvThatATokenNeeds) {
+TEST(LlamaRunner, CopiedSlotsHoldAllThatATokenNeeds) {
   const TinyModel model("f32");
   const auto tokens = TinyTokens(30, 15);
   for (const KvType type : {KvType::kF16, KvType::kInt8}) {

@@ -142,7 +142,7 @@ TEST(LlamaWindows, KvTypesBatchesAndChunksChangeNoBit) {
 }
 
 // What slid out of the window, and the scratch block, may hold anything.
-TEST(LlamaWindows, ContentsOfDeadBlocksHaveNoEffect) {
+TEST(LlamaWindows, NoBitOfADeadBlockCounts) {
   const TinyModel model(kModel);
   const auto tokens = TinyTokens(80, 7);
   for (const int32_t block_size : {4, 16}) {

@@ -28,7 +28,7 @@ TEST(ByteAlphabet, WritesBytesAsGpt2Does) {
   EXPECT_EQ(BytesFromAlphabet("ä½ł"), "你");
 }
 
-TEST(ByteAlphabet, RefusesCharactersOutsideTheAlphabet) {
+TEST(ByteAlphabet, RefusesWhatIsOutsideIt) {
   EXPECT_EQ(BytesFromAlphabet("a b"), std::nullopt);  // the space is written Ġ
   EXPECT_EQ(BytesFromAlphabet("你"), std::nullopt);
   EXPECT_EQ(BytesFromAlphabet("ń"), std::nullopt);  // U+0144, the first after the last

@@ -205,7 +205,7 @@ TEST_F(ChatTemplateGolden, SnippetsEqualJinja2) {
 
 // Each byte of a trusted segment stands in the template or is a begin or end token; so text that
 // only a user has must be untrusted, whatever the template did to it.
-TEST_F(ChatTemplateGolden, TextOfUsersIsNeverTrusted) {
+TEST_F(ChatTemplateGolden, NothingThatUsersWroteIsTrusted) {
   const nlohmann::json golden = Load();
   for (const auto& [name, source] : golden["templates"].items()) {
     const absl::StatusOr<ChatTemplate> parsed = ChatTemplate::Parse(source.get<std::string>());

@@ -94,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& instance) { return std::string(instance.param.name); });
 
 // What an ordinary template does stays far from the limits that hostile ones meet.
-TEST(JinjaMeter, AnOrdinaryTemplateStaysWithinTheLimits) {
+TEST(JinjaMeter, LeavesAnOrdinaryTemplateItsRoom) {
   const std::string source =
       "{% macro show(name, text, end='\\n') %}<{{ name }}>{{ text | trim }}{{ end }}{% endmacro "
       "%}" +
