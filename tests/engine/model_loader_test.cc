@@ -93,7 +93,7 @@ TEST_F(ModelLoaderTest, AModelWithoutANameIsCalledAsItsFile) {
   EXPECT_EQ(Read(CopyModel(*file_, {"general.name"}))->spec.name, "name");
 }
 
-TEST_F(ModelLoaderTest, NamesTheTokenizersError) {
+TEST_F(ModelLoaderTest, NamesWhatIsWrongWithTheTokenizer) {
   for (const char* key :
        {"tokenizer.ggml.model", "tokenizer.ggml.tokens", "tokenizer.ggml.merges"}) {
     EXPECT_THAT(Read(CopyModel(*file_, {key})).status().message(), HasSubstr(key));
@@ -209,7 +209,7 @@ class UnsetVariable {
   std::optional<std::string> kept_;
 };
 
-TEST_F(ModelLoaderTest, TheEnvironmentSetsTheFolderOfTheDefaultModel) {
+TEST_F(ModelLoaderTest, TheDefaultModelLiesWhereTheEnvironmentSays) {
   const UnsetVariable directory("BATON_MODEL_DIR"), cache("XDG_CACHE_HOME"), home("HOME");
   EXPECT_EQ(ModelDirectory(), "/tmp/baton/models");
   setenv("HOME", "", 1);
