@@ -89,7 +89,7 @@ static_assert(offsetof(NcclConfig, blocking) == offsetof(ncclConfig_t, blocking)
               offsetof(NcclConfig, comm_name) == offsetof(ncclConfig_t, commName) &&
               offsetof(NcclConfig, shrink_share) == offsetof(ncclConfig_t, shrinkShare));
 
-TEST(NcclAbi, AConfigSaysWhatTheHeadersInitializerSays) {
+TEST(NcclAbi, TheConfigEqualsTheHeadersInitializer) {
   const NcclConfig ours;
   const ncclConfig_t real = NCCL_CONFIG_INITIALIZER;
   EXPECT_LE(ours.size, real.size);

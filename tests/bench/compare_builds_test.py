@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The statistics of bench/compare_builds.py, and one comparison of made-up benchmarks."""
+"""Tests of bench/compare_builds.py: its statistics, and comparisons of fake benchmarks."""
 
 import math
 import pathlib
@@ -52,7 +52,7 @@ class Statistics(unittest.TestCase):
 
 class Comparison(unittest.TestCase):
     def compare(self, old, new, pairs="6"):
-        """Each: JSON of the figures of a benchmark that always says the same."""
+        """Compares two fake benchmarks that always print the given figures (JSON). Returns the finished process."""
         with tempfile.TemporaryDirectory() as directory:
             for name, figures in [("old", old), ("new", new)]:
                 binary = pathlib.Path(directory) / name / "engine_bench"

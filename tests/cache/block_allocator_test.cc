@@ -65,7 +65,7 @@ TEST(BlockAllocator, ARunIsConsecutiveAndTheLowestThatIsFree) {
   allocator.ReleaseHolds(run, BlockHolder::kSequence);
 }
 
-TEST(BlockAllocator, GrowsInsideItsCapacityAndShrinksAsBlocksComeHome) {
+TEST(BlockAllocator, GrowsWithinItsCapacityAndShrinksAsBlocksAreReleased) {
   BlockAllocator allocator(2, 6);
   std::vector<BlockId> blocks;
   ASSERT_TRUE(allocator.Allocate(2, BlockHolder::kSequence, blocks));
@@ -319,7 +319,7 @@ TEST(BlockAllocator, AgreesWithALiteralModelOverRandomOperations) {
   ReportRandomOperations(kSeeds * kSteps);
 }
 
-TEST(BlockAllocator, ABlockIsInUseUnlessItIsMerelyCached) {
+TEST(BlockAllocator, ABlockThatIsOnlyCachedIsNotInUse) {
   BlockAllocator allocator(2);
   std::vector<BlockId> blocks;
   ASSERT_TRUE(allocator.Allocate(1, BlockHolder::kSequence, blocks));

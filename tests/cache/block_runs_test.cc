@@ -38,7 +38,7 @@ TEST(BlockRuns, BlocksStoredTogetherLieTogether) {
   EXPECT_FALSE(runs.Find(other[9]).has_value());
 }
 
-TEST(BlockRuns, AGuessNeedsTheTableAlone) {
+TEST(BlockRuns, AGuessEqualsFindForStoredBlocks) {
   BlockRuns runs = Small();
   const auto hashes = Hashes(1, 40);
   ASSERT_EQ(runs.AddNew(3, {}, std::span(hashes).first(20)), 20u);
@@ -50,7 +50,7 @@ TEST(BlockRuns, AGuessNeedsTheTableAlone) {
 
 // Hashes chosen by an attacker. A linear mix modulo 2^64 would give them only 2^10 keys, for any
 // factors.
-TEST(BlockRuns, MultiplesOfALargePowerOfTwoHaveKeysOfTheirOwn) {
+TEST(BlockRuns, MultiplesOfALargePowerOfTwoHaveDifferentKeys) {
   const KeySeeds key_seeds;
   std::set<uint64_t> keys;
   for (uint64_t i = 0; i < 1 << 10; ++i) {
@@ -61,7 +61,7 @@ TEST(BlockRuns, MultiplesOfALargePowerOfTwoHaveKeysOfTheirOwn) {
   EXPECT_EQ(keys.size(), size_t{1} << 16);
 }
 
-TEST(BlockRuns, AWrongPlaceBeforeNewBlocksLosesNothing) {
+TEST(BlockRuns, AWrongPredecessorOfNewBlocksLosesNoBlock) {
   BlockRuns runs = Small();
   const auto hashes = Hashes(1, 8);
   for (size_t i = 0; i < hashes.size(); ++i) {
@@ -86,7 +86,7 @@ TEST(BlockRuns, TakesInNewBlocksUpToTheFirstKnownOne) {
   EXPECT_EQ(runs.AddNew(3, {}, std::span(hashes).subspan(10)), 10u);
 }
 
-TEST(BlockRuns, GoesOnInARunWithRoom) {
+TEST(BlockRuns, ContinuesARunWithRoom) {
   BlockRuns runs = Small();
   const auto hashes = Hashes(1, 100);
   std::optional<BlockLocation> last;
@@ -98,7 +98,7 @@ TEST(BlockRuns, GoesOnInARunWithRoom) {
   EXPECT_EQ(runs.Common(*runs.Find(hashes[60]), std::span(hashes).subspan(60)) > 5, true);
 }
 
-TEST(BlockRuns, ARunEndsWithABlockThatSomebodyHolds) {
+TEST(BlockRuns, ARunEndsWithABlockThatHasAHolder) {
   BlockRuns runs = Small();
   const auto hashes = Hashes(1, 20);
   uint64_t refused = 0;
@@ -212,7 +212,7 @@ TEST(BlockRuns, ARunThatIsCutUpLeavesItsRetiredHoldersBehind) {
   EXPECT_EQ(runs.RemoveHolder(line, 2, 0, 1, &refused), 0u);
 }
 
-TEST(BlockRuns, ACrowdOfRetiredHoldersIsDroppedBySplitting) {
+TEST(BlockRuns, SplittingDropsManyRetiredHolders) {
   std::set<HolderId> retired;
   BlockRuns runs(10'000, 0, {}, [&](HolderId holder) { return retired.contains(holder); });
   const auto hashes = Hashes(1, 50);

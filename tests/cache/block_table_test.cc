@@ -50,7 +50,7 @@ TEST(BlockTable, KeepsEveryEntryOfOneKeyApart) {
   EXPECT_EQ(table.entries(), 25u);
 }
 
-TEST(BlockTable, AHomeBucketNeverDeniesWhatIsThere) {
+TEST(BlockTable, AHomeBucketNeverDeniesAStoredKey) {
   BlockTable table(1000);
   for (uint32_t i = 0; i < 300; ++i) {
     const uint64_t bits = (i / 20 + 1) * 0x9e3779b97f4a7c15;  // twenty entries with each key
@@ -94,7 +94,7 @@ TEST(BlockTable, GivesMemoryBackWhenEmptied) {
   EXPECT_LE(table.bytes(), 64u * 64);
 }
 
-TEST(BlockTable, DoesNotRebuildForWhatWasExpected) {
+TEST(BlockTable, DoesNotRebuildForTheExpectedNumberOfEntries) {
   BlockTable table(100'000, 20'000);
   const BlockTable::View view = table.view();
   for (uint32_t i = 0; i < 20'000; ++i) {

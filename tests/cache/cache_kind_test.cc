@@ -7,7 +7,7 @@
 namespace baton {
 namespace {
 
-TEST(CacheKind, EveryNameIsOfAKindOfItsOwnAndTheFirstShares) {
+TEST(CacheKind, NamesAreUniqueAndTheFirstKindSharesPrefixes) {
   std::set<std::string> names;
   std::set<CacheKind> kinds;
   for (const auto& [name, kind] : CacheKindNames()) {

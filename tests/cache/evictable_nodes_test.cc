@@ -110,7 +110,7 @@ TEST_F(EvictableNodesTest, NotesWhetherWatchedBlocksWereUnlocked) {
   EXPECT_FALSE(evictable_.has_unlocked_behind());
 }
 
-TEST_F(EvictableNodesTest, ARecountNamesWhatBreaks) {
+TEST_F(EvictableNodesTest, InvariantChecksNameTheViolation) {
   const Index node = Add(root_, 2);
   EXPECT_THAT(evictable_.CheckInvariants().ToString(), HasSubstr("queued wrongly"));
   evictable_.QueueIfLeaf(node);

@@ -16,7 +16,7 @@ size_t FirstOf(EvictionPolicy policy, const std::vector<NodeUse>& nodes) {
   return first - nodes.begin();
 }
 
-TEST(EvictionPolicy, EachNamesItsOwnVictim) {
+TEST(EvictionPolicy, EachPolicyChoosesItsOwnVictim) {
   const std::vector<NodeUse> nodes = {
       {.created = 5, .last_used = 20, .uses = 4, .priority = 3},   // 0: longest unused
       {.created = 6, .last_used = 30, .uses = 2, .priority = 2},   // 1: least often used
@@ -33,7 +33,7 @@ TEST(EvictionPolicy, EachNamesItsOwnVictim) {
   EXPECT_EQ(FirstOf(EvictionPolicy::kPriority, nodes), 5u);
 }
 
-TEST(EvictionPolicy, SlruTakesWhatWasUsedOnceBeforeWhatIsOlderButWasUsedAgain) {
+TEST(EvictionPolicy, SlruEvictsNodesUsedOnceBeforeOlderNodesUsedAgain) {
   const std::vector<NodeUse> nodes = {{.last_used = 1, .uses = 2},
                                       {.last_used = 9, .uses = 1},
                                       {.last_used = 8, .uses = 1},

@@ -54,7 +54,7 @@ class FullTablesTest : public testing::Test {
   std::optional<BlockCopy> copy_;  // from the last Reserve
 };
 
-TEST_F(FullTablesTest, AReservationLacksWhatTheTableHasNot) {
+TEST_F(FullTablesTest, MissingBlocksAreThoseThatTheTableLacks) {
   EXPECT_EQ(Begin(kA, Units(10)), 0);
   EXPECT_EQ(tables_.MissingFor(kA, 10).blocks, 3);
   Reserve(kA, 10);
@@ -78,7 +78,7 @@ TEST_F(FullTablesTest, InsertingSharesFullBlocksAndTheNextOneFindsThem) {
   EXPECT_EQ(tables_.Table(kB)[1], tables_.Table(kA)[1]);
 }
 
-TEST_F(FullTablesTest, BlocksThatTheTreeHasAreSwappedForTheTrees) {
+TEST_F(FullTablesTest, DuplicatesAreSwappedForTheTreesBlocks) {
   Begin(kA, {});
   Begin(kB, {});
   for (const SequenceId id : {kA, kB}) Compute(id, Units(8));
@@ -98,7 +98,7 @@ TEST_F(FullTablesTest, TheFirstToWriteAPartFullBlockOfAForkGetsOneOfItsOwn) {
   EXPECT_EQ(tables_.matched(kB), 6);
   const BlockId tail = tables_.Table(kA)[1];
   EXPECT_EQ(tables_.Table(kB)[1], tail);
-  EXPECT_FALSE(tables_.MissingFor(kB, 6).copies_tail) << "nothing is written";
+  EXPECT_FALSE(tables_.MissingFor(kB, 6).copies_tail) << "B writes no token yet";
   EXPECT_EQ(tables_.MissingFor(kB, 7).blocks, 1);
   Compute(kB, Units(1, 50));
   ASSERT_TRUE(copy_.has_value());
@@ -108,7 +108,7 @@ TEST_F(FullTablesTest, TheFirstToWriteAPartFullBlockOfAForkGetsOneOfItsOwn) {
   EXPECT_EQ(tables_.MissingFor(kA, 7).blocks, 0) << "no other sequence holds its block now";
 }
 
-TEST_F(FullTablesTest, WhatIsReleasedStaysCachedUnlessItIsForgotten) {
+TEST_F(FullTablesTest, ReleasedBlocksStayCachedUnlessForgotten) {
   for (const bool forgets : {false, true}) {
     Begin(kA, {});
     Compute(kA, Units(9));
@@ -131,7 +131,7 @@ TEST_F(FullTablesTest, ARunIsTakenWholeOrNotAtAll) {
   EXPECT_EQ(tables_.capacity(kA), 48);
 }
 
-TEST_F(FullTablesTest, ARecountFindsAHoldThatNoTableHas) {
+TEST_F(FullTablesTest, TheInvariantCheckFindsAHoldWithoutATable) {
   Begin(kA, {});
   Compute(kA, Units(5));
   const BlockId block = tables_.Table(kA)[0];

@@ -23,7 +23,7 @@ inline uint64_t Mix(uint64_t value) {
   return value ^ value >> 31;
 }
 
-// The chained hashes of a sequence of units named by numbers.
+// Returns the chained hashes of a sequence of units. A number stands for each unit.
 inline std::vector<Hash128> Chain(const std::vector<uint64_t>& units) {
   std::vector<Hash128> hashes;
   Hash128 hash{.low = 0x243f6a8885a308d3, .high = 0x13198a2e03707344};
@@ -41,7 +41,7 @@ inline std::vector<Hash128> Chain(uint64_t first, uint64_t count) {
   return Chain(units);
 }
 
-inline constexpr size_t kLeastBytes = 8192;  // an empty index's table
+inline constexpr size_t kLeastBytes = 8192;  // size of an empty index's table
 
 inline GlobalIndexOptions Small() {
   return {.max_blocks = 1 << 16, .expected_blocks = 0, .key_seeds = {}};
@@ -100,14 +100,14 @@ class IndexEvents {
           hashes.erase(hashes.begin(), hashes.begin() + random_() % hashes.size());
           std::reverse(hashes.begin(), hashes.end());
           break;
-        case 1:  // the beginning
+        case 1:  // the beginning of the chain
           hashes.resize(1 + random_() % hashes.size());
           break;
-        case 2:  // from the middle
+        case 2:  // a few hashes of any position
           std::shuffle(hashes.begin(), hashes.end(), random_);
           hashes.resize(1 + random_() % std::min<size_t>(3, hashes.size()));
           break;
-        default:  // everything
+        default:  // the whole chain
           break;
       }
       index.Removed(worker, tier, hashes);

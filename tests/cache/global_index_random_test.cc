@@ -16,7 +16,7 @@ namespace {
 
 class GlobalIndexAgainstModel : public testing::TestWithParam<IndexLoad> {};
 
-TEST_P(GlobalIndexAgainstModel, GivesTheLiteralAnswerAfterEveryEvent) {
+TEST_P(GlobalIndexAgainstModel, AgreesWithTheModelAfterEveryEvent) {
   const IndexLoad& load = GetParam();
   constexpr int kSeeds = 10;
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
@@ -52,9 +52,9 @@ TEST_P(GlobalIndexAgainstModel, GivesTheLiteralAnswerAfterEveryEvent) {
 
 // Workers join and leave while runs are split. The new runs take free chunks that a sweep has
 // already passed.
-TEST(GlobalIndex, GivesTheLiteralAnswerWhileSweepsTakeManyEventsAndNumbersComeBack) {
+TEST(GlobalIndex, AgreesWithTheModelWhileSweepsTakeManyEventsAndNumbersAreReused) {
   constexpr IndexedWorker kOther{1000};
-  constexpr uint32_t kOtherChains = 2000;  // most of the memory that is swept
+  constexpr uint32_t kOtherChains = 2000;  // take most of the memory that a sweep visits
   constexpr uint32_t kChains = 12, kUnits = 40, kWorkers = 12, kWorkersOfAChain = 3;
   constexpr int kSeeds = 20, kEvents = 20'000;
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {

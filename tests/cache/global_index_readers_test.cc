@@ -1,4 +1,4 @@
-// Threads that ask while the index is written.
+// Tests of reader threads that query the index while another thread writes it.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,21 +15,21 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// What a reader saw, and after which event.
+// One answer that a reader got, and the number of events applied before it.
 struct Seen {
   uint64_t events;
   size_t query;
   std::vector<HeldPrefix> answer;
 };
 
-// Waits until each reader has so many answers.
+// Waits until each reader has at least `least` answers.
 void AwaitAnswers(const std::vector<std::atomic<size_t>>& answers, size_t least) {
   for (const std::atomic<size_t>& count : answers) {
     while (count < least) std::this_thread::yield();
   }
 }
 
-TEST(GlobalIndex, ReadersSeeTheLiteralAnswerOfAMomentWhileItIsWritten) {
+TEST(GlobalIndex, ReadersSeeAConsistentStateWhileTheIndexIsWritten) {
   constexpr uint32_t kSeed = 5;
   constexpr int kEvents = 20'000;
   const IndexLoad load{"", false, 30, 60, 2, kEvents, true};
@@ -62,14 +62,14 @@ TEST(GlobalIndex, ReadersSeeTheLiteralAnswerOfAMomentWhileItIsWritten) {
     LiteralPrefixModel ignored;
     for (int i = 0; i < kEvents; ++i) {
       events.Next(index, ignored);
-      // Between two pauses there are new moments to see, and a pause is long enough to see one.
+      // Wait now and then, so that every reader takes answers at many different states.
       if (i % kEventsBetweenAnswers == 0) AwaitAnswers(answers, 1 + i / kEventsBetweenAnswers);
     }
   }
   done = true;
   for (std::thread& reader : readers) reader.join();
 
-  // The same events again, the model being asked where the readers asked.
+  // Replay the events and compare each reader's answer with the model's answer at that event.
   GlobalIndex again({.max_blocks = 1 << 16, .expected_blocks = 0, .key_seeds = {}});
   LiteralPrefixModel model;
   IndexEvents events(load, kSeed);
@@ -89,7 +89,7 @@ TEST(GlobalIndex, ReadersSeeTheLiteralAnswerOfAMomentWhileItIsWritten) {
   }
 }
 
-TEST(GlobalIndex, ReadersGoOnWhileTheTableGrowsAndShrinks) {
+TEST(GlobalIndex, ReadersContinueWhileTheTableGrowsAndShrinks) {
   GlobalIndex index({.max_blocks = 1 << 16, .expected_blocks = 0, .key_seeds = {}});
   const auto kept = Chain(0, 300);
   index.Stored(kA, kDevice, {}, kept);

@@ -15,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(GlobalIndex, SaysForEveryWorkerAndTierHowManyLeadingUnitsItHolds) {
+TEST(GlobalIndex, ReportsTheLeadingUnitsOfEveryWorkerAndTier) {
   GlobalIndex index(Small());
   index.Stored(kA, kDevice, {}, Chain({1, 2, 3}));
   index.Stored(kB, kDevice, {}, Chain({1, 2, 4, 5}));
@@ -45,7 +45,7 @@ TEST(GlobalIndex, AGapEndsAPrefixUntilItIsStoredAgain) {
               ElementsAre(HeldPrefix{kA, kDevice, 10}, HeldPrefix{kB, kDevice, 10}));
 }
 
-TEST(GlobalIndex, FindsBlocksBehindAGapThatNobodyHolds) {
+TEST(GlobalIndex, FindsBlocksBehindAGapWithoutHolders) {
   GlobalIndex index(Small());
   const auto chain = Chain(0, 6);
   index.Stored(kA, kDevice, {}, chain);
@@ -57,7 +57,7 @@ TEST(GlobalIndex, FindsBlocksBehindAGapThatNobodyHolds) {
   EXPECT_THAT(index.MatchWorkers(chain), ElementsAre(HeldPrefix{kB, kDevice, 3}));
 }
 
-TEST(GlobalIndex, AWorkerThatIsClearedIsInNoAnswerAndLeavesNothing) {
+TEST(GlobalIndex, AClearedWorkerMatchesNothingAndItsMemoryIsFreed) {
   GlobalIndex index(Small());
   for (uint64_t i = 0; i < 100; ++i) index.Stored(kA, kDevice, {}, Chain(1000 * i, 1 + i % 40));
   index.Stored(kA, kHost, {}, Chain(0, 300));
@@ -79,7 +79,7 @@ TEST(GlobalIndex, AWorkerThatIsClearedIsInNoAnswerAndLeavesNothing) {
   EXPECT_THAT(index.MatchWorkers(Chain({7, 8})), ElementsAre(HeldPrefix{kA, kDevice, 1}));
 }
 
-TEST(GlobalIndex, NumbersOfForgottenWorkersAreGivenAgain) {
+TEST(GlobalIndex, HolderNumbersOfForgottenWorkersAreReused) {
   GlobalIndex index(Small());
   for (uint32_t i = 0; i < 200'000; ++i) {
     index.Stored(IndexedWorker(i), kDevice, {}, Chain({1, 2}));
@@ -114,7 +114,7 @@ TEST(GlobalIndex, ARunSplitBehindASweepKeepsNothingOfAForgottenWorker) {
   EXPECT_EQ(index.memberships(), memberships);
 }
 
-TEST(GlobalIndex, RefusesWhatGoesBeyondItsCapacityAndNeverSaysTooMuch) {
+TEST(GlobalIndex, RefusesBlocksBeyondItsCapacityAndNeverOverstatesAMatch) {
   GlobalIndex index({.max_blocks = 10, .expected_blocks = 10, .key_seeds = {}});
   index.Stored(kA, kDevice, {}, Chain(0, 8));
   index.Stored(kB, kDevice, {}, Chain(100, 8));
@@ -130,7 +130,7 @@ TEST(GlobalIndex, RefusesWhatGoesBeyondItsCapacityAndNeverSaysTooMuch) {
   EXPECT_THAT(index.MatchWorkers(Chain(100, 8)), ElementsAre(HeldPrefix{kB, kDevice, 8}));
 }
 
-TEST(GlobalIndex, AChainMuchLongerThanARunIsOneAnswer) {
+TEST(GlobalIndex, AMatchMayBeMuchLongerThanARun) {
   GlobalIndex index(Small());
   const auto chain = Chain(0, 5000);
   index.Stored(kA, kDevice, {}, chain);
@@ -169,7 +169,7 @@ TEST(GlobalIndex, BlocksStoredOneByOneShareRuns) {
                  std::span(chain).subspan(i, 1));
   }
   EXPECT_THAT(index.MatchWorkers(chain), ElementsAre(HeldPrefix{kA, kDevice, 2000}));
-  // A run for each block would take 64, without the table.
+  // A run for each block would take 64 bytes a block, without the table.
   EXPECT_LT(index.bytes(), 50 * chain.size());
 }
 

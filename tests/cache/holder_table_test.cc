@@ -24,7 +24,7 @@ TEST(HolderTable, EveryWorkerAndTierHasItsNumber) {
   EXPECT_EQ(table.LiveWord(0), 7u);
 }
 
-TEST(HolderTable, RetiredNumbersAreNotGivenBeforeTheyAreRecycled) {
+TEST(HolderTable, RetiredNumbersAreNotReusedBeforeTheyAreRecycled) {
   HolderTable table;
   const auto first = table.FindOrAdd(kA, CacheTier::kDevice);
   EXPECT_EQ(table.Retire(kA), std::vector<HolderId>{*first});
@@ -43,7 +43,7 @@ TEST(HolderTable, RetiredNumbersAreNotGivenBeforeTheyAreRecycled) {
   EXPECT_FALSE(table.IsRetired(*first));
 }
 
-TEST(HolderTable, ThereIsAnEndToNumbers) {
+TEST(HolderTable, RefusesMoreHoldersThanTheMaximum) {
   HolderTable table;
   for (size_t i = 0; i < HolderTable::kMaxHolders; ++i) {
     ASSERT_TRUE(table.FindOrAdd(IndexedWorker(static_cast<uint32_t>(i)), CacheTier::kDisk));

@@ -131,7 +131,7 @@ class Lives {
       return;
     }
     if (!cached.ok()) {
-      ASSERT_EQ(cache_.available_blocks(), available) << "nothing is taken";
+      ASSERT_EQ(cache_.available_blocks(), available) << "a refused import takes no block";
       return;
     }
     const auto size = static_cast<int32_t>(units.size());

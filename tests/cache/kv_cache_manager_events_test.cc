@@ -157,7 +157,7 @@ class EventDriver {
 
 class KvCacheManagerEvents : public testing::TestWithParam<int32_t> {};
 
-TEST_P(KvCacheManagerEvents, TellExactlyWhatSequencesFind) {
+TEST_P(KvCacheManagerEvents, DescribeExactlyThePrefixesThatSequencesFind) {
   const int32_t block_size = GetParam();
   constexpr int kSeeds = 60, kSteps = 500;
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
@@ -176,7 +176,7 @@ TEST_P(KvCacheManagerEvents, TellExactlyWhatSequencesFind) {
 INSTANTIATE_TEST_SUITE_P(BlockSizes, KvCacheManagerEvents,
                          testing::Values(1, 2, 4, 8, 16, 32, 64, 128));
 
-TEST(KvEventsOfACache, KindsThatShareNothingTellNothing) {
+TEST(KvEventsOfACache, KindsWithoutSharingPublishNoEvents) {
   const SystemClock clock;
   for (const CacheKind kind : {CacheKind::kNaive, CacheKind::kChunkOnly, CacheKind::kRadix}) {
     KvCacheManager cache({.num_blocks = 16, .kind = kind, .kv_events = true}, &clock);

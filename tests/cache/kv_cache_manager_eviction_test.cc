@@ -31,7 +31,7 @@ TEST_F(KvCacheManagerTest, ReserveEvictsBeforeItFailsAndFailsWithBothNumbers) {
   EXPECT_EQ(cache.Stats().evictable, 2) << "a failed call evicts nothing";
 }
 
-TEST_F(KvCacheManagerTest, PastTheHighWaterMarkCachedBlocksGoUntilTheLowOneIsReached) {
+TEST_F(KvCacheManagerTest, AboveTheHighWaterMarkCachedBlocksAreEvictedDownToTheLowOne) {
   KvCacheOptions options = Options(20);
   options.high_water = 0.9;
   options.low_water = 0.8;
@@ -119,7 +119,7 @@ TEST_F(KvCacheManagerTest, WithEqualPrioritiesPriorityEvictsAsLruDoes) {
   }
 }
 
-TEST_F(KvCacheManagerTest, SendingAPrefixAwayMakesItNoMoreImportant) {
+TEST_F(KvCacheManagerTest, SendingAPrefixDoesNotRaiseItsPriority) {
   KvCacheOptions options = Options(8);
   options.eviction_policy = EvictionPolicy::kPriority;
   KvCacheManager cache(options, &clock_);

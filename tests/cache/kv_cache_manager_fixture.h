@@ -1,4 +1,4 @@
-// Small pools and numbered tokens for the tests of KvCacheManager.
+// Test fixture for KvCacheManager: small pools and numbered units.
 #pragma once
 
 #include <gtest/gtest.h>

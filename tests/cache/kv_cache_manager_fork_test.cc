@@ -32,7 +32,7 @@ TEST_F(KvCacheManagerTest, AForkSharesEverythingAndCopiesThePartFullBlockWhenItW
   EXPECT_TRUE(cache.CheckConservation().ok()) << cache.CheckConservation();
 }
 
-// kB is a fork of kA and has asked for a copy of its last block; kC is a fork of kB.
+// kB is a fork of kA and has a pending copy of its last block. kC is a fork of kB.
 class ForkOfAFork : public KvCacheManagerTest {
  protected:
   ForkOfAFork() : cache_(Options(16), &clock_) {
@@ -50,14 +50,14 @@ class ForkOfAFork : public KvCacheManagerTest {
   BlockId second_{0};
 };
 
-TEST_F(ForkOfAFork, ACopyIsMadeForWhoeverStillHoldsItsTarget) {
+TEST_F(ForkOfAFork, ACopyIsMadeWhileAnotherForkHoldsItsTarget) {
   cache_.Release(kB, false);
   EXPECT_EQ(cache_.BlockTable(kC)[2], second_);
   EXPECT_EQ(cache_.TakeCopies(),
             (std::vector<BlockCopy>{{.from = first_, .to = second_, .tokens = 2}}));
 }
 
-TEST_F(ForkOfAFork, ACopyOfACopyIsMadeThoughTheOneBetweenWasGivenBack) {
+TEST_F(ForkOfAFork, ACopyOfACopyIsMadeAlthoughTheForkBetweenReleasedItsBlock) {
   ASSERT_TRUE(cache_.Reserve(kC, 11).ok());
   cache_.Release(kB, false);
   EXPECT_EQ(

@@ -13,7 +13,7 @@ constexpr SequenceId kImport{9};
 
 class KvCacheManagerImport : public KvCacheManagerTest {};
 
-TEST_F(KvCacheManagerImport, TakesBlocksForWhatIsMissingAloneAndMatchesToTheVeryEnd) {
+TEST_F(KvCacheManagerImport, TakesBlocksOnlyForTheMissingPartAndMatchesUpToTheEnd) {
   KvCacheManager cache(Options(10), &clock_);
   Run(cache, kA, Units(8));
   cache.Release(kA, /*keep=*/true);
@@ -32,7 +32,7 @@ TEST_F(KvCacheManagerImport, TakesBlocksForWhatIsMissingAloneAndMatchesToTheVery
   EXPECT_EQ(cache.BlockTable(kImport).size(), 4u);
 }
 
-TEST_F(KvCacheManagerImport, WhatComesHasThePriorityOfItsRequest) {
+TEST_F(KvCacheManagerImport, ImportedBlocksHaveThePriorityOfTheirRequest) {
   KvCacheOptions options = Options(8);
   options.eviction_policy = EvictionPolicy::kPriority;
   KvCacheManager cache(options, &clock_);
@@ -55,7 +55,7 @@ TEST_F(KvCacheManagerImport, CountsAsNoLookup) {
   EXPECT_EQ(cache.Stats().lookup_tokens, 0);
 }
 
-TEST_F(KvCacheManagerImport, KeepsWhatLandedWhenTheRestNeverComes) {
+TEST_F(KvCacheManagerImport, KeepsLandedBlocksWhenTheRestNeverArrives) {
   KvCacheManager cache(Options(10), &clock_);
   ASSERT_TRUE(cache.BeginImport(kImport, kSpace, Units(16), 0).ok());
   cache.Commit(kImport, Units(8));
@@ -65,11 +65,11 @@ TEST_F(KvCacheManagerImport, KeepsWhatLandedWhenTheRestNeverComes) {
   EXPECT_TRUE(cache.CheckConservation().ok()) << cache.CheckConservation();
 }
 
-TEST_F(KvCacheManagerImport, EvictsWhatNobodyUsesAndNothingElse) {
+TEST_F(KvCacheManagerImport, EvictsOnlyUnusedBlocks) {
   KvCacheManager cache(Options(6), &clock_);
   Run(cache, kA, Units(8, 100));
   cache.Release(kA, /*keep=*/true);
-  Run(cache, kB, Units(8, 200));  // stays in use
+  Run(cache, kB, Units(8, 200));  // not released, so its blocks stay in use
   EXPECT_TRUE(absl::IsResourceExhausted(cache.BeginImport(kImport, kSpace, Units(20), 0).status()));
   EXPECT_FALSE(cache.Contains(kImport));
   ASSERT_TRUE(cache.BeginImport(kImport, kSpace, Units(16), 0).ok());
@@ -77,11 +77,12 @@ TEST_F(KvCacheManagerImport, EvictsWhatNobodyUsesAndNothingElse) {
   EXPECT_EQ(cache.committed(kB), 8);
 }
 
-TEST_F(KvCacheManagerImport, LeavesAsManyBlocksAsItIsAskedTo) {
+TEST_F(KvCacheManagerImport, LeavesTheRequestedNumberOfBlocksFree) {
   KvCacheManager cache(Options(6), &clock_);
   Run(cache, kA, Units(8));
   cache.Release(kA, /*keep=*/true);
-  // Two cached blocks that the import would lock, two missing ones, and two to spare.
+  // The pool has two cached blocks, which the import locks, and four free ones. The import takes
+  // two and leaves two.
   EXPECT_TRUE(absl::IsResourceExhausted(cache.BeginImport(kImport, kSpace, Units(16), 3).status()));
   EXPECT_TRUE(cache.BeginImport(kImport, kSpace, Units(16), 2).ok());
 }

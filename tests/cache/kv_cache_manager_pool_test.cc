@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST_F(KvCacheManagerTest, WhatATransferReadsIsNeitherAvailableNorEvicted) {
+TEST_F(KvCacheManagerTest, BlocksReadByATransferAreNeitherAvailableNorEvicted) {
   KvCacheManager cache(Options(4), &clock_);
   Run(cache, kA, Units(12));
   cache.InsertCommitted(kA);
@@ -18,15 +18,15 @@ TEST_F(KvCacheManagerTest, WhatATransferReadsIsNeitherAvailableNorEvicted) {
   cache.HoldForTransfer(read);
   cache.HoldForTransfer(read);
   cache.Release(kA, true);
-  EXPECT_EQ(cache.available_blocks(), 1) << "the pin covers the block's node";
+  EXPECT_EQ(cache.available_blocks(), 1) << "the pin protects the block's whole node";
   cache.ReleaseTransferHold(read);
-  EXPECT_EQ(cache.available_blocks(), 1) << "it was held twice";
+  EXPECT_EQ(cache.available_blocks(), 1) << "the second hold remains";
   cache.ReleaseTransferHold(read);
   EXPECT_EQ(cache.available_blocks(), 4);
   EXPECT_EQ(cache.ClearCache(), 3);
 }
 
-TEST_F(KvCacheManagerTest, ClearingForgetsWhatIsInUseTooOnceItsUsersAreDone) {
+TEST_F(KvCacheManagerTest, ClearingAlsoDropsBlocksInUseOnceTheirUsersEnd) {
   KvCacheManager cache(Options(16), &clock_);
   Run(cache, kA, Units(9));
   cache.InsertCommitted(kA);
@@ -57,7 +57,7 @@ TEST_F(KvCacheManagerTest, APoolGrowsAndShrinksWhileSequencesLive) {
   EXPECT_TRUE(cache.CheckConservation().ok()) << cache.CheckConservation();
 }
 
-TEST_F(KvCacheManagerTest, RetiredBlocksAreThoseBehindTheEndThatNobodyHolds) {
+TEST_F(KvCacheManagerTest, RetiredBlocksAreThoseAboveTheLimitWithoutHolders) {
   KvCacheOptions options = Options(10);
   options.max_blocks = 12;
   KvCacheManager cache(options, &clock_);
@@ -70,7 +70,7 @@ TEST_F(KvCacheManagerTest, RetiredBlocksAreThoseBehindTheEndThatNobodyHolds) {
   EXPECT_THAT(cache.RetiredBlocks(), testing::ElementsAre(BlockRange{6, 12}));
   cache.Release(kA, false);
   EXPECT_THAT(cache.RetiredBlocks(), testing::ElementsAre(BlockRange{1, 2}, BlockRange{6, 12}))
-      << "a transfer reads 2 and 3, kB has 4 and 5";
+      << "a transfer holds 2 and 3, kB holds 4 and 5";
   cache.ReleaseTransferHold(read);
   cache.Release(kB, true);
   EXPECT_THAT(cache.RetiredBlocks(), testing::ElementsAre(BlockRange{1, 12}));
@@ -91,7 +91,7 @@ TEST_F(KvCacheManagerTest, APopularPrefixDoesNotKeepItsBlocksFromRetiring) {
   // Each user begins before the previous one ends.
   int64_t id = 2;
   for (; cache.retiring_blocks() > 0; ++id) {
-    ASSERT_LT(id, 10) << "it never retires";
+    ASSERT_LT(id, 10) << "the prefix's blocks never retire";
     Run(cache, SequenceId(id), Units(9));
     cache.Release(SequenceId(id - 1), true);
     ASSERT_TRUE(cache.CheckConservation().ok()) << cache.CheckConservation();

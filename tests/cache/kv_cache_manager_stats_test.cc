@@ -24,15 +24,16 @@ TEST_F(KvCacheManagerTest, StatisticsCountRequestsAndTokensApart) {
   EXPECT_EQ(stats.lookups, 3);
   EXPECT_EQ(stats.hits, 2);
   EXPECT_EQ(stats.lookup_tokens, 36);
-  EXPECT_EQ(stats.hit_tokens, 21) << "8 and 13: the last token is always computed";
+  EXPECT_EQ(stats.hit_tokens, 21) << "8 and 13 tokens: the last token is always computed";
   EXPECT_NEAR(100 * stats.request_hit_rate(), 66.7, 0.05);
   EXPECT_NEAR(100 * stats.token_reuse_rate(), 58.3, 0.05)
-      << "the source says 61.1 %, reusing the last token of the third request too";
+      << "the source of this example has 61.1 %: it also reuses the third request's last token";
 }
 
 TEST_F(KvCacheManagerTest, TheSecondTurnReuses31Of42Tokens) {
   KvCacheManager cache(Options(64, 1), &clock_);
-  Run(cache, kA, Units(31));  // the first turn: prompt of 19, answer of 10, end of message
+  // First turn: a prompt of 19 tokens, an answer of 10 tokens, and 2 that end the message.
+  Run(cache, kA, Units(31));
   cache.Release(kA, true);
   EXPECT_EQ(Run(cache, kB, Units(42)), 31);
   EXPECT_DOUBLE_EQ(cache.Stats().token_reuse_rate(), 31.0 / 73);

@@ -116,7 +116,7 @@ TEST_F(KvCacheManagerTest, AMatchShorterThanTheSmallestUsefulOneCountsAsNone) {
   EXPECT_EQ(Run(cache, kB, Units(9)), 8);
 }
 
-TEST_F(KvCacheManagerTest, BlocksToAdmitIsWhatAdmissionTakes) {
+TEST_F(KvCacheManagerTest, BlocksToAdmitEqualsTheBlocksThatAdmissionTakes) {
   KvCacheManager cache(Options(16), &clock_);
   Run(cache, kA, Units(16));
   cache.Release(kA, true);
@@ -164,7 +164,7 @@ TEST_F(KvCacheManagerTest, WithoutPrefixCacheNothingIsKept) {
   EXPECT_EQ(cache.Stats().hits, 0);
 }
 
-TEST_F(KvCacheManagerTest, ChunkOnlyGivesAPreemptedSequenceItsOwnKvBackAndNobodyElse) {
+TEST_F(KvCacheManagerTest, ChunkOnlyGivesKvBackOnlyToItsOwnPreemptedSequence) {
   KvCacheOptions options = Options(16);
   options.kind = CacheKind::kChunkOnly;
   KvCacheManager cache(options, &clock_);
@@ -177,10 +177,10 @@ TEST_F(KvCacheManagerTest, ChunkOnlyGivesAPreemptedSequenceItsOwnKvBackAndNobody
   EXPECT_EQ(Run(cache, kA, Units(10)), 8);
   cache.Release(kA, true);
   cache.Release(kB, true);
-  EXPECT_EQ(cache.Stats().blocks.free, 16) << "an ended sequence leaves nothing";
+  EXPECT_EQ(cache.Stats().blocks.free, 16) << "an ended sequence leaves no cached block";
 }
 
-TEST_F(KvCacheManagerTest, APreemptedSequenceFindsWhatItHadComputed) {
+TEST_F(KvCacheManagerTest, APreemptedSequenceFindsItsComputedBlocks) {
   for (const auto& [kind, expected] : {std::pair{CacheKind::kNaive, 0}, {CacheKind::kRadix, 8}}) {
     KvCacheOptions options = Options(16);
     options.kind = kind;

@@ -110,7 +110,7 @@ class WindowLives {
     CacheNamespace space;
     std::vector<CacheUnit> units;  // known units
     int32_t committed = 0;
-    int32_t in_flight = 0;  // tokens in steps that are not collected
+    int32_t in_flight = 0;  // tokens in steps that are not collected yet
     bool waits_for_kv = false;
   };
   using Map = std::map<SequenceId, Life>;
@@ -302,7 +302,7 @@ class WindowLives {
         return;
       }
       if (!begun.ok()) {
-        ASSERT_EQ(cache_.AvailableBlocks(), available) << "nothing is taken";
+        ASSERT_EQ(cache_.AvailableBlocks(), available) << "a refused import takes no block";
         return;
       }
       matched = *begun;

@@ -58,7 +58,7 @@ TEST_F(KvCacheManagerWindows, BlocksAreTakenForAStepAndFreedAsTheWindowSlides) {
   cache.Commit(kA, Units(4, 8));
   cache.FreeBehindWindows(kA);
   EXPECT_THAT(Held(cache, kA), ElementsAre(false, true, true, true, false, false))
-      << "the token at 12 sees slots from 5 on";
+      << "the token at position 12 sees slots 5 and later";
   ASSERT_TRUE(cache.Reserve(kA, 24).ok());
   EXPECT_THAT(Held(cache, kA), ElementsAre(false, true, true, true, true, false));
   EXPECT_EQ(cache.Stats().windows[0].blocks.owned, 4);
@@ -73,7 +73,8 @@ TEST_F(KvCacheManagerWindows, AMatchEndsOnlyWhereTheWindowIsWhole) {
   EXPECT_EQ(cache.Stats().blocks.cached, 8);
   EXPECT_EQ(cache.Stats().windows[0].blocks.cached, 2) << "the blocks that its last token saw";
   EXPECT_EQ(cache.PeekMatch(kSpace, Units(33)), 32);
-  EXPECT_EQ(cache.PeekMatch(kSpace, Units(32)), 0) << "block 5's window block slid out";
+  EXPECT_EQ(cache.PeekMatch(kSpace, Units(32)), 0)
+      << "block 5 has no window block: the window slid past it";
 
   Compute(cache, kB, Units(32, 100), /*inserts_chunks=*/true);
   cache.Release(kB, true);
@@ -82,7 +83,7 @@ TEST_F(KvCacheManagerWindows, AMatchEndsOnlyWhereTheWindowIsWhole) {
   }
 }
 
-TEST_F(KvCacheManagerWindows, ComputingATombstonesTokensAnewHealsIt) {
+TEST_F(KvCacheManagerWindows, RecomputingATombstonesTokensRestoresItsBlock) {
   KvCacheManager cache(WithWindow(40, 40), &clock_);
   Compute(cache, kA, Units(32), /*inserts_chunks=*/false);
   cache.Release(kA, true);
@@ -129,7 +130,7 @@ TEST_F(KvCacheManagerWindows, WindowBlocksAreEvictedAloneAndWithTheirFullBlocks)
   EXPECT_EQ(cache.Stats().windows[0].blocks.free, 6);
 }
 
-TEST_F(KvCacheManagerWindows, ALongPromptNeedsAWindowAndAStepAlone) {
+TEST_F(KvCacheManagerWindows, ALongPromptNeedsOnlyAWindowAndAStep) {
   KvCacheManager cache(WithWindow(300, 5), &clock_);
   const BlockCounts needed = cache.BlocksToAdmit(kSpace, Units(1000), 1000);
   EXPECT_EQ(needed.full(), 250);
@@ -138,7 +139,7 @@ TEST_F(KvCacheManagerWindows, ALongPromptNeedsAWindowAndAStepAlone) {
   EXPECT_EQ(cache.AvailableBlocks()[1], 3) << "at the end the charge is only the window";
 }
 
-TEST_F(KvCacheManagerWindows, WhatAPrefillWasPromisedNoOtherSequenceTakes) {
+TEST_F(KvCacheManagerWindows, NoOtherSequenceTakesBlocksPromisedToAPrefill) {
   KvCacheManager cache(WithWindow(300, 8), &clock_);
   ASSERT_TRUE(cache.Begin(kA, kSpace, Units(100), 100).ok());
   ASSERT_TRUE(cache.Reserve(kA, 100).ok());
@@ -241,7 +242,7 @@ TEST_F(KvCacheManagerWindows, AHeldPrefixHasWhatItsBoundaryNeeds) {
   }
 }
 
-TEST_F(KvCacheManagerWindows, APromisedWindowIsNotLentToATransfer) {
+TEST_F(KvCacheManagerWindows, BlocksPromisedToAWindowAreNotGivenToATransfer) {
   KvCacheManager cache(WithWindow(40, 6), &clock_);
   Compute(cache, kA, Units(8));
   cache.Release(kA, true);
@@ -259,7 +260,7 @@ TEST_F(KvCacheManagerWindows, EachGroupsPoolIsResizedByItself) {
   ASSERT_TRUE(cache.Resize(5, 1).ok());
   EXPECT_EQ(cache.num_blocks(0), 40);
   EXPECT_EQ(cache.num_blocks(1), 5);
-  EXPECT_EQ(cache.retiring_blocks(1), 2) << "kB's window";
+  EXPECT_EQ(cache.retiring_blocks(1), 2) << "the two blocks of kB's window";
   EXPECT_EQ(cache.PeekMatch(kSpace, Units(17, 100)), 4)
       << "a new match must not take retiring blocks";
   EXPECT_EQ(cache.PeekMatch(kSpace, Units(17)), 16);
@@ -269,7 +270,7 @@ TEST_F(KvCacheManagerWindows, EachGroupsPoolIsResizedByItself) {
   EXPECT_THAT(cache.Resize(41, 1).ToString(), HasSubstr("41 blocks; [1, 40]"));
 }
 
-TEST_F(KvCacheManagerWindows, FiguresAndTraceSpeakOfGroups) {
+TEST_F(KvCacheManagerWindows, FiguresAndTraceAreKeptForEachGroup) {
   KvCacheOptions options = WithWindow(40, 40);
   options.record_trace = true;
   KvCacheManager cache(options, &clock_);

@@ -127,7 +127,7 @@ TEST(KvLayout, PlanesHaveRowsOfTheirOwnSizeAndTileThePool) {
       for (const KvLayoutKind kind : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
         const auto layout = KvLayout::Create(group, kind, 8, 5);
         ASSERT_TRUE(layout.ok()) << layout.status();
-        std::map<int64_t, int64_t> pieces;  // from offset to bytes
+        std::map<int64_t, int64_t> pieces;  // piece offset to piece size, in bytes
         for (int32_t layer = 0; layer < 3; ++layer) {
           for (int32_t plane = 0; plane < layout->planes(); ++plane) {
             for (int64_t block = 0; block < 5; ++block) {

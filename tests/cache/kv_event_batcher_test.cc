@@ -25,7 +25,7 @@ KvEvent Event(Kind kind, std::optional<Hash128> parent, std::vector<Hash128> has
   return {.kind = kind, .parent = parent, .hashes = std::move(hashes)};
 }
 
-TEST(KvEventBatcher, WhatContinuesTheEventBeforeJoinsIt) {
+TEST(KvEventBatcher, ABlockThatContinuesThePreviousEventJoinsIt) {
   KvEventBatcher batcher;
   batcher.Stored({}, {1, 1});
   batcher.Stored(Hash128{1, 1}, {2, 2});

@@ -71,7 +71,7 @@ TEST(KvEventFollower, ASnapshotInPartsIsReadyWithItsLast) {
   EXPECT_THAT(index.MatchWorkers(std::vector<Hash128>{{9, 9}}), IsEmpty());
 }
 
-TEST(KvEventFollower, ASnapshotWithAPartMissingOrForeignEventsIsNone) {
+TEST(KvEventFollower, ASnapshotWithAMissingPartOrForeignEventsIsRefused) {
   GlobalIndex index({.max_blocks = 100, .expected_blocks = 0, .key_seeds = {}});
   KvEventFollower follower(kA, Epoch(7), &index);
   const KvEvent some = Stored(kDevice, {}, {{1, 2}});

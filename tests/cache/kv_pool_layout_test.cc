@@ -102,7 +102,8 @@ TEST(KvPoolLayout, RecutIsTheSameGroupsInOtherBlocks) {
   EXPECT_EQ(recut.kind(), KvLayoutKind::kLayerMajor);
   EXPECT_EQ(recut.block_size(), 4);
   EXPECT_EQ(recut.total_blocks(), 5);
-  EXPECT_EQ(recut.offset(1), recut.group(0).pool_bytes());  // a multiple of 64
+  // Group 0's bytes are a multiple of kGroupAlignment, so there is no padding.
+  EXPECT_EQ(recut.offset(1), recut.group(0).pool_bytes());
   for (int32_t layer = 0; layer < 4; ++layer) EXPECT_EQ(recut.place(layer), pool.place(layer));
   EXPECT_EQ(pool.Recut(KvLayoutKind::kLayerMajor, 4, blocks)->offset(1),
             KvPoolLayout::kGroupAlignment);

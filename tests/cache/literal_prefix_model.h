@@ -23,7 +23,7 @@ class LiteralPrefixModel {
   void Cleared(IndexedWorker worker) {
     std::erase_if(held_, [&](const auto& entry) { return entry.first.first == worker; });
   }
-  // In the order of GlobalIndex::MatchWorkers.
+  // Returns the matches in the order of GlobalIndex::MatchWorkers.
   std::vector<HeldPrefix> Match(std::span<const Hash128> hashes) const {
     std::vector<HeldPrefix> prefixes;
     for (const auto& [owner, set] : held_) {

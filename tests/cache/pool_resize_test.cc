@@ -30,7 +30,7 @@ class PoolResizeTest : public testing::Test {
   PoolResize resize_{&blocks_, &tree_};
 };
 
-TEST_F(PoolResizeTest, UnlockedBlocksBehindTheEndAreFreeAtOnce) {
+TEST_F(PoolResizeTest, UnlockedBlocksAboveTheLimitAreFreeAtOnce) {
   Cache().Drop();
   resize_.Resize(2, {});
   EXPECT_EQ(blocks_.retiring(), 0);

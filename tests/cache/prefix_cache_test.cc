@@ -44,19 +44,19 @@ class PrefixCacheTest : public testing::Test {
   PrefixCache cache_{8, 10, /*block_size=*/1, EvictionPolicy::kLru, /*hash_seed=*/0};
 };
 
-TEST_F(PrefixCacheTest, WhatIsCachedAndUnusedIsAvailable) {
+TEST_F(PrefixCacheTest, UnusedCachedBlocksAreAvailable) {
   const std::vector<BlockId> blocks = Cache(Units(6));
   EXPECT_EQ(cache_.available(), 8);
   cache_.Pin(std::span(blocks).subspan(5), BlockHolder::kTransfer);
-  EXPECT_EQ(cache_.available(), 2) << "the whole node is in use";
+  EXPECT_EQ(cache_.available(), 2) << "the pin protects the whole node";
   cache_.Unpin(std::span(blocks).subspan(5), BlockHolder::kTransfer);
   EXPECT_EQ(cache_.available(), 8);
 }
 
-TEST_F(PrefixCacheTest, MakesAsManyBlocksFreeAsAreAskedFor) {
+TEST_F(PrefixCacheTest, FreesTheRequestedNumberOfBlocks) {
   Cache(Units(3));
   Cache(Units(3, 100));
-  EXPECT_EQ(cache_.MakeFree(2), 0) << "two are free";
+  EXPECT_EQ(cache_.MakeFree(2), 0) << "two blocks are free already";
   EXPECT_EQ(cache_.MakeFree(6), 4);
   EXPECT_EQ(cache_.blocks().free_count(), 6);
   EXPECT_EQ(cache_.tree().Peek(kSpace, Units(3), 3).blocks, 0);
@@ -83,7 +83,7 @@ TEST_F(PrefixCacheTest, AStepMayHoldABlockThatIsFree) {
   EXPECT_EQ(cache_.blocks().free_count(), 8);
 }
 
-TEST_F(PrefixCacheTest, APinThatEndsRetiresWhatTheShrunkPoolWaitsFor) {
+TEST_F(PrefixCacheTest, TheEndOfAPinRetiresBlocksOfAShrunkPool) {
   const std::vector<BlockId> blocks = Cache(Units(8));
   cache_.Pin(std::span(blocks).subspan(6), BlockHolder::kTransfer);
   cache_.Resize(4, {});
@@ -92,7 +92,7 @@ TEST_F(PrefixCacheTest, APinThatEndsRetiresWhatTheShrunkPoolWaitsFor) {
   EXPECT_EQ(cache_.blocks().retiring(), 0);
 }
 
-TEST(PrefixCacheEvents, ASnapshotTellsOfAllThatIsCached) {
+TEST(PrefixCacheEvents, ASnapshotContainsAllCachedRuns) {
   PrefixCache cache(8, 8, /*block_size=*/16, EvictionPolicy::kLru, /*hash_seed=*/0);
   cache.Publish();
   EXPECT_THAT(cache.TakeEvents(), IsEmpty());

@@ -59,14 +59,14 @@ TEST_F(PrefixWalkTest, HoldersStopWhereTheirPartOfARunEnds) {
   EXPECT_EQ(match_.units(4), 0);
 }
 
-TEST_F(PrefixWalkTest, AMatchOfAPartOfARunLeavesWhoeverHoldsThatPart) {
+TEST_F(PrefixWalkTest, APartialMatchOfARunKeepsTheHoldersOfThatPart) {
   PrefixWalk walk(table_, match_);
   EXPECT_TRUE(Step(walk, Run({{}, {{1, 0, 4}, {2, 0, 10}}}), 2, 2));
   walk.End();
   EXPECT_THAT(Answer(), ElementsAre(Pair(1, 2), Pair(2, 2)));
 }
 
-TEST_F(PrefixWalkTest, FromManyToFewAndBack) {
+TEST_F(PrefixWalkTest, HandlesRunsWithManyAndFewHoldersInAnyOrder) {
   RunHolders::Image many = Everybody(70);
   many.parts = {{80, 0, 4}, {81, 0, 9}, {82, 1, 10}};
   RunHolders::Image most = Everybody(60);
@@ -75,7 +75,7 @@ TEST_F(PrefixWalkTest, FromManyToFewAndBack) {
   all.whole[0] &= ~(uint64_t{1} << 5);
   all.parts = {{5, 3, 7}};
   PrefixWalk walk(table_, match_);
-  EXPECT_TRUE(Step(walk, Run(many), 0, 9));  // 80 stops at 4
+  EXPECT_TRUE(Step(walk, Run(many), 0, 9));  // holder 80 ends at 4 units
   EXPECT_TRUE(Step(walk, Run(most), 0, 6));  // 62 stops at 14, the rest at 9
   EXPECT_TRUE(Step(walk, Run({{}, {{5, 0, 10}, {6, 0, 2}, {7, 0, 10}}}), 0, 3));  // 6 stops at 17
   EXPECT_TRUE(Step(walk, Run(all), 3, 6));                                        // 5 stops at 22
@@ -107,7 +107,7 @@ TEST_F(PrefixWalkTest, RetiredHoldersAreInNoAnswer) {
   EXPECT_EQ(Answer().size(), 99u);
 }
 
-TEST_F(PrefixWalkTest, NothingFoundIsAnEmptyAnswer) {
+TEST_F(PrefixWalkTest, WithoutAMatchTheAnswerIsEmpty) {
   PrefixWalk walk(table_, match_);
   walk.End();
   EXPECT_THAT(Answer(), IsEmpty());

@@ -52,7 +52,7 @@ class Path {
   std::set<Hash128> held_;
 };
 
-TEST(PublishedRuns, EveryRunIsToldOnceWhateverTheBlockSize) {
+TEST(PublishedRuns, EveryRunIsPublishedOnceForAnyBlockSize) {
   for (const int32_t block_size : {1, 4, 16, 32, 128}) {
     Path path(block_size, 256 / block_size);
     const std::vector<Hash128> expected = path.Expected();

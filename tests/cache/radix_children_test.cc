@@ -27,7 +27,7 @@ TEST(RadixChildren, EqualTagsAreToldApartByTheCaller) {
   EXPECT_EQ(children.size(), 2);
 }
 
-TEST(RadixChildrenDeathTest, ErasingWhatIsNotThereIsABug) {
+TEST(RadixChildrenDeathTest, ErasingAnAbsentEntryIsABug) {
   RadixChildren children;
   children.Insert(1, 1);
   EXPECT_DEATH(children.Erase(1, 2), "not in the table");
@@ -67,7 +67,7 @@ TEST(RadixChildren, AgreesWithAMapOverRandomOperations) {
         children.Erase(it->second, node);
         model.erase(it);
       } else {
-        // Tags near the top of the range have homes near the table's end.
+        // Tags near the top of the range have their home slots near the table's end.
         const uint32_t tag = tags == 0 ? random() : UINT32_MAX - random() % tags;
         children.Insert(tag, node);
         model[node] = tag;

@@ -98,7 +98,7 @@ TEST(RadixTreeEvents, BlocksOfSixteenAreTheirRuns) {
       ElementsAre(KvEvent{.kind = Kind::kRemoved, .parent = {}, .hashes = {hashes[2], hashes[1]}}));
 }
 
-TEST(RadixTreeEvents, ARunOfSmallBlocksComesWithItsLastAndGoesWithItsFirst) {
+TEST(RadixTreeEvents, ARunOfSmallBlocksIsStoredWithItsLastBlockAndRemovedWithItsFirst) {
   PublishingTree tree(4);
   const std::vector<CacheUnit> units = Count(0, 36);
   for (size_t length = 4; length <= units.size(); length += 4) {
@@ -118,7 +118,7 @@ TEST(RadixTreeEvents, ARunOverSeveralNodesIsHashedAsOne) {
   std::vector<CacheUnit> units = Count(0, 64);
   std::set<Hash128> want = Hashes(units);
   tree.Cache(units);
-  for (size_t at = 2; at < 40; at += 6) {  // branches inside runs, each splitting a node
+  for (size_t at = 2; at < 40; at += 6) {  // branches inside runs; each splits a node
     std::vector<CacheUnit> branch(units.begin(), units.begin() + at);
     for (const CacheUnit unit : Count(1000 * at, 40)) branch.push_back(unit);
     tree.Cache(branch);
@@ -132,7 +132,7 @@ TEST(RadixTreeEvents, ARunThatTwoLargeBlocksBeginWithStaysUntilBothAreGone) {
   PublishingTree tree(64);
   const std::vector<CacheUnit> first = Count(0, 64);
   std::vector<CacheUnit> second = first;
-  second[40] = 999;  // in the third of four runs
+  second[40] = 999;  // a unit of the third of four runs
   tree.Cache(first);
   tree.Cache(second);
   EXPECT_THAT(tree.Held(), SizeIs(6));
@@ -143,7 +143,7 @@ TEST(RadixTreeEvents, ARunThatTwoLargeBlocksBeginWithStaysUntilBothAreGone) {
   EXPECT_THAT(tree.Held(), IsEmpty());
 }
 
-TEST(RadixTreeEvents, WhatClearCutOffIsToldOfNoMore) {
+TEST(RadixTreeEvents, CutOffBlocksPublishNoMoreEvents) {
   PublishingTree tree(16);
   const std::vector<CacheUnit> units = Count(0, 48);
   tree.Cache(units);
@@ -155,11 +155,11 @@ TEST(RadixTreeEvents, WhatClearCutOffIsToldOfNoMore) {
   tree.Cache(units);
   EXPECT_EQ(tree.Held(), Hashes(units));
   held.Drop();
-  EXPECT_EQ(tree.Held(), Hashes(units)) << "the old blocks were freed, the new ones stay";
+  EXPECT_EQ(tree.Held(), Hashes(units)) << "the old blocks are freed, the new ones stay";
   EXPECT_EQ(tree.Snapshot(), Hashes(units));
 }
 
-TEST(RadixTreeEvents, OfAClearedNamespaceEveryRunIsToldToBeGone) {
+TEST(RadixTreeEvents, ClearingANamespaceReportsEveryRunAsRemoved) {
   for (const int32_t block_size : {4, 16, 64}) {
     SCOPED_TRACE(block_size);
     PublishingTree tree(block_size);
@@ -183,7 +183,7 @@ TEST(RadixTreeEvents, OfAClearedNamespaceEveryRunIsToldToBeGone) {
     EXPECT_THAT(tree.Held(), SizeIs(24));
     EXPECT_TRUE(tree.tree().CheckInvariants().ok()) << tree.tree().CheckInvariants();
     held.Drop();
-    EXPECT_THAT(tree.Held(), SizeIs(24)) << "the old blocks were freed, the new ones stay";
+    EXPECT_THAT(tree.Held(), SizeIs(24)) << "the old blocks are freed, the new ones stay";
     EXPECT_EQ(tree.Snapshot(), tree.Held());
     EXPECT_TRUE(tree.tree().CheckInvariants().ok()) << tree.tree().CheckInvariants();
   }

@@ -75,7 +75,7 @@ TEST_F(RadixLocksTest, APathKeepsTheHighestPriorityAndTheTimeOfItsLastUse) {
   EXPECT_EQ(nodes_[lower_].use.priority, -5);
 }
 
-TEST_F(RadixLocksTest, ThePinsOfANodesBlocksAreOneLockAndNoUse) {
+TEST_F(RadixLocksTest, PinsOfANodeCountAsOneLockAndNotAsUses) {
   locks_.Pin(middle_, BlockId(2));
   locks_.Pin(middle_, BlockId(3));
   EXPECT_EQ(nodes_[middle_].own_locks, 1);
@@ -86,7 +86,7 @@ TEST_F(RadixLocksTest, ThePinsOfANodesBlocksAreOneLockAndNoUse) {
   EXPECT_EQ(locks_.Unpin(BlockId(2)), middle_);
   locks_.Unlock(middle_);
   EXPECT_EQ(evictable_.protected_blocks(), 0);
-  EXPECT_EQ(locks_.Unpin(BlockId(0)), kNoNode) << "it has no pin";
+  EXPECT_EQ(locks_.Unpin(BlockId(0)), kNoNode) << "the block has no pin";
 }
 
 TEST_F(RadixLocksTest, APinRemembersItsNodeWhenASplitMovesTheBlock) {
@@ -99,7 +99,7 @@ TEST_F(RadixLocksTest, APinRemembersItsNodeWhenASplitMovesTheBlock) {
   EXPECT_EQ(nodes_[above].locks, 0);
 }
 
-TEST_F(RadixLocksTest, ARecountNamesWhatBreaks) {
+TEST_F(RadixLocksTest, InvariantChecksNameTheViolation) {
   locks_.Lock(middle_, 0);
   ++nodes_[upper_].locks;
   EXPECT_THAT(locks_.CheckInvariants().ToString(), HasSubstr("lock count is wrong"));

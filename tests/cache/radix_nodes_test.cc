@@ -18,7 +18,7 @@ using Index = RadixNodeIndex;
 constexpr CacheNamespace kSpace{1};
 constexpr int32_t kBlockSize = 2;
 
-// Blocks `first`, `first` + 1, ...
+// Returns the blocks `first`, `first` + 1, ...
 std::vector<BlockId> Blocks(int32_t first, int32_t count) {
   std::vector<BlockId> blocks;
   for (int32_t i = 0; i < count; ++i) blocks.push_back(BlockId(first + i));
@@ -105,7 +105,7 @@ TEST_F(RadixNodesTest, HashesThatCollideConfuseNoLookUp) {
   EXPECT_TRUE(colliding.CheckInvariants().ok()) << colliding.CheckInvariants();
 }
 
-TEST_F(RadixNodesTest, WhatIsRemovedIsNotFoundAndItsSlotIsUsedAgain) {
+TEST_F(RadixNodesTest, ARemovedNodeIsNotFoundAndItsSlotIsReused) {
   const Index root = nodes_.FindOrAddRoot(kSpace);
   const Index node = Add(root, {1, 2, 3, 4}, 0);
   EXPECT_EQ(nodes_.PopBlock(node), BlockId(1));
@@ -156,7 +156,7 @@ TEST_F(RadixNodesTest, BlocksAreFoundBackwardsAlongThePath) {
   EXPECT_EQ(nodes_.Depth(), 3);
 }
 
-TEST_F(RadixNodesTest, DepthIsThatOfTheLongestPath) {
+TEST_F(RadixNodesTest, DepthIsTheLengthOfTheLongestPath) {
   EXPECT_EQ(nodes_.Depth(), 0);
   const Index root = nodes_.FindOrAddRoot(kSpace);
   EXPECT_EQ(nodes_.Depth(), 0);
@@ -166,7 +166,7 @@ TEST_F(RadixNodesTest, DepthIsThatOfTheLongestPath) {
   EXPECT_EQ(nodes_.Depth(), 2);
 }
 
-TEST_F(RadixNodesTest, ARecountNamesWhatBreaks) {
+TEST_F(RadixNodesTest, InvariantChecksNameTheViolation) {
   const Index root = nodes_.FindOrAddRoot(kSpace);
   const Index node = Add(root, {1, 2, 3, 4}, 0);
   nodes_[node].begin = 1;

@@ -21,7 +21,7 @@ inline std::vector<CacheUnit> UnitsOfNode(const RadixNodes& nodes, RadixNodeInde
   return units;
 }
 
-// Without roots; children in the order of their units.
+// Leaves out the roots. Children are in the order of their units.
 inline std::string RadixShape(const RadixNodes& nodes) {
   constexpr size_t kUnitsShown = 4;
   std::vector<std::vector<RadixNodeIndex>> children = nodes.ChildrenOfAll();

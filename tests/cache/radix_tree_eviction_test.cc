@@ -52,7 +52,7 @@ TEST(RadixTreeEviction, EveryPolicyTakesItsOwnVictim) {
     return !cache.Has(kA) ? 'A' : !cache.Has(kB) ? 'B' : 'C';
   };
   EXPECT_EQ(victim(EvictionPolicy::kLru), 'B');
-  EXPECT_EQ(victim(EvictionPolicy::kLfu), 'B') << "as often as C, but longer ago";
+  EXPECT_EQ(victim(EvictionPolicy::kLfu), 'B') << "used as often as C, but less recently";
   EXPECT_EQ(victim(EvictionPolicy::kFifo), 'A');
   EXPECT_EQ(victim(EvictionPolicy::kMru), 'C');
   EXPECT_EQ(victim(EvictionPolicy::kFilo), 'C');
@@ -60,7 +60,7 @@ TEST(RadixTreeEviction, EveryPolicyTakesItsOwnVictim) {
   EXPECT_EQ(victim(EvictionPolicy::kSlru), 'B');
 }
 
-TEST(RadixTreeEviction, SlruKeepsWhatWasUsedTwiceFromAScanOfNewPrefixes) {
+TEST(RadixTreeEviction, SlruKeepsPrefixesUsedTwiceDuringAScanOfNewOnes) {
   Cache cache(EvictionPolicy::kSlru);
   cache.Put(kA);
   cache.Use(kA);
@@ -75,7 +75,7 @@ TEST(RadixTreeEviction, AUserOfHighPriorityRaisesTheWholePrefix) {
   cache.Put(kC, /*priority=*/0);
   cache.Use({1, 1}, /*priority=*/5);
   EXPECT_EQ(cache.tree.Evict(2), 2);
-  EXPECT_TRUE(cache.Has(kA)) << "split off with priority 5";
+  EXPECT_TRUE(cache.Has(kA)) << "the upper part of the split has priority 5";
   EXPECT_FALSE(cache.Has({1, 1, 2, 2}));
   EXPECT_FALSE(cache.Has(kC));
 }
@@ -89,7 +89,7 @@ TEST(RadixTreeEviction, ASplitHandsItsHistoryToBothParts) {
   cache.Use({1, 1, 9, 9});  // splits after the first block
   EXPECT_EQ(cache.tree.Stats().splits, 1);
   EXPECT_EQ(cache.tree.Evict(1), 1);
-  EXPECT_FALSE(cache.Has(kC)) << "used 2 times; both parts of the other 4 times";
+  EXPECT_FALSE(cache.Has(kC)) << "used 2 times; both parts of the split node 4 times";
   EXPECT_TRUE(cache.Has({1, 1, 2, 2}));
 }
 
@@ -102,7 +102,7 @@ TEST(RadixTreeEviction, StatisticsCountLeavesAndBlocks) {
   EXPECT_EQ(cache.tree.Stats().evicted_blocks, 4);
 }
 
-TEST(RadixTreeEviction, RemoveForgetsOneSequenceUpToWhatOthersShare) {
+TEST(RadixTreeEviction, RemoveForgetsTheUnsharedPartOfASequence) {
   Cache cache;
   cache.Put({1, 1, 2, 2, 3, 3});
   cache.Put({1, 1, 7, 7});
@@ -116,7 +116,7 @@ TEST(RadixTreeEviction, RemoveForgetsOneSequenceUpToWhatOthersShare) {
   EXPECT_EQ(cache.tree.Stats().evicted_blocks, 0);
 }
 
-TEST(RadixTreeEviction, RemoveLeavesWhatIsLocked) {
+TEST(RadixTreeEviction, RemoveLeavesLockedBlocks) {
   Cache cache;
   cache.Put({1, 1, 2, 2, 3, 3});
   const RadixMatch held = cache.tree.Match(kSpace, std::vector<CacheUnit>{1, 1, 2, 2}, 2);
@@ -177,14 +177,14 @@ TEST(RadixTreeEviction, TellsWhetherAnotherEvictFromCouldFindAnything) {
   ASSERT_LT(low, high);
   RadixLock low_lock = cache.tree.Match(kSpace, kA, 1).lock;
   RadixLock high_lock = cache.tree.Match(kSpace, std::vector<CacheUnit>{2, 2, 3, 3}, 2).lock;
-  EXPECT_FALSE(cache.tree.HasUnlockedBehind()) << "nothing was evicted yet";
-  EXPECT_EQ(cache.tree.EvictFrom(high), 0) << "it is locked";
+  EXPECT_FALSE(cache.tree.HasUnlockedBehind()) << "no EvictFrom call yet";
+  EXPECT_EQ(cache.tree.EvictFrom(high), 0) << "the blocks are locked";
   EXPECT_FALSE(cache.tree.HasUnlockedBehind());
   low_lock.Drop();
   EXPECT_FALSE(cache.tree.HasUnlockedBehind()) << "the block is below the watch mark";
   RadixLock second = cache.tree.Duplicate(high_lock);
   high_lock.Drop();
-  EXPECT_FALSE(cache.tree.HasUnlockedBehind()) << "another lock is left";
+  EXPECT_FALSE(cache.tree.HasUnlockedBehind()) << "the other lock remains";
   second.Drop();
   EXPECT_TRUE(cache.tree.HasUnlockedBehind());
   EXPECT_EQ(cache.tree.EvictFrom(high), 1);
@@ -204,7 +204,7 @@ TEST(RadixTreeEviction, ATransferThatEndsUnlocksMoreThanItsBlocks) {
   EXPECT_EQ(cache.tree.EvictFrom(blocks[1]), 1);
 }
 
-TEST(RadixTreeEviction, EvictFromTakesHighBlocksAndWhatContinuesThem) {
+TEST(RadixTreeEviction, EvictFromTakesHighBlocksAndTheirContinuations) {
   Cache cache;
   cache.Put({1, 1, 2, 2, 3, 3});  // blocks 0 to 2
   cache.Put({4, 4, 5, 5});        // 3 and 4

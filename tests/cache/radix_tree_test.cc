@@ -53,7 +53,7 @@ class RadixTreeTest : public testing::Test {
   RadixTree tree_{kBlockSize, &allocator_};
 };
 
-TEST_F(RadixTreeTest, InsertReturnsHowMuchWasThere) {
+TEST_F(RadixTreeTest, InsertReturnsTheNumberOfCachedBlocks) {
   EXPECT_EQ(Cache(kSpace, {1, 2, 3, 4, 5, 6}), 0);
   EXPECT_EQ(Cache(kSpace, {1, 2, 3, 4, 5, 6}), 3);
   EXPECT_EQ(Cache(kSpace, {1, 2, 3, 4, 7, 8, 9, 10}), 2);
@@ -82,7 +82,7 @@ TEST_F(RadixTreeTest, MatchHonoursItsLargestAndSmallestLength) {
 }
 
 // Namespaces that differ in the upper or the lower half, with tags of 8 bits and of no bit.
-TEST(RadixTreeNamespaces, NeverMeetHoweverHashesCollide) {
+TEST(RadixTreeNamespaces, NeverMatchEachOtherEvenIfHashesCollide) {
   constexpr int32_t kBlock = 2;
   for (const uint32_t mask : {0xFFu, 0u}) {
     SCOPED_TRACE(testing::Message() << "mask " << mask);
@@ -111,14 +111,14 @@ TEST(RadixTreeNamespaces, NeverMeetHoweverHashesCollide) {
   }
 }
 
-TEST_F(RadixTreeTest, NamespacesNeverMeet) {
+TEST_F(RadixTreeTest, NamespacesNeverMatchEachOther) {
   const std::vector<CacheUnit> units = {1, 2, 3, 4};
   Cache(kSpace, units);
   EXPECT_EQ(Cached(CacheNamespace(2), units), 0);
   EXPECT_EQ(Cache(CacheNamespace(2), units), 0);
   EXPECT_EQ(tree_.Stats().namespaces, 2);
   EXPECT_EQ(tree_.Evict(4), 4);
-  EXPECT_EQ(tree_.Stats().namespaces, 0) << "an empty namespace costs nothing";
+  EXPECT_EQ(tree_.Stats().namespaces, 0) << "an empty namespace is removed";
 }
 
 TEST_F(RadixTreeTest, ALockedPathIsNeverEvictedNotEvenByASplit) {
@@ -164,7 +164,7 @@ TEST_F(RadixTreeTest, ANodeThatAnotherHoldsDoesNotGrow) {
   tree_.Insert(ours.lock, std::vector<CacheUnit>{2, 2}, block);
   allocator_.ReleaseHolds(block, BlockHolder::kSequence);
   ours.lock.Drop();
-  EXPECT_EQ(tree_.protected_blocks(), 1) << "the other's lock covers its own prefix only";
+  EXPECT_EQ(tree_.protected_blocks(), 1) << "the other lock covers only its own prefix";
   EXPECT_EQ(tree_.Evict(9), 1);
 }
 
@@ -181,7 +181,7 @@ TEST_F(RadixTreeTest, InsertSwapsInTheTreesOwnBlocks) {
   allocator_.ReleaseHolds(own, BlockHolder::kSequence);
 }
 
-TEST_F(RadixTreeTest, ATransferKeepsWhatItReadsFromEviction) {
+TEST_F(RadixTreeTest, ATransferKeepsItsBlocksFromEviction) {
   const std::vector<CacheUnit> units = {1, 1, 2, 2, 3, 3};
   Cache(kSpace, units);
   const BlockId middle = tree_.Match(kSpace, units, 9).blocks[1];
@@ -339,7 +339,7 @@ TEST_F(WorkedExamples, ThreeSequencesSplitTheirEdgesTwice) {
   EXPECT_EQ(tree_.Stats().splits, 2);
   EXPECT_EQ(Matched({1, 2, 3, 4, 5, 6}), 5);
   EXPECT_EQ(Matched({1, 2, 8, 9, 10, 100}), 5);
-  EXPECT_EQ(Matched({1, 2, 3}), 3) << "the source finds none: no sequence ended there";
+  EXPECT_EQ(Matched({1, 2, 3}), 3) << "the source finds none: it has no node that ends there";
 }
 
 // A prompt of 100 text tokens and two images, then one with a different second image, chunk by
@@ -362,7 +362,7 @@ TEST_F(WorkedExamples, ChunksOf512HitUntilTheImagesPartAt1124) {
             "      100 blocks [10924 10925 10926 10927 ...]\n"
             "        768 blocks [20000 20001 20002 20003 ...]\n"
             "        896 blocks [30000 30001 30002 30003 ...]\n")
-      << "each chunk's lock ends a node";
+      << "the end of each chunk's lock is the end of a node";
 }
 
 TEST(WorkedExamplesInBlocks, AMatchOf1124IsOf1120InBlocksOf16) {
@@ -392,7 +392,7 @@ TEST(BigramKeys, LocksCountPairs) {
     return BigramUnitsFromTokens(std::span(tokens).first(count));
   };
   const std::vector<CacheUnit> all = pairs_of(9);
-  ASSERT_EQ(all.size(), 8u) << "nine tokens are eight pairs: two blocks";
+  ASSERT_EQ(all.size(), 8u) << "nine tokens are eight pairs, which fill two blocks";
   std::vector<BlockId> own;
   ASSERT_TRUE(allocator.Allocate(2, BlockHolder::kSequence, own));
   std::vector<BlockId> blocks = own;

@@ -100,8 +100,10 @@ class WindowDriver {
     Check();
   }
 
-  int64_t torn() const { return torn_; }      // matches that a tombstone shortened
-  int64_t healed() const { return healed_; }  // tombstones that got a window block again
+  // Matches that a tombstone shortened.
+  int64_t torn() const { return torn_; }
+  // Tombstones that got a window block again.
+  int64_t healed() const { return healed_; }
 
  private:
   struct Window {

@@ -1,4 +1,5 @@
-// Prints the number of random operations that a test compared with its model.
+// Prints the number of random operations that a test compared with its model, so that the output of
+// a run shows the extent of the test.
 #pragma once
 
 #include <gtest/gtest.h>

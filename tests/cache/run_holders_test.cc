@@ -50,7 +50,7 @@ TEST(RunHolders, ImagesAreCutIntoPieces) {
   EXPECT_EQ(image.parts.size(), 2u);
 }
 
-TEST(RunHolders, SaysWhereTheLastHeldBlockIs) {
+TEST(RunHolders, ReportsTheLastHeldBlock) {
   RunStore store(1000);
   RunHolders holders(&store);
   uint64_t refused = 0;
@@ -71,7 +71,7 @@ TEST(RunHolders, SaysWhereTheLastHeldBlockIs) {
   EXPECT_EQ(refused, 0u);
 }
 
-TEST(RunHolders, ManyHoldersAreWideAndFewAreNotAgain) {
+TEST(RunHolders, ManyHoldersUseAWideFormatAndFewUseTheNarrowOne) {
   RunStore store(1000);
   RunHolders holders(&store);
   uint64_t refused = 0;
@@ -102,7 +102,7 @@ TEST(RunHolders, WithoutMemoryAHolderIsRefusedOrForgottenWhole) {
   ASSERT_EQ(refused, 0u);
   EXPECT_EQ(holders.Add(line, 6, 0, 3, &refused), 0u);
   EXPECT_EQ(refused, 3u);
-  // A gap would need a seventh entry.
+  // Splitting the interval would need a seventh entry, so the holder is forgotten.
   EXPECT_EQ(holders.Remove(line, 2, 5, 6, &refused), 14u);
   EXPECT_EQ(refused, 3u + 13u);
   EXPECT_FALSE(ReadBack(holders, store, line).contains(2));

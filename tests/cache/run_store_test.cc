@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-TEST(RunStore, ARunHasRoomForWhatWasAsked) {
+TEST(RunStore, ARunHasTheRequestedRoom) {
   RunStore store(10'000);
   for (uint32_t blocks = 1; blocks <= RunStore::kMaxRun; ++blocks) {
     const auto line = store.NewRun(blocks);
@@ -78,7 +78,7 @@ TEST(RunStore, WhenMemoryIsFullTakesLargerThenSmallerChunks) {
   RunStore store(7);
   const uint32_t large = *store.NewRun(14);  // 4 lines
   const uint32_t small = *store.NewRun(6);   // 2 lines
-  EXPECT_EQ(store.NewRun(14), 6u) << "one line is left";
+  EXPECT_EQ(store.NewRun(14), 6u) << "one line of memory is left";
   EXPECT_EQ(store.NewRun(1), std::nullopt);
   store.Free(large);
   EXPECT_EQ(store.NewRun(3), large);

@@ -13,7 +13,7 @@ TEST(WaterMarks, AboveTheHighOneBlocksAreEvictedDownToTheLowOne) {
   EXPECT_EQ(marks.Excess(110, 100), 40) << "blocks above the limit of a shrunk pool";
 }
 
-TEST(WaterMarks, OfOneNothingIsEvictedAheadOfNeed) {
+TEST(WaterMarks, AMarkOfOneEvictsNothingAheadOfNeed) {
   const WaterMarks marks;
   EXPECT_EQ(marks.Excess(100, 100), 0);
 }

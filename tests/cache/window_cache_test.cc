@@ -8,7 +8,7 @@
 namespace baton {
 namespace {
 
-// Full blocks 10, 11, ... of a path.
+// Returns the full blocks 10, 11, ... of a path.
 std::vector<BlockId> Path(int32_t blocks) {
   std::vector<BlockId> path;
   for (int32_t i = 0; i < blocks; ++i) path.push_back(BlockId(10 + i));
@@ -49,7 +49,7 @@ TEST(WindowCache, BlocksDieWhenNoTokenToComeSeesThem) {
 }
 
 TEST(WindowCache, TheLongestWholePrefixEndsBeforeATombstoneOrFarBehindIt) {
-  WindowCache cache = MakeCache(6, 16);  // two blocks
+  WindowCache cache = MakeCache(6, 16);  // the window needs two blocks
   const std::vector<BlockId> path = Path(10);
   const std::vector<BlockId> own = Fill(cache, path);
   EXPECT_EQ(cache.LongestWhole(path), 10);
@@ -57,10 +57,10 @@ TEST(WindowCache, TheLongestWholePrefixEndsBeforeATombstoneOrFarBehindIt) {
   EXPECT_EQ(cache.LongestWhole(path), 8);
   EXPECT_EQ(cache.LongestWhole(std::span(path).first(5)), 5);
   cache.Drop(std::span(path).subspan(6, 1));
-  EXPECT_EQ(cache.LongestWhole(path), 6) << "block 7 alone is not enough";
+  EXPECT_EQ(cache.LongestWhole(path), 6) << "block 7 alone does not fill the window";
   cache.Drop(std::span(path).subspan(2, 1));
   cache.Drop(std::span(path).subspan(4, 1));
-  EXPECT_EQ(cache.LongestWhole(path), 2) << "a short prefix needs all its blocks";
+  EXPECT_EQ(cache.LongestWhole(path), 2) << "a prefix shorter than the window needs all its blocks";
   cache.Drop(std::span(path).first(1));
   EXPECT_EQ(cache.LongestWhole(path), 0);
   LetGo(cache, own);
@@ -121,7 +121,7 @@ TEST(WindowCache, PoliciesRankBlocksByTheirOwnUse) {
   }
 }
 
-TEST(WindowCache, NothingBehindTheLimitStaysOrComesToBeCached) {
+TEST(WindowCache, NoBlockAboveTheLimitStaysOrBecomesCached) {
   WindowCache cache = MakeCache(6, 8);
   const std::vector<BlockId> path = Path(6), own = Fill(cache, std::span(path).first(4));
   std::vector<BlockId> later;

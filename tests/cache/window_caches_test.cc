@@ -48,7 +48,7 @@ TEST_F(WindowCachesTest, APrefixIsWholeWhereEveryWindowIs) {
   EXPECT_EQ(both_.LongestWhole(path_), 4);
 }
 
-TEST_F(WindowCachesTest, WhatTheTreeFreesLeavesEveryWindow) {
+TEST_F(WindowCachesTest, BlocksFreedByTheTreeLeaveEveryWindow) {
   both_.Drop(std::span(path_).subspan(7));
   for (const BlockId block : std::span(path_).subspan(7)) {
     EXPECT_EQ(narrow_.At(block), kNoBlock);

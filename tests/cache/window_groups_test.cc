@@ -19,7 +19,7 @@ class WindowGroupsTest : public testing::Test {
   void TearDown() override {
     EXPECT_TRUE(groups_.CheckConservation().ok()) << groups_.CheckConservation();
   }
-  // Computes `tokens` in steps of eight, as far as there is room.
+  // Computes `tokens` in steps of eight. Returns the error of the first step without room.
   absl::Status Compute(SequenceId id, int32_t tokens) {
     for (int32_t committed = 0; committed < tokens;) {
       const auto growths = groups_.PlanGrowth(id, committed, tokens, /*imports=*/false);
@@ -83,7 +83,7 @@ TEST_F(WindowGroupsTest, AFailedPlanTakesNothing) {
   groups_.Release(kB);
 }
 
-TEST_F(WindowGroupsTest, AnImportsRoomIsThatOfEveryGroup) {
+TEST_F(WindowGroupsTest, AnImportNeedsRoomInEveryGroup) {
   EXPECT_TRUE(groups_.CheckRoomToImport(0, 32, 2).ok());
   EXPECT_THAT(groups_.CheckRoomToImport(0, 32, 3).ToString(),
               HasSubstr("KV group 1: a prefix of 32 tokens needs 7 blocks, 6 of 6 are available"));
@@ -100,7 +100,7 @@ TEST_F(WindowGroupsTest, AdmissionIsChargedInEveryGroupButTheFirst) {
   EXPECT_LT(counts[1], counts[2]);
 }
 
-TEST_F(WindowGroupsTest, WhatATableTakesAndGivesIsTracedByGroup) {
+TEST_F(WindowGroupsTest, AllocationsAndReleasesAreTracedByGroup) {
   groups_.Begin(kA, {}, 0);
   ASSERT_TRUE(Compute(kA, 16).ok());
   int32_t held = 0;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr SequenceId kA{1}, kB{2};
 
-// Blocks of 4 tokens, a window of 8 slots.
+// Makes tables with blocks of 4 tokens and a window of 8 slots.
 WindowTables MakeTables(int32_t blocks, int32_t max_step_tokens) {
   return WindowTables(1, {.window = 8, .num_blocks = blocks, .max_blocks = blocks}, 4,
                       max_step_tokens, 100, EvictionPolicy::kLru);
@@ -56,7 +56,7 @@ TEST(WindowTables, SequencesThatShareAWindowAreChargedEach) {
   tables.Release(kB);
 }
 
-TEST(WindowTables, SlotsThatATransferStillReadsAreNotPromisedTwice) {
+TEST(WindowTables, BlocksThatATransferStillReadsAreNotPromisedAgain) {
   WindowTables tables = MakeTables(6, 4);
   tables.Begin(kA, {}, 0);
   GrowTo(tables, kA, 0, 4);
@@ -69,7 +69,7 @@ TEST(WindowTables, SlotsThatATransferStillReadsAreNotPromisedTwice) {
   EXPECT_EQ(tables.available(), 6);
 }
 
-TEST(WindowTables, ARecountFindsWhatDiffers) {
+TEST(WindowTables, InvariantChecksFindDifferences) {
   WindowTables tables = MakeTables(6, 8);
   tables.Begin(kA, {}, 0);
   GrowTo(tables, kA, 0, 8);
@@ -79,7 +79,8 @@ TEST(WindowTables, ARecountFindsWhatDiffers) {
   EXPECT_FALSE(tables.CheckSequence(kA, 8, std::span(full).first(1), 0).ok()) << "too long";
   tables.Insert(kA, 0, full);
   EXPECT_TRUE(tables.CheckSequence(kA, 8, full, 2).ok());
-  EXPECT_FALSE(tables.CheckSequence(kA, 8, full, 1).ok()) << "cached beside a private block";
+  EXPECT_FALSE(tables.CheckSequence(kA, 8, full, 1).ok())
+      << "a cached window block beside a private full block";
   tables.cache().AddHold(tables.Table(kA)[0], BlockHolder::kSequence);
   EXPECT_FALSE(tables.CheckConservation().ok()) << "a hold without a table";
   tables.cache().ReleaseHold(tables.Table(kA)[0], BlockHolder::kSequence);

@@ -59,7 +59,7 @@ std::string Help(CommandLine& line, const Arguments& arguments = {"--help"}) {
   return ::testing::internal::GetCapturedStdout();
 }
 
-TEST(CommandLine, EveryTypeOfFieldTakesItsValueAndKeepsItWhereNothingIsGiven) {
+TEST(CommandLine, EveryTypeOfFieldTakesItsValueOrKeepsItsDefault) {
   std::string text = "before";
   int32_t small = -1;
   int64_t large = 0;
@@ -103,7 +103,7 @@ TEST(CommandLine, EveryTypeOfFieldTakesItsValueAndKeepsItWhereNothingIsGiven) {
   EXPECT_EQ(absent, std::nullopt);
 }
 
-TEST(CommandLine, WhatIsNoNumberOrTooLargeForTheFieldIsRefusedWithOptionAndValue) {
+TEST(CommandLine, InvalidAndTooLargeNumbersAreRefusedWithOptionAndValue) {
   int32_t small = 4;
   uint64_t bits = 4;
   CommandLine line("A test.");
@@ -118,7 +118,7 @@ TEST(CommandLine, WhatIsNoNumberOrTooLargeForTheFieldIsRefusedWithOptionAndValue
   EXPECT_EQ(bits, 4u);
 }
 
-TEST(CommandLine, ARangeHoldsItsEndsAndNothingPastThem) {
+TEST(CommandLine, ARangeIncludesItsEndsAndNothingBeyond) {
   int32_t count = 0;
   double share = 0;
   uint64_t blocks = 0;
@@ -140,7 +140,7 @@ TEST(CommandLine, ARangeHoldsItsEndsAndNothingPastThem) {
   EXPECT_THAT(Refusal(line, {"--timeout=1099511627777"}), HasSubstr("0 to 1099511627776"));
 }
 
-TEST(CommandLine, ARangeIsNamedWithWhateverIsNotInIt) {
+TEST(CommandLine, ARefusalNamesTheRange) {
   int32_t count = 1;
   float share = 1;
   std::vector<int32_t> ids;
@@ -265,7 +265,7 @@ TEST(CommandLine, HelpShowsGroupsDefaultsWhereAskedForAndExitCodes) {
                     Not(HasSubstr("815")), HasSubstr(kExitCodeHelp)));
 }
 
-TEST(CommandLine, TheCommandThatIsNamedRunsAndNoOther) {
+TEST(CommandLine, OnlyTheNamedCommandRuns) {
   Arguments ran;
   int32_t value = 0;
   CommandLine line("A test.");
@@ -363,19 +363,19 @@ TEST_F(Sources, SettingsAndMarkedOptionsAreReadFromVariables) {
   EXPECT_EQ(once_, "none");  // unmarked options are read from the command line only
 }
 
-TEST_F(Sources, TheLineGoesBeforeTheVariable) {
+TEST_F(Sources, TheCommandLineOverridesTheVariable) {
   setenv("BATON_BLOCKS", "32", 1);
   EXPECT_EQ(Parse(line_, {"serve", "--blocks=64"}), std::nullopt);
   EXPECT_EQ(blocks_, 64);
 }
 
-TEST_F(Sources, AWrongVariableIsAnErrorForTheCommandsThatReadItAlone) {
+TEST_F(Sources, AWrongVariableIsAnErrorOnlyForTheCommandsThatReadIt) {
   setenv("BATON_BLOCKS", "129", 1);
   EXPECT_THAT(Refusal(line_, {"serve"}), HasSubstr("--blocks: \"129\" is not in the range 1–128"));
   EXPECT_EQ(Parse(line_, {"status"}), std::nullopt);
 }
 
-TEST_F(Sources, AFileGivesOptionsByCommandAndTheLineGoesFirst) {
+TEST_F(Sources, AFileGivesOptionsByCommandAndTheCommandLineOverridesIt) {
   const std::string path = ::testing::TempDir() + "baton_command_line_test.toml";
   std::ofstream(path) << "[serve]\nblocks = 64\ncache = false\nonce = \"from the file\"\n";
   setenv("BATON_BLOCKS", "32", 1);
@@ -387,7 +387,7 @@ TEST_F(Sources, AFileGivesOptionsByCommandAndTheLineGoesFirst) {
   EXPECT_EQ(blocks_, 96);
 }
 
-TEST_F(Sources, AFileThatIsNotThereOrNamesWhatIsUnknownIsRefused) {
+TEST_F(Sources, AMissingFileOrAnUnknownNameInAFileIsRefused) {
   EXPECT_THAT(Refusal(line_, {"serve", "--config", "/nowhere"}), HasSubstr("/nowhere"));
   const std::string path = ::testing::TempDir() + "baton_command_line_test_unknown.toml";
   std::ofstream(path) << "[serve]\nblockz = 64\n";

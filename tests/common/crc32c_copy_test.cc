@@ -20,7 +20,7 @@ std::vector<std::pair<const char*, Copy>> Versions() {
   return versions;
 }
 
-TEST(CopyCrc32c, EveryVersionCopiesAllAndNothingElseAndSumsIt) {
+TEST(CopyCrc32c, EveryVersionCopiesExactlyTheBytesAndComputesTheirChecksum) {
   constexpr uint32_t kSeed = 31;
   SCOPED_TRACE(kSeed);
   std::mt19937 random(kSeed);

@@ -5,7 +5,7 @@
 namespace baton {
 namespace {
 
-TEST(ExitCode, SaysWhetherAskingAgainMayHelp) {
+TEST(ExitCode, TellsWhetherARetryMayHelp) {
   EXPECT_EQ(ExitCodeOf(absl::OkStatus()), 0);
   for (const absl::Status& wrong :
        {absl::InvalidArgumentError(""), absl::NotFoundError(""), absl::OutOfRangeError(""),

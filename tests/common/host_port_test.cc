@@ -28,13 +28,13 @@ TEST(ParseHostPort, SaysWhatToLeaveOutOfAUrl) {
               testing::HasSubstr("leave out http://, as in 127.0.0.1:8090"));
 }
 
-TEST(CheckHostPort, RefusesPort0ToWhichNobodyCanConnect) {
+TEST(CheckHostPort, RefusesPort0) {
   EXPECT_TRUE(CheckHostPort("[::1]:80").ok());
   EXPECT_THAT(CheckHostPort("a:0").message(), testing::HasSubstr("\"a:0\""));
   EXPECT_FALSE(CheckHostPort("garbage").ok());
 }
 
-TEST(JoinHostPort, IsWhatParseHostPortReads) {
+TEST(JoinHostPort, RoundTripsThroughParseHostPort) {
   EXPECT_EQ(JoinHostPort("localhost", 80), "localhost:80");
   EXPECT_EQ(JoinHostPort("::1", 80), "[::1]:80");
   EXPECT_EQ(JoinHostPort("[::1]", 80), "[::1]:80");
@@ -44,7 +44,7 @@ TEST(JoinHostPort, IsWhatParseHostPortReads) {
   }
 }
 
-TEST(AdvertisedHostPort, TakesThePortThatIsNamedAndElseTheOneThatIsServed) {
+TEST(AdvertisedHostPort, UsesTheGivenPortOrElseTheServedPort) {
   const auto at = [](const char* text) {
     const HostPort advertised = AdvertisedHostPort(text, 7);
     return JoinHostPort(advertised.host, advertised.port);
@@ -57,7 +57,7 @@ TEST(AdvertisedHostPort, TakesThePortThatIsNamedAndElseTheOneThatIsServed) {
   EXPECT_EQ(at("fe80::1"), "[fe80::1]:7");
 }
 
-TEST(IsWildcardHost, KnowsThoseOfBothFamilies) {
+TEST(IsWildcardHost, KnowsTheWildcardsOfBothFamilies) {
   EXPECT_TRUE(IsWildcardHost("0.0.0.0"));
   EXPECT_TRUE(IsWildcardHost("::"));
   EXPECT_FALSE(IsWildcardHost("127.0.0.1"));

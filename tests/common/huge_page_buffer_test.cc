@@ -65,7 +65,7 @@ TEST(HugePageBuffer, MovesItsMemory) {
   EXPECT_EQ(moved.size(), 200);
 }
 
-TEST(HugePageBuffer, RefusesWhatCannotBeNamingPurposeAndSize) {
+TEST(HugePageBuffer, RefusesAnImpossibleSizeNamingPurposeAndSize) {
   for (const size_t size : {std::numeric_limits<size_t>::max(), size_t{1} << 60,
                             std::numeric_limits<size_t>::max() / 2}) {
     const auto buffer = HugePageBuffer::Allocate(size, "the KV pool");

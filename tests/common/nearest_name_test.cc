@@ -19,7 +19,7 @@ TEST(EditDistance, CountsInsertionsDeletionsReplacementsAndSwaps) {
   EXPECT_EQ(EditDistance("kitten", "sitting"), 3);
 }
 
-TEST(NearestName, FindsTheNameThatWasProbablyMeant) {
+TEST(NearestName, FindsTheMostSimilarName) {
   const std::vector<std::string> names = {"--temperature", "--top-k", "--top-p", "--n"};
   EXPECT_EQ(NearestName("--tempreature", names), "--temperature");
   EXPECT_EQ(NearestName("--temp", names), "--temperature");
@@ -28,7 +28,7 @@ TEST(NearestName, FindsTheNameThatWasProbablyMeant) {
   EXPECT_EQ(NearestName("--top-k", names), "--top-k");
 }
 
-TEST(NearestName, NamesNothingWhereNothingIsNear) {
+TEST(NearestName, ReturnsNothingWithoutASimilarName) {
   const std::vector<std::string> names = {"--temperature", "--seed"};
   EXPECT_EQ(NearestName("--model", names), "");
   EXPECT_EQ(NearestName("--", names), "");

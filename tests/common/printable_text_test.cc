@@ -12,7 +12,7 @@ TEST(PrintableText, PlainTextOfAnyScriptStaysAsItIs) {
   }
 }
 
-TEST(PrintableText, WhatControlsATerminalIsWrittenOut) {
+TEST(PrintableText, TerminalControlCharactersAreEscaped) {
   EXPECT_EQ(Printable("a\x1b[2Jb"), "a\\x1b[2Jb");
   EXPECT_EQ(Printable("a\nb\rc\td"), "a\\x0ab\\x0dc\\x09d");
   EXPECT_EQ(Printable(std::string_view("a\0b\x7f", 4)), "a\\x00b\\x7f");
@@ -23,7 +23,7 @@ TEST(PrintableText, WhatControlsATerminalIsWrittenOut) {
       << "switches to right-to-left text";
 }
 
-TEST(PrintableText, WhatIsNoUtf8IsWrittenOut) {
+TEST(PrintableText, InvalidUtf8IsEscaped) {
   EXPECT_EQ(Printable("a\xff"
                       "b"),
             "a\\xffb");
@@ -34,7 +34,7 @@ TEST(PrintableText, WhatIsNoUtf8IsWrittenOut) {
   EXPECT_EQ(Printable("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80") << "beyond Unicode";
 }
 
-TEST(PrintableText, LongTextIsCut) {
+TEST(PrintableText, LongTextIsTruncated) {
   EXPECT_EQ(Printable("abcdef", 4), "abcd…");
   EXPECT_EQ(Printable("abc\xc3\xbc", 4), "abc\\xc3…");
   EXPECT_EQ(Printable(std::string(5000, 'a')).size(), kMostShownBytes + std::string("…").size());

@@ -24,7 +24,7 @@ TEST(ProtocolRange, TwoThatDoNotOverlapAreRefusedWithBothRanges) {
             "protocol_version: ours 7 to 8, theirs 6");
 }
 
-TEST(ProtocolRange, ARangeThatIsUpsideDownOverlapsNone) {
+TEST(ProtocolRange, AnInvertedRangeOverlapsNone) {
   EXPECT_FALSE(HaveCommonVersion({5, 6}, {9, 1}));
   EXPECT_FALSE(HaveCommonVersion({6, 5}, {0, UINT32_MAX}));
 }
@@ -47,7 +47,7 @@ TEST(ProtocolRange, AgreesWithTryingEveryVersion) {
   }
 }
 
-TEST(ProtocolRange, WhoTellsTheNewestAloneSpeaksTheOneBeforeToo) {
+TEST(ProtocolRange, ANewestVersionAloneImpliesThePreviousVersion) {
   EXPECT_EQ(ImpliedRange(6), (ProtocolRange{5, 6}));
   EXPECT_EQ(ImpliedRange(0), (ProtocolRange{0, 0}));
 }

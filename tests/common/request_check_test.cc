@@ -156,7 +156,7 @@ TEST(CheckRequest, EveryFieldHasALimitAndTheRefusalNamesIt) {
             absl::OkStatus());
 }
 
-TEST(CheckRequest, WhatIsNotKnownOfTheModelIsNotChecked) {
+TEST(CheckRequest, FieldsThatNeedAnUnknownModelPropertyAreNotChecked) {
   std::vector<TokenId> ids(100'000, INT32_MAX);
   ids.back() = -1;
   const std::string text(10'000'000, 'x');

@@ -109,7 +109,7 @@ TEST(SettingList, EffectiveValuesAreThoseThatChangedEachWithItsDefault) {
   EXPECT_EQ(list.AllValues(), "kept = 1\nchanged = 3  (default 2)\ntext = abc  (default empty)\n");
 }
 
-TEST(SettingList, ALaterListNamesOnlyWhatChangedSince) {
+TEST(SettingList, ALaterListNamesOnlyLaterChanges) {
   int32_t automatic = 0;
   std::string text = "a";
   SettingList list;

@@ -43,7 +43,7 @@ TEST(SharedPageBuffer, AViewOutlivesTheBuffer) {
   EXPECT_EQ(view.data()[999], std::byte{7});
 }
 
-TEST(SharedPageBuffer, WhoHasTheFileCanNeitherResizeNorWriteIt) {
+TEST(SharedPageBuffer, ABufferCanNeitherBeResizedNorWrittenThroughItsFile) {
   SharedPageBuffer buffer = *SharedPageBuffer::Allocate(3 * kHugePageBytes, "test");
   EXPECT_NE(ftruncate(buffer.fd(), 4096), 0);
   EXPECT_NE(ftruncate(buffer.fd(), static_cast<off_t>(8 * kHugePageBytes)), 0);
@@ -60,7 +60,7 @@ int64_t FileBytes(const SharedPageBuffer& buffer) {
   return int64_t{info.st_blocks} * 512;
 }
 
-TEST(SharedPageBuffer, OfAReservedOneNobodyElseCanWriteTheFileEither) {
+TEST(SharedPageBuffer, AReservedBufferCanNeitherBeResizedNorWrittenThroughItsFile) {
   SharedPageBuffer buffer = *SharedPageBuffer::Reserve(3 * kHugePageBytes, "test");
   EXPECT_NE(ftruncate(buffer.fd(), 4096), 0);
   EXPECT_EQ(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, buffer.fd(), 0), MAP_FAILED);

@@ -21,7 +21,7 @@ int InChild(Body body) {
   return status;
 }
 
-TEST(Termination, ReturnsTheSignalThatCame) {
+TEST(Termination, ReturnsTheReceivedSignal) {
   const int status = InChild([] {
     Termination termination;
     kill(getpid(), SIGTERM);

@@ -86,7 +86,7 @@ int WhereTheKernelAnswers(int error, Body body) {
   return status;
 }
 
-TEST(ThreadSlice, AKernelThatRefusesChangesNothing) {
+TEST(ThreadSlice, IfTheKernelRefusesNothingChanges) {
   for (const int error : {ENOSYS, EINVAL, EPERM}) {
     const int status = WhereTheKernelAnswers(error, [] {
       const std::optional<int64_t> usual = SliceNs();

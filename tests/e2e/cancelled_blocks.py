@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""From a client's end to free blocks, between real processes.
+"""Measures the time from a client's death until its blocks are free, with real processes.
 
   cancelled_blocks.py --bin build/release/bin [--bin OTHER/bin …] [--model M.gguf] [--requests 15] [--tokens 3000]
                       [--device cpu-async --steps-in-flight 2 as --worker-argument …]
 
-Each service gets a long prompt whose client is killed while the prompt is computed. The figure `cancel_to_free_ms` is the time
-from the kill until every worker's `baton inspect worker` shows no block that is owned, in flight or held by a step. It includes what the
-questions take: `question_ms`, the limit. Services of all --bin directories run all the time and take turns. Prints `name value [quartiles]` lines;
-exit code 1 when a block never came home, never for a time. Standard library only.
+Each service gets a long prompt. The script kills the client while a worker computes the prompt.
+
+- `cancel_to_free_ms` is the time from the kill until `baton inspect worker` shows, for every worker, no block that is owned, in
+  flight or held by a step. It includes the time of the questions.
+- `question_ms` is the time of the questions alone. It is the lower limit of the first figure.
+
+The services of all --bin directories run all the time and take turns. Prints `name median [quartiles]` lines. Exit code 1 if a
+block was not freed within 60 s; a slow time is no failure. Standard library only.
 """
 
 import argparse
@@ -21,11 +25,11 @@ import time
 
 from cluster import Cluster, default_model, wait_until
 
-VOCABULARY = 49_000  # ids that every model here has
+VOCABULARY = 49_000  # every model that the tests use has these ids
 
 
 def at_rest(cluster):
-    """Asks the workers' engines, which answer between two steps; a router knows them by heartbeat alone."""
+    """True if no worker holds a block for a request. Asks the engines directly; the router only knows the last heartbeat."""
     for address in cluster.worker_addresses:
         said = subprocess.run([cluster.baton, "inspect", "worker", "--worker", address], capture_output=True, text=True,
                               check=True).stdout
@@ -35,7 +39,7 @@ def at_rest(cluster):
 
 
 def cancelled_ms(cluster, rng, tokens, placement):
-    """Starts a prompt, kills its client once a worker holds blocks for it, and returns the time until all are free."""
+    """Sends a prompt, kills the client when a worker holds blocks for it, and returns the time until all blocks are free."""
     prompt = ",".join(str(rng.randrange(100, VOCABULARY)) for _ in range(tokens))
     job = f'{{"id": "it", "prompt_token_ids": [{prompt}], "max_tokens": 64, "ignore_eos": true}}'
     client = subprocess.Popen(cluster.generate_command("--jobs", "-", "--placement", placement), stdin=subprocess.PIPE,
@@ -43,9 +47,9 @@ def cancelled_ms(cluster, rng, tokens, placement):
     client.stdin.write(job + "\n")
     client.stdin.close()
     wait_until(lambda: not at_rest(cluster), 30, "the prompt at a worker")
-    time.sleep(rng.uniform(0.0, 0.3))  # at any moment of a step
+    time.sleep(rng.uniform(0.0, 0.3))  # strike at a random moment of a step
     if client.poll() is not None:
-        raise RuntimeError("the prompt was answered before its client could be killed: give more --tokens")
+        raise RuntimeError("the prompt was answered before its client could be killed: use more --tokens")
     client.kill()
     begin = time.monotonic()
     client.wait()
@@ -57,7 +61,7 @@ def wait_until_at_rest(cluster):
     end = time.monotonic() + 60
     while not at_rest(cluster):
         if time.monotonic() > end:
-            raise TimeoutError("blocks are held 60 s after their client's end")
+            raise TimeoutError("blocks are still held 60 s after the client's death")
 
 
 def question_ms(cluster):

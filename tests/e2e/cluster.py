@@ -1,4 +1,4 @@
-"""A `baton up` on a free port of this machine, for tests that drive real processes. Standard library only."""
+"""Starts `baton up` on a free local port, for tests with real processes. Standard library only."""
 
 import ctypes
 import json
@@ -9,14 +9,14 @@ import subprocess
 import tempfile
 import time
 
-# Guards against a hang; no test asserts how long a thing takes.
+# Guards against hangs. No test asserts a duration.
 START_TIMEOUT_S = 120
 REST_TIMEOUT_S = 60
 END_TIMEOUT_S = 60
 
 
 def default_model():
-    """The model that the tests use: $BATON_TEST_MODEL, else the default one in the model directory."""
+    """Returns the model file for tests: $BATON_TEST_MODEL, else the default model in the model directory."""
     if "BATON_TEST_MODEL" in os.environ:
         return os.environ["BATON_TEST_MODEL"]
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -25,7 +25,7 @@ def default_model():
 
 
 def wait_until(condition, timeout_s, what):
-    """Returns the first true value of condition()."""
+    """Polls condition() and returns its first true value. Raises TimeoutError."""
     end = time.monotonic() + timeout_s
     while True:
         value = condition()
@@ -37,7 +37,7 @@ def wait_until(condition, timeout_s, what):
 
 
 def children_of(pid):
-    """{process id: program name} of a process's children."""
+    """Returns the child processes of a process as {process id: program name}."""
     children = {}
     for thread in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
         for child in thread.read_text().split():
@@ -54,7 +54,7 @@ def is_running(pid):
 
 
 def busy(worker):
-    """What a worker has not given back, as {name: count}; empty at rest."""
+    """Returns the work and blocks that a worker still has, as {name: count}; empty if it is idle."""
     pool = worker["pool"]
     counts = {name: int(worker[name])
               for name in ("waiting", "running", "waiting_for_kv", "active_transfers")}
@@ -64,12 +64,12 @@ def busy(worker):
 
 
 def end_with_parent():
-    """In a child: nothing stays behind of a test that is killed."""
+    """Called in a child process: the kernel kills the child when the test dies."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 class Service:
-    """A running service, to ask and to use; `router` is set by who starts it."""
+    """Client of a running service. The subclass sets `router`, the router's address."""
 
     def __init__(self, bin_dir):
         self.baton = os.path.join(bin_dir, "baton")
@@ -89,7 +89,7 @@ class Service:
         return {worker["worker_id"]: worker for worker in self.status()["workers"]}
 
     def wait_at_rest(self):
-        """Waits until no worker has work and every block is free or cached; returns {worker id: its status}."""
+        """Waits until no worker has work and every block is free or cached. Returns {worker id: status}."""
         def at_rest():
             status = self.status()
             if int(status["active_requests"]) != 0 or any(busy(w) for w in status["workers"]):
@@ -105,13 +105,13 @@ class Service:
         return [self.baton, "generate", "--router", self.router, "--json", *arguments]
 
     def generate(self, jobs, *arguments, concurrency=1):
-        """Answers jobs (objects, or lines as they are); returns ({id: result}, exit code)."""
+        """Runs jobs (objects, or lines of JSON) and returns ({id: result}, exit code)."""
         return answer(self.generate_command("--jobs", "-", "--concurrency", str(concurrency),
                                             *arguments), jobs)
 
 
 class Cluster(Service):
-    """Router and workers; a context manager. Its log is kept in `log_path` until it has ended."""
+    """A router and workers, started by `baton up`; a context manager. `log_path` is the log, which __exit__ deletes."""
 
     def __init__(self, bin_dir, model, prefill=1, decode=1, worker_arguments=(),
                  router_arguments=(), prefill_arguments=(), up_arguments=(), router_address="127.0.0.1:0"):
@@ -122,7 +122,7 @@ class Cluster(Service):
                    *(f"--worker-argument={argument}" for argument in worker_arguments),
                    *(f"--prefill-argument={argument}" for argument in prefill_arguments),
                    *(f"--router-argument={argument}" for argument in router_arguments), *up_arguments]
-        # A session of its own: a signal to this script's terminal is not one to the service.
+        # A session of its own, so that Ctrl-C at this script's terminal does not reach the service.
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True,
                                         start_new_session=True, preexec_fn=end_with_parent)
         os.close(log)
@@ -142,7 +142,7 @@ class Cluster(Service):
         return pathlib.Path(self.log_path).read_text()[-4000:]
 
     def end(self, signal_number=signal.SIGINT):
-        """Ends it as Ctrl-C does; returns the exit code."""
+        """Ends the service as Ctrl-C does. Returns the exit code."""
         self.process.send_signal(signal_number)
         try:
             return self.process.wait(END_TIMEOUT_S)
@@ -152,7 +152,7 @@ class Cluster(Service):
 
 
 def answer(command, jobs):
-    """Feeds jobs to `baton run` or `baton generate`; returns ({id: result}, exit code). Where a job asks for several choices
+    """Feeds jobs to `baton run` or `baton generate` and returns ({id: result}, exit code). If a job asks for several choices,
     their ids are "ID/0", "ID/1", …"""
     lines = [job if isinstance(job, str) else json.dumps(job) for job in jobs]
     done = subprocess.run(command, input="\n".join(lines) + "\n", capture_output=True, text=True)

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Bit-exactness: whatever surrounds a request, its token ids and logits stay the same.
+"""Checks bit-exactness: the configuration must not change a request's token ids and logits.
 
-Every configuration answers the same prompts; a hash chained over all sampled rows of logits, and the token ids, must
-equal those of the reference configuration of the same KV type (one process, one request at a time, nothing cached).
+Every configuration answers the same prompts. Its token ids, and a chained hash over all sampled rows of logits, must equal those
+of the reference configuration with the same KV type. The reference is one process, one request at a time, without a prefix cache.
 
   exactness.py --baton build/release/bin/baton --model M.gguf           a selection that covers every factor (CI)
   exactness.py ... --all                                                the whole matrix (hours)
   exactness.py ... --sample 40 --seed 7                                 a random part of it
 
-Standard library only. Exit code 1 and a line for every difference.
+Prints a line for every difference; then the exit code is 1. Standard library only.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def default_model():
 
 
 def make_jobs(model_tokens, count, max_tokens, rng):
-    """Prompts that cross block and chunk boundaries by -1, 0, +1, and one that repeats exactly N blocks."""
+    """Makes jobs with prompts of a block or chunk boundary's length -1, 0 and +1, and one of exactly 5 blocks."""
     lengths = [1, 2]
     for edge in (BLOCK, CHUNK, 2 * CHUNK, 256):
         lengths += [edge - 1, edge, edge + 1]
@@ -41,9 +41,9 @@ def make_jobs(model_tokens, count, max_tokens, rng):
         start = rng.randrange(0, len(model_tokens) - length)
         job = {"id": f"p{length}-{index}", "prompt_token_ids": model_tokens[start:start + length],
                "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True}
-        if index % 3 == 2:  # sampling draws by (seed, position): as exact as greedy
+        if index % 3 == 2:  # sampling depends only on (seed, position), so it is as exact as greedy
             job.update(temperature=0.8, top_p=0.95, top_k=50, seed=1234 + index, repetition_penalty=1.1)
-        elif index % 6 == 1:  # without penalties, which need the host, the device draws
+        elif index % 6 == 1:  # penalties need the host; without them the device samples
             job.update(temperature=0.9, top_p=0.9, min_p=0.02, seed=4321 + index)
         jobs.append(job)
     return jobs
@@ -54,7 +54,8 @@ class Runner:
         self.baton, self.model = baton, model
 
     def run(self, jobs, flags, repeat=1):
-        """Answers jobs `repeat` times in one process; returns the last round as {id: (token_ids, hash)}, and its cached tokens."""
+        """Runs the jobs `repeat` times in one process. Returns the last round as {id: (token_ids, hash)}, the last round's
+        cached tokens, and the preemptions of all rounds."""
         lines = []
         for round_number in range(repeat):
             lines += [dict(job, id=f"{job['id']}#{round_number}") for job in jobs]
@@ -79,7 +80,7 @@ class Runner:
         return results, cached, preempted
 
 
-# Factor → values; the first value is the reference's.
+# Factor → values. The first value is the reference's.
 FACTORS = {
     "transport": ["none", "loopback", "tcp", "shm"],
     "max-chunk-tokens": ["65536", "16", "64", "256"],
@@ -87,7 +88,7 @@ FACTORS = {
     "kv-layout": ["block-major", "layer-major"],
     "paged": ["true", "false"],
     "threads": ["1", "2"],
-    "instruction-set": [],  # filled with what the machine has
+    "instruction-set": [],  # main() fills in the machine's instruction sets
     "graph": ["true", "false"],
     "concurrency": ["1", "16"],
     "steps-in-flight": ["1", "2"],  # 2 needs the asynchronous device
@@ -129,7 +130,7 @@ def instruction_sets():
 
 
 def selection(reference):
-    """One factor at a time away from the reference, then corners where several meet."""
+    """Yields configurations with one factor different from the reference, then combinations of several factors."""
     for factor, values in FACTORS.items():
         for value in values[1:]:
             if factor != "kv-type":
@@ -156,7 +157,7 @@ def selection(reference):
         yield {**mixed, "kv-type": "int8", "instruction-set": set_name, "max-chunk-tokens": "64",
                "transport": "none" if set_name == "plain" else "tcp", "block-size": "8"}
     yield {**mixed, "kv-type": "int8", "transport": "loopback", "kv-layout": "layer-major", "max-chunk-tokens": "16"}
-    # Pools that are cut differently at the two ends; with shared prefixes, so that hits begin inside a sender's block.
+    # Sender and receiver have different block sizes or layouts. With shared prefixes, a hit can end inside a sender's block.
     yield {**reference, "transport": "tcp", "prefill-block-size": "32", "prefill-kv-layout": "layer-major"}
     yield {**mixed, "transport": "tcp", "max-chunk-tokens": "64", "block-size": "32", "prefill-block-size": "16",
            "prefill-kv-layout": "layer-major"}
@@ -178,16 +179,16 @@ def matrix(reference):
                 configuration["prefix-cache"] == "true" or configuration["kv-layout"] != "layer-major"):
             continue  # contiguous mode is layer-major and has no prefix cache
         if configuration["instruction-set"] == "plain" and configuration["concurrency"] != "1":
-            continue  # covered by the others; plain kernels are slow
+            continue  # other configurations cover this; plain kernels are slow
         yield configuration
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--baton", required=True)
-    parser.add_argument("--model", default=default_model(), help="else $BATON_TEST_MODEL, else the default model")
+    parser.add_argument("--model", default=default_model(), help="GGUF file; default: $BATON_TEST_MODEL, else the default model")
     parser.add_argument("--all", action="store_true")
-    parser.add_argument("--sample", type=int, default=0, help="so many configurations of the whole matrix, drawn by the seed")
+    parser.add_argument("--sample", type=int, default=0, help="number of random configurations of the whole matrix")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     FACTORS["instruction-set"] = instruction_sets()
@@ -202,7 +203,7 @@ def main():
     short = [job for job in jobs if len(job["prompt_token_ids"]) <= 17][:4]
     reference = {name: values[0] for name, values in FACTORS.items()}
     begin = time.time()
-    wanted = {}  # of each KV type
+    wanted = {}  # KV type → reference answers
     failures, count = [], 0
     configurations = list(selection(reference))
     if args.all or args.sample:
@@ -218,13 +219,13 @@ def main():
             wanted[kv_type], _, _ = runner.run(jobs, flags_of({**reference, "kv-type": kv_type}))
         name = " ".join(f"{k}={v}" for k, v in configuration.items() if v != reference.get(k)) or "reference"
         got, cached, _ = runner.run(use, flags_of(configuration), repeat)
-        # With many at once the second round overlaps the first, and what it finds is a matter of time.
+        # With concurrency the second round overlaps the first, so its cache hits depend on timing.
         if repeat == 2 and cached == 0 and configuration["concurrency"] == "1":
             failures.append(f"{name}: nothing was cached on the second round")
         compare(name, got, wanted[kv_type], failures)
         count += 1
         print(f"  {name}: {len(got)} answers, {cached} cached tokens", flush=True)
-    # A pool that runs dry while sequences grow: some are preempted and recomputed.
+    # A small pool runs out of blocks while sequences grow, so some sequences are preempted and recomputed.
     growing = [dict(job, max_tokens=64) for job in jobs if len(job["prompt_token_ids"]) <= 65]
     want, _, _ = runner.run(growing, flags_of(reference))
     for steps in FACTORS["steps-in-flight"]:
@@ -234,7 +235,7 @@ def main():
             failures.append(f"small pool, {steps} steps in flight: nothing was preempted")
         compare(f"small pool, {steps} steps in flight", got, want, failures)
         print(f"  small pool, {steps} steps in flight: {len(got)} answers, {preempted} preemptions", flush=True)
-    # Several answers to a prompt equal requests with the seeds behind its own.
+    # Choice i of a job must equal the answer of a single request with seed + i.
     sampled = [dict(job, temperature=1.1, seed=90) for job in jobs if 14 < len(job["prompt_token_ids"]) < 130][:5]
     alone = [dict(job, id=f"{job['id']}/{i}", seed=job["seed"] + i) for job in sampled for i in range(4)]
     want, _, _ = runner.run(alone, flags_of(reference))

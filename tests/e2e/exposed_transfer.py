@@ -1,20 +1,23 @@
 #!/usr/bin/env python3
-"""What is left of a KV transfer when its prompt is computed, between real worker processes.
+"""Measures how much of a KV transfer is left after its prompt is computed, with real worker processes.
 
   exposed_transfer.py --bin build/release/bin [--model M.gguf] [--requests 15] [--chunk 256] [--pieces 8] [--transport shm]
 
 Three services run all the time and take turns: without layer-wise streaming (`--layer-pieces 1`), with the last chunk in
-`--pieces` pieces, and as it is by default. Every prompt has four chunks and is in no cache. The figure is the ledger's
-`kv_exposed_us`: from the last chunk's end until the decode worker has everything; over TCP, whose ends need not have one
-clock, until the prefill worker has heard of it.
+`--pieces` pieces, and with the default. Every prompt has four chunks and is not cached.
 
-Pools are so small that every block was written to before the first request that counts: a virtual machine's memory is much
-slower the first time.
+The figure is the ledger's `kv_exposed_us`. It starts when the last chunk is computed and ends when the decode worker has all KV.
+Over TCP the two workers may have different clocks, so it ends when the prefill worker gets the confirmation.
 
-Its limit is what the last piece takes alone, in the same run and told in the same way: prompts of one chunk, and of as many
-tokens as a chunk's piece has bytes for, where nothing overlaps. `nothing_alone` is a prompt of one token: what the way costs
-when next to nothing is moved. Prints `name value (limit, ratio) [quartiles, least and most]` lines, medians; exit code 1 when
-a request failed, never for a time. Standard library only.
+Pools are small, so that the warm-up writes to every block: the first access to a page of a virtual machine is much slower.
+
+The limit is the time of the last piece alone, measured in the same run without overlap:
+- `chunk_alone`: a prompt of one chunk.
+- `piece_alone`: a prompt with as many tokens as one piece has bytes for.
+- `nothing_alone`: a prompt of one token, which shows the fixed cost of a transfer.
+
+Prints `name median (limit, ratio) [quartiles, least and most]` lines. Exit code 1 if a request failed; a slow time is no failure.
+Standard library only.
 """
 
 import argparse
@@ -25,14 +28,14 @@ import sys
 
 from cluster import Cluster, default_model
 
-VOCABULARY = 49_000  # ids that every model here has
+VOCABULARY = 49_000  # every model that the tests use has these ids
 CHUNKS = 4
 BLOCK = 16  # tokens
-WARM_UP = 4  # turns: connections open, all of the pool is touched
+WARM_UP = 4  # turns that open the connections and touch the whole pool
 
 
 def exposed_us(cluster, rng, tokens):
-    """Of one new prompt."""
+    """Returns `kv_exposed_us` of one new prompt."""
     job = {"id": "it", "prompt_token_ids": [rng.randrange(100, VOCABULARY) for _ in range(tokens)], "max_tokens": 8,
            "temperature": 0, "ignore_eos": True}
     results, code = cluster.generate([job], "--placement", "remote")
@@ -74,8 +77,8 @@ def main():
     parser.add_argument("--model", default=default_model(), help="GGUF file")
     parser.add_argument("--requests", type=int, default=15)
     parser.add_argument("--chunk", type=int, default=256, help="tokens")
-    parser.add_argument("--pieces", type=int, default=8, help="of the last chunk; a chunk has at least as many tokens")
-    parser.add_argument("--transport", action="append", help="shm, tcp; both when none is named")
+    parser.add_argument("--pieces", type=int, default=8, help="pieces of the last chunk; at most --chunk")
+    parser.add_argument("--transport", action="append", help="shm or tcp; default: both")
     parser.add_argument("--worker-argument", action="append", default=[], help="for every worker, as --worker-argument=--threads=1")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(31))
     options = parser.parse_args()

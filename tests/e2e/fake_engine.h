@@ -1,7 +1,7 @@
-// An engine without a model: it answers with a script, and remembers what it was asked and told to
-// cancel.
+// Engine without a model, for tests of the services. It answers as its script says, and records the
+// requests and cancellations that it gets.
 //
-// Thread safety: every function, from any thread.
+// Thread safety: any thread may call any function.
 #pragma once
 
 #include <atomic>
@@ -39,20 +39,20 @@ inline TokenizerSpec ByteTokenizer() {
 class FakeEngine final : public Engine {
  public:
   struct Script {
-    absl::Status refusal = absl::OkStatus();           // of Generate or Prefill
-    absl::Status hand_off_refusal = absl::OkStatus();  // of Generate with remote prefill
-    int32_t tokens = 3;                                // of each answer: "abc…"
-    bool finish = true;                                // or stay silent behind the tokens
-    bool hold_hand_overs = false;                      // answer them in AnswerHandOvers
+    absl::Status refusal = absl::OkStatus();           // error of Generate and Prefill
+    absl::Status hand_off_refusal = absl::OkStatus();  // error of Generate with remote prefill
+    int32_t tokens = 3;                                // length of each answer: "abc…"
+    bool finish = true;                                // false: send the tokens, but no end
+    bool hold_hand_overs = false;  // leave hand-overs open until AnswerHandOvers
     bool prefix_cache = true;
     absl::Status pull_refusal = absl::OkStatus();
-    bool pull_has_all = false;  // the prefix is there already
+    bool pull_has_all = false;  // Pull finds the whole prefix cached
     size_t kept_event_bytes = KvEventFeed::kKeptBytes;
     std::string model_name = "fake";
     std::string kv_type = "f16";
     std::string backend = "cpu";
     ProtocolRange protocol = kTransferProtocol;
-    int32_t context_length = 512;  // the model's is 512
+    int32_t context_length = 512;  // at most the model's 512
     std::string chat_template = "";
   };
 
@@ -74,7 +74,7 @@ class FakeEngine final : public Engine {
     tokenizer_ = *Tokenizer::Create(info_.tokenizer);
   }
 
-  // What happens when a prefill for this ticket is computed; by default nothing.
+  // Sets the function that delivers a computed prefill to its ticket. By default nothing happens.
   void OnPrefill(std::function<void(const TransferTicket&)> deliver) {
     deliver_ = std::move(deliver);
   }
@@ -172,7 +172,7 @@ class FakeEngine final : public Engine {
     done(Answer(transfer_id) ? absl::OkStatus() : absl::NotFoundError("no such transfer"));
   }
 
-  // Says NotFound to every hand-over that waits.
+  // Answers every open hand-over with NotFound.
   void AnswerHandOvers() {
     std::vector<std::function<void(absl::Status)>> waiting;
     {
@@ -182,7 +182,7 @@ class FakeEngine final : public Engine {
     for (const auto& done : waiting) done(absl::NotFoundError("complete"));
   }
 
-  // Sends the scripted answer of a live request; false when there is none.
+  // Sends the scripted answer of a live request. Returns false if the request is not live.
   bool Answer(RequestHandle handle) {
     std::shared_ptr<RequestSink> sink;
     FinishInfo finish;
@@ -214,7 +214,7 @@ class FakeEngine final : public Engine {
     return true;
   }
 
-  // True when `done` holds, now or within the time that a test may wait.
+  // Waits up to 20 s until `done` holds. Returns false on timeout.
   template <typename Predicate>
   bool Eventually(Predicate done) {
     std::unique_lock lock(mutex_);
@@ -241,7 +241,7 @@ class FakeEngine final : public Engine {
     return prefilled_locally_;
   }
 
-  // From now on its prefix cache holds these, or no longer does.
+  // Adds hashes to the prefix cache, or removes them, and publishes the KV event.
   void Store(const std::vector<Hash128>& hashes) {
     {
       std::lock_guard lock(mutex_);
@@ -278,7 +278,7 @@ class FakeEngine final : public Engine {
     }
     return handle;
   }
-  // Ends a pull that got its ticket; nothing when it has ended.
+  // Ends a pull that has its ticket. Does nothing if the pull has ended.
   void EndPull(RequestHandle handle, absl::StatusOr<PullResult> result) {
     std::shared_ptr<PullSink> sink;
     {
@@ -290,7 +290,7 @@ class FakeEngine final : public Engine {
     }
     sink->OnDone(std::move(result));
   }
-  // What happens when this engine is to send a prefix; by default it has nothing.
+  // Sets the function that sends a prefix. By default the engine has no prefix cached.
   using SendDone = std::function<void(absl::StatusOr<int32_t>)>;
   using Send = std::function<void(const SendPrefixRequest&, const SendDone& done)>;
   void OnSend(Send send) { send_ = std::move(send); }
@@ -305,7 +305,7 @@ class FakeEngine final : public Engine {
   }
 
   KvEventFeed* kv_events() override { return script_.prefix_cache ? &kv_event_feed_ : nullptr; }
-  // In parts of one hash.
+  // Makes a snapshot of an empty part and one part for each hash.
   void SnapshotKvEvents(KvEventSnapshotDone done) override {
     KvEventSnapshot snapshot{.sequence = kv_event_feed_.last(), .parts = {EncodeKvEvents({})}};
     {
@@ -333,14 +333,14 @@ class FakeEngine final : public Engine {
   const ModelInfo& model_info() const override { return info_; }
   const Tokenizer& tokenizer() const override { return *tokenizer_; }
   const EngineOptions& options() const override { return options_; }
-  // As if its loop had stopped.
+  // Makes the engine look as if its loop had stopped.
   void Hang() { hangs_ = true; }
   absl::Status CheckWatchdog() const override {
     return hangs_ ? absl::UnavailableError("the engine hangs") : absl::OkStatus();
   }
   std::string StartupReport() const override { return "fake\n"; }
 
-  // Read inside Eventually, where the lock is held.
+  // Call these only inside Eventually, which holds the lock.
   size_t generated_count() const { return generated_.size(); }
   size_t prefilled_count() const { return prefilled_.size(); }
   size_t cancelled_count() const { return cancelled_.size(); }

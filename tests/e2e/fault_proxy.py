@@ -1,13 +1,13 @@
-"""A TCP proxy between two processes that a test scripts: it delays, stalls, cuts, truncates and corrupts what passes, and
-tells when a certain message does. Standard library only.
+"""Scriptable TCP proxy between two processes, for fault injection. It delays, stalls, cuts, truncates and corrupts the stream,
+and calls a test's function when a certain message passes. Standard library only.
 
   proxy = FaultProxy(("127.0.0.1", 9000), GrpcTap)   # clients connect to proxy.address
   proxy.stall(TO_CLIENT)                             # a partition in one direction; proxy.heal() ends it
   proxy.when("Decode<", 3, kill)                     # calls kill() before the third response of Decode passes
   proxy.when("Block>", 1, CORRUPT)
 
-What holds for a direction holds for all connections, those to come too. Faults at a message strike once. Everything runs on
-one thread of its own; actions are called there.
+Settings of a direction apply to all connections, present and future. A fault at a message strikes once. The proxy runs on its
+own thread and calls actions there.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from message_taps import TO_CLIENT, TO_SERVER, BytesTap
 
 BOTH = (TO_SERVER, TO_CLIENT)
 CHUNK_BYTES = 1 << 16
-LOOK_S = 0.005     # how often a stalled direction looks whether it may go on
-MAX_QUEUED = 256   # units on their way in one direction; then the sender is not read
+LOOK_S = 0.005     # poll interval of a stalled direction
+MAX_QUEUED = 256   # units in flight in one direction; at this limit the proxy stops reading
 
 
 def CORRUPT(unit):
-    """Flips one bit near the unit's end, where its payload is."""
+    """Flips one bit near the end of the unit, in its payload."""
     at = len(unit) - 1 - len(unit) // 8
     return unit[:at] + bytes([unit[at] ^ 0x10]) + unit[at + 1:]
 
@@ -38,7 +38,7 @@ def TRUNCATE(unit):
 
 
 class Cut(Exception):
-    """The connection ends here, behind these bytes."""
+    """Ends the connection after `last_bytes`."""
 
     def __init__(self, last_bytes):
         super().__init__("cut")
@@ -46,7 +46,7 @@ class Cut(Exception):
 
 
 class Direction:
-    """What happens to everything that passes this way."""
+    """Fault settings of one direction."""
 
     def __init__(self):
         self.delay_s = 0.0
@@ -60,8 +60,8 @@ class FaultProxy:
         self.tap = tap
         self.directions = {TO_SERVER: Direction(), TO_CLIENT: Direction()}
         self.refusing = False
-        self.triggers = {}  # message name → [(count at which it strikes, action)]
-        self.counts = {}    # message name → how many passed
+        self.triggers = {}  # message name → [(count at which the action runs, action)]
+        self.counts = {}    # message name → messages counted so far
         self.connections = set()
         self.loop = asyncio.new_event_loop()
         started = threading.Event()
@@ -69,7 +69,7 @@ class FaultProxy:
         self.thread.start()
         started.wait()
 
-    # ---- what a test says; from any thread ----
+    # ---- for tests; from any thread ----
 
     def stall(self, *directions):
         for direction in directions or BOTH:
@@ -84,7 +84,7 @@ class FaultProxy:
             self.directions[direction].bytes_per_s = bytes_per_s
 
     def refuse(self):
-        """Connections to come are cut at once."""
+        """Cuts every new connection at once."""
         self.refusing = True
 
     def heal(self):
@@ -97,14 +97,14 @@ class FaultProxy:
         self.on_thread(lambda: [connection.cut() for connection in list(self.connections)])
 
     def when(self, name, nth, action):
-        """`action(unit)` once, before the nth message of this name from now on passes. It may return bytes to send in its
-        place, or raise Cut."""
+        """Calls `action(unit)` once, before the nth message of this name from now on passes. The action may return bytes to send
+        instead, or raise Cut."""
         def add():
             self.triggers.setdefault(name, []).append((self.counts.get(name, 0) + nth, action))
         self.on_thread(add)
 
     def forget(self):
-        """No message is waited for any more."""
+        """Removes all triggers."""
         self.on_thread(self.triggers.clear)
 
     def count(self, name):
@@ -120,7 +120,7 @@ class FaultProxy:
     def __exit__(self, *_):
         self.close()
 
-    # ---- its thread ----
+    # ---- the proxy's thread ----
 
     def on_thread(self, function):
         done = threading.Event()
@@ -167,7 +167,7 @@ class FaultProxy:
             connection.cut()
 
     def struck(self, name, unit):
-        """Counts a message; returns what passes in its place."""
+        """Counts a message and runs its triggers. Returns the bytes to send."""
         self.counts[name] = self.counts.get(name, 0) + 1
         waiting = self.triggers.get(name, [])
         for trigger in [t for t in waiting if t[0] == self.counts[name]]:
@@ -184,7 +184,7 @@ class Connection:
         self.writers = {TO_CLIENT: client_writer}
 
     def cut(self):
-        """Both ends see a reset."""
+        """Resets the connection at both ends."""
         for writer in self.writers.values():
             held = writer.get_extra_info("socket")
             if held.fileno() >= 0:

@@ -1,7 +1,7 @@
-"""A router and workers as processes of their own, with fault proxies before every worker. Standard library only.
+"""Starts a router and workers as separate processes, with fault proxies in front of every worker. Standard library only.
 
-Routers and workers talk to a worker through `worker.grpc`, other workers send it KV through `worker.kv`; both are FaultProxy
-and stay when the worker is killed and started again.
+The router and other workers call a worker through `worker.grpc`. Other workers send it KV through `worker.kv`. Both are a
+FaultProxy, and both stay when the worker is killed and restarted.
 """
 
 import os
@@ -24,8 +24,9 @@ CLAIMS = []
 
 
 def free_port():
-    """A port for programs that are started again at their address: this process's alone until it ends. The kernel gives it to
-    no connection (those get 32768 and up), and a name held in its abstract namespace keeps tests that run at once apart."""
+    """Returns a port for a program that will be restarted at the same address. The port belongs to this process until it ends.
+    The kernel gives outgoing connections ports from 32768 on. A name in the abstract socket namespace keeps parallel tests
+    apart."""
     ports = list(range(20000, 32000))
     random.shuffle(ports)
     for port in ports:
@@ -43,7 +44,7 @@ def free_port():
 
 
 class Process:
-    """One program with its log in a file; its first line of output begins with `says`."""
+    """A running program with its log in a file. Its first line of output must begin with `says` and an address."""
 
     def __init__(self, command, says):
         handle, self.log_path = tempfile.mkstemp(prefix="baton-", suffix=".log")
@@ -63,7 +64,7 @@ class Process:
         self.popen.send_signal(number)
 
     def freeze(self):
-        """Returns when the process stands still."""
+        """Stops the process with SIGSTOP and waits until it has stopped."""
         self.signal(signal.SIGSTOP)
         state = pathlib.Path(f"/proc/{self.popen.pid}/stat")
         wait_until(lambda: state.read_text().rsplit(")", 1)[1].split()[0] == "T", START_TIMEOUT_S, "a frozen process")
@@ -107,13 +108,13 @@ class Worker:
              "--transfer-advertise", self.kv.address, *self.fleet.worker_arguments], "ready")
 
     def lose(self):
-        """Kills it; what it said and the proxies have not passed on is lost too, as when a whole machine dies."""
+        """Kills the worker and resets its proxies, so that bytes in flight are lost too, as when a machine dies."""
         self.process.kill()
         for proxy in (self.grpc, self.kv):
             proxy.reset()
 
     def inspect(self):
-        """The worker's own words, past the proxy: (owned blocks, blocks in flight)."""
+        """Asks the worker directly, not through the proxy. Returns (owned blocks, blocks in flight)."""
         done = subprocess.run([self.fleet.baton, "inspect", "worker", "--worker", f"127.0.0.1:{self.port}"],
                               capture_output=True, text=True, timeout=60)
         owned = re.search(r"(\d+) owned, (\d+) in", done.stdout)
@@ -129,7 +130,7 @@ class Worker:
 
 
 class Fleet(Service):
-    """Router and workers; a context manager."""
+    """A router and workers; a context manager."""
 
     def __init__(self, bin_dir, model, roles, worker_arguments=(), router_arguments=()):
         super().__init__(bin_dir)
@@ -170,7 +171,7 @@ class Fleet(Service):
         return self.router_process.log()
 
     def wait_registered(self):
-        """Until the router knows exactly the processes that are there, and has reached each."""
+        """Waits until the router has registered exactly the running workers and reaches each of them."""
         def registered():
             status = self.status()
             epochs = {worker["worker_id"]: worker["epoch"] for worker in status["workers"]}
@@ -184,7 +185,7 @@ class Fleet(Service):
         return [worker for worker in self.by_name.values() if worker.role == "decode"]
 
     def make_whole(self):
-        """Heals every path, forgets what was to strike, and starts again who is dead."""
+        """Heals all proxies, removes their triggers, thaws frozen processes and restarts dead ones."""
         for worker in self.by_name.values():
             for proxy in (worker.grpc, worker.kv):
                 proxy.forget()
@@ -199,7 +200,7 @@ class Fleet(Service):
         self.wait_registered()
 
     def strike_at(self, message, nth, action, channel="grpc", role="decode"):
-        """`action(worker, unit)` before the n-th such message passes at the first worker of that role to see it."""
+        """Calls `action(worker, unit)` once, before the nth such message passes at any worker of the role. Returns the Strike."""
         strike = Strike(action)
         for worker in self.by_name.values():
             if worker.role == role:
@@ -207,18 +208,18 @@ class Fleet(Service):
         return strike
 
     def wait_reclaimed(self, worker):
-        """Until no request and no transfer holds a block there; returns the milliseconds that took."""
+        """Waits until no request and no transfer holds a block of the worker. Returns the milliseconds that it took."""
         begin = time.monotonic()
         wait_until(lambda: worker.inspect() == (0, 0), REST_TIMEOUT_S, f"all blocks of {worker.name} back")
         return (time.monotonic() - begin) * 1000
 
 
 class Strike:
-    """An action at the first of several places that it comes to; remembers where and when."""
+    """An action that waits at several places and runs at the first that triggers. Records place and time."""
 
     def __init__(self, action):
         self.action, self.where, self.at_s = action, None, None
-        self.lock = threading.Lock()  # every proxy has a thread of its own
+        self.lock = threading.Lock()  # every proxy calls from its own thread
         self.struck = threading.Event()
 
     def at(self, where):

@@ -1,4 +1,4 @@
-"""Resident memory of a service's processes over time, for soak.py."""
+"""Samples the resident memory of a service's processes, for soak.py."""
 
 import pathlib
 import statistics
@@ -16,13 +16,13 @@ SHARED_POOL = "memfd:baton-shared"
 
 
 def resident_of(pid):
-    """Bytes: (in shared KV pools, this process's and its peers'; elsewhere)."""
+    """Returns a process's resident bytes: (in shared KV pools, its own and mapped ones of peers; elsewhere)."""
     shared = elsewhere = 0
     name = ""
     for line in pathlib.Path(f"/proc/{pid}/smaps").read_text().splitlines():
         field, _, value = line.partition(" ")
         if not field.endswith(":"):
-            name = value  # of a mapping: its addresses come first
+            name = value  # a mapping's line begins with its addresses
         elif field == "Rss:":
             size = int(value.split()[0]) * 1024
             if SHARED_POOL in name:
@@ -38,12 +38,13 @@ def worker_name(pid):
 
 
 class MemoryWatch(threading.Thread):
-    """Resident memory of every process over time: in KV pools, and beside them. A process fills its pool as it goes, and maps those of
-    peers on its host, so only what is beside them can leak; and of pools there may be no more than there are workers."""
+    """Thread that samples the resident memory of every process, in KV pools and outside them. A process fills its pool over time
+    and maps the pools of peers on its host, so only memory outside pools shows a leak. A process may have at most all workers'
+    pools resident."""
 
     def __init__(self, cluster):
         super().__init__(name="memory", daemon=True)
-        self.samples = {}  # process → [(seconds, MiB beside the pools, MiB in pools)]
+        self.samples = {}  # process → [(seconds, MiB outside pools, MiB in pools)]
         self.stopped = threading.Event()
         self.begin = time.monotonic()
         workers = cluster.workers()
@@ -64,7 +65,7 @@ class MemoryWatch(threading.Thread):
 
     def sample(self, name, pid):
         in_pools, elsewhere = resident_of(pid)
-        if in_pools == 0 and name in self.channels:  # its pool is no shared memory
+        if in_pools == 0 and name in self.channels:  # its pool is not in shared memory
             stub = worker_pb2_grpc.WorkerStub(self.channels[name])
             in_pools = stub.Inspect(worker_pb2.InspectRequest(), timeout=30).resident_pool_bytes
             elsewhere -= in_pools
@@ -72,7 +73,8 @@ class MemoryWatch(threading.Thread):
             (time.monotonic() - self.begin, elsewhere / 2**20, in_pools / 2**20))
 
     def report(self):
-        """[(process, MiB beside the pools in its first minute, in its last, MiB in pools in its last)]; medians."""
+        """Returns [(process, MiB outside pools in its first minute, the same in its last minute, MiB in pools in its last
+        minute)]; medians."""
         rows = []
         for name, samples in sorted(self.samples.items()):
             last_s = samples[-1][0]

@@ -1,8 +1,9 @@
-"""Cuts a byte stream into units and names the messages in it: gRPC over HTTP/2, and KV transfers. Standard library only.
+"""Parses byte streams for FaultProxy: cuts a stream into units and names its messages. Knows gRPC over HTTP/2 and KV transfers.
+Standard library only.
 
-A tap belongs to one connection. feed(direction, data) returns the units that are whole now, [(name, bytes)]; joined they are
-the stream. `name` is that of the message that the unit ends, or None:
-  gRPC      "Decode>" a request of that method, "Decode<" a response of it, "Decode$" the end of its call
+A tap belongs to one connection. feed(direction, data) returns the units that are now complete, as [(name, bytes)]. Joined, the
+units are the stream. `name` is the message that ends with the unit, or None:
+  gRPC      "Decode>" a request of the method Decode, "Decode<" a response, "Decode$" the end of the call
   transfer  "Hello>", "Announce>", "Block>" with its payload, "HelloReply<", "Pull<", "Done<", …
 Directions are ">" to the server and "<" from it.
 """
@@ -21,14 +22,14 @@ FRAME_TYPES = ("Hello", "HelloReply", "Announce", "Pull", "Block", "Done", "Abor
 
 
 class BytesTap:
-    """No messages: units are what came."""
+    """Knows no messages: each piece of data is a unit."""
 
     def feed(self, _, data):
         return [(None, data)]
 
 
 class TransferTap:
-    """kvtransfer/protocol/transfer_frame.h."""
+    """Parses the frames of kvtransfer/protocol/transfer_frame.h."""
     HEADER_BYTES = 20
     PAYLOAD_BYTES_AT = HEADER_BYTES + 32  # in a Block
 
@@ -56,14 +57,14 @@ class TransferTap:
 
 
 class HeaderTable:
-    """As much of HPACK (RFC 7541) as is needed to know :path, which gRPC's C core does not compress."""
+    """Minimal HPACK decoder (RFC 7541) that finds :path. gRPC's C core does not compress :path."""
 
     def __init__(self):
         self.entries = []  # [(name, value)], the newest first
         self.limit = 4096
 
     def path(self, block):
-        """Takes a header block in; returns its :path, or None."""
+        """Decodes a header block. Returns its :path, or None."""
         at, path = 0, None
         while at < len(block):
             first = block[at]
@@ -120,7 +121,7 @@ class HeaderTable:
 
 
 class HalfStream:
-    """The gRPC messages of one direction of one call: five bytes of length, then the message."""
+    """The gRPC messages of one call in one direction. A message follows one byte of flags and four bytes of length."""
 
     def __init__(self):
         self.buffered = bytearray()
@@ -138,7 +139,7 @@ class HalfStream:
 
 
 class GrpcTap:
-    """Units are HTTP/2 frames. One that ends several messages of a call counts once."""
+    """Parses gRPC. Units are HTTP/2 frames. A frame that ends several messages of a call counts once."""
 
     def __init__(self):
         self.buffers = {TO_SERVER: bytearray(), TO_CLIENT: bytearray()}
@@ -188,5 +189,5 @@ class GrpcTap:
         if path is not None:
             self.methods[stream] = path.rsplit("/", 1)[-1]
             return None
-        # Trailers: what a server says last.
+        # Trailers: the server's last headers end the call.
         return self.methods.get(stream, "") + "$" if direction == TO_CLIENT and flags & END_STREAM else None

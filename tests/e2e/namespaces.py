@@ -1,10 +1,10 @@
-"""Router and workers in network namespaces of their own, on one bridge, so that packets between any two of them can be dropped,
-in one direction or both. Linux, root, `ip`; standard library only.
+"""Starts a router and workers in separate network namespaces on one bridge, so that a test can drop packets between any two of
+them, in one or both directions. Needs Linux, root and `ip`. Standard library only.
 
-A packet is dropped by giving its sender a neighbour entry for the receiver with a hardware address that nobody has: the bridge
-floods it, and nobody takes it. Nothing tells either end.
+To drop packets, the sender gets a neighbour entry for the receiver with an unused hardware address. The bridge floods such
+packets and no interface accepts them. Neither end gets an error.
 
-Run as a program it says whether this machine permits that: exit code 0 or 1.
+Run as a program, it checks whether this machine permits namespaces: exit code 0 or 1.
 """
 
 import os
@@ -16,30 +16,30 @@ from cluster import START_TIMEOUT_S, Service, wait_until
 from fleet import Process
 
 NOBODY, BRIDGE = "02:00:00:00:00:99", "02:00:00:00:00:01"
-PORT, TRANSFER_PORT = 7000, 9000  # the same everywhere: each has an address of its own
+PORT, TRANSFER_PORT = 7000, 9000  # the same in every namespace: each has its own address
 
 
 def ip(*arguments):
-    done = subprocess.run(["ip", *arguments], capture_output=True, text=True)  # OSError where there is no `ip`
+    done = subprocess.run(["ip", *arguments], capture_output=True, text=True)  # OSError if `ip` is missing
     if done.returncode != 0:
         raise OSError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
     return done.stdout
 
 
 class Bridge:
-    """Namespaces that reach each other, and are reached from here. Names and addresses come from this process's id."""
+    """A bridge and its namespaces, which reach each other and the host. Names and addresses derive from this process's id."""
 
     def __init__(self):
         self.name = f"bt{os.getpid() % 100_000}"
         self.subnet = f"10.{200 + os.getpid() % 50}.{os.getpid() // 50 % 250}"
         self.namespaces = []
-        # Its own address: else it takes that of a port, and another one with the next port.
+        # Set a fixed hardware address. Otherwise the bridge takes the address of a port and changes it with the next port.
         ip("link", "add", self.name, "address", BRIDGE, "type", "bridge")
         ip("addr", "add", f"{self.subnet}.1/24", "dev", self.name)
         ip("link", "set", self.name, "up")
 
     def add(self, name):
-        """Returns the namespace and its address."""
+        """Adds a namespace. Returns its name and its address."""
         namespace, number = f"{self.name}-{name}", len(self.namespaces) + 2
         outside = f"{self.name}v{number}"
         ip("netns", "add", namespace)
@@ -65,7 +65,7 @@ class Host:
         self.name = name
         self.namespace, self.address = bridge.add(name)
         self.process = None
-        self.unheard = set()  # hosts to which packets are dropped
+        self.unheard = set()  # hosts that get no packets from here
 
     def start(self, command, says):
         self.process = Process(["ip", "netns", "exec", self.namespace, *command], says)
@@ -85,7 +85,7 @@ class Host:
 
 
 class NamespacedFleet(Service):
-    """Router and workers, a namespace each; a context manager."""
+    """A router and workers, each in its own namespace; a context manager."""
 
     def __init__(self, bin_dir, model, roles, worker_arguments=()):
         super().__init__(bin_dir)
@@ -119,7 +119,7 @@ class NamespacedFleet(Service):
         self.bridge.close()
 
     def wait_whole(self):
-        """Until the router knows everybody and has reached each."""
+        """Waits until the router knows and reaches all workers."""
         def whole():
             status = self.status()
             return (status.get("ready") and len(status["workers"]) == len(self.hosts) - 1 and
@@ -127,7 +127,7 @@ class NamespacedFleet(Service):
         wait_until(whole, START_TIMEOUT_S, "a router that reaches all workers")
 
     def blocks(self, name):
-        """A worker's own words: (owned blocks, blocks in flight)."""
+        """Asks a worker directly. Returns (owned blocks, blocks in flight)."""
         done = subprocess.run([self.baton, "inspect", "worker", "--worker", f"{self[name].address}:{PORT}"],
                               capture_output=True, text=True, timeout=60)
         owned, in_flight = re.search(r"(\d+) owned, (\d+) in", done.stdout).groups()
@@ -139,7 +139,7 @@ class NamespacedFleet(Service):
 
 
 def permitted():
-    """None, or why not."""
+    """Returns None if this machine permits namespaces, else the error."""
     try:
         bridge = Bridge()
     except OSError as error:

@@ -1,18 +1,24 @@
 #!/usr/bin/env python3
-"""Ten times the rate that the service sustains, clients that do not read, and storms of cancellations.
+"""Overload test: ten times the rate that the service sustains, clients that do not read, and many cancellations.
 
   scripts/overload.sh [--seconds 60] [--factor 10] [--seed N]      (makes the Python environment and runs this)
 
-Three phases, each beside clients that do not read what they asked for: as many clients as saturate the service, one request
-after the other (peak); requests at `factor` times that rate, whatever becomes of them, of which many call off at once
-(overload); after a pause of 5 seconds the clients of the first phase again (recovery). Every request has a deadline: an
-answer counts (goodput) when it is whole before that.
+It has three phases. In each phase, some more clients do not read their answers.
+1. peak: enough clients to saturate the service, each with one request at a time.
+2. overload: requests at `factor` times the peak rate, without waiting for answers. Many are cancelled within 50 ms.
+3. recovery: after a pause of 5 s, the clients of the first phase again.
 
-Server and load share the machine, so what the load itself costs is printed (`…_load_cpus`), and it sends bytes that were made
-beforehand.
+Every request has a deadline. An answer counts as goodput if it is complete before the deadline.
 
-Prints `name value` lines. Exit code 1 when a request ended in another way than it may, a process has grown, blocks or
-requests are left behind, nothing was refused, or a figure passes its bound in BOUNDS, which is far from what is usual.
+Server and load generator share the machine. So the script prints the CPU use of the load (`…_load_cpus`) and prepares its
+requests before it sends them.
+
+Prints `name value` lines. Exit code 1 if
+- a request ended with a code that is not allowed,
+- a process grew too much,
+- blocks or requests are left over,
+- no request was refused, or
+- a figure is outside BOUNDS, which are far from the usual values.
 """
 
 import argparse
@@ -38,15 +44,15 @@ PROMPT_TOKENS = 64
 NON_READERS = 4
 CANCEL_SHARE = 0.2
 RECOVERY_PAUSE_S = 5
-PROMPTS = 1024  # made beforehand, taken in turn
-MAX_GROWTH_MIB = 600  # router or worker beside its pool: far below what one message for every refused request would be
-# Usual: 0.95 and more, 6 ms, 1.
+PROMPTS = 1024  # prepared requests, used in turn
+MAX_GROWTH_MIB = 600  # of a router or worker; far less than one message for every refused request would take
+# Usual values: at least 0.95, 6 ms, 1.
 BOUNDS = {"overload_goodput_share_per_cpu": (0.5, math.inf), "refusal_p99_ms": (0, 1000), "recovered_share": (0.7, math.inf)}
 ALLOWED = {"OK", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "CANCELLED"}
 
 
 class Tally:
-    """What became of the requests of a phase."""
+    """Counts how the requests of a phase ended."""
 
     def __init__(self):
         self.ends = collections.Counter()
@@ -69,12 +75,12 @@ class Overload:
         self.options, self.cluster = options, cluster
         self.rng = random.Random(options.seed)
         self.problems = []
-        self.requests = None  # bytes, for ever
+        self.requests = None  # endless iterator of serialized requests
 
     def make_requests(self, vocabulary):
         def request():
             ids = [self.rng.randrange(100, vocabulary) for _ in range(PROMPT_TOKENS)]
-            # No prefix is ever there already, also of those that come again.
+            # A new salt for each turn, so that no request finds a cached prefix.
             return pb.GenerateRequest(prompt_token_ids=pb.TokenIds(ids=ids), cache_salt="0000",
                                       sampling=pb.SamplingParams(max_tokens=ANSWER_TOKENS, temperature=0, ignore_eos=True))
         made = [request() for _ in range(PROMPTS)]
@@ -99,7 +105,7 @@ class Overload:
         tally.add(code, (time.monotonic() - begin) * 1000, detail)
 
     async def closed_loop(self, generate, seconds):
-        """Answers a second of `clients` clients that always wait for one."""
+        """Returns the answers per second of --clients clients, each with one request at a time."""
         tally, end = Tally(), time.monotonic() + seconds
         async def client():
             while time.monotonic() < end:
@@ -126,7 +132,7 @@ class Overload:
         return tally, sent / seconds, in_time
 
     async def beside_non_readers(self, phase):
-        """The phase's result, while others leave their answers where they are: the same work in each phase."""
+        """Runs a phase beside clients that do not read their answers, and returns its result."""
         options = [("grpc.use_local_subchannel_pool", 1)]
         request = pb.GenerateRequest(prompt_token_ids=pb.TokenIds(ids=[1]),
                                      sampling=pb.SamplingParams(max_tokens=2000, temperature=0, ignore_eos=True))
@@ -158,7 +164,7 @@ class Overload:
             stub = pb_grpc.InferenceStub(channel)
             self.requests = self.make_requests((await stub.GetModel(pb.GetModelRequest())).vocabulary)
             generate = channel.unary_stream("/baton.v1.Inference/Generate")
-            await self.closed_loop(generate, 2)  # warms up
+            await self.closed_loop(generate, 2)  # warm-up
             cpu_s = time.process_time()
             peak = await self.beside_non_readers(self.closed_loop(generate, self.options.seconds))
             yield "peak_goodput_per_s", peak
@@ -174,13 +180,13 @@ class Overload:
             yield "offered_per_s", offered
             yield "overload_goodput_per_s", kept
             yield "overload_goodput_share", kept / peak
-            # Of the peak on the CPUs that the load left.
+            # Goodput relative to the peak, both per CPU that the load leaves to the service.
             cpus = len(os.sched_getaffinity(0))
             yield "overload_goodput_share_per_cpu", kept / peak * (cpus - peak_load_cpus) / (cpus - load_cpus)
             for code in sorted(ALLOWED):
                 yield f"overload_{code}", tally.ends[code]
             if not tally.refusals_ms:
-                self.problems.append("nothing was refused: this was no overload")
+                self.problems.append("no request was refused: the load was no overload")
             yield "refusal_p50_ms", tally.refusal_ms(0.5)
             yield "refusal_p99_ms", tally.refusal_ms(0.99)
             await asyncio.sleep(RECOVERY_PAUSE_S)
@@ -197,10 +203,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", required=True, help="folder of the built programs")
     parser.add_argument("--model", default=default_model(), help="GGUF file")
-    parser.add_argument("--seconds", type=int, default=60, help="of each phase")
-    parser.add_argument("--factor", type=float, default=10, help="times the sustained rate")
-    parser.add_argument("--clients", type=int, default=16, help="that saturate the service")
-    parser.add_argument("--deadline-s", type=float, default=20, help="of every request")
+    parser.add_argument("--seconds", type=int, default=60, help="duration of each phase")
+    parser.add_argument("--factor", type=float, default=10, help="overload rate as a multiple of the peak rate")
+    parser.add_argument("--clients", type=int, default=16, help="clients that saturate the service")
+    parser.add_argument("--deadline-s", type=float, default=20, help="deadline of every request")
     parser.add_argument("--kv-blocks", type=int, default=2048, help="pool of each worker")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(31))
     options = parser.parse_args()

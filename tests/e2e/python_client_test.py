@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""The Python example asks a real service, and prints what one process answers.
+"""Test of the Python example: it asks a real service and must print the answer of `baton run`.
 
   python_client_test.py --bin build/release/bin [--model M.gguf]
 
-gRPC for Python comes from build/venv, which scripts/python_client_env.sh makes. Where that cannot be had, exit code 77:
-not run.
+gRPC for Python comes from build/venv, which scripts/python_client_env.sh makes. If that fails, the exit code is 77: not run.
 """
 
 import argparse
@@ -18,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 VENV = ROOT / "build" / "venv"
 NOT_RUN = 77
 QUESTION = "What is gravity?"
-MAX_TOKENS = 200  # the example's
+MAX_TOKENS = 200  # the same as in the example
 
 
 def main():

@@ -1,5 +1,5 @@
-// The same bad values on every way in: the public API's messages, the lines of `baton run --jobs`,
-// and a worker's own requests. All refuse them with one message.
+// Tests of request limits at all three entrances: the public API, the lines of `baton run --jobs`,
+// and the workers' own requests. Each must refuse a bad value with the same message.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -68,7 +68,7 @@ absl::Status OfAJob(const std::string& fields) {
   return absl::Status(status.code(), absl::StripPrefix(status.message(), "line 1: "));
 }
 
-TEST(RequestLimits, EveryWayInRefusesABadValueWithTheSameMessage) {
+TEST(RequestLimits, EveryEntranceRefusesABadValueWithTheSameMessage) {
   const auto repeated = [](const std::string& entry, int times) {
     std::string out = entry;
     for (int i = 1; i < times; ++i) out += "," + entry;
@@ -142,8 +142,8 @@ TEST(RequestLimits, EveryWayInRefusesABadValueWithTheSameMessage) {
   }
 }
 
-// A job's line is read before the model is known.
-TEST(RequestLimits, RouterAndWorkerRefuseWhatDoesNotFitTheModelWithTheSameMessage) {
+// A job's line is parsed before the model is known, so this test leaves out jobs.
+TEST(RequestLimits, RouterAndWorkerRefuseValuesThatDoNotFitTheModelWithTheSameMessage) {
   const std::string known = absl::StrCat("[0, ", kFakeVocabulary - 1, "] is allowed");
   const struct {
     std::function<void(Asked&)> change;
@@ -172,7 +172,7 @@ TEST(RequestLimits, RouterAndWorkerRefuseWhatDoesNotFitTheModelWithTheSameMessag
   }
 }
 
-TEST(RequestLimits, WhatIsInOrderIsTakenByAll) {
+TEST(RequestLimits, AllEntrancesAcceptValidRequests) {
   EXPECT_EQ(OfTheApi(Asked()), absl::OkStatus());
   EXPECT_EQ(OfADecodeWorker(Asked()), absl::OkStatus());
   EXPECT_EQ(OfAnEngine(Asked()), absl::OkStatus());

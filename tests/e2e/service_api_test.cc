@@ -1,4 +1,4 @@
-// What the public API refuses, and its calls beside Generate.
+// Tests of the public API over real gRPC: refusals, and the calls other than Generate.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -134,7 +134,7 @@ TEST_F(ServiceApiTest, TextCallsBeyondTheLimitsAreRefusedByName) {
   EXPECT_THAT(messages.error_message(), HasSubstr("at most 4096"));
 }
 
-// The only place in the gate is taken by a request that does not end.
+// A request that does not end takes the only place of the concurrency limit.
 TEST_F(ServiceApiTest, TextCallsCountAsActiveRequests) {
   RouterServerOptions options;
   options.server.listen = "127.0.0.1:0";
@@ -161,7 +161,7 @@ TEST_F(ServiceApiTest, TextCallsCountAsActiveRequests) {
   router->Shutdown();
 }
 
-TEST_F(ServiceApiTest, ATextLongerThanTheContextIsTokenizedAndIsNoPrompt) {
+TEST_F(ServiceApiTest, ATextLongerThanTheContextIsTokenizedButRefusedAsPrompt) {
   AddDecode();
   const std::string text(100'000, 'x');
   grpc::ClientContext context;
@@ -177,8 +177,8 @@ TEST_F(ServiceApiTest, ATextLongerThanTheContextIsTokenizedAndIsNoPrompt) {
   EXPECT_THAT(answer.status.error_message(), HasSubstr("100000 bytes; the context of 512 tokens"));
 }
 
-// Flow control holds its answer back, and its connection is alive. The only place is its own.
-TEST_F(ServiceApiTest, AClientThatTakesNothingLosesItsPlace) {
+// The client's connection is alive, but flow control blocks its answer. It holds the only place.
+TEST_F(ServiceApiTest, AClientThatReadsNothingLosesItsPlace) {
   RouterServerOptions options;
   options.server.listen = "127.0.0.1:0";
   options.server.drain_ms = 100;
@@ -216,7 +216,7 @@ TEST_F(ServiceApiTest, AClientThatTakesNothingLosesItsPlace) {
   router->Shutdown();
 }
 
-// A megabyte of nothing is a kilobyte when it is compressed: nobody inflates it.
+// A megabyte of zeros compresses to a kilobyte. The servers must not decompress it.
 TEST_F(ServiceApiTest, CompressedRequestsAreRefused) {
   AddDecode();
   const auto stub = v1::Inference::NewStub(

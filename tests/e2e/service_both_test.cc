@@ -1,5 +1,5 @@
-// Workers that play both roles, with real engines on the small model: the router, the services and
-// the KV transfer between them are production's. No program registers so yet.
+// Test of workers with both roles. The engines run the tiny model; router, services and KV transfer
+// are the real ones. No program registers with both roles yet.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-"""What the tests of the real service share: a test case with a `baton up` of its own, and `main`. Standard library only."""
+"""Base of the tests with a real service: a test case that starts `baton up`, and `main`. Standard library only."""
 
 import argparse
 import json
@@ -11,9 +11,9 @@ from cluster import Cluster, answer, busy, default_model, wait_until
 
 TEXTS = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "texts"
 BLOCK = 16
-CHUNK = 64  # workers run with it, so that short prompts cross chunk boundaries
+CHUNK = 64  # small, so that short prompts cross chunk boundaries
 CONTEXT = 8192
-SEEN_TIMEOUT_S = 60  # a guard: how long a state may take to show in the status
+SEEN_TIMEOUT_S = 60  # guards against hangs: a state must show in the status within this time
 
 ARGUMENTS = argparse.Namespace()  # --bin and --model
 
@@ -23,7 +23,7 @@ def baton():
 
 
 def inspect_tokens(texts):
-    """Token ids of each text, by `baton inspect tokens`: without a router or a worker."""
+    """Returns the token ids of each text, from `baton inspect tokens`, which needs no service."""
     lines = "\n".join(json.dumps({"text": text}) for text in texts) + "\n"
     done = subprocess.run([baton(), "inspect", "tokens", "--model", ARGUMENTS.model], input=lines,
                           capture_output=True, text=True, check=True)
@@ -35,7 +35,7 @@ def read_texts():
 
 
 def run(jobs):
-    """The reference: one process, one job at a time, nothing cached."""
+    """Runs the jobs in the reference configuration: one process, one job at a time, no prefix cache."""
     return answer([baton(), "run", "--model", ARGUMENTS.model, "--jobs", "-", "--json",
                    "--hash-logits", "--no-prefix-cache"], jobs)
 
@@ -44,16 +44,16 @@ def first_worker(workers, role):
     return next(worker for worker in workers.values() if worker["role"] == f"WORKER_ROLE_{role}")
 
 
-# For tests that say what happens when nothing fails, most of them: a machine that stands still for seconds is no failure.
+# Long timeouts for tests without faults: a machine that hangs for seconds must not look like a lost worker.
 PATIENT_ROUTER = ("--worker-silence-ms=60000", "--worker-expiry-ms=60000", "--index-wait-ms=60000")
 
 
 class ServiceTest(unittest.TestCase):
-    """One `baton up` for all tests of a class."""
+    """Test case with one `baton up` for all tests of a class."""
     prefill, decode = 1, 1
     worker_arguments = ("--hash-logits", f"--max-chunk-tokens={CHUNK}", "--kv-blocks=1024")
     router_arguments = PATIENT_ROUTER
-    prefill_arguments = ()  # behind worker_arguments
+    prefill_arguments = ()  # come after worker_arguments
 
     @classmethod
     def setUpClass(cls):
@@ -63,7 +63,7 @@ class ServiceTest(unittest.TestCase):
         cls.text_ids = [id for ids in inspect_tokens(read_texts()) for id in ids]
 
     def prompt(self, length, start=0):
-        """Token ids of real text, again from its beginning where it ends."""
+        """Returns `length` token ids of real text from `start` on. The text repeats."""
         ids = self.text_ids
         return [ids[(start + i) % len(ids)] for i in range(length)]
 
@@ -80,7 +80,7 @@ class ServiceTest(unittest.TestCase):
         return results["it"]["error"]
 
     def long_answer(self, *arguments, prompt="Once upon a time", max_tokens=CONTEXT - 200):
-        """A `baton generate` that would go on for minutes."""
+        """Starts a `baton generate` that takes minutes."""
         return subprocess.Popen(
             self.cluster.generate_command("--prompt", prompt, "--max-tokens", str(max_tokens),
                                           "--ignore-eos", "--temperature", "0", *arguments),
@@ -92,7 +92,7 @@ class ServiceTest(unittest.TestCase):
 
 
 def main(description):
-    """Runs the caller's test cases: --bin, --model, and unittest's own arguments."""
+    """Runs the caller's test cases. Takes --bin, --model and unittest's own arguments."""
     parser = argparse.ArgumentParser(description=description,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", required=True, help="folder of the built programs")

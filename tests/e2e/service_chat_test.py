@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`baton chat` as a person meets it: at a terminal of its own, and with lines from a pipe.
+"""Tests of `baton chat` at a pseudo-terminal and with input from a pipe.
 
   service_chat_test.py --bin build/release/bin [--model M.gguf] [unittest's own arguments, such as -k paste]
 
@@ -28,7 +28,7 @@ PROMPT = "> "
 
 
 class Terminal:
-    """A `baton chat` at a pseudo-terminal; a context manager."""
+    """Runs `baton chat` at a pseudo-terminal; a context manager."""
 
     def __init__(self, router, *arguments, directory=None, **variables):
         self.master, slave = pty.openpty()
@@ -37,7 +37,7 @@ class Terminal:
             [os.path.abspath(baton()), "chat", "--router", router, "--temperature=0", *arguments], stdin=slave, stdout=slave, stderr=slave,
             start_new_session=True, cwd=directory, env={**os.environ, "TERM": "xterm", "NO_COLOR": "", **variables})
         os.close(slave)
-        self.shown = ""  # since the last wait
+        self.shown = ""  # output since the last wait
 
     def __enter__(self):
         return self
@@ -53,7 +53,7 @@ class Terminal:
             left = left[os.write(self.master, left):]
 
     def wait_for(self, text, timeout_s=SEEN_TIMEOUT_S):
-        """Returns what was shown up to and with `text`."""
+        """Waits for `text` in the output. Returns the output up to and including it."""
         end = time.monotonic() + timeout_s
         while text not in self.shown:
             left = end - time.monotonic()
@@ -65,31 +65,32 @@ class Terminal:
         return seen + text
 
     def say(self, line):
-        """Types a line, and returns what is shown up to the next prompt."""
+        """Types a line. Returns the output up to the next prompt."""
         self.type(line + "\r")
-        self.wait_for("\033[?2004l")  # the line is taken
+        self.wait_for("\033[?2004l")  # the program has read the line
         return self.ready()
 
     def ready(self):
-        """Behind the prompt, and when the terminal no longer edits lines itself."""
+        """Waits for the prompt, and until the terminal has left its line mode. Returns the output."""
         shown = self.wait_for("\033[?2004h") + self.wait_for(PROMPT)
         wait_until(lambda: not termios.tcgetattr(self.master)[3] & termios.ICANON, SEEN_TIMEOUT_S, "keys one by one")
         return shown
 
     def saved(self):
-        """The conversation's messages, by /save."""
+        """Returns the conversation's messages as (role, content), from /save."""
         with tempfile.TemporaryDirectory() as directory:
             path = pathlib.Path(directory) / "saved.jsonl"
             self.say(f"/save {path}")
             return [(message["role"], message["content"]) for message in json.loads(path.read_text())["messages"]]
 
     def end(self):
-        """Ctrl-D; returns the exit code. A program that ends waits until its terminal has taken all."""
+        """Sends Ctrl-D. Returns the exit code."""
         self.type("\x04")
         return self.wait()
 
     def wait(self):
-        """Returns the exit code."""
+        """Waits for the program's end and returns its exit code. Reads its output, because a program that ends first waits until
+        the terminal has taken all output."""
         def ended():
             if select.select([self.master], [], [], 0)[0]:
                 with contextlib.suppress(OSError):
@@ -130,10 +131,10 @@ class AtATerminal(ServiceTest):
 
     def test_lines_can_be_edited_and_come_back_from_the_history(self):
         terminal = self.terminal("--max-tokens=1")
-        terminal.say("Hexlo\x1b[D\x1b[D\x7fl")  # two to the left, one deleted
+        terminal.say("Hexlo\x1b[D\x1b[D\x7fl")  # two to the left, delete one, insert one
         self.assertEqual(terminal.saved()[0], ("user", "Hello"))
         terminal.say("/reset")
-        terminal.say("\x1b[A\x1b[A\x1b[A")  # past /reset and /save
+        terminal.say("\x1b[A\x1b[A\x1b[A")  # back past /reset and /save
         self.assertEqual(terminal.saved()[0], ("user", "Hello"))
 
     def test_a_paste_of_many_lines_is_one_turn(self):
@@ -141,7 +142,7 @@ class AtATerminal(ServiceTest):
         terminal.say(PASTE_BEGIN + "one\rtwo – zwölf\r\tthree\r" + PASTE_END)
         self.assertEqual(terminal.saved()[0], ("user", "one\ntwo – zwölf\n\tthree"))
 
-    def test_ctrl_c_ends_an_answer_and_keeps_what_came(self):
+    def test_ctrl_c_ends_an_answer_and_keeps_its_text(self):
         terminal = self.terminal("--ignore-eos")
         terminal.type("Tell me a story\r")
         wait_until(lambda: busy(self.cluster.workers()["decode-0"]), SEEN_TIMEOUT_S, "an answer")
@@ -181,7 +182,7 @@ class AtATerminal(ServiceTest):
                 roles = [message["role"] for message in json.loads(saved.read_text())["messages"]]
                 self.assertEqual(roles, ["user", "assistant"])
 
-    def test_a_signal_during_an_answer_saves_what_came(self):
+    def test_a_signal_during_an_answer_saves_the_conversation(self):
         with tempfile.TemporaryDirectory() as directory:
             terminal = self.terminal("--ignore-eos", directory=directory)
             terminal.type("Tell me a story\r")
@@ -199,7 +200,7 @@ class AtATerminal(ServiceTest):
             self.assertEqual(terminal.wait(), 130)
             self.assertEqual(list(pathlib.Path(directory).iterdir()), [])
 
-    def test_colours_are_for_terminals_and_for_those_who_want_them(self):
+    def test_only_terminals_without_no_color_get_colours(self):
         bold, dim = "\033[1m", "\033[2m"
         with Terminal(self.cluster.router) as terminal:
             shown = terminal.ready()

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Ten-turn chats of several users at once: what a worker lacks of a conversation is pulled from the worker that has it.
+"""Tests ten-turn chats of several parallel users. A worker that lacks part of a conversation pulls it from a worker that has it.
 
   service_chats_test.py --bin build/release/bin [--model M.gguf] [unittest's own arguments, such as -k killed]
 
-Prints a table of every turn: its prompt, what of it is new since the answer before, what was computed, what was pulled
-and from whom. Tokens must be those of one process that caches nothing. Standard library only.
+Prints a table of every turn: prompt tokens, new tokens since the last answer, computed tokens, pulled tokens and their source.
+The answers must equal those of one process without a prefix cache. Standard library only.
 """
 
 import concurrent.futures
@@ -17,15 +17,15 @@ from cluster import wait_until
 from service_case import ARGUMENTS, BLOCK, PATIENT_ROUTER, SEEN_TIMEOUT_S, ServiceTest, main, run
 
 USERS, TURNS, ANSWER, QUESTION = 4, 10, 40, 25
-PULL_LEAST_US = 250_000  # --pull-least-ms: no pull is given up before
+PULL_LEAST_US = 250_000  # default of --pull-least-ms: no pull is abandoned earlier
 
 
 class Chat:
-    """One user's conversation: its tokens so far, and what each turn came to."""
+    """One user's conversation: its tokens so far, and the result of each turn."""
 
     def __init__(self, name, questions):
         self.name = name
-        self.questions = questions  # token ids of each turn's
+        self.questions = questions  # the token ids of each turn's question
         self.history = []  # prompts and answers
         self.turns = []
 
@@ -34,7 +34,7 @@ class Chat:
                 "max_tokens": ANSWER, "temperature": 0, "ignore_eos": True, "cache_salt": self.name[0]}
 
     def take(self, turn, result):
-        # The last token of an answer was never fed: nobody has its KV.
+        # The last token of an answer was never fed, so no worker has its KV.
         known = max(0, len(self.history) - 1)
         prompt = self.history + self.questions[turn]
         self.turns.append({"prompt": len(prompt), "new": len(prompt) - known, "result": result})
@@ -46,13 +46,13 @@ class Chats(ServiceTest):
     worker_arguments = ("--hash-logits", "--threads=1", "--kv-blocks=2048")
 
     def chats(self, letter):
-        """Those of one letter are alike, and share no cache with those of another."""
+        """Makes the users' chats. The letter sets the cache salt, so chats of different letters share no cache."""
         return [Chat(f"{letter}{user}", [self.prompt(QUESTION + 7 * (turn % 3) + (200 if turn == 0 else 0),
                                                    1000 * user + 97 * turn) for turn in range(TURNS)])
                 for user in range(USERS)]
 
     def play(self, chats, *arguments):
-        """All users at once, each one turn after the other."""
+        """Plays all chats in parallel; each user sends one turn after the other."""
         failures = []
 
         def user(chat):
@@ -82,7 +82,7 @@ class Chats(ServiceTest):
                       f"{ledger['pulled_tokens']:7}  {result.get('prefill_worker', result['decode_worker']):10} "
                       f"{result.get('pull_source', '-')}")
 
-    # Of every prompt that was asked about: right answers make the same conversations in every test.
+    # Prompt → reference answer. Shared by all tests: correct answers give the same conversations in each.
     said_by_one_process = {}
 
     def assert_as_one_process_says(self, chats, what):
@@ -103,7 +103,7 @@ class Chats(ServiceTest):
 
     @staticmethod
     def turns_that_compute_more(chats):
-        """(user, turn, new, computed) of the turns that do not compute what is new, give or take a block."""
+        """Returns (user, turn, new, computed) of each turn that computes more than one block more or less than its new tokens."""
         turns = [(chat.name, turn, one["new"], one["result"]["ledger"]["computed_tokens"])
                  for chat in chats for turn, one in enumerate(chat.turns, 1)]
         return [turn for turn in turns if abs(turn[3] - turn[2]) > BLOCK]
@@ -125,10 +125,10 @@ class Chats(ServiceTest):
 
 
 class PulledByPrefillWorkers(Chats):
-    """Every turn is computed on a prefill worker, whoever decoded the turns before."""
+    """Every turn is computed on a prefill worker. A decode worker has the previous turns."""
     router_arguments = ("--pull-weight=0", "--pull-least-ms=30000", *PATIENT_ROUTER)
 
-    def test_ten_turns_compute_only_what_is_new(self):
+    def test_ten_turns_compute_only_new_tokens(self):
         chats = self.chats("r")
         self.play(chats, "--placement", "remote")
         self.table(chats, "prefill workers pull from decode workers")
@@ -152,13 +152,15 @@ class PulledByPrefillWorkers(Chats):
 
 
 class AsRouted(Chats):
-    """The default configuration: nothing is forced, and answers are right wherever the router computes a turn.
+    """The default configuration: the router chooses the worker of each turn, and every answer must be right.
 
-    It computes what is new. It may compute more where a pull came too late, which the ledger shows and the machine's
-    load decides. Where it did not even wait for one, a pull would have cost more by its estimate: that is so in less
-    than a third of the turns, and for less than a quarter of the tokens that some worker had."""
+    A turn computes its new tokens. It may compute more for two reasons:
+    - A pull came too late. The ledger shows this; it depends on the load of the machine.
+    - The router estimated that a pull costs more than computing. This may happen in at most a third of the turns, and for at most
+      a quarter of the tokens that some worker had.
+    """
 
-    def test_ten_turns_as_the_router_likes(self):
+    def test_ten_turns_with_the_default_routing(self):
         chats = self.chats("a")
         self.play(chats)
         self.table(chats, "as routed")
@@ -168,9 +170,9 @@ class AsRouted(Chats):
 
 
 class LosingASource(Chats):
-    """Two of three decode workers are killed and replaced, again and again, while prefill workers pull from them."""
+    """Two of three decode workers are killed and replaced repeatedly, while prefill workers pull from them."""
     prefill, decode = 2, 1
-    router_arguments = ("--pull-weight=0", "--routing-policy=round-robin")  # every turn elsewhere
+    router_arguments = ("--pull-weight=0", "--routing-policy=round-robin")  # so that each turn goes to another worker
 
     def start_worker(self, name):
         worker = subprocess.Popen(
@@ -181,7 +183,7 @@ class LosingASource(Chats):
         return worker
 
     def kill_holders(self, chats_are_over):
-        """Kills whichever of its two workers has something cached, and starts another; returns how many it killed."""
+        """Kills any of its two workers that has cached blocks, and starts another. Returns the number of killed workers."""
         names = (f"late-{i}" for i in itertools.count())
         late = {name: self.start_worker(name) for name in itertools.islice(names, 2)}
         for name in late:

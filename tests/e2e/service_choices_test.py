@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Several answers to one prompt through the real service: each is that of a request of its own, and they share the prompt.
+"""Tests several choices of one prompt on the real service. Each choice equals the answer of a single request, and the choices share
+the prompt's blocks.
 
   service_choices_test.py --bin build/release/bin [--model M.gguf] [unittest's own arguments, such as -k killed]
 
@@ -16,13 +17,13 @@ from service_case import ARGUMENTS, BLOCK, CHUNK, SEEN_TIMEOUT_S, ServiceTest, i
 
 
 def several(job, n):
-    """The job for n choices, and the jobs of its choices."""
+    """Returns the job for n choices, and a list of n single jobs that must give the same answers."""
     return job | {"n": n}, [job | {"id": f"{job['id']}/{i}", "seed": job["seed"] + i}
                             for i in range(n)]
 
 
 class ChoicesCase(ServiceTest):
-    # One thread: also on a large machine there is time to see the work.
+    # One thread, so that the work also takes long enough to observe on a large machine.
     worker_arguments = ("--hash-logits", f"--max-chunk-tokens={CHUNK}", "--kv-blocks=256", "--threads=1")
 
     def job(self, length, **fields):
@@ -42,7 +43,7 @@ class ChoicesCase(ServiceTest):
 
 class Choices(ChoicesCase):
     def test_choices_equal_requests_with_the_next_seeds(self):
-        # In the middle of a block, at its end, and across chunks.
+        # Prompts that end inside a block, at the end of a block, and after several chunks.
         for length in (BLOCK - 3, 2 * BLOCK, 2 * CHUNK + 5):
             job, alone = several(self.job(length), 4)
             want, code = run(alone)
@@ -78,7 +79,7 @@ class Choices(ChoicesCase):
             self.assertEqual(error["code"], "INVALID_ARGUMENT")
             self.assertIn(f"is {n}; [1, 16]", error["message"])
 
-    def test_people_see_a_title_above_each(self):
+    def test_text_output_has_a_title_above_each_choice(self):
         command = [argument for argument in self.cluster.generate_command() if argument != "--json"]
         done = subprocess.run([*command, "--prompt", "Once upon", "--n", "2", "--max-tokens", "3"],
                               capture_output=True, text=True, timeout=SEEN_TIMEOUT_S)
@@ -87,7 +88,7 @@ class Choices(ChoicesCase):
 
 
 class Sharing(ChoicesCase):
-    """Workers that have computed nothing else."""
+    """A class of its own, so that the workers have computed nothing else."""
 
     def test_they_share_the_prompts_blocks_and_a_cancelled_request_leaves_nothing(self):
         client = self.long_choices(60 * BLOCK, 4)
@@ -96,7 +97,7 @@ class Sharing(ChoicesCase):
             worker = self.cluster.workers()["decode-0"]
             return worker if int(worker["running"]) == 4 else None
         worker = wait_until(all_run, SEEN_TIMEOUT_S, "four sequences in the batch")
-        # Apart they would hold 240 and more.
+        # Without sharing they would hold at least 240 blocks.
         self.assertGreaterEqual(worker["pool"]["owned_blocks"], 60)
         self.assertLess(worker["pool"]["owned_blocks"], 60 + 4 * 26)
         client.send_signal(signal.SIGINT)
@@ -113,11 +114,11 @@ class LosingADecodeWorker(ServiceTest):
                   ("--kv-blocks=512", "--threads=1", "--hash-logits")))
         cls.text_ids = [id for ids in inspect_tokens(read_texts()) for id in ids]
 
-    def test_choices_go_on_elsewhere_each_from_where_it_was(self):
+    def test_choices_continue_on_another_worker_each_at_its_own_position(self):
         fields = {"max_tokens": 150, "seed": 5, "temperature": 1.1, "ignore_eos": True,
                   "frequency_penalty": 0.4, "logprobs": 1}
         jobs = [{"id": f"{i}", "prompt_token_ids": self.prompt(45 + 9 * i, 60 * i), **fields} for i in range(4)]
-        # The first choice of each ends before the worker is lost, the others long afterwards, on whichever worker they are.
+        # The first choice of each job ends before the worker is lost. The other choices end long afterwards.
         firsts, _ = run(jobs)
         pairs = [several(job | {"stop": [firsts[job["id"]]["text"][20:30]]}, 3) for job in jobs]
         want, _ = run([job for _, alone in pairs for job in alone])

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
-"""Many who want the same prefix at once, on the real model: equal cold prompts spread over the workers, and a prefix
-whose holder is busy comes to be held by others too. And tenants: what one has cached is nothing to another.
+"""Tests many parallel requests for the same prefix, on the real model.
+
+- Equal cold prompts spread over the workers.
+- A hot prefix is replicated to other workers when its holder is busy.
+- A tenant neither finds nor pulls another tenant's cached prefix.
 
   service_crowd_test.py --bin build/release/bin [--model M.gguf] [unittest's own arguments, such as -k hot]
 
@@ -28,7 +31,7 @@ class Crowd(ServiceTest):
         return [results[job["id"]] for job in jobs]
 
     def units(self):
-        """Indexed units of every worker, when the router has heard all that the workers hold now."""
+        """Waits until the router's index matches the workers' pools. Returns {worker id: indexed units}."""
         def settled():
             pools = {name: self.cached_blocks(worker) for name, worker in self.cluster.wait_at_rest().items()}
             index = {worker["worker_id"]: worker["units"] for worker in self.cluster.status()["index"]["workers"]}
@@ -37,7 +40,7 @@ class Crowd(ServiceTest):
 
     @staticmethod
     def cached_blocks(worker):
-        """By the worker's own words: the router's may be a heartbeat old."""
+        """Asks the worker itself for its cached blocks. The router's number may be a heartbeat old."""
         done = subprocess.run([baton(), "inspect", "worker", "--worker", worker["address"]], capture_output=True, text=True,
                               timeout=60, check=True)
         return int(re.search(r"(\d+) cached", done.stdout).group(1))
@@ -50,7 +53,7 @@ class Crowd(ServiceTest):
         prompt = self.prompt(400)
         results = self.answers(self.jobs([prompt] * 9), concurrency=9)
         computed_by = [result["decode_worker"] for result in results]
-        self.assertEqual(set(computed_by), set(before), "every worker computed some")
+        self.assertEqual(set(computed_by), set(before), "every worker must compute some of the prompts")
         self.assertEqual({tuple(result["token_ids"]) for result in results}, {tuple(results[0]["token_ids"])})
         self.assertTrue(all(units == len(prompt) // BLOCK for units in self.added(before).values()))
 
@@ -61,7 +64,7 @@ class Crowd(ServiceTest):
         holder = first["decode_worker"]
         held = self.added(before)
         self.assertEqual({name for name, units in held.items() if units > 0}, {holder})
-        # More than its holder can compute at once: long answers keep it busy.
+        # Long answers keep the holder busy, so that it cannot serve all prompts.
         prompts = [prefix + self.prompt(100, 1000 + 120 * i) for i in range(12)]
         results = self.answers(self.jobs(prompts, max_tokens=24), concurrency=len(prompts))
         workers = {result["decode_worker"] for result in results}
@@ -69,16 +72,16 @@ class Crowd(ServiceTest):
         self.assertGreater(len(workers), 1)
         held = self.added(before)
         for name in workers - {holder}:
-            self.assertGreaterEqual(held[name], len(prefix) // BLOCK, f"{name} holds the prefix now")
-        # Who asks alone finds it wherever it goes.
+            self.assertGreaterEqual(held[name], len(prefix) // BLOCK, f"{name} must hold the prefix now")
+        # A later request finds the prefix on any worker.
         [late] = self.answers(self.jobs([prefix + self.prompt(40, 3000)]))
         self.assertEqual(late["usage"]["cached_tokens"], len(prefix) // BLOCK * BLOCK)
 
-    def test_what_another_tenant_has_cached_is_neither_found_nor_pulled(self):
+    def test_the_cached_prefix_of_another_tenant_is_neither_found_nor_pulled(self):
         prompt = self.prompt(300, 2000)
         warm = self.jobs([prompt] * 2, tenant="theirs")
         self.assertEqual([result["usage"]["cached_tokens"] for result in self.answers(warm)], [0, 299 // BLOCK * BLOCK])
-        self.units()  # the router has heard of it
+        self.units()  # wait until the router knows the cached prompt
         cold, again = self.answers(self.jobs([prompt] * 2, tenant="mine"))
         self.assertEqual(cold["usage"]["cached_tokens"], 0)
         self.assertEqual(cold["ledger"].get("pulled_tokens", 0), 0)

@@ -1,4 +1,4 @@
-// What becomes of a request when its client, a worker or a whole kind of workers goes or refuses.
+// Tests of a request when its client leaves, a worker dies or refuses, or a whole role is missing.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ TEST_F(ServiceFailureTest, ACancellationReachesBothEngines) {
   EXPECT_TRUE(Eventually([this] { return router_->core().counters().active_requests == 0; }));
 }
 
-TEST_F(ServiceFailureTest, AnAnswerThatOutlastsTheRoutersDrainIsToldSo) {
+TEST_F(ServiceFailureTest, AnAnswerThatOutlastsTheRoutersDrainEndsWithThatReason) {
   FakeWorker& decode = AddDecode({.finish = false});
   grpc::ClientContext context;
   const auto reader = stub_->Generate(&context, LongPrompt());
@@ -45,7 +45,7 @@ TEST_F(ServiceFailureTest, AnAnswerThatOutlastsTheRoutersDrainIsToldSo) {
 
 TEST_F(ServiceFailureTest, ADeadlineReachesTheEngine) {
   FakeWorker& decode = AddDecode({.finish = false});
-  // On a slow machine a short one passes before the engine has heard of the request.
+  // On a slow machine a short deadline passes before the engine gets the request.
   for (int timeout_ms = 250; decode.engine().generated().empty(); timeout_ms *= 2) {
     ASSERT_LT(timeout_ms, 100'000);
     const Answer answer = Generate(LongPrompt(), timeout_ms);
@@ -53,7 +53,7 @@ TEST_F(ServiceFailureTest, ADeadlineReachesTheEngine) {
   }
   EXPECT_TRUE(decode.engine().Eventually([](auto& e) { return e.cancelled_count() == 1; }));
   const int64_t timeout_ms = decode.engine().generated()[0].timeout_ms;
-  EXPECT_GT(timeout_ms, 0);  // 0 would be none
+  EXPECT_GT(timeout_ms, 0);  // 0 would mean no deadline
   EXPECT_LT(timeout_ms, 100'000);
 }
 
@@ -69,7 +69,7 @@ TEST_F(ServiceFailureTest, AWorkerWhoseEngineHangsIsSilent) {
   EXPECT_EQ(other.engine().generated().size(), 1);
 }
 
-TEST_F(ServiceFailureTest, AWorkerWhoseAnswersCanDifferIsRefusedAndStatusSaysWhy) {
+TEST_F(ServiceFailureTest, AWorkerWithOtherNumericsIsRefusedAndStatusShowsTheReason) {
   AddDecode();
   workers_.push_back(std::make_unique<FakeWorker>(
       v1::WORKER_ROLE_DECODE, 2, FakeEngine::Script{.kv_type = "int8"}, router_->rpc().address()));
@@ -81,7 +81,7 @@ TEST_F(ServiceFailureTest, AWorkerWhoseAnswersCanDifferIsRefusedAndStatusSaysWhy
   EXPECT_EQ(Status().workers_size(), 1);
 }
 
-TEST_F(ServiceFailureTest, AClientsOwnErrorIsNoFailureOfTheFleet) {
+TEST_F(ServiceFailureTest, AnInvalidRequestIsNotCountedAsAWorkerFailure) {
   AddDecode();
   v1::GenerateRequest request = LongPrompt();
   request.mutable_sampling()->set_temperature(-1);
@@ -93,7 +93,7 @@ TEST_F(ServiceFailureTest, AClientsOwnErrorIsNoFailureOfTheFleet) {
   EXPECT_EQ(status.requests_failed(), 0);
 }
 
-TEST_F(ServiceFailureTest, ARefusalGoesOnToTheSecondWorker) {
+TEST_F(ServiceFailureTest, AfterARefusalTheSecondWorkerIsTried) {
   FakeWorker& full = AddDecode({.refusal = absl::ResourceExhaustedError("no room")});
   FakeWorker& other = AddDecode();
   const Answer answer = Generate(LongPrompt());
@@ -103,7 +103,7 @@ TEST_F(ServiceFailureTest, ARefusalGoesOnToTheSecondWorker) {
   EXPECT_EQ(other.engine().generated().size(), 1);
 }
 
-TEST_F(ServiceFailureTest, WhenEveryWorkerRefusesTheClientLearnsWhy) {
+TEST_F(ServiceFailureTest, WhenEveryWorkerRefusesTheClientGetsTheReason) {
   AddDecode({.refusal = absl::ResourceExhaustedError("no room")});
   AddDecode({.refusal = absl::ResourceExhaustedError("no room")});
   const Answer answer = Generate(LongPrompt());
@@ -129,7 +129,7 @@ TEST_F(ServiceFailureTest, WithoutRoomForHandOffsARequestQueuesOnItsDecodeWorker
   EXPECT_EQ(decode.engine().generated().size(), 3u);
 }
 
-// Sends a last message and leaves the call open.
+// A decode worker that sends its last message and leaves the call open.
 class NeverClosingDecoder final : public v1::DecodeWorker::CallbackService {
  public:
   grpc::ServerWriteReactor<v1::DecodeEvent>* Decode(grpc::CallbackServerContext*,
@@ -191,12 +191,12 @@ TEST_F(ServiceFailureTest, AFailedPrefillIsComputedOnTheDecodeWorker) {
   EXPECT_EQ(answer.finished.ledger().prefill_worker(), "");
 }
 
-// Decode worker and prefill worker of the second attempt know what the client has.
-TEST_F(ServiceFailureTest, AnotherWorkerGoesOnWhenOneDiesInMidStream) {
+// The second attempt's decode and prefill workers get the tokens that the client already has.
+TEST_F(ServiceFailureTest, AnotherWorkerContinuesWhenOneDiesInMidStream) {
   FakeWorker& lost = AddDecode({.tokens = 3, .finish = false});
   std::thread killer([this, &lost] {
     lost.engine().Eventually([](auto& e) { return e.generated_count() == 1; });
-    // The next attempt's workers come while the first one's answer is under way.
+    // The workers of the next attempt join while the first worker streams its answer.
     FakeWorker& other = AddDecode({.tokens = 5});
     AddPrefill(other);
     lost.Die();
@@ -222,9 +222,9 @@ TEST_F(ServiceFailureTest, AnotherWorkerGoesOnWhenOneDiesInMidStream) {
   EXPECT_EQ(prefilled[0].generated.logits_hash, 102u);
 }
 
-// The client named no length: what goes on elsewhere ends where its first worker would have ended
-// it.
-TEST_F(ServiceFailureTest, AnAnswerEndsAtItsFirstWorkersRoomWhoeverGoesOn) {
+// The client gave no max_tokens. The answer must end where its first worker would have ended it,
+// even if another worker continues it.
+TEST_F(ServiceFailureTest, AResumedAnswerEndsAtItsFirstWorkersLimit) {
   FakeWorker& lost = AddDecode({.tokens = 3, .finish = false, .context_length = 300});
   std::thread killer([this, &lost] {
     lost.engine().Eventually([](auto& e) { return e.generated_count() == 1; });
@@ -241,8 +241,9 @@ TEST_F(ServiceFailureTest, AnAnswerEndsAtItsFirstWorkersRoomWhoeverGoesOn) {
   }
 }
 
-// The next worker is told of each choice what the client has; the prefill worker, nothing.
-TEST_F(ServiceFailureTest, AnotherWorkerGoesOnWithEveryChoice) {
+// The next decode worker gets each choice's tokens that the client already has. The prefill worker
+// gets none.
+TEST_F(ServiceFailureTest, AnotherWorkerContinuesEveryChoice) {
   FakeWorker& lost = AddDecode({.tokens = 3, .finish = false});
   std::thread killer([this, &lost] {
     lost.engine().Eventually([](auto& e) { return e.generated_count() == 1; });

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The real service when somebody goes: clients that cancel, deadlines, workers and services that end.
+"""Tests the real service with cancelled clients, deadlines, killed workers, and the end of the whole service.
 
   service_failure_test.py --bin build/release/bin [--model M.gguf] [unittest's own arguments, such as -k killed]
 
@@ -22,7 +22,7 @@ from service_case import ARGUMENTS, BLOCK, CHUNK, CONTEXT, SEEN_TIMEOUT_S, Servi
 
 
 class CallingOff(ServiceTest):
-    # One thread: also on a large machine there is time to see the work.
+    # One thread, so that the work also takes long enough to observe on a large machine.
     worker_arguments = ("--kv-blocks=1024", f"--max-chunk-tokens={CHUNK}", "--threads=1")
 
     def test_an_interrupted_client_frees_its_blocks_while_decoding(self):
@@ -83,10 +83,10 @@ class CallingOff(ServiceTest):
 
 
 class LosingAWorker(ServiceTest):
-    """The worker is not one of `baton up`'s: it comes later, and goes by kill -9."""
+    """The test starts one more worker beside those of `baton up` and kills it."""
     router_arguments = ()
     prefill, decode = 0, 1
-    # Ends at once when told to: what it has not finished goes on elsewhere.
+    # --drain-ms=0: on SIGTERM a worker breaks off its requests at once, and other workers continue them.
     worker_arguments = ("--kv-blocks=512", "--threads=1", "--hash-logits", "--drain-ms=0")
 
     def start_worker(self, role):
@@ -102,7 +102,7 @@ class LosingAWorker(ServiceTest):
         wait_until(lambda: "late" not in self.cluster.workers(), SEEN_TIMEOUT_S, "the worker gone")
         self.cluster.wait_at_rest()
 
-    def test_answers_go_on_elsewhere_when_their_decode_worker_goes(self):
+    def test_answers_continue_on_another_worker_when_their_decode_worker_ends(self):
         jobs = [{"id": f"{kind}-{i}", "prompt_token_ids": self.prompt(40 + 7 * i, 50 * i),
                  "max_tokens": 600, "ignore_eos": True, "stop": ["never to be said"], "logprobs": 1,
                  **({"temperature": 0} if kind == "greedy" else
@@ -134,12 +134,12 @@ class LosingAWorker(ServiceTest):
         want = run([job])[0]["it"]["token_ids"]
         self.assertEqual(self.refusal(job, "--placement", "remote")["code"], "UNAVAILABLE")
         worker = self.start_worker("prefill")
-        remote = ("--placement", "remote")  # whatever the worker's speed seems to be
+        remote = ("--placement", "remote")  # regardless of the worker's estimated speed
         before = self.cluster.generate([job], *remote)[0]["it"]
         self.assertEqual(before.get("prefill_worker"), "late")
         self.assertEqual(before["token_ids"], want)
 
-        # Killed while it computes a long prompt: the decode worker takes the prompt over.
+        # Kill the prefill worker while it computes a long prompt. The decode worker must compute the prompt instead.
         long_job = job | {"prompt_token_ids": self.prompt(2500, 900)}
         client = subprocess.Popen(self.cluster.generate_command("--jobs", "-", *remote), text=True,
                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -160,7 +160,7 @@ class LosingAWorker(ServiceTest):
 
 
 def worker_of(up):
-    """The process id of the decode worker of a `baton up`; nothing while there is none."""
+    """Returns the process id of the decode worker of a `baton up`, or None if it has none."""
     return next((pid for pid, name in children_of(up.pid).items() if name == "baton-decode-wo"), None)
 
 
@@ -200,13 +200,13 @@ class Ending(unittest.TestCase):
                 self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
                 self.assertIn(reason, done.stderr)
 
-    def test_up_ends_where_a_process_does_before_all_are_ready(self):
+    def test_up_ends_if_a_process_ends_before_all_are_ready(self):
         with Cluster(ARGUMENTS.bin, ARGUMENTS.model, worker_arguments=("--kv-blocks=64",)) as cluster:
             done = self.failed_up(1, "--router-address", cluster.router)
         self.assertRegex(done.stderr, r"\nbaton: INTERNAL: router ended before all were ready: exit code 1; .*\n$")
-        self.assertEqual(done.stderr.count(cluster.router), 2, done.stderr)  # its setting, and its error
+        self.assertEqual(done.stderr.count(cluster.router), 2, done.stderr)  # in its setting and in its error
 
-    def test_up_counts_with_what_variables_and_files_tell_its_workers(self):
+    def test_up_includes_settings_from_variables_and_files_of_its_workers(self):
         with tempfile.TemporaryDirectory() as directory:
             config = pathlib.Path(directory) / "worker.toml"
             config.write_text("kv-cache-mib = 16000000\nnice = 3\n")
@@ -243,7 +243,7 @@ class Ending(unittest.TestCase):
             self.assertIn("settings of the decode workers: block-size = 16\n", log)
             self.assertIn("settings of the router: max-workers = ", log)
 
-    def test_a_process_that_dies_is_started_again_and_the_fleet_goes_on(self):
+    def test_a_process_that_dies_is_restarted_and_the_fleet_continues(self):
         with Cluster(ARGUMENTS.bin, ARGUMENTS.model, decode=2, worker_arguments=("--kv-blocks=64",)) as cluster:
             before = cluster.workers()
             children = children_of(cluster.process.pid)
@@ -253,7 +253,7 @@ class Ending(unittest.TestCase):
                 try:
                     after = cluster.workers()
                 except (subprocess.CalledProcessError, json.JSONDecodeError, RuntimeError):
-                    return False  # no router
+                    return False  # the router is not back yet
                 return after.keys() == before.keys() and sum(
                     after[name]["epoch"] != before[name]["epoch"] for name in before) == 1
             wait_until(whole, SEEN_TIMEOUT_S, "the processes again")
@@ -265,7 +265,7 @@ class Ending(unittest.TestCase):
             self.assertRegex(log, r"(?m)^baton +\| router ended: signal 9")
             self.assertEqual(cluster.end(), 0)
 
-    def test_a_fleet_goes_on_where_no_process_reads_its_log(self):
+    def test_a_fleet_continues_if_no_process_reads_its_log(self):
         for full in (False, True):
             with self.subTest(full=full):
                 log, log_end = os.pipe()
@@ -298,7 +298,7 @@ class Ending(unittest.TestCase):
                     if full:
                         os.close(log)
 
-    def test_up_ends_with_the_first_process_where_it_is_told_to(self):
+    def test_up_ends_with_the_first_process_if_configured(self):
         with Cluster(ARGUMENTS.bin, ARGUMENTS.model, worker_arguments=("--kv-blocks=64",),
                      up_arguments=("--exit-on-failure",)) as cluster:
             children = children_of(cluster.process.pid)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The real service under faults that strike at named messages: frozen and killed processes, partitions in one direction,
-connections that break, lie or crawl. Every answer is compared with what one process alone computes.
+"""Fault injection on the real service. Faults strike at named messages: frozen and killed processes, partitions in one direction,
+and broken, corrupted or slow connections. Every answer must equal that of one process.
 
   service_faults_test.py --bin build/release/bin [--model M.gguf] [--long] [unittest's own arguments, such as -k frozen]
 
-Prints how long things took as `name value` lines, each with a generous bound. Standard library only.
+Prints durations as `name value` lines. Each has a generous bound. Standard library only.
 """
 
 import itertools
@@ -21,7 +21,7 @@ from service_case import ARGUMENTS, BLOCK, CHUNK, SEEN_TIMEOUT_S, ServiceTest, i
 
 LONG = "--long" in sys.argv
 ANSWER_TOKENS = 48
-# Faults are found within 1 to 3 seconds; ten times that, for machines that others load too.
+# Faults are detected within 1 to 3 s. The bound is much larger, for heavily loaded machines.
 MOST_MS = 20_000
 
 
@@ -36,7 +36,7 @@ def report_time(name, milliseconds, most_ms=MOST_MS):
 
 
 def setUpModule():
-    # A small budget for draining: what has not ended by then goes on elsewhere.
+    # A short drain: requests that have not ended by then continue on another worker.
     fleet = Fleet(ARGUMENTS.bin, ARGUMENTS.model, {"prefill": 1, "decode": 2},
                   ("--hash-logits", f"--max-chunk-tokens={CHUNK}", "--kv-blocks=512", "--threads=1", "--drain-ms=300"))
     FaultsTest.cluster = FaultsTest.fleet = unittest.enterModuleContext(fleet)
@@ -44,16 +44,16 @@ def setUpModule():
 
 
 class FaultsTest(ServiceTest):
-    """One fleet for all tests; it is whole again after each."""
-    wanted = {}  # the reference's answers, by how many requests there are
+    """Base of the tests. All tests use one fleet, and tearDown repairs it."""
+    wanted = {}  # number of requests → the reference's answers
     salts = itertools.count()
 
     @classmethod
     def setUpClass(cls):
-        """The module's fleet is the class's."""
+        """Does nothing: setUpModule has started the fleet."""
 
     def jobs(self, salt, count=3):
-        """Requests that are answered alike each time, from no cache."""
+        """Returns `count` requests with the same answers each time. A new salt keeps them out of the cache."""
         jobs = [{"id": f"job-{i}", "prompt_token_ids": self.prompt(70 + 40 * i, 60 * i), "max_tokens": ANSWER_TOKENS,
                  "ignore_eos": True, **({"temperature": 0} if i % 2 == 0 else
                                         {"temperature": 1.1, "seed": 5 + i, "frequency_penalty": 0.4})}
@@ -63,7 +63,7 @@ class FaultsTest(ServiceTest):
         return [job | {"cache_salt": f"{salt} {next(self.salts)}"} for job in jobs]
 
     def cut_transfers(self):
-        """So that the next one begins with a greeting."""
+        """Cuts all KV connections, so that the next transfer begins with a Hello."""
         for worker in self.fleet.decode_workers():
             worker.kv.reset()
 
@@ -79,7 +79,7 @@ class FaultsTest(ServiceTest):
 
 
 class Silence(FaultsTest):
-    """Somebody stands still or is not heard, with every connection whole."""
+    """Processes that are frozen or cannot be heard, while every connection stays open."""
 
     def check_answers_go_on(self, name, fault, heal):
         others_s = []
@@ -98,8 +98,8 @@ class Silence(FaultsTest):
         self.fleet.make_whole()
         self.answer_all(name + ", and again")
 
-    def test_answers_of_a_frozen_decode_worker_go_on_elsewhere(self):
-        # Its machine stands still: what it had said and the proxy had not passed on, which can be whole answers, is held too.
+    def test_answers_of_a_frozen_decode_worker_continue_on_another_worker(self):
+        # Simulates a frozen machine. So the proxy also holds back bytes in flight, which can be whole answers.
         def freeze(worker):
             worker.process.signal(signal.SIGSTOP)
             worker.grpc.stall(TO_CLIENT)
@@ -109,14 +109,14 @@ class Silence(FaultsTest):
             worker.grpc.heal()
         self.check_answers_go_on("frozen_decode", freeze, thaw)
 
-    def test_answers_of_a_decode_worker_that_is_not_heard_go_on_elsewhere(self):
+    def test_answers_continue_when_the_messages_of_their_decode_worker_are_lost(self):
         self.check_answers_go_on("unheard_decode", lambda worker: worker.grpc.stall(TO_CLIENT),
                                  lambda worker: worker.grpc.heal())
 
-    def test_answers_of_a_decode_worker_that_hears_nothing_go_on_elsewhere(self):
+    def test_answers_continue_when_the_messages_to_their_decode_worker_are_lost(self):
         def deafen(worker):
             worker.grpc.stall(TO_SERVER)
-        # What it says still arrives: its answers may end before it is given up, so more are sent to it afterwards.
+        # The worker's messages still arrive, so its answers may end before the router finds the fault. So send more afterwards.
         strike = self.fleet.strike_at("Decode<", 2, lambda worker, _: deafen(worker))
         self.answer_all("deaf_decode", count=6)
         self.assertTrue(strike.struck.is_set())
@@ -131,14 +131,14 @@ class Silence(FaultsTest):
             name = f"frozen_prefill_at_{message[:-1]}"
             strike = self.fleet.strike_at(
                 message, nth, lambda *_: self.fleet["prefill-0"].process.signal(signal.SIGSTOP), channel, role)
-            # Others might be routed when there is no prefill worker, and insist on one.
+            # One request only: a later one might be routed while no prefill worker is left, and would be refused.
             self.answer_all(name, "--placement", "remote", count=1)
             self.assertTrue(strike.struck.is_set())
             report_time(f"{name}_answered_ms", (time.monotonic() - strike.at_s) * 1000)
             self.fleet.make_whole()
             self.fleet.wait_reclaimed(self.fleet["prefill-0"])
 
-    def test_a_deadline_is_kept_when_everybody_stands_still(self):
+    def test_a_deadline_is_kept_when_all_workers_are_frozen(self):
         strike = self.fleet.strike_at("Decode<", 3, lambda *_: [worker.process.signal(signal.SIGSTOP)
                                                           for worker in self.fleet.by_name.values()])
         jobs = [job | {"max_tokens": 4000} for job in self.jobs("deadline")]
@@ -149,7 +149,7 @@ class Silence(FaultsTest):
             worker.process.thaw()
         self.assertTrue(strike.struck.is_set())
         self.assertEqual(code, 1)
-        # Unavailable: an attempt had failed, and then nobody was there to take the request over.
+        # UNAVAILABLE: an attempt failed, and no worker was left to continue the request.
         for result in got.values():
             self.assertIn(result["error"]["code"], ("DEADLINE_EXCEEDED", "UNAVAILABLE"))
 
@@ -173,8 +173,8 @@ class Silence(FaultsTest):
 
 
 class Kills(FaultsTest):
-    """kill -9 at every step that a request takes, seen at the messages between the processes."""
-    # Victim, and where it happens: before this message passes.
+    """kill -9 at every step of a request. Messages between the processes mark the steps."""
+    # (victim, channel, role of the proxied worker, message, n): the kill comes before the nth such message passes.
     STEPS = (("decode", "grpc", "decode", "Decode>", 1), ("decode", "grpc", "decode", "Decode<", 1),
              ("decode", "grpc", "decode", "Decode<", 2), ("decode", "grpc", "decode", "Decode<", 40),
              ("decode", "grpc", "decode", "Decode$", 1), ("decode", "kv", "decode", "HelloReply<", 1),
@@ -192,7 +192,7 @@ class Kills(FaultsTest):
                 self.cut_transfers()
                 strike = self.fleet.strike_at(message, nth, kill, channel, role)
                 try:
-                    # Of two requests the second might come when there is no prefill worker, and insist on one.
+                    # A second request might come while no prefill worker is left, and would be refused.
                     self.answer_all(f"{victim} killed at {message} {nth}", "--placement", "remote",
                                     count=1 if victim == "prefill" else 2)
                     self.assertTrue(strike.struck.is_set())
@@ -211,7 +211,7 @@ class Kills(FaultsTest):
                 got, code = self.fleet.generate(jobs, "--placement", "remote", concurrency=3)
                 self.assertTrue(strike.struck.is_set())
                 self.assertEqual(code, 1)
-                # At the end of an answer the client has it.
+                # OK: a kill at the end of an answer, which the client already has.
                 codes = {result.get("error", {}).get("code", "OK") for result in got.values()}
                 self.assertLessEqual(codes, {"UNAVAILABLE", "OK"})
                 for worker in self.fleet.by_name.values():
@@ -222,7 +222,7 @@ class Kills(FaultsTest):
 
 
 class Transfers(FaultsTest):
-    """What happens to KV on its way; no fault of it may change a token, or cost an answer."""
+    """Faults of KV transfers. None may change a token or cost an answer."""
 
     def check(self, name, message, nth, action):
         with self.subTest(fault=name, message=message):
@@ -281,14 +281,14 @@ class RollingRestart(FaultsTest):
 
 
 class Pulls(FaultsTest):
-    """A pull is waited for longer than a client waits: only silence ends it."""
+    """Pulls have a longer timeout than the client, so only the failure detector can end them."""
 
     @classmethod
     def setUpClass(cls):
         cls.cluster = cls.fleet = cls.enterClassContext(
             Fleet(ARGUMENTS.bin, ARGUMENTS.model, {"prefill": 1, "decode": 2},
                   ("--hash-logits", f"--max-chunk-tokens={CHUNK}", "--kv-blocks=512", "--threads=1"),
-                  # Every turn elsewhere.
+                  # Round-robin, so that the next turn goes to another worker.
                   ("--pull-weight=0", "--pull-least-ms=600000", "--routing-policy=round-robin")))
 
     def memberships(self):
@@ -302,7 +302,7 @@ class Pulls(FaultsTest):
                 known = self.memberships()
                 answer = self.fleet.generate([chat], "--placement", "remote")[0]["it"]
                 committed = chat["prompt_token_ids"] + answer["token_ids"][:-1]
-                # The prefill worker has the prompt, the decode worker the answer too, and the router knows.
+                # The prefill worker has the prompt cached, the decode worker also the answer. Wait until the index has both.
                 held = len(chat["prompt_token_ids"]) // BLOCK + len(committed) // BLOCK
                 wait_until(lambda: self.memberships() >= known + held, SEEN_TIMEOUT_S, "the answer in the index")
                 turn = chat | {"prompt_token_ids": committed + self.prompt(40, 500), "max_tokens": 20}

@@ -1,4 +1,4 @@
-// A router and workers over real gRPC in one process, with engines that follow a script.
+// Test fixture: a router and workers over real gRPC in one process, with scripted engines.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@
 
 namespace baton {
 
-// A worker process without the process.
+// A worker's server with a FakeEngine, without a process of its own.
 class FakeWorker {
  public:
   FakeWorker(v1::WorkerRole role, uint64_t epoch, FakeEngine::Script script,
@@ -46,9 +46,9 @@ class FakeWorker {
 
   FakeEngine& engine() { return engine_; }
   std::string address() const { return server_->address(); }
-  // Ends like a process that is asked to.
+  // Ends like a process that gets SIGTERM.
   void Leave() { server_->Shutdown(); }
-  // Ends like a process that is killed: calls break.
+  // Ends like a process that is killed: its calls break.
   void Die() { server_->rpc().Shutdown(0); }
 
  private:
@@ -65,7 +65,7 @@ struct Answer {
   std::vector<int32_t> ids;
   v1::Finished finished;
   bool has_finished = false;
-  // Where several choices were asked for; text, ids and finished are of all in the order of coming.
+  // Used for several choices. Then text, ids and finished mix all choices in order of arrival.
   std::map<int32_t, std::string> texts;
   std::vector<v1::Finished> ends;
 };
@@ -82,7 +82,7 @@ class ServiceTest : public ::testing::Test {
     RouterServerOptions options;
     options.server.listen = address;
     options.server.drain_ms = 100;
-    options.router.index_wait_ms = 60'000;  // what is to be followed is, on a slow machine too
+    options.router.index_wait_ms = 60'000;  // long enough to follow all workers on a slow machine
     router_ = *RouterServer::Start(options);
     channel_ = MakeChannel(router_->rpc().address());
     stub_ = v1::Inference::NewStub(channel_);
@@ -98,7 +98,7 @@ class ServiceTest : public ::testing::Test {
   FakeWorker& AddDecode(FakeEngine::Script script = {}) {
     return AddWorker(v1::WORKER_ROLE_DECODE, std::move(script));
   }
-  // Delivers to `receiver` when its prefill is done.
+  // Adds a prefill worker that delivers its prefills to `receiver`.
   FakeWorker& AddPrefill(FakeWorker& receiver, FakeEngine::Script script = {}) {
     FakeWorker& worker = AddWorker(v1::WORKER_ROLE_PREFILL, std::move(script));
     worker.engine().OnPrefill([&receiver](const TransferTicket& ticket) {
@@ -113,7 +113,7 @@ class ServiceTest : public ::testing::Test {
     EXPECT_TRUE(stub_->GetStatus(&context, v1::GetStatusRequest(), &status).ok());
     return status;
   }
-  // Ticks until `done` holds.
+  // Ticks the router until `done` holds. Returns false on timeout.
   bool Ticking(const std::function<bool()>& done) {
     return Eventually([&] {
       router_->Tick();
@@ -121,13 +121,13 @@ class ServiceTest : public ::testing::Test {
     });
   }
 
-  // Of LongPrompt, which the byte tokenizer makes 200 tokens of.
+  // Returns the hashes of LongPrompt, which is 200 tokens of the byte tokenizer.
   static std::vector<Hash128> PromptHashes() {
     const CacheNamespace space =
         MakeNamespace({.tenant = "", .cache_salt = "", .lora = "", .model_revision = "fake-model"});
     return ChainedHashes(space, std::vector<CacheUnit>(200, CacheUnit{'x'}));
   }
-  // Of the worker with this id; an empty message when the index does not know it.
+  // Returns the index's status of a worker, or an empty message if the index does not know it.
   v1::IndexedWorkerStatus Indexed(const std::string& id) {
     const v1::GetStatusResponse status = Status();
     for (const v1::IndexedWorkerStatus& worker : status.index().workers()) {
@@ -138,7 +138,7 @@ class ServiceTest : public ::testing::Test {
   bool TickingUntilUnits(const std::string& id, int64_t units) {
     return Ticking([&] { return Indexed(id).followed() && Indexed(id).units() == units; });
   }
-  // Until so many workers' KV events are followed.
+  // Ticks until the router follows the KV events of `workers` workers.
   bool TickingUntilFollowed(int workers) {
     return Ticking([this, workers] {
       const v1::GetStatusResponse status = Status();
@@ -147,7 +147,7 @@ class ServiceTest : public ::testing::Test {
     });
   }
 
-  // One heartbeat of a worker that is none.
+  // Sends one heartbeat for a worker that does not exist.
   void Register(const std::string& id, const std::string& address, v1::WorkerRole role) {
     v1::HeartbeatRequest request;
     request.mutable_status()->set_worker_id(id);

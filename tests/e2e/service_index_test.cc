@@ -1,4 +1,4 @@
-// What the router knows of the workers' caches: their KV events over real streams.
+// Tests of the router's index of worker caches: KV events over real gRPC streams.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ class ServiceIndexTest : public ServiceTest {
   }
 };
 
-TEST_F(ServiceIndexTest, RequestsGoWhereEventsSayAndNoLongerWhereTheyWereTakenBack) {
+TEST_F(ServiceIndexTest, RequestsFollowStoredEventsAndStopAfterRemovedEvents) {
   AddDecode();
   FakeWorker& holder = AddDecode();
   holder.engine().Store(PromptHashes());
@@ -48,7 +48,7 @@ TEST_F(ServiceIndexTest, ManyBatchesArriveInOrder) {
   EXPECT_EQ(Indexed("worker-1").snapshots(), 0);
 }
 
-TEST_F(ServiceIndexTest, WhatTheWorkerNoLongerKeepsComesAsASnapshot) {
+TEST_F(ServiceIndexTest, EventsThatTheWorkerHasDroppedComeAsASnapshot) {
   FakeWorker& worker = AddDecode({.kept_event_bytes = 1000});
   for (uint64_t i = 1; i <= 100; ++i) worker.engine().Store({{i, i}});
   worker.engine().Drop({{5, 5}});
@@ -57,7 +57,8 @@ TEST_F(ServiceIndexTest, WhatTheWorkerNoLongerKeepsComesAsASnapshot) {
   EXPECT_EQ(Indexed("worker-1").sequence(), 101u);
   worker.engine().Store({{5, 5}});
   ASSERT_TRUE(TickingUntilUnits("worker-1", 100));
-  EXPECT_EQ(Indexed("worker-1").snapshots(), 1) << "batches go on behind it";
+  EXPECT_EQ(Indexed("worker-1").snapshots(), 1)
+      << "after the snapshot the stream continues with batches";
   EXPECT_EQ(Indexed("worker-1").sequence(), 102u);
 }
 
@@ -86,8 +87,8 @@ TEST_F(ServiceIndexTest, AWorkerThatLeavesTakesItsUnitsWithIt) {
   EXPECT_EQ(Status().index().workers_size(), 0);
 }
 
-TEST_F(ServiceIndexTest, AWorkerOfAnOlderBuildHoldsNothingAndDelaysNobody) {
-  // What answers at the router's address does not know StreamKvEvents.
+TEST_F(ServiceIndexTest, AWorkerWithoutKvEventsHasNothingIndexedAndDelaysNoReadiness) {
+  // The router itself answers at this address, and it does not implement StreamKvEvents.
   AddDecode();
   Register("old", router_->rpc().address(), v1::WORKER_ROLE_DECODE);
   ASSERT_TRUE(Ticking([this] { return Indexed("old").trouble() != "no KV events yet"; }));
@@ -101,7 +102,7 @@ TEST_F(ServiceIndexTest, AWorkerWithoutPrefixCacheIsNotAsked) {
   FakeWorker& worker = AddDecode({.prefix_cache = false});
   EXPECT_TRUE(Eventually([this] { return router_->Tick(); }));
   EXPECT_EQ(Status().index().workers_size(), 0);
-  // And says why when somebody asks.
+  // A direct call gets the reason.
   grpc::ClientContext context;
   v1::KvEventBatch batch;
   const auto stub = v1::Worker::NewStub(MakeChannel(worker.address()));
@@ -119,7 +120,7 @@ class Reader {
   void Start(const v1::StreamKvEventsRequest& request) {
     reader_ = stub_->StreamKvEvents(&context_, request);
   }
-  // An empty message at the end.
+  // Returns the next batch, or an empty message at the stream's end.
   v1::KvEventBatch Next() {
     v1::KvEventBatch batch;
     reader_->Read(&batch);
@@ -134,7 +135,7 @@ class Reader {
   std::unique_ptr<grpc::ClientReader<v1::KvEventBatch>> reader_;
 };
 
-TEST_F(ServiceIndexTest, AStreamBeginsWithEpochAndLastNumberAndGoesOnWhereTheReaderWas) {
+TEST_F(ServiceIndexTest, AStreamBeginsWithEpochAndLastNumberAndContinuesAtTheReadersPosition) {
   FakeWorker& worker = AddDecode();
   for (uint64_t i = 1; i <= 5; ++i) worker.engine().Store({{i, i}});
   v1::StreamKvEventsRequest request;
@@ -159,13 +160,13 @@ TEST_F(ServiceIndexTest, AStreamBeginsWithEpochAndLastNumberAndGoesOnWhereTheRea
   }
 }
 
-TEST_F(ServiceIndexTest, AReaderThatDoesNotReadHoldsNobodyUpAndGetsASnapshotLater) {
+TEST_F(ServiceIndexTest, AStalledReaderDelaysNoOtherReaderAndGetsASnapshotLater) {
   constexpr size_t kKept = 64 << 10;
   FakeWorker& worker = AddDecode({.kept_event_bytes = kKept});
   Reader reader(worker.address());
   reader.Start({});
   EXPECT_EQ(reader.Next().sequence(), 0u);
-  // Far more than connection and log hold together.
+  // Much more than the connection and the log can hold.
   const std::vector<Hash128> large(20'000, Hash128{1, 1});
   for (int i = 0; i < 100; ++i) worker.engine().Store(large);
   int snapshots = 0;
@@ -176,8 +177,8 @@ TEST_F(ServiceIndexTest, AReaderThatDoesNotReadHoldsNobodyUpAndGetsASnapshotLate
       EXPECT_EQ(batch.sequence(), read + 1);
     } else {
       ++snapshots;
-      EXPECT_GT(batch.sequence(), read + 1) << "there was a gap";
-      EXPECT_EQ(batch.parts(), 2u) << "an empty part, and one of the one hash";
+      EXPECT_GT(batch.sequence(), read + 1) << "a snapshot comes only after a gap";
+      EXPECT_EQ(batch.parts(), 2u) << "the empty part, and one part for the one hash";
       EXPECT_EQ(reader.Next().part(), 1u);
     }
     read = batch.sequence();

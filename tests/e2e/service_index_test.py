@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The fleet's index on the real model: what workers tell of their caches, and what is left of it when one of them or the
-router is killed and comes back at the same address.
+"""Tests of the router's index of worker caches, on the real model. A worker or the router is killed and restarted at the same
+address.
 
   service_index_test.py --bin build/release/bin [--model M.gguf] [unittest's own arguments, such as -k router]
 
@@ -20,7 +20,7 @@ UNIT = 16  # tokens
 
 
 class Process:
-    """A program of ours that says `WORD HOST:PORT` when it is there."""
+    """A Baton program that prints `WORD HOST:PORT` when it is ready."""
 
     def __init__(self, name, word, *arguments):
         self.process = subprocess.Popen([str(pathlib.Path(ARGUMENTS.bin) / name), *arguments],
@@ -62,7 +62,7 @@ class Index(unittest.TestCase):
         return worker
 
     def index(self):
-        """The index's status, and the router's `ready`."""
+        """Returns the index's status with its workers by id, and the router's `ready`."""
         done = subprocess.run([baton(), "status", "--router", self.router.address, "--json"],
                               capture_output=True, text=True, timeout=60, check=True)
         status = json.loads(done.stdout)
@@ -70,7 +70,8 @@ class Index(unittest.TestCase):
         return status["index"] | {"workers": workers, "ready": status["ready"]}
 
     def wait_for_units(self, units, epoch=None):
-        """Waits until the router is ready and the followed workers are those of `units` and hold so many; returns the index."""
+        """Waits until the router is ready and the followed workers hold exactly `units`, {worker id: units}. With `epoch`, also
+        waits until no worker has that epoch. Returns the index."""
         def there():
             index = self.index()
             workers = index["workers"]
@@ -83,7 +84,7 @@ class Index(unittest.TestCase):
             raise TimeoutError(f"{error}; the index: {self.index()}") from None
 
     def generate(self, *jobs):
-        """Answers the jobs at once; returns the results in their order."""
+        """Runs the jobs in parallel. Returns the results in the jobs' order."""
         jobs = [{"id": str(i), "max_tokens": 8, "temperature": 0, "ignore_eos": True, **job}
                 for i, job in enumerate(jobs)]
         results, code = answer([baton(), "generate", "--router", self.router.address, "--json",
@@ -96,10 +97,10 @@ class Index(unittest.TestCase):
 
     @staticmethod
     def committed(result):
-        """The last token was sampled and never fed."""
+        """Returns the tokens whose KV was written: all but the last, which was sampled and never fed."""
         return result["prompt_token_ids"] + result["token_ids"][:-1]
 
-    def test_a_killed_worker_that_comes_back_at_its_address_has_left_nothing_behind(self):
+    def test_a_killed_workers_entries_are_gone_when_it_restarts_at_its_address(self):
         worker = self.start_worker("w")
         epoch = self.wait_for_units({"w": 0})["workers"]["w"]["epoch"]
         job = {"prompt_token_ids": self.prompt(300)}
@@ -119,14 +120,14 @@ class Index(unittest.TestCase):
         self.wait_for_units({"w": units})
 
     def clear(self, name, *arguments):
-        """How many blocks `baton clear-cache` freed on that worker."""
+        """Runs `baton clear-cache` on a worker. Returns the number of freed blocks."""
         done = subprocess.run([baton(), "clear-cache", "--worker", self.workers[name].address, *arguments],
                               capture_output=True, text=True, timeout=120, check=True)
         count, words = done.stdout.split(" ", 1)
         self.assertEqual(words, "blocks freed\n")
         return int(count)
 
-    def test_what_an_operator_clears_is_gone_from_the_worker_and_from_the_index(self):
+    def test_cleared_blocks_are_gone_from_the_worker_and_from_the_index(self):
         self.start_worker("w")
         self.wait_for_units({"w": 0})
         job = {"prompt_token_ids": self.prompt(300)}
@@ -144,7 +145,7 @@ class Index(unittest.TestCase):
         self.assertEqual(self.clear("w"), 2 * units)
         self.assertEqual(self.wait_for_units({"w": 0})["memberships"], 0)
 
-    def test_a_restarted_router_knows_before_it_is_ready_who_has_which_chat(self):
+    def test_a_restarted_router_rebuilds_its_index_before_it_is_ready(self):
         sizes = {"small": 4, "large": 64}
         for name, size in sizes.items():
             self.start_worker(name, "127.0.0.1:0", f"--block-size={size}")
@@ -153,7 +154,7 @@ class Index(unittest.TestCase):
                                  for i in range(6)))
         chats = [(first["decode_worker"], self.committed(first), first["token_ids"][-1:])
                  for first in firsts]
-        self.assertEqual({worker for worker, _, _ in chats}, set(sizes), "both have chats")
+        self.assertEqual({worker for worker, _, _ in chats}, set(sizes), "each worker must have a chat")
         units = {name: sum(len(committed) // sizes[name] * sizes[name] // UNIT
                            for worker, committed, _ in chats if worker == name)
                  for name in sizes}
@@ -164,7 +165,7 @@ class Index(unittest.TestCase):
         self.router.wait_for("ready")
         index = self.index()
         held = {name: worker["units"] for name, worker in index["workers"].items()}
-        self.assertEqual(held, units, "at once, not after a while")
+        self.assertEqual(held, units, "the index must be complete when the router says ready")
         self.assertTrue(all(worker["followed"] for worker in index["workers"].values()))
         for worker, committed, last in chats:
             [second] = self.generate({"prompt_token_ids": committed + last + self.prompt(20, 1700)})
@@ -178,9 +179,9 @@ class Churn(ServiceTest):
     worker_arguments = ("--kv-blocks=64", "--max-chunk-tokens=64")
     router_arguments = PATIENT_ROUTER
 
-    def test_after_many_evictions_the_index_holds_what_the_pools_do(self):
+    def test_after_many_evictions_the_index_equals_the_pools(self):
         random = Random(7)
-        starts = [random.randrange(2000) for _ in range(10)]  # some begin alike
+        starts = [random.randrange(2000) for _ in range(10)]  # several jobs share a start, and so a prefix
         jobs = [{"id": str(i), "prompt_token_ids": self.prompt(random.randrange(20, 500), random.choice(starts)),
                  "max_tokens": random.randrange(1, 30), "temperature": 0, "cache_salt": random.choice("ab"),
                  "placement": random.choice(("remote", "local", "automatic"))} for i in range(60)]

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A service whose processes listen on ::1 alone.
+"""Tests a service whose processes listen only on ::1.
 
 service_ipv6_test.py --bin BUILD/bin [--model M.gguf] [unittest arguments]
 
-Every answer must be that of `baton run`. Needs ::1, which tests/CMakeLists.txt asks for. Standard library only.
+Every answer must equal that of `baton run`. Needs ::1; tests/CMakeLists.txt checks that it exists. Standard library only.
 """
 
 import os
@@ -12,12 +12,12 @@ from cluster import START_TIMEOUT_S, Service, wait_until
 from fleet import Process
 from service_case import ARGUMENTS, ServiceTest, inspect_tokens, main, read_texts, run
 
-# What the workers are told of where others reach them, where they are told; each is a way to write the same.
+# The workers' --advertise arguments: two spellings of the same address, and none.
 ADVERTISED = {"prefill": ("--advertise", "::1"), "decode": ("--advertise", "[::1]"), "decode-2": ()}
 
 
 class Ipv6Service(Service):
-    """A context manager."""
+    """A router and workers on ::1; a context manager."""
 
     def __init__(self, bin_dir, model):
         super().__init__(bin_dir)
@@ -53,7 +53,7 @@ class Ipv6(ServiceTest):
         cls.cluster = cls.enterClassContext(Ipv6Service(ARGUMENTS.bin, ARGUMENTS.model))
         cls.text_ids = [id for ids in inspect_tokens(read_texts()) for id in ids]
 
-    def test_answers_come_whichever_workers_serve_them(self):
+    def test_answers_equal_run_for_every_placement(self):
         for placement in ("local", "remote"):
             jobs = [{"id": str(i), "prompt_token_ids": self.prompt(40, 100 * i), "max_tokens": 8, "temperature": 0,
                      "cache_salt": placement} for i in range(4)]
@@ -61,7 +61,7 @@ class Ipv6(ServiceTest):
             got, _ = self.cluster.generate(jobs, "--placement", placement, concurrency=4)
             self.assert_same_answers(got, wanted, placement)
 
-    def test_addresses_are_such_as_can_be_dialled(self):
+    def test_advertised_addresses_have_the_form_host_port(self):
         for worker in self.cluster.workers().values():
             self.assertRegex(worker["address"], r"^\[::1\]:\d+$")
 

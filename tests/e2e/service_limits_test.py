@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Answers that end at a limit: a fleet says what one process says, at every limit, at random.
+"""Random test of answers that end at a length limit: a fleet must answer as one process does.
 
   service_limits_test.py --bin build/release/bin [--model M.gguf] [unittest's own arguments, such as -k Pool]
 
-Prompts end around the limit and leave room for a few tokens or none; max_tokens and min_tokens are absent, small or
-past the limit. Equal are token ids, text, finish reason, the hash over all sampled logits, and whether a job is refused.
-The seed is printed, and taken from BATON_SEED. Standard library only.
+Prompts end near the limit and leave room for a few tokens or for none. max_tokens and min_tokens are absent, small, or beyond the
+limit. The test compares token ids, text, finish reason, the hash over all sampled logits, and whether a job is refused.
+Prints its seed; BATON_SEED sets it. Standard library only.
 """
 
 import os
@@ -20,7 +20,7 @@ JOBS = 40
 
 
 class AtALimit:
-    """Mixed into a test case. `limit`: tokens that a sequence may have."""
+    """Mixin for a test case. `limit` is the maximum number of tokens of a sequence."""
     router_arguments = PATIENT_ROUTER
 
     def jobs(self, draw):
@@ -56,14 +56,14 @@ class AtALimit:
                     self.assertEqual(got[name].get(field), want[name].get(field), f"{what}: {field}")
         answered = [result for result in want.values() if "error" not in result]
         self.assertGreater(len(answered), JOBS // 2)
-        self.assertGreater(len(want) - len(answered), 0, "no prompt was too long")
+        self.assertGreater(len(want) - len(answered), 0, "at least one prompt must be too long")
         longest = max(len(job["prompt_token_ids"]) + len(want[job["id"]]["token_ids"]) for job in jobs
                       if "error" not in want[job["id"]])
-        self.assertEqual(longest, self.limit, "no answer reached the limit")
+        self.assertEqual(longest, self.limit, "at least one answer must reach the limit")
 
 
 class PoolTest(AtALimit, ServiceTest):
-    """The last token's KV is never written: a sequence may be one longer than the pool."""
+    """The KV of the last token is never written, so a sequence may have one token more than the pool."""
     limit = 12 * BLOCK + 1
     worker_arguments = ("--hash-logits", f"--max-chunk-tokens={CHUNK}", "--kv-blocks=12", f"--block-size={BLOCK}")
 

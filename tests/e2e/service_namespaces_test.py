@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Packets that are lost, in one direction or both, between a router and workers in network namespaces of their own.
+"""Tests lost packets, in one or both directions, between a router and workers in separate network namespaces.
 
 service_namespaces_test.py --bin BUILD/bin [--model M.gguf] [unittest arguments, such as a test's name]
 
-No connection breaks and nobody is told anything: who is cut off has to be found by silence. Every answer must be that of
-`baton run`, and no request or transfer may be left with a block. Standard library only.
+No connection breaks and no process gets an error, so the failure detectors must find the loss by timeouts. Every answer must equal
+that of `baton run`, and no request or transfer may keep a block. Standard library only.
 """
 
 import threading
@@ -14,7 +14,7 @@ from cluster import busy, wait_until
 from namespaces import NamespacedFleet
 from service_case import ARGUMENTS, CHUNK, SEEN_TIMEOUT_S, ServiceTest, inspect_tokens, main, read_texts, run
 
-PROMPT = 1200  # its prefill, and so its transfer, takes many chunks
+PROMPT = 1200  # tokens; the prefill and its transfer take many chunks
 ATTEMPTS = 20
 ROLES = {"prefill": "prefill", "decode-0": "decode", "decode-1": "decode"}
 
@@ -37,15 +37,15 @@ class Drops(ServiceTest):
                      if role == "decode" and condition(*self.fleet.blocks(name))), None)
 
     def receiver(self):
-        """The decode worker to which KV is on its way; None: there is none."""
+        """Returns the decode worker that has a transfer in flight, or None."""
         return self.decode_worker_where(lambda _, in_flight: in_flight > 0)
 
     def decoder(self):
-        """The decode worker that has all KV of a prompt, and answers."""
+        """Returns the decode worker that has all KV of a prompt and generates, or None."""
         return self.decode_worker_where(lambda owned, in_flight: owned > 0 and in_flight == 0)
 
     def strike(self, salt, moment, drop):
-        """Asks, and calls `drop(host)` as soon as `moment` names a host; returns whether it did before the answer came."""
+        """Sends a request and calls `drop(host)` as soon as moment() returns a host. Returns False if the answer came first."""
         got = {}
         client = threading.Thread(target=lambda: got.update(self.fleet.generate([self.job(salt)], "--placement", "remote")[0]))
         client.start()
@@ -60,7 +60,7 @@ class Drops(ServiceTest):
         return struck
 
     def check(self, salt, moment, drop):
-        # On a busy machine the moment may pass unseen.
+        # On a busy machine the poll may miss the moment, so try several times.
         attempts = (self.strike(f"{salt} {attempt}", moment, drop) for attempt in range(ATTEMPTS))
         self.assertTrue(any(attempts), f"{salt}: the moment to strike never came")
         self.fleet.wait_whole()
@@ -89,7 +89,7 @@ class Drops(ServiceTest):
                 self.check(f"{what} are lost", self.receiver, drop)
 
     def test_a_path_that_loses_packets_again_and_again_delivers_everything(self):
-        """For so short that nobody is given up: TCP sends again."""
+        """Each loss is too short for a failure detector, and TCP retransmits."""
         sender, ended = self.fleet["prefill"], threading.Event()
         def lossy(receiver):
             def lose():

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The real service with far more work than it takes: refusals are typed, memory is bounded, nothing is left behind, and it
-answers as before. How fast that goes is scripts/overload.sh's business.
+"""Tests the real service under overload: refusals are typed, memory is bounded, no blocks or requests are left over, and later
+answers are correct. scripts/overload.sh measures the speed.
 
   service_overload_test.py --bin build/release/bin [--model M.gguf] [unittest's own arguments]
 
@@ -15,7 +15,7 @@ from cluster import wait_until
 from fleet import Fleet
 from service_case import ARGUMENTS, SEEN_TIMEOUT_S, ServiceTest, inspect_tokens, main, read_texts, run
 
-PLACES = 12           # requests that the router takes at once
+PLACES = 12           # the router's limit of active requests
 MAX_GROWTH_MIB = 256  # of the router
 
 
@@ -44,7 +44,7 @@ class Overload(ServiceTest):
         return client
 
     def storm(self, clients):
-        """Requests that are called off as soon as they are there, in any state."""
+        """Starts clients and kills them as soon as the router has one of their requests, in any state."""
         before = int(self.fleet.status()["requests_total"])
         stormers = [self.long_answer(max_tokens=2000) for _ in range(clients)]
         wait_until(lambda: int(self.fleet.status()["requests_total"]) > before, SEEN_TIMEOUT_S, "the storm")
@@ -52,7 +52,7 @@ class Overload(ServiceTest):
             stormer.send_signal(signal.SIGKILL)
             stormer.communicate()
 
-    def test_what_is_too_much_is_refused_by_type_and_leaves_nothing_behind(self):
+    def test_excess_requests_get_typed_refusals_and_leave_nothing_behind(self):
         self.answer_few()
         before_mib = resident_mib(self.fleet.router_process)
         clients = [self.client_that_does_not_read() for _ in range(2)]
@@ -75,7 +75,7 @@ class Overload(ServiceTest):
     def answer_few(self):
         jobs = self.jobs(PLACES // 2, max_tokens=20)
         got, _ = self.fleet.generate(jobs, concurrency=len(jobs))
-        self.assert_same_answers(got, run(jobs)[0], "few enough")
+        self.assert_same_answers(got, run(jobs)[0], "within the limit")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Priorities through real processes: router, prefill worker, decode worker.
+"""Tests of request priorities with real processes: router, prefill worker, decode worker.
 
   service_priority_test.py --bin build/release/bin [--model M.gguf] [unittest's own arguments]
 
@@ -18,7 +18,7 @@ class Priorities(ServiceTest):
     worker_arguments = ("--max-running=1", "--kv-blocks=400", "--eviction-policy=priority")
 
     def start(self, jobs):
-        """A client of its own for each job: {id: process}."""
+        """Starts one client process for each job. Returns {id: process}."""
         return {job["id"]: subprocess.Popen(
             self.cluster.generate_command("--prompt", job["prompt"], "--max-tokens", str(job["max_tokens"]),
                                           "--temperature", "0", "--ignore-eos", "--placement", job["placement"],
@@ -29,7 +29,7 @@ class Priorities(ServiceTest):
         wait_until(lambda: first_worker(self.cluster.workers(), role)["waiting"] == length, SEEN_TIMEOUT_S,
                    f"{length} in the queue of the {role} worker")
 
-    def test_a_request_that_matters_more_overtakes_a_full_queue(self):
+    def test_a_request_of_higher_priority_overtakes_a_full_queue(self):
         blocker = self.long_answer("--placement", "local")
         self.wait_for_work("DECODE")
         jobs = [{"id": f"low {i}", "prompt": f"Low {i}:", "max_tokens": 30, "placement": "local", "priority": -3}
@@ -51,7 +51,7 @@ class Priorities(ServiceTest):
             out, error = client.communicate(timeout=300)
             self.assertEqual(client.returncode, 0, error)
             results[name] = json.loads(out)
-        # They queued for as long as it took everybody ahead of them: the last one to come the shortest.
+        # The high-priority request came last and must have the shortest queue time.
         self.assertLess(results["high"]["ledger"]["queue_us"],
                         min(results[job["id"]]["ledger"]["queue_us"] for job in jobs))
         want, _ = run([{"id": job["id"], "prompt": job["prompt"], "max_tokens": 30, "temperature": 0,
@@ -60,8 +60,8 @@ class Priorities(ServiceTest):
             self.assertEqual(result["token_ids"], want[name]["token_ids"], name)
         self.cluster.wait_at_rest()
 
-    def test_prefixes_that_matter_more_survive_eviction(self):
-        """On the prefill worker and on the decode worker: both are told."""
+    def test_prefixes_of_higher_priority_survive_eviction(self):
+        """Both workers get the priority. The test checks the decode worker's cache for the important prefix."""
         def cached(salt):
             results, code = self.cluster.generate(
                 [{"id": "again", "prompt_token_ids": self.prompt(320), "max_tokens": 1, "cache_salt": salt,
@@ -75,7 +75,7 @@ class Priorities(ServiceTest):
                   "priority": priority, "temperature": 0}], "--placement", "remote")
             self.assertEqual(code, 0)
         flood = [{"id": f"flood {i}", "prompt_token_ids": self.prompt(1600), "max_tokens": 1,
-                  "cache_salt": f"flood {i}", "temperature": 0} for i in range(5)]  # 500 blocks through 400
+                  "cache_salt": f"flood {i}", "temperature": 0} for i in range(5)]  # 500 blocks through a pool of 400
         self.assertEqual(self.cluster.generate(flood, "--placement", "remote")[1], 0)
         self.assertEqual(cached("important")[0], 304)
         self.assertEqual(cached("not"), (0, 0))

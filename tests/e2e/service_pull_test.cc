@@ -1,5 +1,5 @@
-// Pulls of cached prefixes between workers, over real gRPC: whatever becomes of one, the answer
-// comes.
+// Tests of prefix pulls between workers over real gRPC. The client must get its answer whether a
+// pull succeeds or fails.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -11,11 +11,11 @@
 namespace baton {
 namespace {
 
-constexpr int32_t kCached = 192;  // of LongPrompt's 200 tokens
+constexpr int32_t kCached = 192;  // cached tokens of LongPrompt's 200
 
 class ServicePullTest : public ServiceTest {
  protected:
-  // The decode worker has the prompt's prefix; the prefill worker has nothing.
+  // Starts a decode worker that has the prompt's prefix cached, and an empty prefill worker.
   void StartFleet(FakeEngine::Script receiver = {}) {
     FakeWorker& decode = AddDecode();
     AddPrefill(decode, std::move(receiver));
@@ -33,7 +33,7 @@ class ServicePullTest : public ServiceTest {
     request.set_priority(-9);
     return request;
   }
-  // The answer, and nobody is left with anything.
+  // Expects the whole answer, and no request or token that is still counted as load.
   void ExpectAnswered(const Answer& answer) {
     EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
     EXPECT_EQ(answer.text, "abc");
@@ -50,10 +50,10 @@ class ServicePullTest : public ServiceTest {
   }
 };
 
-TEST_F(ServicePullTest, WhatThePrefillWorkerLacksComesBeforeItIsAsked) {
+TEST_F(ServicePullTest, ThePullEndsBeforeThePrefillWorkerGetsTheRequest) {
   StartFleet();
   source().OnSend([this](const SendPrefixRequest& request, const FakeEngine::SendDone& done) {
-    EXPECT_EQ(source().generated_count(), 0u) << "the request came first";
+    EXPECT_EQ(source().generated_count(), 0u) << "the request must come after the pull";
     done(kCached);
     receiver().EndPull(request.ticket.transfer_id, PullResult{.tokens = kCached,
                                                               .pulled_tokens = kCached,
@@ -79,7 +79,7 @@ TEST_F(ServicePullTest, WhatThePrefillWorkerLacksComesBeforeItIsAsked) {
   EXPECT_EQ(source().sent()[0].ticket.receiver_epoch, receiver().epoch());
 }
 
-TEST_F(ServicePullTest, NothingIsSentWhereNothingIsMissing) {
+TEST_F(ServicePullTest, NothingIsSentIfNothingIsMissing) {
   StartFleet({.pull_has_all = true});
   const Answer answer = Generate(Remote());
   ExpectAnswered(answer);
@@ -87,7 +87,7 @@ TEST_F(ServicePullTest, NothingIsSentWhereNothingIsMissing) {
   EXPECT_EQ(answer.finished.ledger().pull_source(), "");
 }
 
-TEST_F(ServicePullTest, ASourceThatHasEvictedThePrefixCostsTimeAlone) {
+TEST_F(ServicePullTest, ASourceThatHasEvictedThePrefixCostsOnlyTime) {
   StartFleet();
   const Answer answer = Generate(Remote());
   ExpectAnswered(answer);
@@ -96,13 +96,13 @@ TEST_F(ServicePullTest, ASourceThatHasEvictedThePrefixCostsTimeAlone) {
   EXPECT_EQ(answer.finished.ledger().pull_source(), "");
 }
 
-TEST_F(ServicePullTest, AReceiverThatRefusesComputes) {
+TEST_F(ServicePullTest, AReceiverThatRefusesAPullComputesThePrompt) {
   StartFleet({.pull_refusal = absl::ResourceExhaustedError("no room")});
   ExpectAnswered(Generate(Remote()));
   EXPECT_EQ(receiver().prefilled().size(), 1u);
 }
 
-TEST_F(ServicePullTest, ATransferThatFailsCostsTimeAlone) {
+TEST_F(ServicePullTest, AFailedTransferCostsOnlyTime) {
   StartFleet();
   source().OnSend([this](const SendPrefixRequest& request, const FakeEngine::SendDone& done) {
     receiver().EndPull(request.ticket.transfer_id, absl::DataLossError("crc"));
@@ -111,14 +111,14 @@ TEST_F(ServicePullTest, ATransferThatFailsCostsTimeAlone) {
   ExpectAnswered(Generate(Remote()));
 }
 
-TEST_F(ServicePullTest, APullThatNeverEndsIsGivenUp) {
+TEST_F(ServicePullTest, APullThatNeverEndsIsAbandoned) {
   StartFleet();
   source().OnSend([](const SendPrefixRequest&, const FakeEngine::SendDone&) {});
   ExpectAnswered(Generate(Remote()));
   EXPECT_GE(receiver().pulled().size(), 1u);
 }
 
-TEST_F(ServicePullTest, ASourceThatIsGoneCostsTimeAlone) {
+TEST_F(ServicePullTest, ALostSourceCostsOnlyTime) {
   FakeWorker& other = AddDecode();
   AddPrefill(other);
   FakeWorker& holder = AddDecode();
@@ -135,7 +135,7 @@ TEST_F(ServicePullTest, ASourceThatIsGoneCostsTimeAlone) {
   ExpectAnswered(Generate(Remote()));
 }
 
-TEST_F(ServicePullTest, AClientThatLeavesWhileItsPrefixComesLeavesNothingBehind) {
+TEST_F(ServicePullTest, AClientThatLeavesDuringAPullLeavesNoStateBehind) {
   StartFleet();
   source().OnSend([](const SendPrefixRequest&, const FakeEngine::SendDone&) {});
   grpc::ClientContext context;

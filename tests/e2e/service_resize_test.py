@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Pools that grow and shrink while real processes serve, as an operator does it: `baton resize`.
+"""Tests of `baton resize`: KV pools grow and shrink while real processes serve requests.
 
   service_resize_test.py --bin build/release/bin [--model M.gguf] [unittest's own arguments]
 
-Answers stay equal to `baton run`, memory goes back to the system, nothing leaks. Standard library only.
+Answers must equal `baton run`, freed memory goes back to the system, and no block leaks. Standard library only.
 """
 
 import pathlib
@@ -24,11 +24,11 @@ def resident_mib(pid):
     for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
-    raise RuntimeError(f"process {pid} tells no VmRSS")
+    raise RuntimeError(f"process {pid} has no VmRSS in its status")
 
 
 def resize(worker, *size):
-    """(exit code, {word: count} of what it said, or its error)."""
+    """Runs `baton resize`. Returns (exit code, {name: blocks}), or (exit code, stderr) if it failed."""
     done = subprocess.run([baton(), "resize", "--worker", worker["address"], *size],
                           capture_output=True, text=True, timeout=120)
     if done.returncode != 0:
@@ -38,7 +38,7 @@ def resize(worker, *size):
 
 
 class ResizeCases:
-    """Mixed into a test case of any transport."""
+    """Mixin for a test case with any transport."""
 
     def jobs(self):
         jobs = []
@@ -51,7 +51,7 @@ class ResizeCases:
         return jobs
 
     def fill(self):
-        """Leaves far more cached than a small pool holds."""
+        """Fills the caches with far more blocks than a small pool holds. Returns the workers' status."""
         jobs = [{"id": f"f{i}", "prompt_token_ids": self.prompt(2000, 2000 * i), "max_tokens": 1,
                  "temperature": 0, "cache_salt": f"fill {i}"} for i in range(4)]
         self.assertEqual(self.cluster.generate(jobs, "--placement", "remote", concurrency=2)[1], 0)

@@ -1,4 +1,4 @@
-// The path of a request through the services: prefilled elsewhere or here, many at once.
+// Tests of a request's path through the services: remote and local prefill, many requests at once.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -102,7 +102,7 @@ TEST_F(ServiceTest, AWorkerThatEndsLeavesTheRegistryAndLetsItsAnswersEnd) {
   ASSERT_TRUE(reader->Read(&event) && event.has_ticket());
   std::thread leaving([&worker] { worker.Leave(); });
   EXPECT_TRUE(Eventually([this] { return router_->core().Workers().empty(); }))
-      << "at once, not when its heartbeats are missed";
+      << "the worker must leave at once, not after missed heartbeats";
   EXPECT_TRUE(worker.engine().Answer(event.ticket().transfer_id()));
   std::string text;
   while (reader->Read(&event)) text += event.tokens().text();
@@ -111,7 +111,7 @@ TEST_F(ServiceTest, AWorkerThatEndsLeavesTheRegistryAndLetsItsAnswersEnd) {
   leaving.join();
 }
 
-// No program registers so yet.
+// No program registers with both roles yet.
 TEST_F(ServiceTest, WorkersOfBothRolesPrefillForEachOtherAndDecode) {
   FakeWorker& one = AddWorker(v1::WORKER_ROLE_BOTH);
   FakeWorker& other = AddWorker(v1::WORKER_ROLE_BOTH);

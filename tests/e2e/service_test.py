@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""The service as its users meet it: real processes, real model, `baton up` and the client commands.
+"""Tests of the whole service: real processes, real model, `baton up` and the client commands.
 
   service_test.py --bin build/release/bin [--model M.gguf] [unittest's own arguments, such as -k chat]
 
-What must be equal is equal to `baton run`: token ids, text, and the hash over all sampled logits. Standard library
-only.
+Token ids, text, and the hash over all sampled logits must equal those of `baton run`. Standard library only.
 """
 
 import os
@@ -17,11 +16,11 @@ from service_case import ARGUMENTS, BLOCK, CHUNK, CONTEXT, PATIENT_ROUTER, Servi
 
 
 class SameAnswers:
-    """Mixed into a test case of any transport."""
+    """Mixin for a test case with any transport."""
     router_arguments = PATIENT_ROUTER
 
     def boundary_jobs(self):
-        """Prompts that end before, at and after the boundaries of blocks and chunks, greedy and sampled."""
+        """Returns jobs with prompts that end before, at and after block and chunk boundaries, greedy and sampled."""
         lengths = [1, BLOCK - 1, BLOCK, BLOCK + 1, CHUNK - 1, CHUNK, CHUNK + 1, 5 * BLOCK,
                    2 * CHUNK - 1, 2 * CHUNK, 2 * CHUNK + 1, 200]
         jobs = []
@@ -90,7 +89,7 @@ class ExactnessBetweenBlockSizesOverSharedMemory(SameAnswers, ServiceTest):
 
 
 class ExactnessOverNccl(SameAnswers, ServiceTest):
-    """Between real processes, over a library that stands in for NCCL and CUDA and moves bytes in host memory."""
+    """Uses a fake library for NCCL and CUDA, which moves bytes between real processes in host memory."""
 
     worker_arguments = (*ServiceTest.worker_arguments, "--transport=nccl")
 
@@ -109,13 +108,13 @@ class ExactnessOverNccl(SameAnswers, ServiceTest):
 
 
 class ExactnessWithoutNccl(SameAnswers, ServiceTest):
-    """Asked for NCCL where there is none: everything goes over TCP, and the log says why."""
+    """NCCL is requested but not installed. KV goes over TCP instead, and the log gives the reason."""
 
     worker_arguments = ExactnessOverNccl.worker_arguments
 
     @classmethod
     def setUpClass(cls):
-        with tempfile.TemporaryDirectory() as directory:  # files that are no libraries hide those that may be there
+        with tempfile.TemporaryDirectory() as directory:  # empty files hide installed libraries
             for name in ("libnccl.so.2", "libcudart.so.13", "libcudart.so.12"):
                 (pathlib.Path(directory) / name).write_bytes(b"")
             with unittest.mock.patch.dict(os.environ, LD_LIBRARY_PATH=directory):
@@ -123,7 +122,7 @@ class ExactnessWithoutNccl(SameAnswers, ServiceTest):
 
     def test_the_log_says_why(self):
         log = pathlib.Path(self.cluster.log_path).read_text()
-        self.assertEqual(log.count("KV goes by TCP, not by NCCL: UNAVAILABLE: no library"), 2)  # once a worker
+        self.assertEqual(log.count("KV goes by TCP, not by NCCL: UNAVAILABLE: no library"), 2)  # one line per worker
 
 
 class Exactness(SameAnswers, ServiceTest):
@@ -192,7 +191,7 @@ class Refusals(ServiceTest):
         for placement in ("local", "remote"):
             error = self.refusal({"prompt_token_ids": self.prompt(1200)}, "--placement", placement)
             numbers = re.findall(r"\d+", error["message"])
-            self.assertTrue({"1200", "75", "76"} & set(numbers), error)  # tokens, or blocks
+            self.assertTrue({"1200", "75", "76"} & set(numbers), error)  # in tokens or in blocks
             self.assertTrue({"1024", "64"} & set(numbers), error)
         self.cluster.wait_at_rest()
 
@@ -235,7 +234,7 @@ class ManyAtOnce(ServiceTest):
     prefill, decode = 2, 2
     worker_arguments = ("--hash-logits",)
 
-    def test_turn_two_goes_where_turn_one_is_and_computes_only_what_is_new(self):
+    def test_turn_two_runs_on_the_worker_of_turn_one_and_computes_only_new_tokens(self):
         conversations = {}
         for i, text in enumerate(read_texts()[:3]):
             conversations[f"c{i}"] = [{"role": "user", "content": f"Summarise:\n{text[:900]}"}]
@@ -255,10 +254,10 @@ class ManyAtOnce(ServiceTest):
             one, two = first[name], self.cluster.generate([job])[0][name]
             self.assert_same_answers({name: two}, {name: want[name]}, "turn two")
             self.assertEqual(two["decode_worker"], one["decode_worker"])
-            held = one["prompt_token_ids"] + one["token_ids"][:-1]  # the last one was never fed
+            held = one["prompt_token_ids"] + one["token_ids"][:-1]  # the last token was never fed
             shared = next((i for i, (a, b) in enumerate(zip(held, two["prompt_token_ids"]))
                            if a != b), len(held))
-            self.assertGreater(shared, len(one["prompt_token_ids"]))  # generated tokens included
+            self.assertGreater(shared, len(one["prompt_token_ids"]))  # generated tokens are cached too
             new = two["usage"]["prompt_tokens"] - shared
             self.assertLess(two["ledger"]["computed_tokens"], new + BLOCK)
             self.cluster.wait_at_rest()
@@ -285,7 +284,7 @@ class ManyAtOnce(ServiceTest):
             jobs.append(job)
         return jobs
 
-    def test_mixed_jobs_at_once_are_answered_as_alone(self):
+    def test_parallel_mixed_jobs_have_the_answers_of_single_ones(self):
         jobs = self.mixed_jobs()
         want, code = run(jobs)
         self.assertEqual(code, 0)

@@ -1,4 +1,4 @@
-// Fleets of several builds: workers that speak other protocol versions or have other backends.
+// Tests of fleets of several builds: workers with different protocol versions or backends.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -17,7 +17,7 @@ class ServiceVersionsTest : public ServiceTest {
     request.set_placement(v1::PREFILL_PLACEMENT_REMOTE);
     return request;
   }
-  // The answer to one heartbeat of a worker that is none.
+  // Sends one heartbeat for a worker that does not exist. Returns the router's response.
   v1::HeartbeatResponse Heartbeat(const v1::KvFingerprint& fingerprint) {
     v1::HeartbeatRequest request;
     request.mutable_status()->set_worker_id("newcomer");
@@ -53,7 +53,7 @@ TEST_F(ServiceVersionsTest, WorkersWithoutACommonVersionServeButAreNotPaired) {
   }
 }
 
-TEST_F(ServiceVersionsTest, AWorkerOfTheBuildBeforeIsOneOfTheFleet) {
+TEST_F(ServiceVersionsTest, AWorkerOfThePreviousBuildIsAccepted) {
   AddDecode();
   v1::KvFingerprint before = FingerprintToWire(FakeEngine(1, {}).fingerprint());
   EXPECT_EQ(before.numerics(), "r1");

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A model with two KV groups, full attention and a sliding window, on real processes.
+"""Tests a model with two KV groups, full attention and a sliding window, on real processes.
 
   service_windows_test.py --bin build/release/bin [unittest's own arguments, such as -k Tcp]
 
-The model is tests/testdata/models/tiny-window-q4_0.gguf: layer 1 sees everything, the others the last 24 tokens. Hand-offs and
-pulls carry both groups; answers and hashes over all logits equal those of `baton run`. Standard library only.
+The model is tests/testdata/models/tiny-window-q4_0.gguf. Its layer 1 sees all tokens; the other layers see the last 24. Hand-offs
+and pulls carry both groups. Answers and hashes over all logits must equal those of `baton run`. Standard library only.
 """
 
 import os
@@ -19,11 +19,11 @@ MODEL = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "models" /
 SEED = 20261122
 WINDOW = 24
 BLOCK, CHUNK = 8, 32
-FIRST_ID, LAST_ID = 10, 250  # bytes: no control token ends an answer
+FIRST_ID, LAST_ID = 10, 250  # byte tokens only, so that no control token ends an answer
 
 
 class WindowService(ServiceTest):
-    """Without tests of its own."""
+    """Base of the test cases; has no tests."""
     prefill, decode = 2, 2
     worker_arguments = ("--hash-logits", f"--max-chunk-tokens={CHUNK}", f"--block-size={BLOCK}", "--kv-blocks=256")
     router_arguments = (*PATIENT_ROUTER, "--pull-weight=0", "--pull-least-ms=60000")
@@ -38,7 +38,8 @@ class WindowService(ServiceTest):
         return [self.random.randint(FIRST_ID, LAST_ID) for _ in range(count)]
 
     def jobs(self):
-        """Prompts that end around blocks, chunks and the window, some behind a common prefix; answers slide the window on."""
+        """Returns jobs with prompts that end near block, chunk and window boundaries, some with a common prefix. Their answers are
+        long enough to move the window."""
         common = self.ids(2 * WINDOW + 3)
         edges = (BLOCK, WINDOW, CHUNK, 2 * WINDOW, WINDOW + CHUNK)
         lengths = [1, 2, *(edge + by for edge in edges for by in (-1, 0, 1)), 100, 150]
@@ -61,7 +62,7 @@ class WindowService(ServiceTest):
 
 
 class WindowCases:
-    """Mixed into a WindowService of any transport."""
+    """Mixin for a WindowService with any transport."""
 
     def test_handed_over_prompts_have_the_same_answers(self):
         jobs = self.jobs()
@@ -74,7 +75,7 @@ class WindowCases:
         self.assertGreater(moved, 0)
         self.cluster.wait_at_rest()
 
-    def test_turns_of_a_chat_find_the_window_again_or_bring_it_over(self):
+    def test_turns_of_a_chat_find_the_window_cached_or_pull_it(self):
         prompts = [self.ids(60 + 7 * i) for i in range(6)]
         cached = 0
         for turn in range(4):
@@ -87,10 +88,10 @@ class WindowCases:
             for ledger in (result["ledger"] for result in got.values()):
                 cached += int(ledger["decode_cached_tokens"]) + int(ledger["prefill_cached_tokens"])
             prompts = [prompt + want[f"c{i}"]["token_ids"] + self.ids(5) for i, prompt in enumerate(prompts)]
-        self.assertGreater(cached, 0, "no turn found what the turn before left")
+        self.assertGreater(cached, 0, "no turn found cached tokens of the previous turn")
         self.cluster.wait_at_rest()
 
-    def test_choices_share_a_prompt_and_slide_apart(self):
+    def test_choices_share_a_prompt_and_have_separate_windows(self):
         jobs = [{"id": "n", "prompt_token_ids": self.ids(70), "max_tokens": 50, "temperature": 1.0, "seed": 5, "n": 4,
                  "ignore_eos": True}]
         want = self.reference(jobs)
@@ -118,27 +119,27 @@ class WithTwoStepsInFlight(WindowCases, WindowService):
 
 
 class WithSmallPools(WindowCases, WindowService):
-    """Sequences wait for room and are preempted."""
+    """Small pools, so that sequences wait for room and are preempted."""
     worker_arguments = ("--hash-logits", f"--max-chunk-tokens={CHUNK}", f"--block-size={BLOCK}", "--kv-blocks=48")
 
 
 class WithAPrefillWorkerStopped(WindowService):
     router_arguments = ("--index-wait-ms=60000", "--pull-weight=0")
 
-    def test_answers_go_on(self):
+    def test_answers_continue(self):
         jobs = self.jobs()
         want = self.reference(jobs)
         workers = [pid for pid, name in children_of(self.cluster.process.pid).items() if "prefill" in name]
         self.assertEqual(len(workers), 2, workers)
         got, code = self.cluster.generate(jobs[:5], "--placement", "remote", concurrency=5)
         self.assertEqual(code, 0, got)
-        os.kill(workers[0], signal.SIGSTOP)  # it holds its connections and answers nothing
+        os.kill(workers[0], signal.SIGSTOP)  # it keeps its connections and does not answer
         try:
             got, code = self.cluster.generate(jobs, concurrency=6)
         finally:
             os.kill(workers[0], signal.SIGCONT)
         self.assertEqual(code, 0, [r["error"] for r in got.values() if "error" in r])
-        self.assert_same_answers(got, want, f"a prefill worker stood still, seed {SEED}")
+        self.assert_same_answers(got, want, f"with a frozen prefill worker, seed {SEED}")
         wait_until(lambda: len(self.cluster.workers()) == 4, SEEN_TIMEOUT_S, "four workers again")
         self.cluster.wait_at_rest()
 

@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
-"""Many clients for minutes: mixed lengths, conversations, sampling, cancellations, deadlines, clients that vanish.
+"""Soak test: many clients for minutes, with mixed lengths, conversations, sampling, cancellations, deadlines and killed clients.
 
   scripts/soak.sh [--seconds 300] [--clients 32] [--seed N]       (makes the Python environment and runs this)
 
-At the end there must be no error but those that the clients asked for; every worker is at rest with all its blocks
-free or cached; memory has not grown beyond the KV pools; and a random twentieth of the answers is equal to `baton
-run`'s. Prints a table, then one JSON object. Exit code 1 when anything is not as it must be.
+At the end:
+- the only errors are those that the clients provoked,
+- every worker is idle, and all its blocks are free or cached,
+- memory outside the KV pools has not grown, and
+- a random twentieth of the answers equals `baton run`'s.
+
+Prints a table, then one JSON object. Exit code 1 if a check fails.
 """
 
 import argparse
@@ -27,7 +31,7 @@ from cluster import Cluster, answer, busy, default_model
 from memory_watch import MemoryWatch
 
 TEXTS = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "texts"
-MAX_GROWTH_MIB = 32  # of a process, beside its pool, from its first minute to its last
+MAX_GROWTH_MIB = 32  # growth of a process outside the KV pools, from its first to its last minute
 CHECKED_SHARE = 0.05
 QUESTIONS = ["And what else?", "Say that in one sentence.", "Why?", "Give me an example.",
              "Translate your answer to French.", "Are you sure? Explain step by step."]
@@ -35,24 +39,24 @@ QUESTIONS = ["And what else?", "Say that in one sentence.", "Why?", "Give me an 
 
 @dataclasses.dataclass
 class Outcome:
-    """One request. `wanted`: how its client meant it to end (answer, cancel, deadline, disconnect, kill)."""
+    """One request and how it ended. `wanted` is the end that its client intended: answer, cancel, deadline, disconnect or kill."""
     wanted: str
-    ended: str  # "ok" or a gRPC status code's name
+    ended: str  # the name of a gRPC status code, "KILLED", "UNFINISHED" or "exit code N"
     detail: str = ""
     first_token_s: float = math.nan
     gaps_s: list = dataclasses.field(default_factory=list)  # between tokens
-    job: dict = None  # what `baton run` needs to repeat it
+    job: dict = None  # the job with which `baton run` can repeat the answer
     token_ids: list = dataclasses.field(default_factory=list)
     finished: pb.Finished = None
 
     def expected(self, refusals_allowed):
         if self.ended == "OK" or (refusals_allowed and self.refused()):
-            return True  # it may end before it is called off
+            return True  # the request may end before its client cancels it
         return {"cancel": "CANCELLED", "disconnect": "CANCELLED", "deadline": "DEADLINE_EXCEEDED",
                 "kill": "KILLED"}.get(self.wanted) == self.ended
 
     def refused(self):
-        return self.ended in ("RESOURCE_EXHAUSTED", "exit code 1")  # the latter of a client process
+        return self.ended in ("RESOURCE_EXHAUSTED", "exit code 1")  # a client process that is refused ends with exit code 1
 
 
 def log_uniform(rng, low, high):
@@ -60,7 +64,7 @@ def log_uniform(rng, low, high):
 
 
 def random_sampling(rng):
-    """Greedy for half of the requests; every other kind of sampling in the rest."""
+    """Returns random sampling fields: greedy for half of the requests, random sampling for the rest."""
     fields = {"max_tokens": log_uniform(rng, 1, 200), "temperature": 0}
     if rng.random() < 0.5:
         fields |= {"temperature": round(rng.uniform(0.2, 1.5), 2), "seed": rng.getrandbits(63)}
@@ -79,7 +83,7 @@ def random_sampling(rng):
 
 
 class Client(threading.Thread):
-    """One user: single prompts and conversations, one after the other, until the time is over."""
+    """One user: sends single prompts and conversations, one after the other, until the time is over."""
 
     def __init__(self, soak, number):
         super().__init__(name=f"client-{number}", daemon=True)
@@ -122,7 +126,7 @@ class Client(threading.Thread):
         return {"prompt": text[start:start + log_uniform(self.rng, 1, 2000)]}
 
     def converse(self):
-        """Two to four turns; each turn sends the whole conversation, as chat clients do."""
+        """Plays two to four turns. Each turn sends the whole conversation, as chat clients do."""
         topic = self.rng.choice(self.soak.texts)[:log_uniform(self.rng, 20, 1200)]
         messages = [{"role": "user", "content": topic}]
         if self.rng.random() < 0.5:
@@ -135,7 +139,7 @@ class Client(threading.Thread):
                                    {"role": "user", "content": self.rng.choice(QUESTIONS)}]
 
     def ask(self, prompt):
-        """Sends one request and perhaps calls it off; returns the text of a whole answer, else None."""
+        """Sends one request, and in some cases cancels it or kills its client. Returns the text of a complete answer, else None."""
         job = prompt | random_sampling(self.rng)
         draw = self.rng.random()
         wanted = ("cancel" if draw < 0.15 else "deadline" if draw < 0.19 else
@@ -150,7 +154,7 @@ class Client(threading.Thread):
         return text if outcome.ended == "OK" else None
 
     def kill_a_client(self, job):
-        """A client process that dies without a word."""
+        """Starts a client process and kills it with SIGKILL at a random time. Returns the Outcome."""
         process = subprocess.Popen(self.soak.cluster.generate_command("--jobs", "-"), text=True,
                                    stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL)
@@ -244,7 +248,7 @@ class Soak:
         return self.report()
 
     def check_standard_services(self):
-        """gRPC's health and reflection, by their wire bytes: no package is needed for them."""
+        """Checks gRPC health and reflection with raw wire bytes, which needs no further packages."""
         with grpc.insecure_channel(self.cluster.router) as channel:
             health = channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=30)
             if health != b"\x08\x01":  # status = SERVING
@@ -290,7 +294,7 @@ class Soak:
             self.problems.append(f"workers {sorted(at_start)} became {sorted(at_end)}")
         for name, worker in at_end.items():
             if worker["epoch"] != at_start[name]["epoch"]:
-                self.problems.append(f"{name} is not the process that it was")
+                self.problems.append(f"{name} has restarted: its epoch has changed")
             if busy(worker):
                 self.problems.append(f"{name} still has {busy(worker)}")
         self.at_end = at_end
@@ -300,16 +304,16 @@ class Soak:
             if not outcome.expected(self.options.allow_refusals):
                 self.problems.append(f"{outcome.wanted} ended with {outcome.ended}: {outcome.detail}")
         if self.options.seconds < 180:
-            return  # too short to tell growth from warming up
+            return  # too short to distinguish growth from warm-up
         for name, first, last, pools in self.memory.report():
             if last - first > MAX_GROWTH_MIB:
-                self.problems.append(f"{name} grew from {first:.0f} to {last:.0f} MiB beside the pools")
+                self.problems.append(f"{name} grew from {first:.0f} to {last:.0f} MiB outside the pools")
             if pools > self.memory.pools_mib + MAX_GROWTH_MIB:
-                self.problems.append(f"{name} has {pools:.0f} MiB of pools, but there are only "
+                self.problems.append(f"{name} has {pools:.0f} MiB of pools resident, but all pools together have only "
                                      f"{self.memory.pools_mib:.0f} MiB")
 
     def check_answers(self):
-        """What many clients got is what one process alone computes."""
+        """Repeats a random part of the answers with `baton run` and compares the tokens."""
         answered = [outcome for outcome in self.outcomes if outcome.finished is not None]
         rng = random.Random(self.seed)
         chosen = rng.sample(answered, math.ceil(len(answered) * CHECKED_SHARE))
@@ -378,11 +382,11 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", required=True, help="folder of the built programs")
     parser.add_argument("--model", default=default_model(), help="GGUF file")
-    parser.add_argument("--seconds", type=int, default=300, help="how long clients start requests")
+    parser.add_argument("--seconds", type=int, default=300, help="time in which clients start requests")
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--kv-blocks", type=int, default=1024, help="pool of each worker")
     parser.add_argument("--allow-refusals", action="store_true",
-                        help="for small pools: no room is no problem")
+                        help="allow refusals for lack of room, for small pools")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(31))
     options = parser.parse_args()
     print(f"seed {options.seed}", file=sys.stderr)

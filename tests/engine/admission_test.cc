@@ -25,7 +25,7 @@ class AdmissionTest : public Test {
   MachineBench bench_{/*num_blocks=*/8, /*max_waiting=*/1};
 };
 
-TEST_F(AdmissionTest, AFullQueueEndsTheLastOfLowerPriority) {
+TEST_F(AdmissionTest, AFullQueueDropsItsLastRequestOfLowerPriority) {
   ASSERT_TRUE(bench_.admission.Queue(MachineBench::Spec(1, 4)).ok());
   ASSERT_TRUE(bench_.admission.Queue(MachineBench::Spec(2, 4, /*priority=*/3)).ok());
   ASSERT_EQ(bench_.ended.size(), 1);
@@ -37,7 +37,7 @@ TEST_F(AdmissionTest, AFullQueueEndsTheLastOfLowerPriority) {
   EXPECT_EQ(bench_.ended.size(), 1) << "no queued request has a lower priority";
 }
 
-TEST_F(AdmissionTest, LeasesGiveWayToAHandOffOnlyWhereItFindsNoRoom) {
+TEST_F(AdmissionTest, LeasesYieldToAHandOffOnlyWithoutOtherRoom) {
   Lease();
   ASSERT_TRUE(bench_.admission.AdmitForKv(MachineBench::Spec(1, 16)).ok());
   EXPECT_TRUE(bench_.pulls.has_leases());
@@ -46,7 +46,7 @@ TEST_F(AdmissionTest, LeasesGiveWayToAHandOffOnlyWhereItFindsNoRoom) {
   EXPECT_TRUE(absl::IsResourceExhausted(bench_.admission.AdmitForKv(MachineBench::Spec(3, 16))));
 }
 
-TEST_F(AdmissionTest, LeasesGiveWayWhenAStepCannotAdmitOrNothingRuns) {
+TEST_F(AdmissionTest, LeasesYieldWhenAStepCannotAdmitOrNothingRuns) {
   const SequenceId id(1);
   SchedulerOutput runs;
   runs.chunks.push_back({.id = id, .begin = 0, .count = 1});

@@ -68,7 +68,7 @@ class NamespacePair : public ::testing::Test {
   WorkerBench receiver_{{}, network_, "receiver"};
 };
 
-TEST_F(NamespacePair, AFalseHintOfAnotherPromptBringsNothing) {
+TEST_F(NamespacePair, AFalseHintOfAnotherPromptPullsNothing) {
   ASSERT_TRUE(Say(source_, kTheirs, theirs_)->finish.has_value());
   GlobalIndex index({.max_blocks = 1024, .expected_blocks = 0, .key_seeds = {}});
   index.Stored(kSource, CacheTier::kDevice, std::nullopt, HashesOf(kTheirs, theirs_));

@@ -57,7 +57,7 @@ TEST_F(EngineInboxTest, ARequestHasAHandleForEachOfItsChoices) {
   EXPECT_EQ(inbox_.Generate(absurd, sink), second + 4);
 }
 
-TEST_F(EngineInboxTest, WhatOnlyFreesGoesInBehindTheBound) {
+TEST_F(EngineInboxTest, EventsThatOnlyFreeAreAcceptedBeyondTheLimit) {
   for (size_t i = 0; i < EngineInbox::kMaxEvents; ++i) ASSERT_TRUE(inbox_.Post(Ignore).ok());
   const absl::Status refused = inbox_.Post(Ignore);
   EXPECT_TRUE(absl::IsResourceExhausted(refused));
@@ -69,7 +69,7 @@ TEST_F(EngineInboxTest, WhatOnlyFreesGoesInBehindTheBound) {
   EXPECT_EQ(Taken().size(), EngineInbox::kMaxEvents + 1);
 }
 
-TEST_F(EngineInboxTest, AClosedInboxRefusesButGivesWhatItHas) {
+TEST_F(EngineInboxTest, AClosedInboxRefusesNewEventsButReturnsQueuedOnes) {
   ASSERT_TRUE(inbox_.Post(Ignore).ok());
   inbox_.Close();
   EXPECT_EQ(wakes_, 2) << "the loop must notice the close";

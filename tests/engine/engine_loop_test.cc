@@ -67,7 +67,7 @@ TEST_F(EngineLoopTest, AnIdleLoopTurnsAndPublishesEvery50Milliseconds) {
   EXPECT_EQ(loop.Rest(), 50'000);
 }
 
-TEST_F(EngineLoopTest, ARequestIsAnsweredStepByStepWithoutRest) {
+TEST_F(EngineLoopTest, ARequestIsAnsweredStepByStepWithoutIdleTurns) {
   const auto prompt = Bytes("once upon a time");
   const auto record = Generate(WorkerBench::Request(prompt, 3));
   int steps = 0;
@@ -115,7 +115,7 @@ TEST_F(EngineLoopTest, AnEventThatPostsAnotherIsNotRunAgain) {
   EXPECT_EQ(second, 1);
 }
 
-TEST_F(EngineLoopTest, TheNextTurnIsDueAtTheEarliestDeadlineAndRestEndsWhatIsLate) {
+TEST_F(EngineLoopTest, TheNextTurnIsDueAtTheEarliestDeadlineAndRestEndsLateRequests) {
   GenerateRequest request = WorkerBench::Request(Bytes("waits for KV"), 3);
   request.remote_prefill = true;
   request.timeout_ms = 20;
@@ -153,7 +153,7 @@ TEST_F(EngineLoopTest, TheWatchdogIsFedWithWorkAndDisarmedWithout) {
   EXPECT_FALSE(WatchdogFailsAfter(0));
 }
 
-TEST_F(EngineLoopTest, EveryEventBeatsThePulse) {
+TEST_F(EngineLoopTest, EveryEventFeedsTheWatchdog) {
   bool fed = true;
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(inbox
@@ -206,7 +206,7 @@ class AsynchronousEngineLoopTest : public EngineLoopTest {
   AsynchronousEngineLoopTest() : EngineLoopTest({.asynchronous = true}) {}
 };
 
-TEST_F(AsynchronousEngineLoopTest, WhileAStepRunsThePulseIsThatOfItsOperations) {
+TEST_F(AsynchronousEngineLoopTest, TheWatchdogFindsAHungDeviceWhileTurnsContinue) {
   Generate(WorkerBench::Request(Bytes("go"), 1));
   loop.Turn();
   ASSERT_TRUE(loop.has_step());
@@ -223,7 +223,7 @@ TEST_F(AsynchronousEngineLoopTest, WhileAStepRunsThePulseIsThatOfItsOperations) 
   EXPECT_TRUE(bench.core->idle());
 }
 
-TEST_F(AsynchronousEngineLoopTest, TheEndCollectsWhatStillRuns) {
+TEST_F(AsynchronousEngineLoopTest, ShutdownCollectsTheStepsInFlight) {
   Generate(WorkerBench::Request(Bytes("go"), 5));
   loop.Turn();
   loop.Step();

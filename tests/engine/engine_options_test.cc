@@ -24,7 +24,7 @@ TEST(EngineOptions, EverySettingTakesItsOwnDefaultAndHasAName) {
   }
 }
 
-TEST(EngineOptions, AContextIsAtMostTheModels) {
+TEST(EngineOptions, TheContextIsLimitedToTheModelsContext) {
   EngineOptions options;
   EXPECT_TRUE(SettleContextLength(options, 8192).ok());
   EXPECT_EQ(options.context_length, 8192);
@@ -102,7 +102,7 @@ TEST(EngineOptions, TheOldAndTheNewSwitchOfTheCacheAgreeOnceSettled) {
   EXPECT_EQ(contiguous.layout, KvLayoutKind::kLayerMajor);
 }
 
-TEST(EngineOptions, WaterMarksTheWrongWayRoundAreRefused) {
+TEST(EngineOptions, AHighWaterMarkBelowTheLowOneIsRefused) {
   EngineOptions options;
   options.high_water = 0.5;
   EXPECT_THAT(SettleCacheOptions(options).ToString(),

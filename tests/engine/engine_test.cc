@@ -32,7 +32,7 @@ absl::Status PrefillLocally(Engine& engine, uint64_t transfer_id) {
   return answer.get_future().get();
 }
 
-TEST(Engine, AnswersTheSameWhateverPathComputesIt) {
+TEST(Engine, AnswersAreTheSameOnEveryPath) {
   const auto plain = Make(TinyOptions());
   EngineOptions options = TinyOptions();
   options.paged = false;
@@ -58,7 +58,7 @@ TEST(Engine, AnswersTheSameWhateverPathComputesIt) {
   }
 }
 
-TEST(Engine, AClearedCacheIsComputedAgainAndWhatRunsMeanwhileGoesOn) {
+TEST(Engine, AClearedCacheIsRecomputedAndRunningRequestsContinue) {
   const auto engine = Make(TinyOptions());
   const auto cached = [&](GenerateRequest request, CacheNamespace space) {
     request.cache_namespace = space;
@@ -209,7 +209,7 @@ TEST(Engine, CancelEndsARequestAndFreesItsBlocks) {
   EXPECT_EQ(engine->Inspect().status.failures, 1);
 }
 
-TEST(Engine, ADeadlineIsKeptWhileNothingElseHappens) {
+TEST(Engine, ADeadlineIsKeptWhileTheEngineIsIdle) {
   EngineOptions options = TinyOptions();
   options.transfer_listen = "127.0.0.1:0";
   const auto engine = Make(options);
@@ -229,7 +229,7 @@ TEST(Engine, RefusalsReachTheSink) {
   EXPECT_EQ(PrefillLocally(*engine, 1).code(), absl::StatusCode::kNotFound);
 }
 
-TEST(Engine, InspectShowsWhatRuns) {
+TEST(Engine, InspectShowsRunningRequests) {
   EngineOptions options = TinyOptions();
   options.transfer_listen = "127.0.0.1:0";
   const auto engine = Make(options);
@@ -256,7 +256,7 @@ TEST(Engine, InspectShowsWhatRuns) {
   EXPECT_THAT(engine->StartupReport(), HasSubstr("100 blocks of 16 tokens"));
 }
 
-TEST(Engine, OptionsSayWhatAutomaticValuesCameTo) {
+TEST(Engine, OptionsShowTheResolvedAutomaticValues) {
   EngineOptions options = TinyOptions();
   options.threads = 0;
   options.instruction_set = "auto";
@@ -277,7 +277,7 @@ TEST(Engine, OptionsSayWhatAutomaticValuesCameTo) {
   EXPECT_THAT(engine->StartupReport(), HasSubstr("from " + options.model));
 }
 
-TEST(Engine, DestructionCancelsWhatRunsWaitsAndIsQueued) {
+TEST(Engine, DestructionCancelsRunningWaitingAndQueuedRequests) {
   EngineOptions options = TinyOptions();
   options.transfer_listen = "127.0.0.1:0";
   options.max_running = 2;
@@ -298,7 +298,7 @@ TEST(Engine, DestructionCancelsWhatRunsWaitsAndIsQueued) {
   }
 }
 
-TEST(Engine, ASinkMayAskTheEngine) {
+TEST(Engine, ASinkMayCallTheEngine) {
   const auto engine = Make(TinyOptions());
   int64_t steps = 0;
   int64_t published_steps = 0;
@@ -316,7 +316,7 @@ TEST(Engine, ASinkMayAskTheEngine) {
   EXPECT_EQ(answers, 5);
 }
 
-TEST(Engine, StatusAndHandOversDoNotWaitForAStepThatLasts) {
+TEST(Engine, StatusAndHandOversDoNotWaitForALongStep) {
   const auto engine = Make(TinyOptions());
   EXPECT_EQ(engine->Status().block_size, 16);  // published before the first step
   std::promise<void> stuck;
@@ -417,7 +417,7 @@ TEST(Engine, AFullInboxRefusesAndStillTakesCancels) {
   EXPECT_EQ(sinks[0]->WaitForEnd().error->code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(Engine, CreationNamesWhatIsWrong) {
+TEST(Engine, CreationErrorsNameTheCause) {
   const auto error = [](const std::function<void(EngineOptions&)>& change) {
     EngineOptions options = TinyOptions();
     change(options);
@@ -466,7 +466,7 @@ std::set<Hash128> SnapshotOf(Engine& engine) {
   return held;
 }
 
-TEST(Engine, TellsWhatItsPrefixCacheHolds) {
+TEST(Engine, PublishesTheContentsOfItsPrefixCache) {
   for (const int32_t block_size : {4, 16, 32}) {
     EngineOptions options = TinyOptions();
     options.block_size = block_size;
@@ -491,7 +491,7 @@ TEST(Engine, TellsWhatItsPrefixCacheHolds) {
   }
 }
 
-TEST(Engine, TellsNothingUnlessAskedToAndWithoutAPrefixCache) {
+TEST(Engine, PublishesNoKvEventsUnlessEnabledAndWithAPrefixCache) {
   const auto silent = Make(TinyOptions());
   EXPECT_EQ(silent->kv_events(), nullptr);
   EngineOptions options = TinyOptions();

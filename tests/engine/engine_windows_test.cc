@@ -170,7 +170,7 @@ INSTANTIATE_TEST_SUITE_P(
                      }}),
     [](const auto& info) { return info.param.name; });
 
-TEST_P(EngineWindows, AnswersAreThoseOfTheReference) {
+TEST_P(EngineWindows, AnswersEqualTheReference) {
   EngineOptions options = WindowOptions();
   GetParam().set(options);
   const bool preempted = std::string_view(GetParam().name).find("Preempted") != std::string::npos;
@@ -265,7 +265,7 @@ class SmallWindowWorker {
   RequestHandle last_ = 0;
 };
 
-TEST(EngineWindowPool, AWindowPoolThatIsSmallAloneHoldsRequestsBackAndChangesNoAnswer) {
+TEST(EngineWindowPool, ASmallWindowPoolDelaysRequestsAndChangesNoAnswer) {
   const std::vector<GenerateRequest> requests = Requests();
   for (const int32_t depth : {1, 2}) {
     for (const int32_t window_blocks : {5, 9, 14}) {
@@ -289,7 +289,7 @@ TEST(EngineWindowPool, AWindowPoolThatIsSmallAloneHoldsRequestsBackAndChangesNoA
   }
 }
 
-TEST(EngineWindowPool, WhatSlidOutIsFreedWhileTheSequenceRuns) {
+TEST(EngineWindowPool, BlocksBehindTheWindowAreFreedWhileTheSequenceRuns) {
   EngineOptions options = WindowOptions();
   options.prefix_cache = false;
   options.max_chunk_tokens = 16;
@@ -311,7 +311,7 @@ TEST(EngineWindowPool, WhatSlidOutIsFreedWhileTheSequenceRuns) {
   ExpectAllHome(*engine);
 }
 
-TEST(EngineWindowPool, ForksShareBothGroupsAndSayWhatRequestsOfTheirOwnSay) {
+TEST(EngineWindowPool, ForksShareBothGroupsAndAnswerAsSingleRequestsDo) {
   const auto plain = Make(WindowOptions());
   GenerateRequest request = TinyRequest(45, 14, 7);
   std::vector<Answer> alone;
@@ -394,7 +394,7 @@ TEST(EngineWindowPool, ResizingChangesEveryGroupByTheSameRule) {
   }
 }
 
-TEST(EngineWindowPool, PerplexityIsThatOfEveryBlockSizeAndChunk) {
+TEST(EngineWindowPool, PerplexityDoesNotDependOnBlockSizeOrChunk) {
   std::vector<TokenId> tokens;
   for (int32_t i = 0; i < 200; ++i) tokens.push_back((i * 37 + i * i) % 300 + 8);
   double expected = 0;

@@ -53,7 +53,7 @@ TEST_F(GenerationTest, EndsAtAStopStringThatSpansTokens) {
   EXPECT_EQ(generation.completion_tokens(), 10);
 }
 
-TEST_F(GenerationTest, FlushesWhatMightHaveBecomeAStopString) {
+TEST_F(GenerationTest, FlushesTextThatMightHaveBecomeAStopString) {
   request_.sampling.stop = {"STOP"};
   Generation generation = Make(2 + 5);
   EXPECT_EQ(Feed(generation, Bytes("goSTO")), "goSTO");
@@ -141,7 +141,7 @@ TEST_F(GenerationTest, TheLedgerCountsFromArrival) {
   EXPECT_EQ(info.completion_tokens, 3);
 }
 
-TEST_F(GenerationTest, GoesOnBehindWhatAnotherWorkerGenerated) {
+TEST_F(GenerationTest, ContinuesTheTokensOfAnotherWorker) {
   request_.sampling.stop = {"STOP"};
   request_.sampling.min_tokens = 3;
   const std::vector<TokenId> answer = Bytes("go h\u00e9re ST and STOP");
@@ -166,7 +166,7 @@ TEST_F(GenerationTest, GoesOnBehindWhatAnotherWorkerGenerated) {
   }
 }
 
-TEST_F(GenerationTest, KnowsAnAnswerThatHadEndedAndRefusesOneThatGoesOnBehindItsEnd) {
+TEST_F(GenerationTest, AcceptsAnAnswerThatHasEndedAndRefusesTokensAfterItsEnd) {
   request_.sampling.stop = {"STOP"};
   Generation ended = Make();
   const auto finished = ended.Resume({.tokens = Bytes("one STOP"), .logits_hash = 0}, kArrivalUs);
@@ -207,7 +207,7 @@ TEST(TokenSource, ChainsTheHashAcrossAHandOff) {
   EXPECT_NE(one.logits_hash(), first->logits_hash);
 }
 
-TEST(TokenSource, HasNoHashWhereHashingIsOffWhateverAPeerSent) {
+TEST(TokenSource, HasNoHashWithHashingOffEvenIfAPeerSentOne) {
   TokenSource source({}, std::vector<TokenId>{1}, {}, false);
   DrawnToken drawn;
   drawn.logits_hash = 7;
@@ -215,7 +215,7 @@ TEST(TokenSource, HasNoHashWhereHashingIsOffWhateverAPeerSent) {
   EXPECT_EQ(source.logits_hash(), 0u);
 }
 
-TEST(TokenSource, DrawsTheSameWhoeverDraws) {
+TEST(TokenSource, HostAndDeviceDrawTheSameTokens) {
   SamplingParams params;
   params.seed = 11;
   const std::vector<TokenId> prompt = {1};

@@ -111,7 +111,7 @@ TEST_F(GenerationsTest, CopiesThatFailEndTheRequest) {
   EXPECT_EQ(*record->error, copies_);
 }
 
-TEST_F(GenerationsTest, ADeadlineEndsTheRequestAndIsTold) {
+TEST_F(GenerationsTest, ADeadlineEndsTheRequestAndIsReported) {
   GenerateRequest request = Request(/*n=*/2);
   request.timeout_ms = 1;
   const auto record = Add(request);
@@ -134,7 +134,7 @@ TEST_F(GenerationsTest, APoolThatCannotHoldAnAnswerCutsItOnceItHasBegun) {
   EXPECT_EQ(record->text, "a");
 }
 
-TEST_F(GenerationsTest, WhatLandedBeforeAFailureIsNotComputedAgain) {
+TEST_F(GenerationsTest, BlocksThatLandedBeforeAFailureAreNotRecomputed) {
   GenerateRequest request = Request(/*n=*/1, /*max_tokens=*/1);
   request.remote_prefill = true;
   const auto record = Add(request);

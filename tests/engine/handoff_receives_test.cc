@@ -36,7 +36,7 @@ class HandoffReceivesTest : public testing::Test {
       }};
 };
 
-TEST_F(HandoffReceivesTest, TheTicketAsksForWhatLiesBehindTheMatch) {
+TEST_F(HandoffReceivesTest, TheTicketAsksForTheBlocksBehindTheMatch) {
   const absl::StatusOr<TransferTicket> ticket = receives_.Expect(kRequest, 10, 1);
   ASSERT_TRUE(ticket.ok()) << ticket.status();
   EXPECT_EQ(ticket->first_block, 1);
@@ -71,7 +71,7 @@ TEST_F(HandoffReceivesTest, AWholeManifestComesWithTheKv) {
   EXPECT_FALSE(receives_.IsReceiving(id));
 }
 
-TEST_F(HandoffReceivesTest, WithoutAManifestForEveryChoiceNothingIsBelieved) {
+TEST_F(HandoffReceivesTest, AManifestThatLacksAChoiceIsRefused) {
   for (const auto& [n, manifest] :
        {std::pair<int32_t, std::string>{1, "damaged"}, {2, Manifest()}}) {
     const uint64_t id = Expect(n);
@@ -107,7 +107,7 @@ TEST_F(HandoffReceivesTest, ATransferIsCancelledOnceAndHeldUntilItsEnd) {
   EXPECT_EQ(receives_.active(), 0);
 }
 
-TEST_F(HandoffReceivesTest, GivingUpNamesTheTransferAndTheEpoch) {
+TEST_F(HandoffReceivesTest, AbandoningNamesTheTransferAndTheEpoch) {
   const uint64_t id = Expect();
   EXPECT_TRUE(absl::IsNotFound(receives_.GiveUp(id, Epoch(1))));
   EXPECT_TRUE(absl::IsNotFound(receives_.GiveUp(id + 1, bench_.transport.epoch())));

@@ -64,7 +64,7 @@ TEST_F(HandoffSendsTest, FullBlocksBehindTheReceiversPrefixAreAnnouncedOnce) {
   EXPECT_EQ(bench_.cache.Stats().blocks.in_transfer, 0);
 }
 
-TEST_F(HandoffSendsTest, LayersOfTheRestAreAnnouncedAndThenTheSameBlocks) {
+TEST_F(HandoffSendsTest, LayersOfTheLastChunkAreAnnouncedAndThenItsBlocks) {
   Start();
   SchedulerOutput plan = bench_.scheduler.Schedule();
   const auto listener = sends_.LayerListener(plan);

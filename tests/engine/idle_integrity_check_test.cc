@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(IdleIntegrityCheck, IsMadeAfterWorkAndNotOften) {
+TEST(IdleIntegrityCheck, RunsAfterWorkWithAMinimumInterval) {
   ManualClock clock;
   int checks = 0;
   IdleIntegrityCheck integrity_check(
@@ -94,7 +94,7 @@ TEST(WorkerCoreConservation, HoldsOfTransfersUnderWayAreNoMismatch) {
   EXPECT_TRUE(bench.core->CheckConservation().ok()) << bench.core->CheckConservation();
 }
 
-TEST(WorkerCoreConservation, ASequenceThatNobodyAnswersForIsFoundAtIdle) {
+TEST(WorkerCoreConservation, ASequenceWithoutARequestIsFoundAtIdle) {
   WorkerBench bench;
   bench.Cache(Prompt(16));
   ASSERT_TRUE(bench.cache.Begin(SequenceId(999), CacheNamespace(), {}, 8).ok());
@@ -106,7 +106,7 @@ TEST(WorkerCoreConservation, ASequenceThatNobodyAnswersForIsFoundAtIdle) {
   EXPECT_TRUE(bench.core->CheckConservation().ok());
 }
 
-TEST(EngineConservation, AMismatchIsToldAndEndsNewWork) {
+TEST(EngineConservation, AMismatchIsReportedAndStopsNewWork) {
   EngineOptions options = TinyOptions();
   options.also_check = [] { return absl::InternalError("free 9, held 90, total 100"); };
   auto engine = Engine::Create(options);

@@ -21,7 +21,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, InProcessPairTest,
                            return info.param == PairTransport::kLoopback ? "Loopback" : "Tcp";
                          });
 
-TEST_P(InProcessPairTest, SaysBitForBitWhatOneEngineSays) {
+TEST_P(InProcessPairTest, AnswersEqualOneEngineBitForBit) {
   EngineOptions options = TinyOptions();
   options.max_chunk_tokens = 24;
   const auto single = Engine::Create(options);
@@ -44,7 +44,7 @@ TEST_P(InProcessPairTest, SaysBitForBitWhatOneEngineSays) {
   EXPECT_EQ((*pair)->decode().Inspect().status.cache.blocks.in_transfer, 0);
 }
 
-TEST_P(InProcessPairTest, SaysTheSameWhereThePoolsAreCutDifferently) {
+TEST_P(InProcessPairTest, AnswersAreTheSameBetweenDifferentBlockSizes) {
   EngineOptions options = TinyOptions();
   options.max_chunk_tokens = 24;
   const auto single = Engine::Create(options);
@@ -75,7 +75,7 @@ TEST_P(InProcessPairTest, SaysTheSameWhereThePoolsAreCutDifferently) {
   }
 }
 
-TEST_P(InProcessPairTest, EndsWithRequestsInEveryState) {
+TEST_P(InProcessPairTest, ShutsDownWithRequestsInEveryState) {
   for (int waits = 0; waits < 4; ++waits) {
     std::vector<std::shared_ptr<WaitingSink>> sinks;
     {
@@ -121,7 +121,7 @@ TEST_P(InProcessPairTest, ARefusedPrefillIsComputedByTheDecodeEngine) {
   for (const auto& sink : sinks) EXPECT_EQ(sink->WaitForEnd().tokens.size(), 3u);
 }
 
-TEST(InProcessPair, CreationFailsAsTheEngineDoes) {
+TEST(InProcessPair, CreationFailsWithTheEnginesError) {
   EngineOptions options = TinyOptions();
   options.model = "/nowhere.gguf";
   EXPECT_FALSE(InProcessPair::Create(options, PairTransport::kLoopback).ok());

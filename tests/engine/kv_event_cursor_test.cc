@@ -13,7 +13,7 @@ std::shared_ptr<const KvEventSnapshot> SnapshotOf(KvEventFeed& feed,
   return feed.Snapshot([&parts] { return parts; });
 }
 
-TEST(KvEventCursor, TellsTheBatchesBehindItsPlaceInOrder) {
+TEST(KvEventCursor, SendsTheBatchesAfterItsPositionInOrder) {
   KvEventFeed feed;
   feed.Publish({"a", "b", "c"});
   KvEventCursor cursor(&feed, 1);
@@ -29,14 +29,14 @@ TEST(KvEventCursor, TellsTheBatchesBehindItsPlaceInOrder) {
   EXPECT_EQ(*cursor.Next()->events, "d");
 }
 
-TEST(KvEventCursor, BeginsAnewForANumberThatWasNeverGiven) {
+TEST(KvEventCursor, StartsOverForANumberThatWasNeverPublished) {
   KvEventFeed feed;
   feed.Publish({"a", "b"});
   EXPECT_EQ(KvEventCursor(&feed, 2).sequence(), 2u);
   EXPECT_EQ(KvEventCursor(&feed, 3).sequence(), 0u);
 }
 
-TEST(KvEventCursor, GoesOnBehindTheSnapshotsLastBatch) {
+TEST(KvEventCursor, ContinuesAfterTheSnapshotsLastBatch) {
   KvEventFeed feed(1);  // keeps only the last batch
   feed.Publish({"a", "b", "c"});
   KvEventCursor cursor(&feed, 0);
@@ -60,7 +60,7 @@ TEST(KvEventCursor, GoesOnBehindTheSnapshotsLastBatch) {
 }
 
 // Whatever the feed drops, a reader's sequence numbers rise by one, or jump with a snapshot.
-TEST(KvEventCursor, LeavesNoGapWhateverTheFeedDropped) {
+TEST(KvEventCursor, LeavesNoGapWhenTheFeedDropsBatches) {
   const uint32_t seed = std::random_device()();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);

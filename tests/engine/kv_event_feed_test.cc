@@ -8,7 +8,7 @@
 namespace baton {
 namespace {
 
-TEST(KvEventFeed, ReadersAreToldOfWhatIsThereAlready) {
+TEST(KvEventFeed, ANewReaderIsNotifiedOfExistingBatches) {
   KvEventFeed feed;
   std::vector<uint64_t> seen;
   const uint64_t subscription = feed.Subscribe([&] { seen.push_back(feed.last()); });
@@ -23,7 +23,7 @@ TEST(KvEventFeed, ReadersAreToldOfWhatIsThereAlready) {
   EXPECT_EQ(feed.Find(5), nullptr);
 }
 
-TEST(KvEventFeed, WhoReadsTooSlowlyFindsAGap) {
+TEST(KvEventFeed, ASlowReaderFindsAGap) {
   KvEventFeed feed(1000);
   for (int i = 0; i < 100; ++i) feed.Publish({std::string(100, 'x')});
   EXPECT_EQ(feed.Find(1), nullptr);
@@ -45,7 +45,7 @@ TEST(KvEventFeed, ASnapshotIsSharedUntilSomethingHappens) {
   EXPECT_EQ(first->parts, std::vector<std::string>{"1"}) << "its reader still has it";
 }
 
-TEST(KvEventFeed, AReaderMissesNothingWhilePublishingGoesOn) {
+TEST(KvEventFeed, AReaderMissesNothingDuringPublishing) {
   constexpr uint64_t kBatches = 2000;
   KvEventFeed feed;
   std::atomic<uint64_t> read = 0;

@@ -31,7 +31,7 @@ TEST(KvEventPump, TheFirstMessageNamesTheFeedsLastBatch) {
   EXPECT_TRUE(IsNothing(pump.OnSent())) << "the reader has caught up";
 }
 
-TEST(KvEventPump, OneMessageIsUnderWayAtATime) {
+TEST(KvEventPump, OneMessageIsInFlightAtATime) {
   KvEventFeed feed;
   KvEventPump pump(&feed, kOwn, kOwn, 0);
   pump.Start();
@@ -45,7 +45,7 @@ TEST(KvEventPump, OneMessageIsUnderWayAtATime) {
   EXPECT_EQ(*pump.OnNews().send->events, "c");
 }
 
-TEST(KvEventPump, WhatAReaderKnowsOfAnotherEpochIsWorthNothing) {
+TEST(KvEventPump, APositionOfAnotherEpochIsIgnored) {
   KvEventFeed feed;
   feed.Publish({"a", "b"});
   KvEventPump pump(&feed, kOwn, Epoch(6), 2);
@@ -53,7 +53,7 @@ TEST(KvEventPump, WhatAReaderKnowsOfAnotherEpochIsWorthNothing) {
   EXPECT_EQ(*pump.OnSent().send->events, "a");
 }
 
-TEST(KvEventPump, ASnapshotIsAskedForOnceAndToldInParts) {
+TEST(KvEventPump, ASnapshotIsRequestedOnceAndSentInParts) {
   KvEventFeed feed(1);  // keeps only the last batch
   feed.Publish({"a", "b", "c"});
   KvEventPump pump(&feed, kOwn, kOwn, 0);

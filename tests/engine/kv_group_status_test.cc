@@ -7,7 +7,7 @@
 namespace baton {
 namespace {
 
-TEST(KvGroupStatus, EachGroupTellsOfItsOwnPool) {
+TEST(KvGroupStatus, EachGroupReportsItsOwnPool) {
   const KvCacheSpec spec{
       .groups = {{.layers = 1, .kv_heads = 2, .head_dim = 8, .model_layers = {1}},
                  {.kind = KvGroupKind::kSlidingWindow,

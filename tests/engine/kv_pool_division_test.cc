@@ -36,7 +36,7 @@ TEST(KvPoolDivision, OneGroupHasAllOfIt) {
   EXPECT_EQ(division.MostIn(int64_t{1} << 62), int64_t{kMaxKvBlocks} + 1);
 }
 
-TEST(KvPoolDivision, AWindowGetsWhatRunsAndAShareForTheCacheAndNeverMoreThanGroup0) {
+TEST(KvPoolDivision, AWindowGetsBlocksForRunningSequencesAndACacheShareUpToGroup0s) {
   const KvPoolDivision division(TwoGroups(), {100, 500}, Options());
   // 163 slots of a prompt touch at most 12 blocks; 100 slots of each of three others touch at most
   // 8.

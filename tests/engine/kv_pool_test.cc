@@ -56,7 +56,7 @@ TEST_F(KvPoolTest, ItsSizeInMiBSettlesTheBlocks) {
   EXPECT_EQ(options_.kv_blocks, (3 << 20) / pool->layout().bytes_per_block());
 }
 
-TEST_F(KvPoolTest, MoreThanTheHostHasIsRefusedWithBothNumbers) {
+TEST_F(KvPoolTest, APoolLargerThanTheHostsMemoryIsRefusedWithBothNumbers) {
   options_.kv_blocks = 1 << 29;  // terabytes
   for (const bool shm : {false, true}) {
     options_.transfer_shm = shm;
@@ -91,7 +91,7 @@ TEST_F(KvPoolTest, TheDeviceSaysHowMuchMemoryThereIs) {
             absl::InvalidArgumentError("kv-cache-max-mib is 9; the device has 8 MiB of memory"));
 }
 
-TEST_F(KvPoolTest, MemoryIsThereOnceItIsWritten) {
+TEST_F(KvPoolTest, MemoryIsResidentOnceItIsWritten) {
   options_.kv_blocks = 4000;
   const auto pool = KvPool::Create(model_.info.spec, *model_.device, options_);
   ASSERT_TRUE(pool.ok()) << pool.status();
@@ -101,7 +101,7 @@ TEST_F(KvPoolTest, MemoryIsThereOnceItIsWritten) {
   EXPECT_GE(pool->ResidentBytes(), pool->layout().pool_bytes());
 }
 
-TEST_F(KvPoolTest, LiesInAFileForPeersOnThisHost) {
+TEST_F(KvPoolTest, IsInAFileForPeersOnTheSameHost) {
   options_.transfer_shm = true;
   const auto pool = KvPool::Create(model_.info.spec, *model_.device, options_);
   ASSERT_TRUE(pool.ok()) << pool.status();
@@ -109,7 +109,7 @@ TEST_F(KvPoolTest, LiesInAFileForPeersOnThisHost) {
   EXPECT_GE(pool->lender().exported()->file, 0);
 }
 
-TEST_F(KvPoolTest, WithoutSharedMemoryTcpIsEnoughWhereItWasAskedForToo) {
+TEST_F(KvPoolTest, WithoutSharedMemoryTcpIsUsedIfItWasRequestedToo) {
   UnsharedDevice device(model_.device.get());
   options_.transfer_shm = true;
   EXPECT_EQ(KvPool::Create(model_.info.spec, device, options_).status().code(),
@@ -154,7 +154,7 @@ TEST_F(WindowKvPoolTest, EachGroupHasItsBlocksAndAScratchBlock) {
   EXPECT_NE(pool.Description(options_).find("; window 24: "), std::string::npos);
 }
 
-TEST_F(WindowKvPoolTest, ItsSizeInMiBIsThatOfAllGroups) {
+TEST_F(WindowKvPoolTest, ItsSizeInMiBCoversAllGroups) {
   options_.kv_blocks = 0;
   options_.kv_cache_mib = 3;
   const KvPool pool = Make();
@@ -169,7 +169,7 @@ TEST_F(WindowKvPoolTest, ItsSizeInMiBIsThatOfAllGroups) {
 }
 
 // The content of a group's blocks stays when another group's memory is discarded.
-TEST_F(WindowKvPoolTest, MemoryOfAGroupGoesAlone) {
+TEST_F(WindowKvPoolTest, MemoryOfOneGroupCanBeFreedAlone) {
   for (const KvLayoutKind layout : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
     options_.layout = layout;
     options_.kv_blocks = 4000;

@@ -15,7 +15,7 @@ std::vector<int32_t> Ends(const LayerPieces& pieces, int32_t layers, int32_t cou
   return ends;
 }
 
-TEST(LayerPieces, AreAsManyAsAskedForAndAtMostOneALayer) {
+TEST(LayerPieces, NumberIsAsRequestedAndAtMostOnePerLayer) {
   const LayerPieces four({.layers = 30, .bytes_per_token = 1, .pieces = 4});
   EXPECT_EQ(four.PiecesFor(1), 4);
   EXPECT_EQ(LayerPieces({.layers = 3, .bytes_per_token = 1, .pieces = 4}).PiecesFor(1), 3);
@@ -37,7 +37,7 @@ TEST(LayerPieces, TheLastOneEndsWithTheLastLayerWhateverTheirNumber) {
   }
 }
 
-TEST(LayerPieces, AreMoreTheLongerSendingTakes) {
+TEST(LayerPieces, NumberGrowsWithTheTimeToSend) {
   LayerPieces pieces({.layers = 30, .bytes_per_token = 23'040, .pieces = 0});
   EXPECT_EQ(pieces.PiecesFor(1), 1);
   const int32_t at_first = pieces.PiecesFor(512);
@@ -50,7 +50,7 @@ TEST(LayerPieces, AreMoreTheLongerSendingTakes) {
   EXPECT_GT(pieces.PiecesFor(4096), 1);
 }
 
-TEST(LayerPieces, SmallTransfersAndThoseWithoutATimeSayNothingOfTheBandwidth) {
+TEST(LayerPieces, SmallOrUntimedTransfersDoNotChangeTheBandwidthEstimate) {
   LayerPieces pieces({.layers = 30, .bytes_per_token = 23'040, .pieces = 0});
   const int32_t before = pieces.PiecesFor(512);
   for (int i = 0; i < 50; ++i) pieces.OnSent(1000, 1'000'000);

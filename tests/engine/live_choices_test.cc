@@ -46,7 +46,7 @@ TEST(LiveChoices, TheFirstHandleNamesARequestWhoseFirstChoiceHasEnded) {
   EXPECT_TRUE(choices.empty());
 }
 
-TEST(LiveChoices, TellsLateOnesFromTheNextDeadline) {
+TEST(LiveChoices, ReturnsExpiredRequestsAndTheNextDeadline) {
   LiveChoices choices;
   EXPECT_EQ(choices.CheckDeadlines(100).next_us, std::nullopt);
   AddRequest(choices, 1, 1);

@@ -5,7 +5,7 @@
 namespace baton {
 namespace {
 
-TEST(LoopWatchdog, ALoopThatWorksMustFeedIt) {
+TEST(LoopWatchdog, AnArmedWatchdogFiresUnlessItIsFed) {
   ManualClock clock;
   LoopWatchdog watchdog(&clock, 10'000'000);
   watchdog.Feed();
@@ -22,7 +22,7 @@ TEST(LoopWatchdog, ALoopThatWorksMustFeedIt) {
   EXPECT_TRUE(watchdog.Check().ok()) << "the loop is alive again";
 }
 
-TEST(LoopWatchdog, ALoopThatRestsNeedNot) {
+TEST(LoopWatchdog, ADisarmedWatchdogNeverFires) {
   ManualClock clock;
   LoopWatchdog watchdog(&clock, 10'000'000);
   clock.AdvanceUs(100'000'000);

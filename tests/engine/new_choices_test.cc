@@ -32,7 +32,7 @@ class NewChoicesTest : public testing::Test {
   const std::shared_ptr<SinkRecord> record_ = std::make_shared<SinkRecord>();
 };
 
-TEST_F(NewChoicesTest, OneAnswerGoesOnBehindWhatWasGeneratedOfIt) {
+TEST_F(NewChoicesTest, OneAnswerContinuesItsGeneratedTokens) {
   GenerateRequest request = Request("prompt");
   request.generated = {{.tokens = Bytes("xyz")}};
   absl::StatusOr<NewChoices> choices = Make(request);
@@ -50,7 +50,7 @@ TEST_F(NewChoicesTest, OneAnswerGoesOnBehindWhatWasGeneratedOfIt) {
   EXPECT_FALSE(choices->live[0]->unforked);
 }
 
-TEST_F(NewChoicesTest, SeveralPartAtThePromptsEndAndTheirTailsNeedBlocks) {
+TEST_F(NewChoicesTest, SeveralChoicesForkAtThePromptsEndAndTheirTailsNeedBlocks) {
   GenerateRequest request = Request("prompt", 3);
   request.generated = {{.tokens = Bytes("x")}, {}, {.tokens = Bytes("uvwxyz")}};
   absl::StatusOr<NewChoices> choices = Make(request);
@@ -69,7 +69,7 @@ TEST_F(NewChoicesTest, SeveralPartAtThePromptsEndAndTheirTailsNeedBlocks) {
   EXPECT_EQ(choices->live[2]->tail, Bytes("uvwxyz"));
 }
 
-TEST_F(NewChoicesTest, ThoseThatHadEndedAreOnlyFinished) {
+TEST_F(NewChoicesTest, ChoicesThatHaveEndedAreOnlyFinished) {
   GenerateRequest request = Request("prompt", 3);
   request.generated = {{.tokens = {}, .finished = true}, {.tokens = {'x', kEndToken}}, {}};
   absl::StatusOr<NewChoices> choices = Make(request);

@@ -7,7 +7,7 @@
 namespace baton {
 namespace {
 
-TEST(PendingCancellations, HoldsWhatWasAddedUntilTheLoopHasTakenIt) {
+TEST(PendingCancellations, HoldsARequestUntilTheLoopHasTakenIt) {
   PendingCancellations pending;
   EXPECT_EQ(pending.additions(), 0);
   pending.Add(7);
@@ -19,7 +19,7 @@ TEST(PendingCancellations, HoldsWhatWasAddedUntilTheLoopHasTakenIt) {
   EXPECT_EQ(pending.additions(), 1);
 }
 
-TEST(PendingCancellations, WhoSeesAnAdditionFindsIt) {
+TEST(PendingCancellations, AThreadThatSeesACountFindsItsRequest) {
   constexpr RequestHandle kCount = 1000;
   PendingCancellations pending;
   std::thread adder([&] {

@@ -38,7 +38,7 @@ class PoolResizerTest : public ::testing::TestWithParam<Shape> {
   }
 };
 
-TEST_P(PoolResizerTest, AnswersAreTheSameWhateverThePoolDoes) {
+TEST_P(PoolResizerTest, AnswersAreTheSameWhileThePoolIsResized) {
   const auto plain = Make(TinyOptions());
   const auto engine = Make(Options());
   constexpr int kRequests = 24;
@@ -139,7 +139,7 @@ TEST(PoolResizer, TheRangeMustHoldTheFirstSizeAndBeInMemory) {
   EXPECT_THAT(std::string(Engine::Create(options).status().message()), HasSubstr("16777216"));
 }
 
-TEST(PoolResizer, WhatGoesIsToldAsRemoved) {
+TEST(PoolResizer, RemovedBlocksArePublishedAsKvEvents) {
   EngineOptions options = TinyOptions();
   options.kv_cache_max_mib = 64;
   options.kv_events = true;

@@ -116,7 +116,7 @@ TEST_F(PrefixPullPair, WholeBlocksComeOutOfWholeBlocksOfAnotherSize) {
   }
 }
 
-TEST_F(PrefixPullPair, ATicketOfAnotherIncarnationBringsNothing) {
+TEST_F(PrefixPullPair, ATicketOfAnotherIncarnationPullsNothing) {
   source_.Cache(kPrompt);
   const auto pull = receiver_.Pull(kPrefix);
   TransferTicket stale = *pull->ticket;
@@ -134,7 +134,7 @@ TEST_F(PrefixPullPair, ATicketOfAnotherIncarnationBringsNothing) {
   ExpectAllHome();
 }
 
-TEST_F(PrefixPullPair, ACancelledPullLetsTheSourceGo) {
+TEST_F(PrefixPullPair, ACancelledPullReleasesTheSource) {
   source_.Cache(kPrompt);
   const auto pull = receiver_.Pull(kPrefix);
   ASSERT_TRUE(source_.SendPrefix(kPrefix, *pull->ticket).ok());
@@ -147,7 +147,7 @@ TEST_F(PrefixPullPair, ACancelledPullLetsTheSourceGo) {
   ExpectAllHome();
 }
 
-TEST_F(PrefixPullPair, ASecondSenderForOneTicketHarmsNobody) {
+TEST_F(PrefixPullPair, ASecondSenderForOneTicketChangesNothing) {
   source_.Cache(kPrompt);
   const auto pull = receiver_.Pull(kPrefix);
   ASSERT_TRUE(source_.SendPrefix(kPrefix, *pull->ticket).ok());

@@ -17,7 +17,7 @@ uint64_t IdOf(const PullRecord& pull) { return pull.ticket->transfer_id; }
 
 // ---- the receiver -------------------------------------------------------------------------------
 
-TEST(PrefixPull, WhatLandsIsFoundByTheNextRequest) {
+TEST(PrefixPull, LandedBlocksAreFoundByTheNextRequest) {
   WorkerBench bench;
   const auto pull = bench.Pull(kPrefix);
   ASSERT_TRUE(pull->ticket.has_value());
@@ -39,7 +39,7 @@ TEST(PrefixPull, WhatLandsIsFoundByTheNextRequest) {
   bench.ExpectAllBlocksHome();
 }
 
-TEST(PrefixPull, OnlyWhatIsMissingIsAskedForAndAPartFullBlockIsLeftOut) {
+TEST(PrefixPull, RequestsOnlyMissingFullBlocks) {
   WorkerBench bench;
   bench.Cache({kPrompt.begin(), kPrompt.begin() + 12});
   const auto pull = bench.Pull({kPrompt.begin(), kPrompt.begin() + 31});
@@ -84,7 +84,7 @@ TEST(PrefixPull, ASourceThatHasLessLeavesTheRestToCompute) {
   bench.ExpectAllBlocksHome();
 }
 
-TEST(PrefixPull, WhatLandedBeforeAFailureStaysAndTheRestIsNeverRead) {
+TEST(PrefixPull, BlocksThatLandedBeforeAFailureStayAndTheRestIsNeverRead) {
   for (const int32_t landed : {0, 5}) {
     WorkerBench bench;
     const auto pull = bench.Pull(kPrefix);
@@ -102,7 +102,7 @@ TEST(PrefixPull, WhatLandedBeforeAFailureStaysAndTheRestIsNeverRead) {
   }
 }
 
-TEST(PrefixPull, WhoAsksForWhatIsOnItsWayWaitsForIt) {
+TEST(PrefixPull, ARequestForAPrefixInFlightWaitsForIt) {
   WorkerBench bench;
   const auto first = bench.Pull(kPrefix);
   const auto same = bench.Pull(kPrefix);
@@ -131,7 +131,7 @@ TEST(PrefixPull, WhoAsksForWhatIsOnItsWayWaitsForIt) {
 }
 
 // A ticket covers the whole prefix, so a waiter for a shorter prefix cannot use it.
-TEST(PrefixPull, OnlyWhoWantsTheWholeOfItIsToSendForIt) {
+TEST(PrefixPull, OnlyAWaiterForTheWholePrefixInheritsTheTicket) {
   WorkerBench bench;
   const auto first = bench.Pull(kPrefix);
   const auto shorter = bench.Pull({kPrefix.begin(), kPrefix.begin() + 10});
@@ -148,7 +148,7 @@ TEST(PrefixPull, OnlyWhoWantsTheWholeOfItIsToSendForIt) {
   bench.ExpectAllBlocksHome();
 }
 
-TEST(PrefixPull, NobodySendsForWhatIsComing) {
+TEST(PrefixPull, NoSecondSendIsRequestedForAPullInFlight) {
   WorkerBench bench;
   const auto first = bench.Pull(kPrefix);
   const auto same = bench.Pull(kPrefix);
@@ -164,7 +164,7 @@ TEST(PrefixPull, NobodySendsForWhatIsComing) {
   bench.ExpectAllBlocksHome();
 }
 
-TEST(PrefixPull, ThatNobodyWaitsForAnyMoreIsCancelledAndNobodyJoinsIt) {
+TEST(PrefixPull, APullWithoutWaitersIsCancelledAndNoNewRequestJoinsIt) {
   WorkerBench bench;
   const auto pull = bench.Pull(kPrefix);
   bench.core->Cancel(1);
@@ -200,7 +200,7 @@ TEST(PrefixPull, IsRefusedWhereItDoesNotFitAndNothingIsTaken) {
   busy.ExpectAllBlocksHome();
 }
 
-TEST(PrefixPull, RefusesWhatIsNoPrefixOfThisModelOrHasNowhereToStay) {
+TEST(PrefixPull, RefusesInvalidPrefixesAndPullsWithoutAPrefixCache) {
   WorkerBench bench;
   EXPECT_EQ(bench.Pull({1, 2, 3, kFakeVocabulary})->done->status().code(),
             absl::StatusCode::kInvalidArgument);
@@ -215,7 +215,7 @@ TEST(PrefixPull, RefusesWhatIsNoPrefixOfThisModelOrHasNowhereToStay) {
 
 // ---- the lease ----------------------------------------------------------------------------------
 
-TEST(PrefixPull, ALeaseKeepsThePrefixUntilItsTimeIsOver) {
+TEST(PrefixPull, ALeaseKeepsThePrefixUntilItExpires) {
   WorkerBench bench({.num_blocks = 20});
   const auto pull = bench.Pull(kPrefix);
   bench.fake.Deliver(IdOf(*pull), kPrompt, "");
@@ -271,7 +271,7 @@ TEST(PrefixPull, OlderLeasesYieldToANewPull) {
   bench.ExpectAllBlocksHome();
 }
 
-TEST(PrefixPull, ALeaseForARequestThatMattersMoreDoesNotYieldToAPull) {
+TEST(PrefixPull, ALeaseOfHigherPriorityDoesNotYieldToAPull) {
   WorkerBench bench({.num_blocks = 20});
   const auto pull = bench.Pull(kPrefix, 1000, /*priority=*/0);
   const auto joined = bench.Pull(kPrefix, 1000, /*priority=*/5);
@@ -288,7 +288,7 @@ TEST(PrefixPull, ALeaseForARequestThatMattersMoreDoesNotYieldToAPull) {
   bench.ExpectAllBlocksHome();
 }
 
-TEST(PrefixPull, ShutdownAnswersThoseWhoWaitAndEndsLeases) {
+TEST(PrefixPull, ShutdownAnswersWaitingPullsAndEndsLeases) {
   WorkerBench bench;
   const auto leased = bench.Pull(kPrefix);
   bench.fake.Deliver(IdOf(*leased), kPrompt, "");
@@ -325,7 +325,7 @@ TEST(PrefixPull, TheSourceSendsTheWholeBlocksThatTheReceiverLacks) {
   bench.ExpectAllBlocksHome();
 }
 
-TEST(PrefixPull, WhatMattersMoreIsSentInThePlaceOfWhatMattersLess) {
+TEST(PrefixPull, AHigherPrioritySendReplacesOneOfLowerPriority) {
   constexpr int32_t kMost = 256;
   WorkerBench bench;
   bench.Cache(kPrompt, 4);
@@ -360,7 +360,7 @@ TEST(PrefixPull, WhatMattersMoreIsSentInThePlaceOfWhatMattersLess) {
   bench.ExpectAllBlocksHome();
 }
 
-TEST(PrefixPull, TheSourceAnnouncesWhatItHasWhereThatIsLess) {
+TEST(PrefixPull, ASourceWithAShorterPrefixAnnouncesOnlyThat) {
   WorkerBench bench;
   bench.Cache({kPrompt.begin(), kPrompt.begin() + 14});
   const auto tokens = bench.SendPrefix(kPrefix, bench.Ticket(32, 1));
@@ -372,7 +372,7 @@ TEST(PrefixPull, TheSourceAnnouncesWhatItHasWhereThatIsLess) {
   bench.ExpectAllBlocksHome();
 }
 
-TEST(PrefixPull, WhatTheSourceSendsIsNotEvictedBeforeTheTransferEnds) {
+TEST(PrefixPull, TheSourcesBlocksAreNotEvictedBeforeTheTransferEnds) {
   WorkerBench bench({.num_blocks = 20});
   bench.Cache(kPrompt);
   ASSERT_TRUE(bench.SendPrefix(kPrefix, bench.Ticket(32)).ok());
@@ -384,7 +384,7 @@ TEST(PrefixPull, WhatTheSourceSendsIsNotEvictedBeforeTheTransferEnds) {
   bench.ExpectAllBlocksHome();
 }
 
-TEST(PrefixPull, TheSourceRefusesWhatItCannotSendAndHoldsNothing) {
+TEST(PrefixPull, TheSourceRefusesPrefixesThatItCannotSendAndHoldsNothing) {
   WorkerBench bench;
   const auto code = [&](std::vector<TokenId> tokens, const TransferTicket& ticket) {
     return bench.SendPrefix(std::move(tokens), ticket).status().code();

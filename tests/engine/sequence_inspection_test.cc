@@ -8,7 +8,7 @@
 namespace baton {
 namespace {
 
-TEST(SequenceInspection, TellsOfEverySequenceWhereItIs) {
+TEST(SequenceInspection, ReportsThePhaseOfEverySequence) {
   WorkerBench bench({.max_running = 1});
   GenerateRequest choices = WorkerBench::Request(Bytes("a prompt!"), 20);
   choices.request_id = "runs";
@@ -29,7 +29,7 @@ TEST(SequenceInspection, TellsOfEverySequenceWhereItIs) {
   bench.Run();
 }
 
-TEST(SequenceInspection, ChoicesWaitForTheirPromptAndAPrefillDelivers) {
+TEST(SequenceInspection, ShowsChoicesThatWaitForTheirPromptAndPrefillsThatDeliver) {
   WorkerBench bench;
   GenerateRequest choices = WorkerBench::Request(Bytes("a prompt!"), 2);
   choices.n = 2;

@@ -5,7 +5,7 @@
 namespace baton {
 namespace {
 
-TEST(StepDemand, EndsBehindTheLastChunkThatSomebodyWants) {
+TEST(StepDemand, EndsBehindTheLastWantedChunk) {
   ManualClock clock;
   PendingCancellations pending;
   StepDemand demand({{.request = 1}, {.request = 2}, {.request = 3}}, &pending, &clock);
@@ -28,7 +28,7 @@ TEST(StepDemand, EndsBehindTheLastChunkThatSomebodyWants) {
   EXPECT_EQ(demand.Update(), 0);
 }
 
-TEST(StepDemand, ADeadlineThatPassesIsSeenWithoutAnybodyTelling) {
+TEST(StepDemand, APassedDeadlineIsSeenWithoutACancellation) {
   ManualClock clock;
   const int64_t now_us = clock.NowUs();
   PendingCancellations pending;
@@ -46,7 +46,7 @@ TEST(StepDemand, ADeadlineThatPassesIsSeenWithoutAnybodyTelling) {
   }
 }
 
-TEST(StepDemand, WithoutABoardOnlyDeadlinesEndIt) {
+TEST(StepDemand, WithoutPendingCancellationsOnlyDeadlinesEndIt) {
   ManualClock clock;
   StepDemand demand({{.request = 1}}, nullptr, &clock);
   EXPECT_EQ(demand.Update(), 1);

@@ -195,7 +195,7 @@ TEST_F(StepPipelineTest, EachRowNamesItsOwnDrawOfTheStepBefore) {
   EXPECT_THAT(TakeLog(), ::testing::IsSupersetOf({"1 says 10", "2 says 11", "1 says 20"}));
 }
 
-TEST_F(StepPipelineTest, TheRowBehindAStopIsThrownAway) {
+TEST_F(StepPipelineTest, TheRowBehindAStopIsDropped) {
   answers_.stop = ScriptedRunner::Token(1, 0);
   Add(1, 3);
   pipeline_.Step();
@@ -220,7 +220,7 @@ TEST_F(StepPipelineTest, ChunksThatAreNotWantedFailAndAreNotCommitted) {
   EXPECT_EQ(cache_.PeekMatch(CacheNamespace(1), UnitsFromTokens(std::vector<TokenId>(6, 2))), 0);
 }
 
-TEST_F(StepPipelineTest, AStepThatNothingWantsFailsNothingBehindIt) {
+TEST_F(StepPipelineTest, AnUnwantedStepDoesNotFailTheStepBehindIt) {
   Add(1, 3);
   pipeline_.Step();
   runner_.failures[1] = absl::CancelledError("abandoned");
@@ -234,7 +234,7 @@ TEST_F(StepPipelineTest, AStepThatNothingWantsFailsNothingBehindIt) {
   EXPECT_THAT(TakeLog(), ::testing::Contains("2 says 30"));
 }
 
-TEST_F(StepPipelineTest, AFailedStepFailsTheOneBehindIt) {
+TEST_F(StepPipelineTest, AFailedStepFailsTheStepBehindIt) {
   Add(1, 3);
   pipeline_.Step();
   runner_.failures[1] = absl::InternalError("lost");

@@ -29,7 +29,7 @@ class TransferRowsTest : public testing::Test {
       &clock_};
 };
 
-TEST_F(TransferRowsTest, AReceiverLacksOfAWindowWhatTheTokenBehindTheEndSees) {
+TEST_F(TransferRowsTest, AReceiverLacksTheWindowBlocksThatTheNextTokenSees) {
   EXPECT_EQ(WindowSizes(cache_), (std::vector<int32_t>{5, 10}));
   EXPECT_EQ(WindowFirstBlocks(cache_, 0, 22), (std::vector<int32_t>{4, 3}))
       << "from slot 18, from slot 13";
@@ -86,7 +86,7 @@ TEST_F(TransferRowsTest, WindowsGoToBlocksOfAtMostTheSameSize) {
 
 using TransferRowsDeathTest = TransferRowsTest;
 
-TEST_F(TransferRowsDeathTest, ABlockThatMovesIsThere) {
+TEST_F(TransferRowsDeathTest, AMissingBlockThatMustMoveIsABug) {
   const std::vector<int32_t> first = {0, 0};
   const std::vector<int32_t> windows = {22, 22};  // larger than the cache's
   const MovedTokens moved(0, first, 22, 4, windows);

@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(Each, UnreadablePool,
                                             ::testing::Values("q4_1", "window-q4_0")),
                          NameOf);
 
-TEST_P(UnreadablePool, TheAnswersAreThoseOfOneEngine) {
+TEST_P(UnreadablePool, AnswersEqualThoseOfOneEngine) {
   const auto& [transport, model] = GetParam();
   EngineOptions options = TinyOptions();
   options.model = TinyModelFile(model);

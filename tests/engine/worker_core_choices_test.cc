@@ -146,7 +146,7 @@ TEST(WorkerCoreChoices, WithOneTokenEachTheyEndWithThePrompt) {
   bench.ExpectAllBlocksHome();
 }
 
-TEST(WorkerCoreChoices, APoolThatRunsDryPreemptsThemAndTheyLoseNothing) {
+TEST(WorkerCoreChoices, AFullPoolPreemptsThemAndTheirAnswersStayTheSame) {
   const GenerateRequest request = Sampled(4);
   const std::vector<SinkRecord> expected = Separate(request);
   for (const bool prefix_cache : {true, false}) {
@@ -271,7 +271,7 @@ TEST(WorkerCoreChoices, APrefillWorkerDrawsTheFirstTokenOfEach) {
   decodes.ExpectAllBlocksHome();
 }
 
-TEST(WorkerCoreChoices, AManifestWithTooFewTokensIsNotBelieved) {
+TEST(WorkerCoreChoices, AManifestWithTooFewTokensIsRefused) {
   WorkerBench bench;
   GenerateRequest request = Sampled(3);
   const std::vector<SinkRecord> expected = Separate(request);
@@ -318,7 +318,7 @@ TEST(WorkerCoreChoices, AHandOffThatHasNoRoomForAllIsRefused) {
 }
 
 // The client has different numbers of tokens of each choice when their worker is lost.
-TEST(WorkerCoreChoices, AnotherWorkerGoesOnBehindWhateverTheClientHas) {
+TEST(WorkerCoreChoices, AnotherWorkerContinuesAnyTokensThatTheClientHas) {
   const GenerateRequest whole = Sampled(3);
   const std::vector<SinkRecord> expected = Separate(whole);
   const auto network = CreateLoopbackNetwork();
@@ -365,7 +365,7 @@ TEST(WorkerCoreChoices, AnotherWorkerGoesOnBehindWhateverTheClientHas) {
   }
 }
 
-TEST(WorkerCoreChoices, RefusesNumbersThatCannotBe) {
+TEST(WorkerCoreChoices, RefusesInvalidNumbersOfChoices) {
   WorkerBench bench;
   const auto refusal = [&](const GenerateRequest& request) {
     const auto record = bench.Generate(request);

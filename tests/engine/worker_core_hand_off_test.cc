@@ -8,7 +8,7 @@
 namespace baton {
 namespace {
 
-TEST(WorkerCoreHandOff, TwoWorkersSayWhatOneSays) {
+TEST(WorkerCoreHandOff, TwoWorkersGiveTheAnswersOfOne) {
   const auto network = CreateLoopbackNetwork();
   for (const int32_t chunk : {3, 64}) {
     WorkerBench prefills({.max_chunk_tokens = chunk}, network, "prefill");
@@ -48,7 +48,7 @@ TEST(WorkerCoreHandOff, TwoWorkersSayWhatOneSays) {
 }
 
 // Also if one side has a cached prefix that ends inside a block of the other.
-TEST(WorkerCoreHandOff, WorkersWithBlocksOfDifferentSizesSayWhatOneSays) {
+TEST(WorkerCoreHandOff, WorkersWithDifferentBlockSizesGiveTheAnswersOfOne) {
   const auto network = CreateLoopbackNetwork();
   for (const auto& [theirs, ours] : std::vector<std::pair<int32_t, int32_t>>{
            {4, 16}, {16, 4}, {1, 32}, {32, 1}, {8, 4}, {4, 8}}) {
@@ -104,7 +104,7 @@ TEST(WorkerCoreHandOff, HalfABlockOfALostSenderIsComputed) {
   decodes.ExpectAllBlocksHome();
 }
 
-TEST(WorkerCoreHandOff, AReceiverThatGaveUpFailsTheSenderAndBothGoOn) {
+TEST(WorkerCoreHandOff, ACancelledReceiverFailsTheSenderAndBothWorkersContinue) {
   const auto network = CreateLoopbackNetwork();
   WorkerBench prefills({.max_chunk_tokens = 4}, network, "prefill");
   WorkerBench decodes({}, network, "decode");
@@ -123,7 +123,7 @@ TEST(WorkerCoreHandOff, AReceiverThatGaveUpFailsTheSenderAndBothGoOn) {
   decodes.ExpectAllBlocksHome();
 }
 
-TEST(WorkerCoreHandOff, ASenderThatGaveUpIsComputedAtTheReceiver) {
+TEST(WorkerCoreHandOff, ThePromptOfACancelledSenderIsComputedAtTheReceiver) {
   const auto network = CreateLoopbackNetwork();
   WorkerBench prefills({.max_chunk_tokens = 4}, network, "prefill");
   WorkerBench decodes({}, network, "decode");

@@ -31,7 +31,7 @@ TEST(WorkerCorePriority, OvertakesAQueueAndEndsFirst) {
   bench.ExpectAllBlocksHome();
 }
 
-TEST(WorkerCorePriority, AFullQueueLetsItsLastGoForWhoMattersMore) {
+TEST(WorkerCorePriority, AFullQueueDropsItsLastRequestForAHigherPriority) {
   WorkerBench bench({.max_running = 1, .max_waiting = 2});
   const auto running = bench.Generate(Request("running", 6, 0));
   bench.Turn();
@@ -49,7 +49,7 @@ TEST(WorkerCorePriority, AFullQueueLetsItsLastGoForWhoMattersMore) {
   bench.ExpectAllBlocksHome();
 }
 
-TEST(WorkerCorePriority, APoolThatRunsDryPreemptsWhoMattersLeast) {
+TEST(WorkerCorePriority, AFullPoolPreemptsTheLowestPriority) {
   WorkerBench bench({.num_blocks = 12});
   const auto early_low = bench.Generate(Request("lowlowlo", 16, 0));
   const auto late_high = bench.Generate(Request("highhigh", 16, 1));

@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(WorkerCoreResize, WhoWaitsAndCanNeverFitIsRefusedWithBothNumbers) {
+TEST(WorkerCoreResize, AWaitingRequestThatCanNeverFitIsRefusedWithBothNumbers) {
   WorkerBench bench({.num_blocks = 16, .max_blocks = 16, .max_running = 1});
   const auto runs = bench.Generate(Bytes("abcdefgh"), 4);
   bench.Turn();
@@ -30,7 +30,7 @@ TEST(WorkerCoreResize, WhoWaitsAndCanNeverFitIsRefusedWithBothNumbers) {
   bench.ExpectAllBlocksHome();
 }
 
-TEST(WorkerCoreResize, AnAnswerThatThePoolCanNoLongerHoldEndsWithWhatItHas) {
+TEST(WorkerCoreResize, AnAnswerThatThePoolCanNoLongerHoldEndsEarly) {
   WorkerBench bench({.num_blocks = 16, .max_blocks = 16});
   const auto record = bench.Generate(Bytes("abcdefghijklmnop"), 20);
   for (int i = 0; i < 6; ++i) bench.Turn();
@@ -47,7 +47,7 @@ TEST(WorkerCoreResize, AnAnswerThatThePoolCanNoLongerHoldEndsWithWhatItHas) {
   bench.ExpectAllBlocksHome();
 }
 
-TEST(WorkerCoreResize, RunningOnesGiveWayToEachOtherAndAllFinish) {
+TEST(WorkerCoreResize, RunningRequestsPreemptEachOtherAndAllFinish) {
   WorkerBench bench({.num_blocks = 32, .max_blocks = 32, .context_length = 40});
   std::vector<std::shared_ptr<SinkRecord>> records;
   const std::vector<std::string> prompts = {"abcdefgh", "ijklmnop", "qrstuvwx", "yzabcdef"};
@@ -68,7 +68,7 @@ TEST(WorkerCoreResize, RunningOnesGiveWayToEachOtherAndAllFinish) {
   bench.ExpectAllBlocksHome();
 }
 
-TEST(WorkerCoreResize, WhoWaitsForBlocksGoesOnWhenThePoolGrows) {
+TEST(WorkerCoreResize, ARequestThatWaitsForBlocksContinuesWhenThePoolGrows) {
   WorkerBench bench({.num_blocks = 6, .max_blocks = 20});
   const auto ticket = bench.GenerateRemote(Bytes("abcdefghijklmnopqrst"), 2);  // 5 of 6 blocks
   ASSERT_TRUE(ticket->ticket.has_value());
@@ -84,7 +84,7 @@ TEST(WorkerCoreResize, WhoWaitsForBlocksGoesOnWhenThePoolGrows) {
   bench.ExpectAllBlocksHome();
 }
 
-TEST(WorkerCoreResize, ATransferKeepsWhatItReadsUntilItEnds) {
+TEST(WorkerCoreResize, ATransferKeepsItsBlocksUntilItEnds) {
   WorkerBench bench({.num_blocks = 16, .max_blocks = 16});
   const std::vector<TokenId> prompt = Bytes("abcdefghijklmnop");
   const auto prefill = bench.Prefill(prompt, bench.Ticket(prompt.size()));

@@ -44,7 +44,7 @@ void ExpectTheRest(const SinkRecord& whole, const SinkRecord& rest, size_t messa
   EXPECT_EQ(rest.finish->logits_hash, whole.finish->logits_hash);
 }
 
-TEST(WorkerCoreResume, AnotherWorkerGoesOnBehindAnyToken) {
+TEST(WorkerCoreResume, AnotherWorkerContinuesAfterAnyToken) {
   for (uint64_t seed = 1; seed <= 8; ++seed) {
     SCOPED_TRACE(seed);
     WorkerBench first;
@@ -96,7 +96,7 @@ TEST(WorkerCoreResume, APrefillWorkerComputesWhatWasGeneratedToo) {
   decodes.ExpectAllBlocksHome();
 }
 
-TEST(WorkerCoreResume, AnAnswerThatHadEndedIsOnlyFinished) {
+TEST(WorkerCoreResume, AnAnswerThatHasEndedIsOnlyFinished) {
   WorkerBench first;
   first.runner.choose = [](uint64_t, int32_t length) { return Bytes("..one two three")[length]; };
   GenerateRequest request = WorkerBench::Request(Bytes("go"), 13);
@@ -125,7 +125,7 @@ TEST(WorkerCoreResume, TheLedgerCountsItsPrefillUpToTheFirstNewToken) {
   EXPECT_EQ(rest->finish->completion_tokens, 8);
 }
 
-TEST(WorkerCoreResume, RefusesAPartThatCannotBeOne) {
+TEST(WorkerCoreResume, RefusesInvalidGeneratedTokens) {
   WorkerBench bench({.context_length = 40});
   const auto refusal = [&](GeneratedPart generated) {
     GenerateRequest request = WorkerBench::Request(Bytes("0123456789"), 20);

@@ -59,7 +59,7 @@ TEST(WorkerCoreSteps, OneStepInFlightIsOneAtATime) {
   EXPECT_EQ(record->tokens, Answer(bench, "a prompt", 2));
 }
 
-TEST(WorkerCoreSteps, AStopThatIsSeenLateCostsARowAndNoToken) {
+TEST(WorkerCoreSteps, ALateStopCostsARowAndNoToken) {
   WorkerBench bench(TwoSteps());
   bench.runner.choose = [](uint64_t, int32_t length) {
     return length == 10 ? kEndToken : TokenId{'x'};
@@ -79,7 +79,7 @@ TEST(WorkerCoreSteps, AStopThatIsSeenLateCostsARowAndNoToken) {
   bench.ExpectAllBlocksHome();
 }
 
-TEST(WorkerCoreSteps, ABlockThatAStepAloneHoldsIsNotReservedForATransfer) {
+TEST(WorkerCoreSteps, ABlockHeldOnlyByAStepIsNotReservedForATransfer) {
   WorkerBench bench(TwoSteps({.num_blocks = 6, .prefix_cache = false}));
   bench.runner.choose = [](uint64_t, int32_t) { return kEndToken; };
   bench.Generate(Bytes("12345678"), 4);  // two blocks; the next row needs a third

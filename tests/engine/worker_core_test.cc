@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 // ---- answers ------------------------------------------------------------------------------------
 
-TEST(WorkerCore, AnswersWithWhatTheModelSays) {
+TEST(WorkerCore, AnswersWithTheModelsTokens) {
   WorkerBench bench;
   const auto prompt = Bytes("once upon a time");
   const auto record = bench.Generate(prompt, 20);
@@ -58,7 +58,7 @@ TEST(WorkerCore, ChunksBatchesAndCachesChangeNoAnswer) {
   }
 }
 
-TEST(WorkerCore, TheLedgerTellsWhatWasCached) {
+TEST(WorkerCore, TheLedgerShowsTheCachedTokens) {
   WorkerBench bench;
   const auto prompt = Bytes("0123456789abcde");
   bench.Generate(prompt, 1);
@@ -175,7 +175,7 @@ TEST(WorkerCore, RefusesAPromptThatThePoolCanNeverHold) {
   EXPECT_THAT(status.message(), AllOf(HasSubstr("3 blocks"), HasSubstr("pool has 2")));
 }
 
-TEST(WorkerCore, RefusesWhatTheQueueCannotHold) {
+TEST(WorkerCore, RefusesRequestsBeyondTheQueueLimit) {
   WorkerBench bench({.max_waiting = 1});
   const auto first = bench.Generate(Bytes("first"), 1);
   const auto second = bench.Generate(Bytes("second"), 1);
@@ -221,7 +221,7 @@ TEST(WorkerCore, CancelEndsARequestInEveryPhaseAndGivesItsBlocksBack) {
   }
 }
 
-TEST(WorkerCore, AStepEndsEarlyOnceNobodyWantsItsResult) {
+TEST(WorkerCore, AStepEndsEarlyOnceNoRequestWantsItsResult) {
   WorkerBench bench;
   GenerateRequest request = WorkerBench::Request(Bytes("too late for this"), 10);
   request.timeout_ms = 1;
@@ -241,7 +241,7 @@ TEST(WorkerCore, AStepEndsEarlyOnceNobodyWantsItsResult) {
   bench.ExpectAllBlocksHome();
 }
 
-TEST(WorkerCore, AStepGoesOnWhileOneOfItsRequestsIsWanted) {
+TEST(WorkerCore, AStepContinuesWhileOneOfItsRequestsIsWanted) {
   for (const int unwanted : {0, 1}) {  // before and after the other chunk
     WorkerBench bench;
     const std::vector<std::vector<TokenId>> prompts = {Bytes("0123456789"), Bytes("abcdefghijkl")};
@@ -257,7 +257,7 @@ TEST(WorkerCore, AStepGoesOnWhileOneOfItsRequestsIsWanted) {
   }
 }
 
-TEST(WorkerCore, WhatAStepLeftUndoneForSomebodyIsNeverCached) {
+TEST(WorkerCore, RowsThatAStepSkippedAreNeverCached) {
   WorkerBench bench({.max_chunk_tokens = 8});
   const auto prompt = Bytes("0123456789abcdefghij");
   const auto decodes = bench.Generate(Bytes("beside it"), 20);
@@ -305,7 +305,7 @@ TEST(WorkerCore, TheLongestTimeoutIsNoDeadlineInThePast) {
   EXPECT_TRUE(record->finish.has_value());
 }
 
-TEST(WorkerCore, AFailedStepEndsThoseInItAndNobodyElse) {
+TEST(WorkerCore, AFailedStepEndsOnlyItsRequests) {
   WorkerBench bench({.max_running = 1});
   const auto first = bench.Generate(Bytes("first"), 5);
   const auto second = bench.Generate(Bytes("second"), 5);
@@ -343,7 +343,7 @@ TEST(WorkerCore, ShutdownEndsEveryRequest) {
 
 // ---- preemption ---------------------------------------------------------------------------------
 
-TEST(WorkerCore, APreemptedRequestSaysTheSameAndKeepsItsLedger) {
+TEST(WorkerCore, APreemptedRequestHasTheSameAnswerAndKeepsItsLedger) {
   for (const bool prefix_cache : {false, true}) {
     WorkerBench bench({.num_blocks = 8, .prefix_cache = prefix_cache});
     const auto first = bench.Generate(Bytes("aaaaaaa"), 20);

@@ -11,7 +11,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // The fake checks that announced blocks are unchanged since they were reported as full.
-TEST(WorkerCoreSend, BlocksAreReportedWhenTheyFillAndWhenTheyAreWrittenAnew) {
+TEST(WorkerCoreSend, BlocksAreReportedWhenTheyFillAndWhenTheyAreRewritten) {
   WorkerBench bench;
   bench.Generate(Bytes("0123"), 1);
   bench.Run();
@@ -25,7 +25,7 @@ TEST(WorkerCoreSend, BlocksAreReportedWhenTheyFillAndWhenTheyAreWrittenAnew) {
   bench.ExpectAllBlocksHome();
 }
 
-TEST(WorkerCoreSend, AnnouncesChunkByChunkWhatTheReceiverLacks) {
+TEST(WorkerCoreSend, AnnouncesTheMissingBlocksChunkByChunk) {
   WorkerBench bench({.max_chunk_tokens = 8});
   const auto prompt = Bytes("0123456789abcdefghi");  // 5 blocks, the last part full
   const auto record = bench.Prefill(prompt, bench.Ticket(prompt.size(), 1));
@@ -96,7 +96,7 @@ TEST(WorkerCoreSend, APrefillThatEndsBetweenTwoLayersKeepsItsBlocksUntilTheTrans
   bench.ExpectAllBlocksHome();
 }
 
-TEST(WorkerCoreSend, LayersOfAPrefillThatIsNotWantedAreNotAnnouncedAnyMore) {
+TEST(WorkerCoreSend, LayersOfAnUnwantedPrefillAreNoLongerAnnounced) {
   WorkerBench bench({.layer_pieces = kFakeLayers});
   const auto wanted_prompt = Bytes("this goes on");
   const auto wanted = bench.Prefill(wanted_prompt, bench.Ticket(wanted_prompt.size()));
@@ -120,7 +120,7 @@ TEST(WorkerCoreSend, LayersOfAPrefillThatIsNotWantedAreNotAnnouncedAnyMore) {
   bench.ExpectAllBlocksHome();
 }
 
-TEST(WorkerCoreSend, WhatIsCachedTravelsBeforeAnythingIsComputed) {
+TEST(WorkerCoreSend, CachedBlocksAreSentBeforeAnythingIsComputed) {
   WorkerBench bench({.max_chunk_tokens = 4});
   bench.Generate(Bytes("0123456789ab"), 1);
   bench.Run();
@@ -169,7 +169,7 @@ TEST(WorkerCoreSend, ASendThatFailsEndsThePrefillAtAnyMoment) {
 
 // Otherwise the answer would wait for blocks that the hand-off holds, and the hand-off for free
 // blocks.
-TEST(WorkerCoreSend, APrefillThatIsPreemptedGivesUpItsHandOff) {
+TEST(WorkerCoreSend, APreemptedPrefillCancelsItsHandOff) {
   WorkerBench bench({.num_blocks = 7, .max_chunk_tokens = 1});
   const auto said = bench.Generate(Bytes("01234567"), 20);  // grows to the whole pool
   while (said->tokens.size() < 3) ASSERT_TRUE(bench.Turn());
@@ -186,7 +186,7 @@ TEST(WorkerCoreSend, APrefillThatIsPreemptedGivesUpItsHandOff) {
   bench.ExpectAllBlocksHome();
 }
 
-TEST(WorkerCoreSend, CancelEndsThePrefillAtAnyMomentAndHoldsWhatIsUnderWay) {
+TEST(WorkerCoreSend, CancelEndsThePrefillAtAnyMomentAndHoldsBlocksInFlight) {
   for (int turns = 0; turns < 5; ++turns) {
     WorkerBench bench({.max_chunk_tokens = 4});
     const auto prompt = Bytes("0123456789abc");
@@ -228,7 +228,7 @@ TEST(WorkerCoreSend, RefusesTicketsThatDoNotFitThePrompt) {
   bench.ExpectAllBlocksHome();
 }
 
-TEST(WorkerCoreSend, ATicketWithoutATimeLeavesItToTheSender) {
+TEST(WorkerCoreSend, ATicketWithoutATimeoutUsesTheSenders) {
   WorkerBench bench;
   TransferTicket ticket = bench.Ticket(4);
   ticket.timeout_ms = 0;
@@ -280,7 +280,7 @@ TEST(WorkerCoreSend, APrefillPreemptedBetweenChunksDeliversTheSameBytes) {
 }
 
 // Only a transfer holds blocks. The sequence waits for its end, and the loop has no work before.
-TEST(WorkerCoreSend, AFullPoolIsNotTheEndWhileATransferHoldsBlocks) {
+TEST(WorkerCoreSend, AFullPoolWaitsWhileATransferHoldsBlocks) {
   WorkerBench bench({.num_blocks = 4});
   const auto prompt = Bytes("01234567");
   const auto record = bench.Prefill(prompt, bench.Ticket(prompt.size()));

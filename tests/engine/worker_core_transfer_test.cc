@@ -75,7 +75,7 @@ TEST(WorkerCoreReceive, AFailedTransferIsComputedHere) {
 }
 
 // Verified blocks are kept even if the transfer fails. At least one token is computed here.
-TEST(WorkerCoreReceive, WhatLandedBeforeTheFailureIsNotComputedAgain) {
+TEST(WorkerCoreReceive, BlocksThatLandedBeforeTheFailureAreNotRecomputed) {
   for (const char* text : {"01234567abcdefghi", "01234567abcdefgh"}) {
     const auto prompt = Bytes(text);
     for (const bool shared : {false, true}) {
@@ -143,7 +143,7 @@ TEST(WorkerCoreReceive, ADamagedManifestIsComputedHere) {
   bench.ExpectAllBlocksHome();
 }
 
-TEST(WorkerCoreReceive, PrefillLocallyWaitsForTheTransportToLetGo) {
+TEST(WorkerCoreReceive, PrefillLocallyWaitsForTheTransferToEnd) {
   WorkerBench bench;
   const auto prompt = Bytes("01234567abcdefghi");
   const auto record = bench.GenerateRemote(prompt, 6);

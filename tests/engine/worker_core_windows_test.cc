@@ -36,7 +36,7 @@ void RunChecked(WorkerBench& one, WorkerBench& other, int most = 100'000) {
   }
 }
 
-TEST(WorkerCoreWindows, TwoWorkersSayWhatOneSays) {
+TEST(WorkerCoreWindows, TwoWorkersGiveTheAnswersOfOne) {
   const auto network = CreateLoopbackNetwork();
   for (const auto& [chunk, pieces] :
        std::vector<std::pair<int32_t, int32_t>>{{3, 1}, {64, 1}, {7, 3}, {64, 3}}) {
@@ -87,7 +87,7 @@ TEST(WorkerCoreWindows, ATicketAsksForTheWindowAtThePromptsEndAlone) {
 }
 
 // Blocks of a failed transfer are kept only after a match that has the whole window.
-TEST(WorkerCoreWindows, ATornWindowIsComputedHere) {
+TEST(WorkerCoreWindows, AnIncompleteWindowIsComputedLocally) {
   struct Case {
     int32_t length, cached, landed;  // prompt tokens, cached tokens, landed blocks
     int32_t computed;
@@ -249,7 +249,7 @@ TEST_F(WindowPulls, ASourceWithoutThePrefixsEndSendsNothing) {
   receiver_.core->Cancel(receiver_.last_handle);
 }
 
-TEST_F(WindowPulls, APrefixThatIsThereIsLeasedWithItsWindows) {
+TEST_F(WindowPulls, ACachedPrefixIsLeasedWithItsWindows) {
   receiver_.Cache(kPrompt);
   const auto pull = receiver_.Pull(kPrefix);
   ASSERT_TRUE(pull->done.has_value() && pull->done->ok());
@@ -270,7 +270,7 @@ TEST(WorkerCoreWindows, APullTakesHalfOfEachGroupsPoolAtMost) {
                                          "are being pulled or leased, at most 2"));
 }
 
-TEST(WorkerCoreWindows, OfAPullThatFailsATornWindowIsNotCached) {
+TEST(WorkerCoreWindows, AnIncompleteWindowOfAFailedPullIsNotCached) {
   for (const int32_t landed : {3, 7, 8}) {
     SCOPED_TRACE(landed);
     WorkerBench bench(Windows());
@@ -386,7 +386,7 @@ class WindowPair {
   std::vector<std::shared_ptr<PullRecord>> pulls_;
 };
 
-TEST(WorkerCoreWindows, TwoThatServeEachOtherLoseNoBlockAndNoToken) {
+TEST(WorkerCoreWindows, TwoWorkersThatServeEachOtherLoseNoBlockAndNoToken) {
   int finished = 0;
   int delivered = 0;
   int pulled = 0;

@@ -37,7 +37,7 @@ TEST_F(AvailableMemoryTest, TheTotalIsTheHostsOrTheLowestLimitOfAGroup) {
   EXPECT_EQ(TotalMemoryBytes(paths_), 100 * kMiB);
 }
 
-TEST_F(AvailableMemoryTest, NothingThatCanBeReadIsNotKnown) {
+TEST_F(AvailableMemoryTest, WithoutReadableFilesTheResultIsUnknown) {
   EXPECT_EQ(AvailableMemoryBytes(paths_), -1);
   Write("meminfo", "MemAvailable: much\n");
   Write("own", "garbage\n0::relative\n");

@@ -20,7 +20,7 @@ std::vector<std::string> Folders(const ControlGroupsFolder& folder, std::string_
   return out;
 }
 
-TEST(ControlGroups, AreThoseOfTheProcessAndAllAboveThem) {
+TEST(ControlGroups, IncludeTheGroupsOfTheProcessAndAllTheirAncestors) {
   const ControlGroupsFolder folder;
   EXPECT_THAT(Folders(folder, "cpu"), IsEmpty());
   folder.Write("own", "9:cpu,cpuacct:/a\n4:hugetlb,memory:/\n0::/pod/worker\n");
@@ -31,7 +31,7 @@ TEST(ControlGroups, AreThoseOfTheProcessAndAllAboveThem) {
   EXPECT_THAT(Folders(folder, "cpu"), IsEmpty());
 }
 
-TEST(ControlGroups, ANumberIsTheFirstWordOrTheOneBehindItsKey) {
+TEST(ControlGroups, ANumberIsTheFirstWordOrTheWordAfterItsKey) {
   const ControlGroupsFolder folder;
   folder.Write("file", "12 34\nkey 56\nlast");
   EXPECT_EQ(NumberIn(folder.Path("file")), 12);

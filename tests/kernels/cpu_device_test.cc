@@ -22,7 +22,7 @@ TEST(CpuDevice, DescribesItself) {
   EXPECT_THAT((*device)->Description(), HasSubstr("3 threads"));
 }
 
-TEST(CpuDevice, ZeroThreadsAreAsManyAsTheProcessMayUse) {
+TEST(CpuDevice, ZeroThreadsMeansAllUsableProcessors) {
   const auto device = CreateCpuDevice({});
   ASSERT_TRUE(device.ok());
   EXPECT_THAT((*device)->Description(), HasSubstr(std::to_string(UsableProcessors()) + " thread"));
@@ -41,7 +41,7 @@ TEST(CpuDevice, RefusesThreadCountsAndInstructionSetsByName) {
   }
 }
 
-TEST(CpuDevice, AnAsynchronousOneHasStreamsAndEventsThatRunBesideTheCaller) {
+TEST(CpuDevice, AsynchronousStreamsAndEventsRunBesideTheCaller) {
   const auto device = CreateCpuDevice({.threads = 2, .asynchronous = true});
   ASSERT_TRUE(device.ok());
   EXPECT_TRUE((*device)->asynchronous());
@@ -87,7 +87,7 @@ TEST(CpuDevice, BuffersMayOutliveTheDevice) {
   EXPECT_EQ(buffer->data()[63], std::byte{1});
 }
 
-TEST(CpuDevice, RefusesAnAllocationThatCannotBe) {
+TEST(CpuDevice, RefusesAnImpossibleAllocation) {
   const auto device = CreateCpuDevice({.threads = 1});
   ASSERT_TRUE(device.ok());
   const auto buffer = (*device)->Allocate(std::numeric_limits<size_t>::max() - 1, "dreams");

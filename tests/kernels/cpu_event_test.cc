@@ -29,7 +29,7 @@ TEST(CpuEvent, OnlyTheLatestRecordCounts) {
   EXPECT_TRUE(event.Done());
 }
 
-TEST(CpuEvent, WaitSeesWhatWasWrittenBefore) {
+TEST(CpuEvent, WaitSeesEarlierWrites) {
   for (int round = 0; round < 200; ++round) {
     CpuEvent event;
     int written = 0;  // not atomic, because the event must order the accesses

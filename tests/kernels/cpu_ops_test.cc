@@ -278,7 +278,7 @@ class FewerRows final : public RowLimit {
   size_t asked_ = 0;
 };
 
-TEST(CpuOps, ALimitOfRowsIsAskedWhenAnOpRuns) {
+TEST(CpuOps, ARowLimitIsReadWhenAnOpRuns) {
   for (const CpuStream::Runs runs : {CpuStream::Runs::kInline, CpuStream::Runs::kOnItsThread}) {
     Backend backend(2, PlainKernels(), runs);
     constexpr int64_t kRows = 6;

@@ -151,7 +151,7 @@ TEST(AsynchronousCpuStream, OpsCopiesCallsAndGraphsRunLaterAndInOrder) {
   EXPECT_EQ(log, (std::vector<int>{1, 2, 3, 7, 3}));
 }
 
-TEST(AsynchronousCpuStream, AnEventIsDoneWhenWhatCameBeforeHasRun) {
+TEST(AsynchronousCpuStream, AnEventIsDoneWhenAllEarlierWorkHasRun) {
   ThreadPool pool(1);
   CpuStream stream(pool, CpuStream::Runs::kOnItsThread);
   CpuEvent first, second;
@@ -196,7 +196,7 @@ TEST(AsynchronousCpuStream, AStepIsDroppedBetweenTwoOpsByItsThread) {
   EXPECT_EQ(ran, 3);
 }
 
-TEST(AsynchronousCpuStream, DestroyingItRunsWhatIsLeft) {
+TEST(AsynchronousCpuStream, DestructionRunsTheQueuedWork) {
   ThreadPool pool(2);
   int ran = 0;
   {

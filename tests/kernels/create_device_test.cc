@@ -33,7 +33,7 @@ TEST(CreateDevice, ADeviceThatIsNotBuiltInIsRefused) {
                                        "use cpu or cpu-async"));
 }
 
-TEST(CreateDevice, SettledOptionsSayWhatIsInEffect) {
+TEST(CreateDevice, SettledOptionsHaveTheEffectiveValues) {
   DeviceOptions options;
   ASSERT_TRUE(SettleDeviceOptions(options).ok());
   EXPECT_EQ(options.name, "cpu");

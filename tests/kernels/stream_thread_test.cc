@@ -25,7 +25,7 @@ TEST(StreamThread, RunsTasksInOrderOnAThreadOfItsOwn) {
   EXPECT_NE(ran_on, std::this_thread::get_id());
 }
 
-TEST(StreamThread, DrainReturnsAtOnceWhereNothingIsLeft) {
+TEST(StreamThread, DrainReturnsAtOnceWithoutTasks) {
   StreamThread thread;
   thread.Drain();
   thread.Push([] {});
@@ -33,7 +33,7 @@ TEST(StreamThread, DrainReturnsAtOnceWhereNothingIsLeft) {
   thread.Drain();
 }
 
-TEST(StreamThread, RunsWhatIsLeftBeforeItEnds) {
+TEST(StreamThread, RunsQueuedTasksBeforeItEnds) {
   std::atomic<int> ran{0};
   {
     StreamThread thread;
@@ -42,7 +42,7 @@ TEST(StreamThread, RunsWhatIsLeftBeforeItEnds) {
   EXPECT_EQ(ran, 1000);
 }
 
-TEST(StreamThread, ATaskIsGoneOnceItHasRun) {
+TEST(StreamThread, ATaskIsDestroyedOnceItHasRun) {
   StreamThread thread;
   const auto held = std::make_shared<int>(0);
   std::weak_ptr<int> seen_by_next;

@@ -22,13 +22,13 @@ class BlockChecksumsTest : public ::testing::Test {
   BlockChecksums checksums_{layout_};
 };
 
-TEST_F(BlockChecksumsTest, AreTakenAnewEachTimeForABlockThatWasNotReported) {
+TEST_F(BlockChecksumsTest, AreRecomputedEachTimeForAnUnreportedBlock) {
   EXPECT_TRUE(Fresh(3));
   Change(3);
   EXPECT_TRUE(Fresh(3));
 }
 
-TEST_F(BlockChecksumsTest, AreTakenOnceForAFullBlockUntilItIsReportedAgain) {
+TEST_F(BlockChecksumsTest, AreComputedOnceForAFullBlockUntilItIsReportedAgain) {
   checksums_.OnWritten(MakeBlocks(3, 1), {});
   EXPECT_TRUE(Fresh(3));
   Change(3);

@@ -61,14 +61,14 @@ TEST(KvFingerprint, ARevisionIsANameOfNumerics) {
   }
 }
 
-TEST(KvFingerprint, PoolsMayBeCutDifferently) {
+TEST(KvFingerprint, PoolsMayHaveDifferentBlockSizesAndLayouts) {
   for (const TestShape& shape : {TestShape{.layout = KvLayoutKind::kLayerMajor},
                                  TestShape{.block_size = 1}, TestShape{.block_size = 128}}) {
     EXPECT_TRUE(CheckCompatible(MakeFingerprint({}), MakeFingerprint(shape)).ok());
   }
 }
 
-TEST(KvFingerprint, AGeometryThatCannotBeIsNamed) {
+TEST(KvFingerprint, AnImpossibleGeometryIsNamed) {
   KvFingerprint theirs = MakeFingerprint({});
   for (const int32_t block_size : {INT32_MIN, -1, 0, 3, 129, 256, INT32_MAX}) {
     theirs.block_size = block_size;
@@ -83,7 +83,7 @@ TEST(KvFingerprint, AGeometryThatCannotBeIsNamed) {
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST(KvFingerprint, ToStringTellsAllFieldsApartThatMustBeEqual) {
+TEST(KvFingerprint, ToStringShowsAllFieldsThatMustBeEqual) {
   const std::string base = MakeFingerprint({}).ToString();
   const std::function<void(KvFingerprint&)> changes[] = {
       [](KvFingerprint& f) { f.model = "x"; },   [](KvFingerprint& f) { f.numerics = "x"; },
@@ -104,7 +104,7 @@ TEST(KvFingerprint, ToStringTellsAllFieldsApartThatMustBeEqual) {
   EXPECT_EQ(other.ToString(), base);
 }
 
-TEST(KvFingerprint, TheTextOfAModelWithOneGroupIsAsItWas) {
+TEST(KvFingerprint, TheTextOfAModelWithOneGroupIsUnchanged) {
   const KvFingerprint one = MakeFingerprint({});
   EXPECT_EQ(one.ToString(),
             "model=0123abcd numerics=r1 kv_type=f16 layers=3 kv_heads=2 head_dim=8 "

@@ -87,7 +87,7 @@ class FrameStreamTest : public ::testing::TestWithParam<KvLayoutKind> {
 INSTANTIATE_TEST_SUITE_P(Layouts, FrameStreamTest,
                          ::testing::Values(KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor));
 
-TEST_P(FrameStreamTest, FramesAndBlocksArriveWholeHoweverTheBytesAreCut) {
+TEST_P(FrameStreamTest, FramesAndBlocksArriveWholeForAnySplitOfTheBytes) {
   constexpr uint32_t kSeed = 4;
   SCOPED_TRACE(kSeed);
   std::mt19937 random(kSeed);
@@ -161,7 +161,7 @@ TEST(FrameReader, HoldsNoMoreThanTwiceWhatHasArrived) {
   EXPECT_EQ(std::get<AnnounceFrame>(*frame).manifest.size(), size_t{1} << 20);
 }
 
-TEST(FrameReader, AGreetingLetsNothingElseIn) {
+TEST(FrameReader, DuringAGreetingAllOtherFramesAreRefused) {
   const auto read_header = [](FrameReader& reader, const Frame& frame) {
     const std::string bytes = EncodeFrame(frame);
     iovec run;
@@ -188,7 +188,7 @@ TEST(FrameReader, AGreetingLetsNothingElseIn) {
   }
 }
 
-TEST(FrameWriter, RefusesToQueueWithoutBound) {
+TEST(FrameWriter, RefusesFramesBeyondItsLimit) {
   FrameWriter writer;
   const std::string manifest(kMaxManifestBytes, 'm');
   absl::Status status;

@@ -27,7 +27,7 @@ absl::StatusOr<HelloFrame> Decode(const std::string& body) {
   return hello;
 }
 
-TEST(HelloFields, AVersionNotSpokenIsReadableWhateverFollows) {
+TEST(HelloFields, AnUnsupportedVersionIsReadableWithAnyFieldsAfterIt) {
   HelloFrame hello{.fingerprint = MakeFingerprint({}), .epoch = Epoch(1), .node = "n"};
   std::string body = Encode(hello);
   for (const char version : {9, 4, 0}) {
@@ -116,7 +116,7 @@ TEST(HelloFields, FingerprintStringsHaveALimit) {
   EXPECT_THAT(std::string(CheckFingerprintFits(fingerprint).message()), HasSubstr("rope"));
 }
 
-TEST(HelloFields, GroupsAreToldWhereThereAreSeveral) {
+TEST(HelloFields, GroupsAreSentIfThereAreSeveral) {
   const HelloFrame hello{
       .fingerprint = MakeFingerprint({.groups = "fwf"}), .epoch = Epoch(1), .node = "n"};
   const std::string body = Encode(hello);

@@ -42,7 +42,7 @@ TEST_F(NcclApiTest, NamesTheFunctionThatALibraryLacks) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("has no function ncclRecv"));
 }
 
-TEST_F(NcclApiTest, RefusesVersionsItDoesNotKnow) {
+TEST_F(NcclApiTest, RefusesUnknownVersions) {
   for (const int version : {2804, 21799, 30000}) {
     TheFakeNccl().version = version;
     EXPECT_EQ(LoadNccl({FakeNcclPath()}).status(),

@@ -103,7 +103,7 @@ TEST_F(NcclCommunicatorsTest, OperationsEndInOrderWithTheirBytes) {
   EXPECT_FALSE(a_.all.busy());
 }
 
-TEST_F(NcclCommunicatorsTest, OneThatHangsHoldsUpNoOther) {
+TEST_F(NcclCommunicatorsTest, ACommunicatorThatHangsDelaysNoOther) {
   Make(one_);
   fake_.sides[0].hangs_at_operation = 0;
   a_.all.Post(one_, 0, 100);
@@ -119,7 +119,7 @@ TEST_F(NcclCommunicatorsTest, OneThatHangsHoldsUpNoOther) {
   EXPECT_TRUE(PollUntil([&] { return b_.Count(one_, Kind::kDone) == 1; }));
 }
 
-TEST_F(NcclCommunicatorsTest, AbortEndsWhatIsUnderWayAndItsMemoryServesTheNext) {
+TEST_F(NcclCommunicatorsTest, AbortEndsOperationsInFlightAndTheirMemoryIsReused) {
   Make(one_);
   const int64_t allocated = fake_.allocated;
   fake_.sides[0].hangs_at_operation = 0;
@@ -142,7 +142,7 @@ TEST_F(NcclCommunicatorsTest, AbortEndsWhatIsUnderWayAndItsMemoryServesTheNext) 
   EXPECT_EQ(At(two_, 0, 99), 9);
 }
 
-TEST_F(NcclCommunicatorsTest, WhatFailsIsReportedOnceAndWaitsToBeAborted) {
+TEST_F(NcclCommunicatorsTest, AFailureIsReportedOnceAndTheCommunicatorWaitsToBeAborted) {
   fake_.sides[0].create_async_result = kNcclSystemError;
   a_.all.Create(one_, kNcclSenderRank, "");
   ASSERT_TRUE(PollUntil([&] { return a_.Count(one_, Kind::kFailed) == 1; }));
@@ -157,7 +157,7 @@ TEST_F(NcclCommunicatorsTest, WhatFailsIsReportedOnceAndWaitsToBeAborted) {
   EXPECT_EQ(fake_.sides[0].aborted, 1);
 }
 
-TEST_F(NcclCommunicatorsTest, AnErrorThatComesByItselfIsReported) {
+TEST_F(NcclCommunicatorsTest, AnAsynchronousErrorIsReported) {
   Make(one_);
   fake_.sides[1].async_error = kNcclRemoteError;
   ASSERT_TRUE(PollUntil([&] { return b_.Count(one_, Kind::kFailed) == 1; }));
@@ -172,7 +172,7 @@ TEST_F(NcclCommunicatorsTest, MoreThanTheLimitAreRefused) {
             absl::ResourceExhaustedError("3 communicators exist, which is the limit"));
 }
 
-TEST_F(NcclCommunicatorsTest, ItsEndAbortsThemAll) {
+TEST_F(NcclCommunicatorsTest, DestructionAbortsAllCommunicators) {
   {
     NcclCommunicators all(nccl_, cuda_, limits_);
     all.Create(one_, kNcclSenderRank, "");

@@ -130,7 +130,7 @@ TEST_F(NcclConnectionTest, AnErrorInMidTransferGoesOnByTcpAndThenByANewCommunica
   }
 }
 
-TEST_F(NcclConnectionTest, AnErrorThatComesWhileNothingIsUnderWayIsFoundAllTheSame) {
+TEST_F(NcclConnectionTest, AnErrorWithoutTransfersInFlightIsFound) {
   TestWorker a(Nccl(fallbacks_.Into(PatientNccl())), {}, 1), b(Nccl(PatientNccl()), {}, 2);
   Deliver(a, b, 1);
   sender().async_error = kNcclRemoteError;
@@ -139,7 +139,7 @@ TEST_F(NcclConnectionTest, AnErrorThatComesWhileNothingIsUnderWayIsFoundAllTheSa
   EXPECT_TRUE(fallbacks_.Has(absl::StatusCode::kUnavailable));
 }
 
-TEST_F(NcclConnectionTest, ABlockThatWasSpoiledOnItsWayFailsItsTransferAlone) {
+TEST_F(NcclConnectionTest, ACorruptedBlockFailsOnlyItsTransfer) {
   sender().spoils_at_operation = 2;
   TestWorker a(Nccl(SmallBatches()), {}, 1), b(Nccl(SmallBatches()), {}, 2);
   const Transfer spoiled = Start(a, b, 1, 0, 8, /*announce=*/false);

@@ -45,7 +45,7 @@ class HostileNcclSender : public NcclConnectionTest {
   NcclComm* comm_ = nullptr;
 };
 
-TEST_F(HostileNcclSender, WhatComesOutOfTurnEndsTheConnection) {
+TEST_F(HostileNcclSender, FramesOutOfTurnEndTheConnection) {
   const RawBlock raw = MakeRawBlock(b_.layout(), 1, 0);
   for (const Frame& frame :
        std::vector<Frame>{NcclBatchFrame{.sequence = 0, .blocks = {raw.frame}},

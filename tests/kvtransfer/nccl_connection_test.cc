@@ -62,7 +62,7 @@ TEST_F(NcclConnectionTest, AConnectionsEndEndsItsCommunicatorAtBothSides) {
   EXPECT_TRUE(Eventually([&] { return sender().aborted == 1 && receiver().aborted == 1; }));
 }
 
-TEST_F(NcclConnectionTest, WithoutALibraryPayloadGoesByTcpAndTheReasonIsToldOnce) {
+TEST_F(NcclConnectionTest, WithoutALibraryPayloadGoesByTcpAndTheReasonIsLoggedOnce) {
   NcclOptions missing = PatientNccl();
   missing.nccl_libraries = {"libnccl-that-nobody-has.so"};
   TestWorker a(Nccl(fallbacks_.Into(missing)), {}, 1), b(Nccl(PatientNccl()), {}, 2);
@@ -74,7 +74,7 @@ TEST_F(NcclConnectionTest, WithoutALibraryPayloadGoesByTcpAndTheReasonIsToldOnce
   EXPECT_THAT(std::string(fallbacks_.seen()[0].message()), HasSubstr("that-nobody-has"));
 }
 
-TEST_F(NcclConnectionTest, BlocksOfAnotherSizeGoByTcpAndTheReasonIsTold) {
+TEST_F(NcclConnectionTest, BlocksOfAnotherSizeGoByTcpAndTheReasonIsLogged) {
   TestWorker a(Nccl(PatientNccl()), {.block_size = 32}, 1);
   TestWorker b(Nccl(fallbacks_.Into(PatientNccl())), {}, 2);
   const ReceiveSpec spec{.transfer_id = 1, .blocks = MakeBlocks(0, 4), .tokens = 64};
@@ -138,7 +138,7 @@ TEST_F(NcclConnectionTest, ACommunicatorThatCannotBeMadeLeavesItToTcp) {
   }
 }
 
-TEST_F(NcclConnectionTest, ACommunicatorThatIsNotMadeInTimeIsGivenUp) {
+TEST_F(NcclConnectionTest, ACommunicatorThatIsNotMadeInTimeIsAbandoned) {
   for (const bool at_sender : {true, false}) {
     SCOPED_TRACE(at_sender);
     ResetFakeNccl();
@@ -171,7 +171,7 @@ TEST_F(NcclConnectionTest, BlocksWaitForACommunicatorOnlySoLongAndUseItWhenItCom
 }
 
 // The thread that calls NCCL hangs forever; the transport's own thread does not.
-TEST_F(NcclConnectionTest, ACallThatDoesNotReturnBlocksNobody) {
+TEST_F(NcclConnectionTest, ACallThatDoesNotReturnBlocksNoOtherThread) {
   sender().create_call_hangs = true;
   NcclOptions options = PatientNccl();
   options.patience_ms = 10;

@@ -62,7 +62,7 @@ class NcclReceiveChannelTest : public ::testing::Test {
   int64_t now_us_ = 1'000'000;
 };
 
-TEST_F(NcclReceiveChannelTest, AJoinedOfferMakesACommunicatorAndSaysWhenItIsReady) {
+TEST_F(NcclReceiveChannelTest, AJoinedOfferMakesACommunicatorAndReportsWhenItIsReady) {
   channel_.Offer();
   const std::vector<Frame> frames = channel_.TakeFrames();
   ASSERT_EQ(frames.size(), 1u);
@@ -91,7 +91,7 @@ TEST_F(NcclReceiveChannelTest, BatchesArriveInOrderAndAreAcknowledged) {
   EXPECT_EQ(std::get<NcclLandedFrame>(channel_.TakeFrames().at(0)).batches, 2u);
 }
 
-TEST_F(NcclReceiveChannelTest, AStopForNowTakesBackWhatIsUnderWayAndGoesOnOnceItHasEnded) {
+TEST_F(NcclReceiveChannelTest, APauseTakesBackBatchesInFlightAndResumesOnceTheyEnd) {
   Open();
   ASSERT_TRUE(Batch(0).ok());
   ASSERT_TRUE(Batch(1).ok());
@@ -112,7 +112,7 @@ TEST_F(NcclReceiveChannelTest, AStopForNowTakesBackWhatIsUnderWayAndGoesOnOnceIt
   EXPECT_EQ(std::get<NcclLandedFrame>(channel_.TakeFrames().at(0)).batches, 3u);
 }
 
-TEST_F(NcclReceiveChannelTest, AStopForNowWithNothingUnderWayIsReadyAtOnce) {
+TEST_F(NcclReceiveChannelTest, APauseWithoutBatchesInFlightIsReadyAtOnce) {
   Open();
   ASSERT_TRUE(Batch(0).ok());
   Report(Kind::kDone);
@@ -121,7 +121,7 @@ TEST_F(NcclReceiveChannelTest, AStopForNowWithNothingUnderWayIsReadyAtOnce) {
   EXPECT_THAT(TakeNames(channel_), ElementsAre("NcclStop", "NcclReady"));
 }
 
-TEST_F(NcclReceiveChannelTest, AnErrorOfNcclsClosesAndOffersAgainLater) {
+TEST_F(NcclReceiveChannelTest, AnNcclErrorClosesTheChannelAndANewOfferComesLater) {
   Open();
   ASSERT_TRUE(Batch(0).ok());
   driver_.Take();
@@ -146,7 +146,7 @@ TEST_F(NcclReceiveChannelTest, AnErrorOfNcclsClosesAndOffersAgainLater) {
   EXPECT_THAT(driver_.Take(), ElementsAre("post 100 in 0 of 2"));
 }
 
-TEST_F(NcclReceiveChannelTest, ASenderThatClosesIsToldWhatLanded) {
+TEST_F(NcclReceiveChannelTest, ASenderThatClosesGetsTheLandedBatches) {
   Open();
   ASSERT_TRUE(Batch(0).ok());
   ASSERT_TRUE(Batch(1).ok());
@@ -183,7 +183,7 @@ TEST_F(NcclReceiveChannelTest, ARefusedOfferIsNotRepeated) {
   EXPECT_FALSE(Join().ok());
 }
 
-TEST_F(NcclReceiveChannelTest, ItsEndAbortsTheCommunicator) {
+TEST_F(NcclReceiveChannelTest, DestructionAbortsTheCommunicator) {
   {
     NcclReceiveChannel channel(PeerId(6), options_, kScriptedVersion, kScriptedBlockBytes, driver_);
     channel.Offer();
@@ -193,7 +193,7 @@ TEST_F(NcclReceiveChannelTest, ItsEndAbortsTheCommunicator) {
   EXPECT_THAT(driver_.Take(), ElementsAre("abort 1"));
 }
 
-TEST_F(NcclReceiveChannelTest, LiesAreErrorsThatNameThem) {
+TEST_F(NcclReceiveChannelTest, InvalidFramesFailByName) {
   const auto said = [](const absl::Status& status) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(status.message());
@@ -213,7 +213,7 @@ TEST_F(NcclReceiveChannelTest, LiesAreErrorsThatNameThem) {
   EXPECT_THAT(said(Batch(2)), HasSubstr("2 batches are in flight, which is the limit"));
 }
 
-TEST_F(NcclReceiveChannelTest, AStopForNowBeforeItIsOpenIsALie) {
+TEST_F(NcclReceiveChannelTest, APauseBeforeTheChannelIsOpenIsAProtocolError) {
   channel_.Offer();
   ASSERT_TRUE(Join().ok());
   EXPECT_EQ(Stop(/*closed=*/false).code(), absl::StatusCode::kInvalidArgument);

@@ -30,7 +30,7 @@ class NcclRuntimeTest : public ::testing::Test {
                      1};
 };
 
-TEST_F(NcclRuntimeTest, NamesWhatIsMissing) {
+TEST_F(NcclRuntimeTest, NamesTheMissingLibraryOrDevice) {
   NcclOptions options = PatientNccl();
   options.cuda_libraries = {"libcudart-that-nobody-has.so"};
   EXPECT_THAT(std::string(Open(options).message()), HasSubstr("libcudart-that-nobody-has.so"));
@@ -90,7 +90,7 @@ TEST_F(NcclRuntimeTest, GathersPieceBehindPieceAndScattersIntoAnotherBlock) {
             absl::StatusCode::kUnavailable);
 }
 
-TEST_F(NcclRuntimeTest, TellsEachKindOfReasonOnce) {
+TEST_F(NcclRuntimeTest, ReportsEachKindOfReasonOnce) {
   std::vector<absl::Status> told;
   NcclOptions options = PatientNccl();
   options.on_fallback = [&](const absl::Status& why) { told.push_back(why); };

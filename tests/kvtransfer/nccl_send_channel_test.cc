@@ -139,7 +139,7 @@ TEST_F(NcclSendChannelTest, ACommunicatorThatIsNotMadeInTimeIsAborted) {
   EXPECT_EQ(channel_.way(), Way::kStream);
 }
 
-TEST_F(NcclSendChannelTest, TheWindowCountsWhatHasNeitherEndedNorLanded) {
+TEST_F(NcclSendChannelTest, TheWindowCountsBatchesThatHaveNeitherEndedNorLanded) {
   Open();
   Send(1);
   EXPECT_EQ(channel_.FreeSlot(), &driver_.memory[1]);
@@ -171,7 +171,7 @@ TEST_F(NcclSendChannelTest, ABatchHasItsTimeFromWhenItIsTheOldest) {
   EXPECT_EQ(channel_.way(), Way::kWait);  // stopping: the landed count is not known yet
 }
 
-TEST_F(NcclSendChannelTest, ALateBatchPausesAndGoesOnWhenBothSidesHaveDrained) {
+TEST_F(NcclSendChannelTest, ALateBatchPausesAndResumesWhenBothSidesHaveDrained) {
   Open();
   Send(1);
   Send(2);
@@ -209,7 +209,7 @@ TEST_F(NcclSendChannelTest, UnlandedBlocksGoWithinTheStreamBeforeBatchesGoOn) {
   EXPECT_EQ(channel_.way(), Way::kBatch);
 }
 
-TEST_F(NcclSendChannelTest, AnErrorOfNcclsAbortsItAndTheReceiverSaysWhatLanded) {
+TEST_F(NcclSendChannelTest, AnNcclErrorAbortsTheCommunicatorAndTheReceiverReportsTheLandedBatches) {
   Open();
   Send(1);
   Send(2);
@@ -243,7 +243,7 @@ TEST_F(NcclSendChannelTest, AReceiverThatClosesIsFollowedAndMayOfferAgainWithout
   EXPECT_THAT(driver_.Take(), ElementsAre("post 100 in 0 of 2"));
 }
 
-TEST_F(NcclSendChannelTest, WhatCouldNotBeGatheredComesBehindWhatIsUnderWay) {
+TEST_F(NcclSendChannelTest, BlocksThatCouldNotBeGatheredFollowTheBatchesInFlight) {
   Open();
   Send(1);
   channel_.OnGatherFailed({{.serial = 1, .blocks = BlockId(2), .frame = {}}},
@@ -266,7 +266,7 @@ TEST_F(NcclSendChannelTest, ReportsOfAnEarlierCommunicatorAreNotMistakenForThisO
   EXPECT_EQ(channel_.way(), Way::kBatch);
 }
 
-TEST_F(NcclSendChannelTest, ItsEndAbortsTheCommunicator) {
+TEST_F(NcclSendChannelTest, DestructionAbortsTheCommunicator) {
   {
     NcclSendChannel channel(PeerId(6), options_, kScriptedVersion, kScriptedBlockBytes, driver_);
     ASSERT_TRUE(channel.OnFrame(NcclOfferFrame{kScriptedVersion, 2, 250}, 0).ok());
@@ -275,7 +275,7 @@ TEST_F(NcclSendChannelTest, ItsEndAbortsTheCommunicator) {
   EXPECT_THAT(driver_.Take(), ElementsAre("abort 1"));
 }
 
-TEST_F(NcclSendChannelTest, LiesAreErrorsThatNameThem) {
+TEST_F(NcclSendChannelTest, InvalidFramesFailByName) {
   const auto said = [](const absl::Status& status) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(status.message());

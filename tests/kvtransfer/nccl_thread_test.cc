@@ -47,7 +47,7 @@ class NcclThreadTest : public ::testing::Test {
   const NcclCommId id_{PeerId(1), 1};
 };
 
-TEST_F(NcclThreadTest, CarriesOutWhatIsPostedAndWakesForReports) {
+TEST_F(NcclThreadTest, RunsPostedWorkAndWakesForReports) {
   const auto a = Start(), b = Start();
   a->Create(id_, kNcclSenderRank, "");
   b->Create(id_, kNcclReceiverRank, Wait(*a).unique_id);
@@ -61,7 +61,7 @@ TEST_F(NcclThreadTest, CarriesOutWhatIsPostedAndWakesForReports) {
   a->Abort(id_);
 }
 
-TEST_F(NcclThreadTest, ItsEndAbortsWhatStands) {
+TEST_F(NcclThreadTest, DestructionAbortsOpenCommunicators) {
   auto a = Start();
   a->Create(id_, kNcclSenderRank, "");
   Wait(*a);

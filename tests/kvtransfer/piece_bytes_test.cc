@@ -127,7 +127,7 @@ TEST(PieceBytes, ALayerRangeAndSeveralPartsAreTheSameBytes) {
 }
 
 // Layers 0, 1 and 3 belong to a window with one plane of 12; layer 2 has full attention.
-TEST(PieceBytes, PiecesAreThoseOfTheGroupsThatAreMeant) {
+TEST(PieceBytes, PiecesBelongToTheGivenGroups) {
   const KvPoolLayout layout = MakeLayout({.block_size = 4, .groups = "vvfv"});
   std::vector<std::byte> pool(layout.pool_bytes());
   const auto names = [&](const GroupBlocks& blocks, LayerRange layers) {

@@ -12,7 +12,7 @@ constexpr int32_t kLayers = 8;
 
 LayerRange Layers(int32_t first, int32_t count) { return {.first = first, .count = count}; }
 
-TEST(PullOrder, WholeBlocksAreAskedForInOrderAndUpToALimit) {
+TEST(PullOrder, WholeBlocksArePulledInOrderAndUpToALimit) {
   PullOrder order(10, kLayers);
   EXPECT_EQ(order.Next({.blocks = 0, .layers = 0}), std::nullopt);
   EXPECT_EQ(order.Next({.blocks = 4, .layers = 0}), (BlockRun{0, 4, {}}));
@@ -37,12 +37,12 @@ TEST(PullOrder, SlicesSpanAllBlocksThatAreLeftAndFollowTheWholeOnes) {
   EXPECT_EQ(order.Next({.blocks = 10, .layers = 0}), std::nullopt);
 }
 
-TEST(PullOrder, LayersThatNobodyAskedForBeforeTheEndDoNotMatter) {
+TEST(PullOrder, LayersThatWereNotRequestedBeforeTheEndDoNotMatter) {
   PullOrder order(10, kLayers);
   EXPECT_EQ(order.Next({.blocks = 10, .layers = 0}), (BlockRun{0, 10, {}}));
 }
 
-TEST(PullOrder, PartsGoInTheOrderInWhichTheyWereAskedFor) {
+TEST(PullOrder, PartsAreSentInTheOrderOfTheirRequests) {
   PullOrder order(3, 2);
   order.Ask({0, 1, {}});
   order.Ask({1, 2, Layers(0, 1)});
@@ -60,7 +60,7 @@ TEST(PullOrder, PartsGoInTheOrderInWhichTheyWereAskedFor) {
   EXPECT_TRUE(order.empty());
 }
 
-TEST(PullOrder, WhatIsNotNextOrNotAnnouncedIsRefused) {
+TEST(PullOrder, PullsOutOfOrderOrUnannouncedAreRefused) {
   PullOrder order(10, kLayers);
   order.Ask({0, 4, {}});
   const AnnouncedBlocks some{.blocks = 5, .layers = 0};
@@ -83,7 +83,7 @@ TEST(PullOrder, WhatIsNotNextOrNotAnnouncedIsRefused) {
 
 // For any sequence of announcements and any request window, every layer of every block is sent
 // once, in an order on which both ends agree.
-TEST(PullOrder, EveryLayerOfEveryBlockGoesOnceWhateverIsAnnouncedWhen) {
+TEST(PullOrder, EveryLayerOfEveryBlockIsPulledOnceForAnyAnnouncements) {
   const uint32_t seed = std::random_device{}();
   SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937 random(seed);

@@ -21,7 +21,7 @@ std::vector<uint64_t> TakeAll(SendQueue& queue, const std::map<uint64_t, int32_t
   return taken;
 }
 
-TEST(SendQueue, EqualsTakeTurnsInTheOrderTheyCame) {
+TEST(SendQueue, EqualPrioritiesTakeTurnsInOrderOfArrival) {
   SendQueue queue;
   EXPECT_TRUE(queue.empty());
   for (const uint64_t id : {7, 3, 5}) queue.Add(id, 0);
@@ -29,7 +29,7 @@ TEST(SendQueue, EqualsTakeTurnsInTheOrderTheyCame) {
   EXPECT_EQ(TakeAll(queue, priorities, 10), (std::vector<uint64_t>{7, 3, 5, 7, 3, 5, 7, 3, 5, 7}));
 }
 
-TEST(SendQueue, WhoMattersMoreGoesFirstThoughItCameLast) {
+TEST(SendQueue, AHigherPriorityGoesFirstEvenIfAddedLast) {
   SendQueue queue;
   queue.Add(1, -5);
   queue.Add(2, 0);
@@ -40,7 +40,7 @@ TEST(SendQueue, WhoMattersMoreGoesFirstThoughItCameLast) {
   EXPECT_TRUE(queue.empty());
 }
 
-TEST(SendQueue, OneBlockInEightGoesToWhoWentWithoutForTheLongest) {
+TEST(SendQueue, OneBlockInEightGoesToThePriorityThatWaitedLongest) {
   SendQueue queue;
   const std::map<uint64_t, int32_t> priorities{{1, 0}, {2, -1}, {3, -2}};
   for (const auto& [id, priority] : priorities) queue.Add(id, priority);
@@ -50,7 +50,7 @@ TEST(SendQueue, OneBlockInEightGoesToWhoWentWithoutForTheLongest) {
   EXPECT_EQ(std::count(taken.begin(), taken.end(), 1u), 28);
 }
 
-TEST(SendQueue, RemovedAreNotTaken) {
+TEST(SendQueue, RemovedTransfersAreNotTaken) {
   SendQueue queue;
   queue.Add(1, 1);
   queue.Add(2, 0);
@@ -65,7 +65,7 @@ TEST(SendQueue, RemovedAreNotTaken) {
 
 // Transfers come, wait and leave in an order that a seed determines. None waits longer than the
 // rule allows.
-TEST(SendQueue, NobodyStarves) {
+TEST(SendQueue, NoTransferStarves) {
   const uint32_t seed = std::random_device{}();
   SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937 random(seed);

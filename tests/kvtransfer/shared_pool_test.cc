@@ -178,7 +178,7 @@ TEST_P(SharedPoolTest, ABlockThatThePeerDoesNotHaveIsOutOfRange) {
   }
 }
 
-TEST_P(SharedPoolTest, FilesTooShortForWhatIsSaidAreRefused) {
+TEST_P(SharedPoolTest, FilesTooShortForTheDeclaredPoolAreRefused) {
   const auto code = [&](int64_t blocks, int pool, int generations) {
     return PeerPool::Map(theirs_.layout, kGeometry, {.num_blocks = blocks}, pool, generations)
         .status()

@@ -122,7 +122,7 @@ TEST_F(ShmHostileSender, AnHonestRawPeerSucceeds) {
             0);
 }
 
-TEST_F(ShmHostileSender, HearsThatAllHasLandedBeforeTheEngineIsWoken) {
+TEST_F(ShmHostileSender, TheSenderGetsDoneBeforeTheEngineIsWoken) {
   Begin(1);
   const int unread = Unread();
   for (int32_t i = 0; i < 3; ++i) peer_->Send(Block(1, i));
@@ -226,7 +226,7 @@ class ShmSlowGreeting : public ShmHostileSender {
   ShmSlowGreeting() : ShmHostileSender({.handshake_timeout_ms = 300}) {}
 };
 
-TEST_F(ShmSlowGreeting, IsNotListenedTo) {
+TEST_F(ShmSlowGreeting, EndsTheConnection) {
   FileDescriptor socket = *ConnectUnix(*ParseShmAddress(b_.transport().address()));
   RawPeer silent(std::move(socket));
   EXPECT_TRUE(silent.Closed());  // no greeting in time
@@ -237,7 +237,7 @@ TEST_F(ShmSlowGreeting, IsNotListenedTo) {
       [this] { return RawPeer(*ConnectUnix(*ParseShmAddress(b_.transport().address()))); }));
 }
 
-TEST_F(ShmHostileSender, OneThatVanishesFailsItsTransfers) {
+TEST_F(ShmHostileSender, ASenderThatDisconnectsFailsItsTransfers) {
   Begin(1);
   peer_->Send(Block(1, 0));
   b_.WaitFor(1, Kind::kReceiving);
@@ -248,7 +248,7 @@ TEST_F(ShmHostileSender, OneThatVanishesFailsItsTransfers) {
   ExpectAlive();
 }
 
-TEST_F(ShmHostileSender, OneThatFallsSilentIsGivenUp) {
+TEST_F(ShmHostileSender, ASilentSenderIsCut) {
   TestWorker c(Shm({.ping_interval_ms = 20, .silence_timeout_ms = 100}), {}, 2);
   ASSERT_TRUE(c.transport().Expect(Spec(1)).ok());
   RawPeer silent(*ConnectUnix(*ParseShmAddress(c.transport().address())));

@@ -23,7 +23,7 @@ namespace {
 using Kind = TransferEvent::Kind;
 
 // Only the header arrives. Its type alone ends the connection, long before the deadline.
-TEST(SocketTransport, AStrangersFirstHeaderMustBeAHello) {
+TEST(SocketTransport, TheFirstHeaderOfAConnectionMustBeAHello) {
   TestWorker b(Tcp({.handshake_timeout_ms = 3'600'000, .frame_timeout_ms = 3'600'000}), {}, 2);
   RawPeer peer(b.transport().address());
   peer.SendBytes(EncodeFrame(Announcement(1)).substr(0, kFrameHeaderBytes));
@@ -104,7 +104,7 @@ TEST(SocketTransport, ConnectionsPastTheLimitAreClosed) {
   EXPECT_TRUE(accepted);
 }
 
-TEST(SocketTransport, AStrangerGivesUpItsPlaceToWhoComesAndAMemberDoesNot) {
+TEST(SocketTransport, AConnectionWithoutATransferIsClosedForANewOneAndOneWithATransferIsNot) {
   TestWorker b(PatientTcp(3), {}, 2);
   RawPeer member(b.transport().address());
   Introduce(member, b, 1);
@@ -175,7 +175,7 @@ TEST(SocketTransport, AdvertisesSharedMemoryBeforeTcp) {
   EXPECT_TRUE(b.transport().address().starts_with("shm:" + name + ",tcp:127.0.0.1:"));
 }
 
-TEST(SocketTransport, ASenderTakesTheWayThatItKnows) {
+TEST(SocketTransport, ASenderUsesATransportThatItSupports) {
   TestWorker b(ShmOrTcp(UniqueShmName()), {}, 2);
   const std::string address = b.transport().address();
   TestWorker tcp_only(Tcp(), {}, 1);
@@ -194,7 +194,7 @@ TEST(SocketTransport, ASenderTakesTheWayThatItKnows) {
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST(SocketTransport, FallsBackToTcpWhenNobodyOfThatNameIsOnThisHost) {
+TEST(SocketTransport, FallsBackToTcpWhenNoProcessOnThisHostHasThatName) {
   TestWorker a(ShmOrTcp(UniqueShmName()), {}, 1);
   TestWorker b(Tcp(), {}, 2);
   EXPECT_TRUE(Delivers(a, b, "shm:" + UniqueShmName() + "," + b.transport().address(), 1));
@@ -243,7 +243,7 @@ bool HeardOfBeforeAnAnnouncement() {
   return receiver.Read<AnnounceFrame>().has_value();
 }
 
-TEST(SocketTransport, AReceiverHearsOfATransferWhenItsSenderPolls) {
+TEST(SocketTransport, AReceiverLearnsOfATransferWhenItsSenderPolls) {
   bool heard = false;
   for (int i = 0; i < 20 && !heard; ++i) heard = HeardOfBeforeAnAnnouncement();
   EXPECT_TRUE(heard);
@@ -264,7 +264,7 @@ TEST(SocketTransport, ANameIsTakenUntilItsTransportEnds) {
   EXPECT_TRUE(CreateSocketTransport(endpoints, options).ok());
 }
 
-TEST(SocketTransport, RefusesWhatItCannotListenAt) {
+TEST(SocketTransport, RefusesAnAddressThatItCannotListenAt) {
   std::byte byte{};
   TransportOptions options;
   options.fingerprint = MakeFingerprint({});
@@ -306,7 +306,7 @@ class LateBuffers final : public TransferPool {
 
 // The connection waits for the pool. It notices the peer's end only when the pool has memory, and
 // uses no CPU until then.
-TEST(SocketTransport, APeerThatHungUpWhileThePoolIsWaitedForCostsNoRounds) {
+TEST(SocketTransport, APeerThatDisconnectsDuringAPoolWaitCausesNoBusyLoop) {
   LateBuffers pool({});
   auto transport = CreateTcpTransport(
       "127.0.0.1:0", "",

@@ -48,7 +48,7 @@ class StagedPoolTest : public ::testing::TestWithParam<KvLayoutKind> {
 INSTANTIATE_TEST_SUITE_P(Layouts, StagedPoolTest,
                          ::testing::Values(KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor));
 
-TEST_P(StagedPoolTest, ItsMemoryCannotBeReadWhereItSaysThatItIs) {
+TEST_P(StagedPoolTest, TheHostCannotReadThePoolsMemory) {
   EXPECT_EQ(lender().memory(), PoolMemory::kDevice);
   EXPECT_FALSE(lender().exported().has_value());
   const volatile std::byte* const address = lender().AddressForCopyEngine();
@@ -70,7 +70,7 @@ TEST_P(StagedPoolTest, AReadLeaseHasTheBytesOnceItIsReady) {
   }
 }
 
-TEST_P(StagedPoolTest, WhatIsStoredIsInThePoolOnceTheLeaseIsReadyAgain) {
+TEST_P(StagedPoolTest, StoredBytesAreInThePoolOnceTheLeaseIsReadyAgain) {
   const LandingParts parts = {
       {.blocks = BlockId(3), .block_token = 12, .payload_token = 0, .tokens = 4},
       {.blocks = BlockId(9), .block_token = 0, .payload_token = 4, .tokens = 7}};
@@ -118,7 +118,7 @@ TEST_P(StagedPoolTest, ThereAreAsManyLeasesAsBuffersOfEachKind) {
   EXPECT_TRUE(lender().Acquire(PoolAccess::kLand, LeadingTokens(BlockId(5), 16), {}).has_value());
 }
 
-TEST_P(StagedPoolTest, ABufferIsNotLentAgainWhileACopyThatWasLetGoRuns) {
+TEST_P(StagedPoolTest, ABufferIsNotLentAgainWhileTheCopyOfAReleasedLeaseRuns) {
   pool_.copies().looks = 4;
   std::optional<PoolLease> kept = Read(1);
   WaitFor(*kept);
@@ -206,7 +206,7 @@ TEST(HostPool, LendsItsOwnBytesAtOnce) {
   EXPECT_TRUE(pool.lender().Settled());
 }
 
-TEST_P(StagedPoolTest, WhatACopyEngineLandedIsReadThroughBuffersForLanding) {
+TEST_P(StagedPoolTest, BlocksThatACopyEngineLandedAreReadThroughLandingBuffers) {
   std::vector<PoolLease> reads;
   reads.push_back(*Read(1));
   reads.push_back(*Read(2));

@@ -100,7 +100,7 @@ TEST_F(StreamConnectionTest, NoTimeLimitOfThePeerRunsWhileThisSideReadsNothing) 
   EXPECT_TRUE(connection_->OnTimer(now_us_).ok());
 }
 
-TEST_F(StreamConnectionTest, APeerIsCutAfterASilenceThatThisSideWasAwakeFor) {
+TEST_F(StreamConnectionTest, APeerIsCutAfterASilenceDuringWhichThisSideRan) {
   OpenTransfer();
   for (int64_t silent_ms = 0; silent_ms < options_.silence_timeout_ms; silent_ms += 50) {
     ASSERT_TRUE(connection_->OnTimer(now_us_).ok()) << silent_ms;
@@ -109,7 +109,7 @@ TEST_F(StreamConnectionTest, APeerIsCutAfterASilenceThatThisSideWasAwakeFor) {
   EXPECT_TRUE(absl::IsUnavailable(connection_->OnTimer(now_us_)));
 }
 
-TEST_F(StreamConnectionTest, APauseOfThisProcessIsNotThePeersSilence) {
+TEST_F(StreamConnectionTest, APauseOfThisProcessDoesNotCountAsThePeersSilence) {
   OpenTransfer();
   for (int i = 0; i < 3; ++i) {
     now_us_ += 10 * options_.silence_timeout_ms * kMillisecond;
@@ -124,7 +124,7 @@ TEST_F(StreamConnectionTest, APauseOfThisProcessIsNotThePeersSilence) {
 }
 
 // The round's time stands still while it reads. The time of a transfer continues.
-TEST_F(StreamConnectionTest, ATransferTakesAsLongAsItsBlocksTakeToCome) {
+TEST_F(StreamConnectionTest, BusyTimeOfATransferCountsWhileItsBlocksAreRead) {
   OpenTransfer();
   clock_.now_us = now_us_;
   clock_.tick_us = 70;

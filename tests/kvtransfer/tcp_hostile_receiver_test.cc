@@ -66,7 +66,7 @@ class MuteReceiver : public HostileReceiver {
   MuteReceiver() : HostileReceiver({.handshake_timeout_ms = 300}) {}
 };
 
-TEST_F(HostileReceiver, LiesInPullAndDoneFailTheTransfer) {
+TEST_F(HostileReceiver, InvalidPullsAndDonesFailTheTransfer) {
   RawPeer peer = BeginOpen(1);
   peer.Send(PullFrame{.transfer_id = 41, .sender_transfer = 1, .first = 0, .count = 4});
   EXPECT_EQ(SendCode(1), absl::StatusCode::kOutOfRange);
@@ -100,7 +100,7 @@ TEST_F(HostileReceiver, GarbageAndAnEndOfTheConnectionFailTheTransfer) {
   EXPECT_EQ(SendCode(3), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(SilentReceiver, IsFound) {
+TEST_F(SilentReceiver, IsDetected) {
   RawPeer peer = BeginOpen(1);
   EXPECT_EQ(SendCode(1), absl::StatusCode::kUnavailable);
 }

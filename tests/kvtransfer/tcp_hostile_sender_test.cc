@@ -132,7 +132,7 @@ TEST_F(HostileSender, WrongBlockFieldsFailTheTransferAndKeepTheConnection) {
   }
 }
 
-TEST_F(HostileSender, BlocksNobodyAskedForAreThrownAway) {
+TEST_F(HostileSender, UnrequestedBlocksAreDropped) {
   Begin(1);
   SendBlock(Block(77, 0));  // no such transfer
   RawPeer other(b_.transport().address());
@@ -145,7 +145,7 @@ TEST_F(HostileSender, BlocksNobodyAskedForAreThrownAway) {
   EXPECT_EQ(b_.WaitReceived(1).kind, Kind::kReceived);
 }
 
-TEST_F(HostileSender, ASecondSenderOfATransferIsRefusedAndTheFirstGoesOn) {
+TEST_F(HostileSender, ASecondSenderOfATransferIsRefusedAndTheFirstContinues) {
   Begin(1);
   RawPeer other(b_.transport().address());
   other.Hello();
@@ -217,7 +217,7 @@ TEST_F(StalledSender, IsCutInsideAFrame) {
   }
 }
 
-TEST_F(SilentSender, IsFoundWhileATransferIsOpen) {
+TEST_F(SilentSender, IsDetectedWhileATransferIsOpen) {
   Begin(1);
   const absl::Status status = ReceiveStatus(1);  // the peer answers no ping
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
@@ -277,7 +277,7 @@ TEST_F(HostileSender, FramesOfAReceiverAndASecondHelloEndTheConnection) {
   ExpectAlive();
 }
 
-TEST_F(HostileSender, APoolThatCannotBeIsRefusedByNameOnTheWire) {
+TEST_F(HostileSender, AnImpossiblePoolIsRefusedByNameOnTheWire) {
   const auto reason = [this](const std::function<void(KvFingerprint&)>& change) {
     RawPeer peer(b_.transport().address());
     KvFingerprint other = MakeFingerprint({});

@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-TEST(TransferAddress, KeepsTheReceiversOrderAndWhatThisSideSpeaks) {
+TEST(TransferAddress, KeepsTheReceiversOrderAndOnlySupportedTransports) {
   const std::string both = "shm:a,tcp:1.2.3.4:5,tcp:[::1]:6";
   EXPECT_THAT(*UsableAddresses(both, true, true),
               ElementsAre("shm:a", "tcp:1.2.3.4:5", "tcp:[::1]:6"));
@@ -16,7 +16,7 @@ TEST(TransferAddress, KeepsTheReceiversOrderAndWhatThisSideSpeaks) {
   EXPECT_THAT(*UsableAddresses(both, false, true), ElementsAre("shm:a"));
 }
 
-TEST(TransferAddress, RefusesWhatIsMalformedOrOfNoUse) {
+TEST(TransferAddress, RefusesMalformedAndUnusableAddresses) {
   for (const char* addresses :
        {"", ",", "shm:a,", "shm:a,tcp:", "shm:,tcp:1.2.3.4:5", "loopback:x", "shm:a,pigeon:7"}) {
     EXPECT_EQ(UsableAddresses(addresses, true, true).status().code(),
@@ -32,7 +32,7 @@ TEST(TransferAddress, RefusesWhatIsMalformedOrOfNoUse) {
 }
 
 // A ticket is untrusted. Limits must apply regardless of how many addresses are usable here.
-TEST(TransferAddress, RefusesWhatIsTooLongOrTooManyWhateverIsOfUse) {
+TEST(TransferAddress, RefusesTooLongOrTooManyAddressesEvenIfOneIsUsable) {
   std::string many = "tcp:1.2.3.4:5";
   for (size_t i = 0; i < kMaxAddresses; ++i) many += ",shm:a";
   EXPECT_THAT(UsableAddresses(many, true, false).status().message(),
@@ -42,7 +42,7 @@ TEST(TransferAddress, RefusesWhatIsTooLongOrTooManyWhateverIsOfUse) {
               ::testing::HasSubstr("6016 bytes, at most 512"));
 }
 
-TEST(TransferAddress, AdvertisesAnAddressThatOthersCanDial) {
+TEST(TransferAddress, AdvertisesAReachableAddress) {
   const FileDescriptor listener = *ListenTcp(*ResolveHostPort("0.0.0.0:0"));
   EXPECT_EQ(AdvertisedAddress(listener, "").status().code(), absl::StatusCode::kInvalidArgument);
   const SocketAddress address = *AdvertisedAddress(listener, "127.0.0.1");

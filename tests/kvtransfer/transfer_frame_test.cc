@@ -146,7 +146,7 @@ TEST(TransferFrame, LayersStandAtTheEndAndOnlyWhereThereAreSome) {
   }
 }
 
-TEST(TransferFrame, WhenEverythingLandedStandsAtTheEndAndOnlyWhereItIsTold) {
+TEST(TransferFrame, TheLandedTimeIsAtTheEndAndOnlyIfItIsSent) {
   const Frame told = DoneFrame{.transfer_id = 1, .sender_transfer = 2, .landed_us = 3};
   const std::string bytes = EncodeFrame(told);
   EXPECT_TRUE(*Decode(bytes) == told);
@@ -161,7 +161,7 @@ TEST(TransferFrame, WhenEverythingLandedStandsAtTheEndAndOnlyWhereItIsTold) {
   }
 }
 
-TEST(TransferFrame, EveryTypeComesBackAsItWas) {
+TEST(TransferFrame, EveryTypeRoundTrips) {
   const std::vector<Frame> samples = Samples();
   ASSERT_EQ(samples.size(), std::variant_size_v<Frame>);
   for (const Frame& frame : samples) {

@@ -76,7 +76,7 @@ TEST_F(TransferReceiverTest, WherePullsAreImpliedNoneIsSentAndAnnouncedBlocksMay
   EXPECT_EQ(LastEvent().status.code(), absl::StatusCode::kOutOfRange);
 }
 
-TEST_F(TransferReceiverTest, TellsWhoSharesItsClockWhenTheLastBlockLanded) {
+TEST_F(TransferReceiverTest, TellsASenderWithTheSameClockWhenTheLastBlockLanded) {
   for (const bool shares_clock : {true, false}) {
     const uint64_t id = shares_clock ? 1 : 2;
     Expect(id);
@@ -91,7 +91,7 @@ TEST_F(TransferReceiverTest, TellsWhoSharesItsClockWhenTheLastBlockLanded) {
   }
 }
 
-TEST_F(TransferReceiverTest, PullsWhatIsAnnouncedOnceAndInOrder) {
+TEST_F(TransferReceiverTest, PullsAnnouncedBlocksOnceAndInOrder) {
   Expect(1);
   Announce(1, 0, false);
   EXPECT_TRUE(Frames<PullFrame>().empty());
@@ -117,7 +117,7 @@ TEST_F(TransferReceiverTest, PullsWhatIsAnnouncedOnceAndInOrder) {
 }
 
 // 20 blocks: 18 whole ones, then the layers of the last two.
-TEST_F(TransferReceiverTest, SlicesAreAskedForAndABlockCountsWithItsLastLayer) {
+TEST_F(TransferReceiverTest, SlicesAreRequestedAndABlockCountsWithItsLastLayer) {
   const auto announce = [&](int32_t available, int32_t layers, bool final = false) {
     AnnounceFrame frame{.transfer_id = 1,
                         .receiver_epoch = Epoch(2),
@@ -204,7 +204,7 @@ TEST_F(TransferReceiverTest, OnlyTheFirstSenderEndsATransferByTooSmallBlocks) {
   EXPECT_EQ(receiver.TakeFrames().size(), 1u);
 }
 
-TEST_F(TransferReceiverTest, LayersThatCannotBeEndTheTransfer) {
+TEST_F(TransferReceiverTest, InvalidLayersEndTheTransfer) {
   struct Said {
     int32_t available, layers;
     bool final = false;

@@ -109,7 +109,7 @@ TEST_F(TransferSenderTest, TransfersTakeTurnsBlockByBlock) {
   EXPECT_FALSE(sender_.HasTransfersWith(kPeer));
 }
 
-TEST_F(TransferSenderTest, ATransferIsExposedUntilItLandedWhereThatIsTold) {
+TEST_F(TransferSenderTest, ExposedTimeEndsAtTheReportedLanding) {
   Open();
   const auto exposed_us = [&](uint64_t id, int64_t landed_after_us) {
     const int64_t announced_us = now_us_;
@@ -127,7 +127,7 @@ TEST_F(TransferSenderTest, ATransferIsExposedUntilItLandedWhereThatIsTold) {
   EXPECT_EQ(exposed_us(3, -900), 0);
 }
 
-TEST_F(TransferSenderTest, WhatMattersMoreGoesFirstThoughItWasAskedLast) {
+TEST_F(TransferSenderTest, AHigherPriorityIsSentFirstEvenIfRequestedLast) {
   for (const PullMode pulls : {PullMode::kRequested, PullMode::kImplied}) {
     TransferSender sender(layout_);
     for (const auto& [id, priority] : {std::pair(1u, -3), {2u, 0}, {3u, 50}}) {
@@ -154,7 +154,7 @@ TEST_F(TransferSenderTest, WhatMattersMoreGoesFirstThoughItWasAskedLast) {
   }
 }
 
-TEST_F(TransferSenderTest, ALongTransferThatMattersMoreDoesNotStarveAnother) {
+TEST_F(TransferSenderTest, ALongTransferOfHigherPriorityDoesNotStarveAnother) {
   Start(1, 24, 2, 0, /*priority=*/7);
   Start(2, 2);
   Open();
@@ -187,7 +187,7 @@ TEST_F(TransferSenderTest, ACancelledTransferLosesItsTurnAndTellsTheReceiver) {
   EXPECT_EQ(Frames<AbortFrame>().size(), 1u);
 }
 
-TEST_F(TransferSenderTest, WhoEndsBeforeTheReceiverWasToldTellsItWhoseTransferIsOver) {
+TEST_F(TransferSenderTest, AbortsOfUnannouncedTransfersFirstIntroduceTheTransfer) {
   Start(1, 2);
   sender_.Announce(1, MakeBlocks(10, 2), true, "m", now_us_);
   sender_.Cancel(1);  // before the link is open
@@ -250,7 +250,7 @@ TEST_F(TransferSenderTest, ALostLinkFailsItsTransfersAndTheNextStartAsksAgain) {
   EXPECT_EQ(sender_.TakeConnects().size(), 1u);
 }
 
-TEST_F(TransferSenderTest, TheShorterOfTheTwoDeadlinesHolds) {
+TEST_F(TransferSenderTest, TheShorterOfTheTwoDeadlinesApplies) {
   Start(1, 1, 2, /*ticket_ms=*/20);
   EXPECT_EQ(sender_.NextDeadlineUs(), now_us_ + 20'000);
   sender_.OnTimer(now_us_ + 20'000);

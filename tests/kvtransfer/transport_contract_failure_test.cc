@@ -198,7 +198,7 @@ TEST_P(TransportFailureContract, PostsAreCheckedAtOnce) {
             StatusCode::kInvalidArgument);
 }
 
-TEST_P(TransportFailureContract, AnAddressNobodyListensAtFailsTheTransfer) {
+TEST_P(TransportFailureContract, AnAddressWithoutAListenerFailsTheTransfer) {
   TestWorker a(Factory(), {}, 1);
   TransferTicket ticket{
       .transfer_id = 9, .receiver_epoch = Epoch(4), .address = "", .block_count = 2};

@@ -255,7 +255,7 @@ TEST_P(TransportGroupsContract, ASliceOfLayersMayHaveNothingOfABlock) {
 
 // Many combinations of block sizes, in both layouts. The sender's blocks are never the smaller
 // ones.
-TEST_P(TransportGroupsContract, CarriesWhateverIsAskedForBetweenPoolsCutDifferently) {
+TEST_P(TransportGroupsContract, CarriesAnyRequestedBlocksBetweenDifferentBlockSizes) {
   SCOPED_TRACE(::testing::Message() << "seed " << kSeed);
   uint64_t id = 1;
   for (const auto& [theirs, ours] : {std::pair{4, 4}, {16, 4}, {32, 2}, {16, 16}}) {

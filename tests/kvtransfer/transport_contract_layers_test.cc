@@ -125,7 +125,7 @@ TEST_P(TransportLayersContract, CarriesASequenceOfOneChunk) {
 }
 
 // Many combinations of block sizes in both layouts, and receivers that already have a prefix.
-TEST_P(TransportLayersContract, CarriesWhateverIsAnnouncedWhenBetweenPoolsCutDifferently) {
+TEST_P(TransportLayersContract, CarriesAnyAnnouncementsBetweenDifferentBlockSizes) {
   const uint32_t seed = std::random_device{}();
   SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
@@ -156,7 +156,7 @@ TEST_P(TransportLayersContract, CarriesWhateverIsAnnouncedWhenBetweenPoolsCutDif
   }
 }
 
-TEST_P(TransportLayersContract, ASenderThatGivesUpBetweenTwoLayersLeavesOnlyWholeBlocksDone) {
+TEST_P(TransportLayersContract, ASenderThatStopsBetweenTwoLayersLeavesOnlyWholeBlocksDone) {
   TestWorker a(Factory(), {}, 1), b(Factory(), {}, 2);
   const ReceiveSpec spec{.transfer_id = 4, .blocks = MakeBlocks(1, 5), .tokens = 80};
   ASSERT_TRUE(b.transport().Expect(spec).ok());
@@ -176,7 +176,7 @@ TEST_P(TransportLayersContract, ASenderThatGivesUpBetweenTwoLayersLeavesOnlyWhol
   EXPECT_EQ(b.Differences(spec.blocks[0], 40, 16), 0);
 }
 
-TEST_P(TransportLayersContract, LayersThatCannotBeFailTheTransfer) {
+TEST_P(TransportLayersContract, InvalidLayersFailTheTransfer) {
   TestWorker a(Factory(), {}, 1), b(Factory(), {}, 2);
   const std::vector<BlockId> source = MakeBlocks(20, 5);
   uint64_t id = 1;

@@ -232,7 +232,7 @@ TEST_P(TransportReshapeContract, ATokenThatTheReceiverHasIsCheckedAndNotWritten)
   }
 }
 
-TEST_P(TransportReshapeContract, BlocksAreLeftAloneAfterACancelAtEitherSide) {
+TEST_P(TransportReshapeContract, BlocksAreNotTouchedAfterACancelAtEitherSide) {
   SCOPED_TRACE(kSeed);
   TestWorker a(Factory(), Shape(KvLayoutKind::kLayerMajor, 4), 1);
   TestWorker b(Factory(), Shape(KvLayoutKind::kBlockMajor, 64), 2);
@@ -256,7 +256,7 @@ TEST_P(TransportReshapeContract, BlocksAreLeftAloneAfterACancelAtEitherSide) {
   Reshape(a, b, 1000, {.tokens = 300, .chunk = 4});  // the link still works
 }
 
-TEST_P(TransportReshapeContract, ATicketThatDoesNotTellItsBlockSizeHasTheSenders) {
+TEST_P(TransportReshapeContract, ATicketWithoutABlockSizeUsesTheSenders) {
   TestWorker a(Factory(), Shape(KvLayoutKind::kBlockMajor, 16), 1);
   TestWorker b(Factory(), Shape(KvLayoutKind::kBlockMajor, 32), 2);
   const ReceiveSpec spec{.transfer_id = 1, .blocks = MakeBlocks(0, 2), .tokens = 64};

@@ -143,7 +143,7 @@ TEST_P(TransportContract, CarriesThirtyTwoTransfersAtOnce) {
   }
 }
 
-TEST_P(TransportContract, BlocksAreLeftAloneAfterACancelAtEitherSide) {
+TEST_P(TransportContract, BlocksAreNotTouchedAfterACancelAtEitherSide) {
   constexpr uint32_t kSeed = 77;
   SCOPED_TRACE(kSeed);
   std::mt19937 random(kSeed);

@@ -25,7 +25,7 @@ TEST(UnixSocket, NamesAreShortAndPlain) {
   EXPECT_FALSE(ParseShmAddress(std::string("shm:a\0b", 7)).ok());
 }
 
-TEST(UnixSocket, ConnectsToWhoListensAndIsTheSameUser) {
+TEST(UnixSocket, ConnectsToAListenerAndChecksTheUser) {
   const std::string name = UniqueShmName();
   EXPECT_EQ(ConnectUnix(name).status().code(), absl::StatusCode::kUnavailable);
   const absl::StatusOr<FileDescriptor> listener = ListenUnix(name);

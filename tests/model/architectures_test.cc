@@ -26,7 +26,7 @@ class ArchitecturesTest : public ::testing::Test {
   const ToyArchitecture toy_;
 };
 
-TEST_F(ArchitecturesTest, EveryOneHasANameOfItsOwn) {
+TEST_F(ArchitecturesTest, ArchitectureNamesAreUnique) {
   std::set<std::string_view> names;
   for (const Architecture* architecture : Architectures()) {
     ASSERT_NE(architecture, nullptr);
@@ -36,14 +36,14 @@ TEST_F(ArchitecturesTest, EveryOneHasANameOfItsOwn) {
   EXPECT_TRUE(names.contains("llama"));
 }
 
-TEST_F(ArchitecturesTest, TheFileNamesIts) {
+TEST_F(ArchitecturesTest, TheFileNamesItsArchitecture) {
   EXPECT_EQ((*FindArchitecture(*file_))->name(), "llama");
   const Architecture* const known[] = {Architectures().front(), &toy_};
   EXPECT_EQ(*Find("toy", known), &toy_);
   EXPECT_EQ(*Find("llama", known), Architectures().front());
 }
 
-TEST_F(ArchitecturesTest, AnUnknownOneIsRefusedWithTheListOfKnownOnes) {
+TEST_F(ArchitecturesTest, AnUnknownArchitectureIsRefusedWithTheListOfKnownOnes) {
   const Architecture* const known[] = {Architectures().front(), &toy_};
   const absl::Status status = Find("gpt-j", known).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
@@ -53,7 +53,7 @@ TEST_F(ArchitecturesTest, AnUnknownOneIsRefusedWithTheListOfKnownOnes) {
   EXPECT_EQ(Find("", known).status().code(), absl::StatusCode::kUnimplemented);
 }
 
-TEST_F(ArchitecturesTest, AFileWithoutOneIsRefused) {
+TEST_F(ArchitecturesTest, AFileWithoutAnArchitectureIsRefused) {
   bytes_ = CopyModel(*file_, {"general.architecture"}).Build();
   const absl::Status status = FindArchitecture(**ParseGguf(bytes_)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);

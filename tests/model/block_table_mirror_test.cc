@@ -32,7 +32,7 @@ struct Fixture {
   BlockTableMirror mirror;
 };
 
-TEST(BlockTableMirror, UploadsWhatChangedAndNothingElse) {
+TEST(BlockTableMirror, UploadsOnlyChangedEntries) {
   Fixture f(2, 4);
   f.mirror.SetRow(0, Table({7, 8}));
   f.Upload();
@@ -63,7 +63,7 @@ TEST(BlockTableMirror, TheScratchBlockStandsWhereATableHasNoBlock) {
   EXPECT_EQ(f.mirror.uploads(), uploads);
 }
 
-TEST(BlockTableMirror, AShorterTableLeavesWhatIsBehindIt) {
+TEST(BlockTableMirror, AShorterTableLeavesTheEntriesBehindItUnchanged) {
   Fixture f(1, 4);
   f.mirror.SetRow(0, Table({1, 2, 3}));
   f.mirror.SetRow(0, Table({1}));
@@ -92,7 +92,7 @@ TEST(BlockTableMirror, RowsSideBySideAreOneCopy) {
   for (int32_t row = 0; row < 4; ++row) EXPECT_EQ(f.device[row * 8 + 1], row + 2);
 }
 
-TEST(BlockTableMirror, TheDeviceAlwaysHasWhatWasSet) {
+TEST(BlockTableMirror, TheDeviceAlwaysHasTheSetValues) {
   for (uint32_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);

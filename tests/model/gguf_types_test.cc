@@ -31,7 +31,7 @@ TEST(GgufTypes, UnknownAndRemovedNumbersHaveNoType) {
   }
 }
 
-TEST(GgufTypes, LoadableTypesAreThoseOfTheList) {
+TEST(GgufTypes, LoadableTypesEqualTheDocumentedList) {
   std::string names;
   for (const GgmlType type : {GgmlType::kF32, GgmlType::kF16, GgmlType::kBF16, GgmlType::kQ8_0,
                               GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0, GgmlType::kQ5_1,

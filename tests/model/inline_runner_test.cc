@@ -57,7 +57,7 @@ TEST(InlineRunner, RunsInSubmitAndNamesStepsFromOne) {
   }
 }
 
-TEST(InlineRunner, TellsOfAFailureInCollectAndGoesOn) {
+TEST(InlineRunner, ReportsAFailureInCollectAndContinues) {
   const std::vector<TokenDraw> greedy = {GreedyDraw()};
   CountingRunner runner;
   runner.next_status = absl::InternalError("the device is lost");

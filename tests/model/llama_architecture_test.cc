@@ -12,7 +12,7 @@ namespace {
 
 const Architecture& Llama(const GgufFile& file) { return **FindArchitecture(file); }
 
-TEST(LlamaArchitecture, TheSpecSaysWhatTheFileSays) {
+TEST(LlamaArchitecture, TheSpecAgreesWithTheFile) {
   const auto file = *GgufFile::Open(TinyModelPath("f32"));
   const auto spec = Llama(*file).ReadSpec(*file);
   ASSERT_TRUE(spec.ok()) << spec.status();
@@ -29,7 +29,7 @@ TEST(LlamaArchitecture, TheSpecSaysWhatTheFileSays) {
             (KvGroupSpec{.layers = 2, .kv_heads = 2, .head_dim = 16, .type = KvType::kInt8}));
 }
 
-TEST(LlamaArchitecture, AFileThatIsWrongIsRefusedByBothReaders) {
+TEST(LlamaArchitecture, AnInvalidFileIsRefusedByBothReaders) {
   const auto file = *GgufFile::Open(TinyModelPath("f32"));
   const std::string bytes = CopyModel(*file, {"llama.block_count"}).Build();
   const auto wrong = *ParseGguf(bytes);

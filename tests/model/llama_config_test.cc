@@ -36,7 +36,7 @@ class LlamaConfigTest : public ::testing::Test {
   std::unique_ptr<GgufFile> file_ = *GgufFile::Open(TinyModelPath("f32"));
 };
 
-TEST_F(LlamaConfigTest, ReadsWhatTheFileSays) {
+TEST_F(LlamaConfigTest, ReadsTheFilesValues) {
   const auto config = ReadLlamaConfig(*file_);
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->name, "tiny-f32");
@@ -185,7 +185,7 @@ TEST_F(LlamaConfigTest, TheHeadDimensionMayBeGiven) {
           .ok());
 }
 
-TEST_F(LlamaConfigTest, RefusesAnEpsilonOrARopeThatIsNoNumberOfItsKind) {
+TEST_F(LlamaConfigTest, RefusesInvalidEpsilonAndRopeValues) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const float value : {0.0f, -1.0f, 2.0f, nan}) {
     EXPECT_THAT(WithFloat("llama.attention.layer_norm_rms_epsilon", value).status().message(),

@@ -190,7 +190,7 @@ TEST(LlamaRows, DecodeStepsWithRunsReplayGraphsUnlessQueriesShift) {
   }
 }
 
-TEST(LlamaRows, AStepGoesOnWithoutTheShiftedQueriesOfUnwantedChunks) {
+TEST(LlamaRows, AStepDropsTheShiftedQueriesOfUnwantedChunks) {
   const TinyModel model("q4_0");
   const auto tokens = TinyTokens(40, 6);
   const std::vector<SlotRun> runs = {{0, 30, 0, 9}, {30, 40, 30, -4}};

@@ -88,7 +88,7 @@ Said OneAfterTheOther(const TinyModel& model, const TinyPool& pool) {
   return said;
 }
 
-TEST(LlamaRunnerAsync, TwoStepsInFlightSayWhatOneAfterTheOtherSays) {
+TEST(LlamaRunnerAsync, TwoStepsInFlightGiveTheSameTokensAsOneAfterTheOther) {
   for (const char* name : {"q4_1", "f32", "window-q4_0"}) {
     const TinyModel inline_model(name);
     const TinyModel model(name, 2, /*asynchronous=*/true);
@@ -146,7 +146,7 @@ TEST(LlamaRunnerAsync, AStepIsDroppedOnTheStreamsThreadAndItsTokensAreFedAsZero)
   }
 }
 
-TEST(LlamaRunnerAsync, PollTellsOfLayersAsTheyAreWritten) {
+TEST(LlamaRunnerAsync, PollReportsLayersAsTheyAreWritten) {
   const TinyModel model("q8_0", 2, /*asynchronous=*/true);
   TinyRunner runner(model, {});
   std::atomic<int> woken{0};
@@ -210,7 +210,7 @@ TEST(LlamaRunnerAsync, CopiesOfBlocksRunBetweenTheStepsAroundThem) {
   EXPECT_EQ(logits(second), expected);
 }
 
-TEST(LlamaRunnerAsync, ADrawThatAllowsNoTokenIsAnErrorOfItsOwn) {
+TEST(LlamaRunnerAsync, ARowThatAllowsNoTokenFailsOnlyItself) {
   for (const bool asynchronous : {false, true}) {
     const TinyModel model("q8_0", 2, asynchronous);
     TinyRunner runner(model, {});

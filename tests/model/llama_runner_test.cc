@@ -98,7 +98,7 @@ TEST_P(EveryWeightType, PagesChunksLayoutsAndGraphsChangeNoBit) {
   }
 }
 
-TEST(LlamaRunner, RopeScalingChangesWhatTheModelSays) {
+TEST(LlamaRunner, RopeScalingChangesTheLogits) {
   const auto tokens = TinyTokens(40, 5);
   std::vector<Rows> said;
   for (const char* name : {"q4_0", "linear-rope-q4_0", "llama3-rope-q4_0"}) {
@@ -198,7 +198,7 @@ TEST(LlamaRunner, AChunkYieldsTheLogitsOfItsLastRows) {
   for (int32_t row = 0; row < 5; ++row) EXPECT_EQ(runner.Row(row), expected[row]) << row;
 }
 
-TEST(LlamaRunner, AStepThatNobodyWantsStopsAtTheNextOpAndLeavesNothingBehind) {
+TEST(LlamaRunner, AnUnwantedStepStopsAtTheNextOpAndLeavesNoStateBehind) {
   const TinyModel model("q8_0");
   const auto tokens = TinyTokens(30, 9);
   const Rows expected = TinyRunner(model, {}).Decode(0, tokens, 1, 64);
@@ -220,7 +220,7 @@ TEST(LlamaRunner, AStepThatNobodyWantsStopsAtTheNextOpAndLeavesNothingBehind) {
   }
 }
 
-TEST(LlamaRunner, ADecodeStepThatNobodyWantsStopsInsideItsGraph) {
+TEST(LlamaRunner, AnUnwantedDecodeStepStopsInsideItsGraph) {
   const TinyModel model("q8_0");
   const auto tokens = TinyTokens(30, 9);
   const Rows expected = TinyRunner(model, {}).Decode(0, tokens, 1, 64);
@@ -245,7 +245,7 @@ TEST(LlamaRunner, ADecodeStepThatNobodyWantsStopsInsideItsGraph) {
   EXPECT_EQ(runner.runner->counters().graph_replays, whole + 1);
 }
 
-TEST(LlamaRunner, AStepGoesOnWithoutTheLastChunksThatNobodyWants) {
+TEST(LlamaRunner, AStepDropsUnwantedChunksAtItsEnd) {
   const TinyModel model("q4_0");
   const auto first = TinyTokens(33, 10);
   const auto second = TinyTokens(20, 11);
@@ -281,7 +281,7 @@ TEST(LlamaRunner, AStepGoesOnWithoutTheLastChunksThatNobodyWants) {
   EXPECT_EQ(runner.Row(0), third_rows[0]);
 }
 
-TEST(LlamaRunner, TellsWhenTheKvOfEachLayerIsWritten) {
+TEST(LlamaRunner, ReportsWhenTheKvOfEachLayerIsWritten) {
   const TinyModel model("q8_0");
   const auto tokens = TinyTokens(30, 9);
   TinyRunner runner(model, {});

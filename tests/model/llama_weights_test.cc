@@ -62,7 +62,7 @@ TEST_F(LlamaWeightsTest, NamesATensorThatItDoesNotKnow) {
   EXPECT_THAT(status.message(), HasSubstr("blk.0.attn_q.bias"));
 }
 
-TEST_F(LlamaWeightsTest, ALayerBehindTheLastIsNotIgnored) {
+TEST_F(LlamaWeightsTest, ALayerBeyondTheLastIsRefused) {
   EXPECT_THAT(Load(Without("").Tensor("blk.2.attn_norm.weight", {64}, GgmlType::kF32,
                                       std::string(256, '\0')))
                   .message(),

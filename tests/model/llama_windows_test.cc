@@ -64,7 +64,7 @@ Golden ReadGolden() {
   return golden;
 }
 
-TEST(LlamaWindows, TheTextbookAndTheRunnerSayWhatNumpySays) {
+TEST(LlamaWindows, TheTextbookAndTheRunnerAgreeWithNumpy) {
   const TinyModel model(kModel);
   const ReferenceLlama textbook(*model.file, model.config);
   const Golden golden = ReadGolden();
@@ -187,7 +187,7 @@ TEST(LlamaWindows, PaddingWritesIntoTheScratchBlockOfEachGroup) {
   }
 }
 
-TEST(LlamaWindows, CopiesAreOfTheirGroupAlone) {
+TEST(LlamaWindows, CopiesAffectOnlyTheirGroup) {
   const TinyModel model(kModel);
   const auto tokens = TinyTokens(30, 15);
   for (const KvType type : {KvType::kF16, KvType::kInt8}) {

@@ -130,7 +130,7 @@ TEST(SamplerRandom, TheSampleOpOfADeviceDrawsTheSameTokens) {
   EXPECT_GT(errors, 50);
 }
 
-TEST(SamplerRandom, AResultDependsOnItsArgumentsAloneNotOnEarlierCalls) {
+TEST(SamplerRandom, AResultDependsOnlyOnItsArguments) {
   constexpr uint64_t kSeed = 3;
   std::mt19937_64 random(kSeed);
   Sampler used;

@@ -333,7 +333,7 @@ TEST(Sampler, TokensOutsideTheLogitsAreRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(sampler.Sample({}, {}, {}, {}).status()));
 }
 
-TEST(Sampler, LogprobsAreThoseThatComeWithASample) {
+TEST(Sampler, LogprobsEqualThoseReturnedWithASample) {
   std::mt19937_64 random(11);
   Sampler sampler;
   for (int round = 0; round < 20; ++round) {

@@ -146,7 +146,7 @@ TEST_F(StepBuffersTest, EmbeddingsAndPositionsGoBesideTheRowsTheyBelongTo) {
               ElementsAre(70, 70, 70, 71, 71, 71, 1, 2, 3, 4, 5, 6));
 }
 
-TEST_F(StepBuffersTest, WhatDoesNotFitIsRefusedWithValueAndLimit) {
+TEST_F(StepBuffersTest, AStepThatDoesNotFitIsRefusedWithValueAndLimit) {
   const std::vector<TokenId> tokens = {5, 6, 7};
   const std::vector<BlockId> table = {BlockId(9), BlockId(2)};
   const StepChunk good{.tokens = tokens, .begin_slot = 3, .block_table = table};

@@ -61,7 +61,7 @@ TEST(StepRows, ShiftedQueriesAreOfEveryTokenAndShift) {
   EXPECT_EQ(StepRows::ShiftedQueries(input, input.wanted).Count(), 0);
 }
 
-TEST(StepRows, AreAllWantedWhereNobodyIsAsked) {
+TEST(StepRows, AreAllWantedWithoutADemand) {
   const std::vector<TokenId> tokens(9);
   StepInput input;
   input.chunks.push_back({.tokens = tokens, .block_table = {}, .logit_rows = 1});

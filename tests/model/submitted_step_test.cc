@@ -60,7 +60,7 @@ TEST(SubmittedStep, OnAnInlineDeviceEverythingIsDoneAtOnce) {
   EXPECT_TRUE(f.step.abandoned());
 }
 
-TEST(SubmittedStep, OnAnAsynchronousDeviceLayersAreToldOnTheEnginesThreadOnceTheyHaveRun) {
+TEST(SubmittedStep, OnAnAsynchronousDeviceLayersAreReportedOnTheEnginesThreadOnceTheyHaveRun) {
   Fixture f("cpu-async");
   std::atomic<int> go{0}, woken{0};
   const auto waker = [&] { ++woken; };
@@ -118,7 +118,7 @@ TEST(SubmittedStep, StopsAGraphOnTheStreamsThread) {
   EXPECT_TRUE(f.step.abandoned());
 }
 
-TEST(SubmittedStep, NothingIsRecordedWhereNothingIsToBeTold) {
+TEST(SubmittedStep, RecordsNoEventsWithoutLayersToReport) {
   Fixture f("cpu");
   f.input.kv_written = nullptr;
   f.input.wanted = nullptr;

@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""Checks that today's proto/ still speaks every released version. Exit code 1 and a line for each break if it does not.
+"""Checks that proto/ is compatible with every released version. Prints a line for each break; then the exit code is 1.
 
     released_proto_test.py [ROOT]
 
-proto/released/VERSION.binpb is the FileDescriptorSet of that release (scripts/release_proto.sh writes it). Nothing in it may
-have gone, unless its number is reserved now:
+proto/released/VERSION.binpb is the FileDescriptorSet of a release (scripts/release_proto.sh writes it). The rules are:
 
- - a field keeps its number, name, type, label and oneof; it may go if its number is reserved;
- - an enum value keeps its number and name;
- - a service keeps its methods with their types.
+ - A field keeps its number, name, type, label and oneof. It may be removed if its number is reserved.
+ - An enum value keeps its number and name.
+ - A service keeps its methods with their types.
 
-First the checker is given changed copies of a small set, and must find each break. Needs protoc; standard library only.
+First the script checks itself: it must find each break in changed copies of a small example. Needs protoc; standard library only.
 """
 
 import pathlib
@@ -23,7 +22,7 @@ TOKEN = re.compile(r'\s*([A-Za-z_]\w*)\s*(?:\{|:\s*("(?:[^"\\]|\\.)*"|[^\s{}]+))
 
 
 def parse_text(text):
-    """protoc's text form of a message, as {name: [values]}; a nested message is such a dict."""
+    """Parses protoc's text form of a message. Returns {name: [values]}; a nested message is such a dict."""
     root, position = {}, 0
     stack = [root]
     while match := TOKEN.match(text, position):
@@ -38,7 +37,7 @@ def parse_text(text):
         else:
             stack[-1].setdefault(name, []).append(value.strip('"'))
     if text[position:].strip() or len(stack) != 1:
-        raise ValueError(f"protoc's text is not understood at character {position}: {text[position:position + 40]!r}")
+        raise ValueError(f"cannot parse protoc's text at character {position}: {text[position:position + 40]!r}")
     return root
 
 
@@ -49,7 +48,7 @@ def decode(descriptor_set):
 
 
 def describe(proto_folder):
-    """The FileDescriptorSet of the .proto files in `proto_folder`, serialized."""
+    """Returns the serialized FileDescriptorSet of the .proto files in `proto_folder`."""
     files = sorted(str(path) for path in proto_folder.glob("baton/**/*.proto"))
     with tempfile.NamedTemporaryFile() as out:
         subprocess.run(["protoc", f"-I{proto_folder}", f"--descriptor_set_out={out.name}", *files], check=True)
@@ -61,7 +60,7 @@ def one(message, name, absent=""):
 
 
 def flatten(descriptor_set):
-    """({full name: facts that must not change}, {message: [(begin, end)] of reserved numbers})."""
+    """Returns ({full name: facts that must not change}, {message: [(begin, end)] of reserved numbers})."""
     facts, reserved = {}, {}
 
     def add_enum(scope, enum):
@@ -96,7 +95,7 @@ def flatten(descriptor_set):
 
 
 def breaks(old, new):
-    """What `new` no longer says of `old`, a line each."""
+    """Returns a line for each fact of `old` that `new` changes or lacks."""
     (old_facts, _), (new_facts, reserved) = flatten(old), flatten(new)
     found = []
     for name, fact in old_facts.items():
@@ -115,7 +114,7 @@ message Ask { int32 a = 1; string b = 2; repeated int32 c = 3; oneof d { int32 e
 message Answer {}
 service Talk { rpc Say(Ask) returns (stream Answer); }
 """
-CHANGED = {  # replacement: breaks expected
+CHANGED = {  # (text, replacement): expected number of breaks
     ("int32 a = 1;", "int64 a = 1;"): 1,
     ("int32 a = 1;", "int32 z = 1;"): 1,
     ("int32 a = 1;", "repeated int32 a = 1;"): 1,
@@ -151,7 +150,7 @@ def self_check():
 def main():
     root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parents[2]
     if wrong := self_check():
-        print("released_proto_test does not find what it must:\n" + "\n".join(wrong))
+        print("released_proto_test failed its own check:\n" + "\n".join(wrong))
         return 1
     released = sorted((root / "proto/released").glob("*.binpb"))
     if not released:

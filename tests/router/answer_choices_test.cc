@@ -24,7 +24,7 @@ TEST(AnswerChoices, EachHasItsOwnTokensHashAndEnd) {
   EXPECT_TRUE(choices.all_finished());
 }
 
-TEST(AnswerChoices, RefusesWhatIsSaidOfAChoiceThatIsNoneOrHasEnded) {
+TEST(AnswerChoices, RefusesEventsOfUnknownOrEndedChoices) {
   AnswerChoices choices(2);
   for (const int32_t none : {-1, 2, INT32_MAX, INT32_MIN}) {
     EXPECT_EQ(choices.TakeTokens(none, Tokens{1}, 0).code(), absl::StatusCode::kInternal);
@@ -37,7 +37,7 @@ TEST(AnswerChoices, RefusesWhatIsSaidOfAChoiceThatIsNoneOrHasEnded) {
   EXPECT_TRUE(choices.all()[1].tokens.empty());
 }
 
-TEST(AnswerChoices, NoWorkerGoesOnForEver) {
+TEST(AnswerChoices, RefusesMoreTokensThanTheLimit) {
   AnswerChoices choices(2, 5);
   EXPECT_TRUE(choices.TakeTokens(0, Tokens{1, 2, 3}, 0).ok());
   EXPECT_EQ(choices.TakeTokens(0, Tokens{4, 5, 6}, 0).message(),
@@ -51,7 +51,7 @@ TEST(AnswerChoices, TheLastTokenOfAChoiceWasNeverFed) {
   EXPECT_EQ(AnswerChoices::Committed(Tokens{1, 2}, {.tokens = {3, 4}}), (Tokens{1, 2, 3}));
 }
 
-TEST(AnswerChoices, BeginAlikeUpToThePromptsEndUnlessThereIsOne) {
+TEST(AnswerChoices, SeveralChoicesShareOnlyThePromptAndOneChoiceAlsoItsTokens) {
   AnswerChoices one(1);
   EXPECT_TRUE(one.TakeTokens(0, Tokens{5, 6}, 0).ok());
   EXPECT_EQ(one.CommonTokens(Tokens{1, 2}), (Tokens{1, 2, 5, 6}));

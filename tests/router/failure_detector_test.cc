@@ -81,7 +81,7 @@ TEST(FailureDetector, AWorkerThatLeftIsProbedWhileCallsRunThere) {
   EXPECT_THAT(failure_detector.Silent(), IsEmpty());
 }
 
-TEST(FailureDetector, ACallThatIsGoneIsNotHeldAlive) {
+TEST(FailureDetector, DoesNotKeepAnEndedCallAlive) {
   FailureDetector failure_detector;
   auto call = std::make_shared<Call>();
   failure_detector.Attach({kA, Epoch(11), "host:1"}, call);

@@ -68,7 +68,7 @@ TEST_F(FleetIndexTest, AWorkerIsFollowedOnceItsLastBatchIsIn) {
   EXPECT_EQ(index_.Position(kA)->sequence, 2u);
 }
 
-TEST_F(FleetIndexTest, AGapForgetsTheWorkerAndItsNextStreamBeginsAnew) {
+TEST_F(FleetIndexTest, AfterAGapTheWorkersEntriesAreDroppedAndItsNextStreamStartsOver) {
   ASSERT_TRUE(First(1).ok());
   ASSERT_TRUE(Batch(1, Stored(kChain)).ok());
   EXPECT_EQ(Batch(3, Stored(kChain)).code(), absl::StatusCode::kDataLoss);
@@ -87,7 +87,7 @@ TEST_F(FleetIndexTest, AGapForgetsTheWorkerAndItsNextStreamBeginsAnew) {
   EXPECT_THAT(index_.Match(kChain), ElementsAre(HeldPrefix{kA, CacheTier::kDevice, 2}));
 }
 
-TEST_F(FleetIndexTest, ASnapshotToWhoWasFollowedIsAGap) {
+TEST_F(FleetIndexTest, ASnapshotOnAFollowedStreamCountsAsAGap) {
   ASSERT_TRUE(First(1).ok());
   ASSERT_TRUE(Batch(1, Stored(kChain)).ok());
   ASSERT_TRUE(Part(9, Stored({{kChain[0]}}), 0, 1).ok());
@@ -97,7 +97,7 @@ TEST_F(FleetIndexTest, ASnapshotToWhoWasFollowedIsAGap) {
   EXPECT_THAT(index_.Match(kChain), ElementsAre(HeldPrefix{kA, CacheTier::kDevice, 1}));
 }
 
-TEST_F(FleetIndexTest, WhatIsNoBatchIsRefusedByName) {
+TEST_F(FleetIndexTest, InvalidBatchesAreRefusedByName) {
   ASSERT_TRUE(First(1).ok());
   ASSERT_TRUE(Batch(1, Stored(kChain)).ok());
   const absl::Status status = Batch(2, "rubbish");
@@ -106,20 +106,20 @@ TEST_F(FleetIndexTest, WhatIsNoBatchIsRefusedByName) {
   EXPECT_EQ(Shown().trouble, std::string(status.message()));
 }
 
-TEST_F(FleetIndexTest, NumbersThatGoBackAreAGap) {
+TEST_F(FleetIndexTest, SequenceNumbersThatGoBackAreAGap) {
   ASSERT_TRUE(First(1).ok());
   ASSERT_TRUE(Batch(1, Stored(kChain)).ok());
   EXPECT_EQ(First(0).code(), absl::StatusCode::kDataLoss);
 }
 
-TEST_F(FleetIndexTest, AnotherIncarnationAtTheAddressIsNotBelieved) {
+TEST_F(FleetIndexTest, EventsOfAnotherIncarnationAtTheAddressAreRefused) {
   const absl::Status status =
       index_.Take(kA, {.epoch = Epoch(8), .sequence = 1, .events = Stored(kChain)});
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
   EXPECT_THAT(index_.Match(kChain), IsEmpty());
 }
 
-TEST_F(FleetIndexTest, ADepartedWorkerLeavesNothing) {
+TEST_F(FleetIndexTest, ADepartedWorkersEntriesAreRemoved) {
   index_.Add(kB, kEpoch, 0);
   ASSERT_TRUE(First(1).ok());
   ASSERT_TRUE(Batch(1, Stored(kChain)).ok());
@@ -135,7 +135,7 @@ TEST_F(FleetIndexTest, ADepartedWorkerLeavesNothing) {
   EXPECT_EQ(Shown().units, 3u);
 }
 
-TEST_F(FleetIndexTest, ABrokenStreamKeepsWhatItToldAndGoesOnFromThere) {
+TEST_F(FleetIndexTest, ABrokenStreamKeepsItsEntriesAndResumes) {
   ASSERT_TRUE(First(1).ok());
   ASSERT_TRUE(Batch(1, Stored(kChain)).ok());
   index_.Interrupted(kA, absl::UnavailableError("connection lost"));
@@ -147,7 +147,7 @@ TEST_F(FleetIndexTest, ABrokenStreamKeepsWhatItToldAndGoesOnFromThere) {
   EXPECT_TRUE(index_.IsFollowed(kA));
 }
 
-TEST_F(FleetIndexTest, AWorkerSettlesWhenFollowedOrSilentTooLongOrUnableToTell) {
+TEST_F(FleetIndexTest, AWorkerSettlesWhenFollowedOrSilentTooLongOrWithoutKvEvents) {
   const std::vector<IndexedWorker> both = {kA, kB};
   EXPECT_FALSE(index_.HaveSettled(both, 0)) << "the index does not know the second worker";
   index_.Add(kB, kEpoch, 500);
@@ -164,7 +164,7 @@ TEST_F(FleetIndexTest, AWorkerSettlesWhenFollowedOrSilentTooLongOrUnableToTell) 
   EXPECT_EQ(Shown(1).trouble, "no such method");
 }
 
-TEST_F(FleetIndexTest, RequestsAskWhileEventsComeIn) {
+TEST_F(FleetIndexTest, RequestsQueryTheIndexWhileEventsArrive) {
   constexpr uint64_t kRounds = 500;
   const KvEvent removed{
       .kind = KvEvent::Kind::kRemoved, .parent = std::nullopt, .hashes = {kChain[2], kChain[1]}};

@@ -24,7 +24,7 @@ class FleetLogTest : public ::testing::Test {
                 }};
 };
 
-TEST_F(FleetLogTest, TellsWhoComesAndGoes) {
+TEST_F(FleetLogTest, LogsJoiningAndLeavingWorkers) {
   WorkerReport report = Report("a", WorkerRole::kPrefill);
   report.pool_tokens = 4096;
   report.fingerprint = "KV type f16";
@@ -44,7 +44,7 @@ TEST_F(FleetLogTest, TellsWhoComesAndGoes) {
           "W worker b at b:1 is refused: another model"));
 }
 
-TEST_F(FleetLogTest, TellsWhichRequestLostItsWorker) {
+TEST_F(FleetLogTest, LogsWhichRequestLostItsWorker) {
   log_.Lost("r", "a", absl::UnavailableError("connection reset"), "b");
   log_.Lost("r", "b", absl::UnavailableError("connection reset"), "");
   log_.Failed("r", absl::UnavailableError("no decode worker is ready"));
@@ -54,7 +54,7 @@ TEST_F(FleetLogTest, TellsWhichRequestLostItsWorker) {
                           "W request r failed: UNAVAILABLE: no decode worker is ready"));
 }
 
-TEST_F(FleetLogTest, WhatPeersSendIsEscaped) {
+TEST_F(FleetLogTest, TextFromPeersIsEscaped) {
   log_.Refused("a\x1b[2J\n", "h:1", "\xff");
   EXPECT_THAT(TakeLines(), ElementsAre("W worker a\\x1b[2J\\x0a at h:1 is refused: \\xff"));
 }
@@ -72,7 +72,7 @@ TEST_F(FleetLogTest, AFloodIsCounted) {
   EXPECT_EQ(TakeLines().size(), FleetLog::kMostAtOnce + 1);
 }
 
-TEST_F(FleetLogTest, RoomsThatDifferAreToldOnce) {
+TEST_F(FleetLogTest, DifferentPoolSizesAreLoggedOnce) {
   std::vector<WorkerRecord> workers(3);
   workers[0].report = Report("a");
   workers[0].report.pool_tokens = 1000;

@@ -220,7 +220,7 @@ class RandomFleet final : public SilenceListener,
   bool succeeded_ = false;
 };
 
-TEST(GenerateSession, LeavesNothingBehindWhateverHappens) {
+TEST(GenerateSession, LeavesNoStateBehindAfterAnyEvents) {
   const uint64_t first_seed = std::random_device{}();
   int succeeded = 0;
   int resumed = 0;

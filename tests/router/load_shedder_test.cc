@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kForEver = std::numeric_limits<int64_t>::max();
 
-TEST(LoadShedder, RefusesWhoWouldSpendMoreThanHalfOfItsTimeWaiting) {
+TEST(LoadShedder, RefusesARequestThatWouldWaitMoreThanHalfOfItsTime) {
   LoadShedder line;
   for (size_t i = 0; i < LoadShedder::kAlwaysAdmitted; ++i) {
     line.Join(1000 + static_cast<int64_t>(i));
@@ -27,7 +27,7 @@ TEST(LoadShedder, RefusesWhoWouldSpendMoreThanHalfOfItsTimeWaiting) {
   EXPECT_FALSE(line.MayJoin(6'000'000, -5).ok()) << "its deadline has passed";
 }
 
-TEST(LoadShedder, TheFirstCountsUntilItLeaves) {
+TEST(LoadShedder, TheOldestRequestCountsUntilItLeaves) {
   LoadShedder line;
   line.Join(0);
   for (size_t i = 0; i < LoadShedder::kAlwaysAdmitted; ++i) line.Join(900);
@@ -36,7 +36,7 @@ TEST(LoadShedder, TheFirstCountsUntilItLeaves) {
   EXPECT_TRUE(line.MayJoin(1000, 1000).ok());
 }
 
-TEST(LoadShedder, AFewMayAlwaysWait) {
+TEST(LoadShedder, AFewRequestsAreAlwaysAdmitted) {
   LoadShedder line;
   for (size_t i = 1; i < LoadShedder::kAlwaysAdmitted; ++i) line.Join(0);
   EXPECT_TRUE(line.MayJoin(1'000'000, 1).ok());
@@ -62,7 +62,7 @@ LoadShedder PacedLine(size_t size) {
   return line;
 }
 
-TEST(LoadShedder, IsMeasuredByItsLengthOnceItsPaceIsKnown) {
+TEST(LoadShedder, UsesTheQueueLengthOnceTheServiceRateIsKnown) {
   const LoadShedder line = PacedLine(50);
   const absl::Status refused = line.MayJoin(1'600'000, 9'000'000);
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
@@ -72,7 +72,7 @@ TEST(LoadShedder, IsMeasuredByItsLengthOnceItsPaceIsKnown) {
   EXPECT_TRUE(line.MayJoin(1'600'000, 11'000'000).ok());
 }
 
-TEST(LoadShedder, TimeWithoutALineIsNoPace) {
+TEST(LoadShedder, IdleTimeDoesNotCountForTheServiceRate) {
   LoadShedder line = PacedLine(LoadShedder::kAlwaysAdmitted);
   line.Served({.joined_us = 0}, 1'700'000);  // the line has dissolved
   const int64_t later_us = 900'000'000;
@@ -82,7 +82,7 @@ TEST(LoadShedder, TimeWithoutALineIsNoPace) {
   EXPECT_FALSE(line.MayJoin(later_us + 100'000, 7'000'000).ok());
 }
 
-TEST(LoadShedder, ThoseWhoGiveUpAreNoPace) {
+TEST(LoadShedder, CancelledRequestsDoNotCountForTheServiceRate) {
   LoadShedder line;
   for (int64_t i = 0; i < 100; ++i) line.Join(i);
   for (int64_t i = 0; i < 60; ++i) line.GaveUp({.joined_us = i}, 100);
@@ -92,7 +92,7 @@ TEST(LoadShedder, ThoseWhoGiveUpAreNoPace) {
       << "the oldest request has waited one second";
 }
 
-TEST(LoadShedder, OnlyWhoMattersAsMuchComesBeforeANewcomer) {
+TEST(LoadShedder, OnlyRequestsOfAtLeastEqualPriorityCountAsAhead) {
   LoadShedder line = PacedLine(50);  // of priority 0
   EXPECT_FALSE(line.MayJoin(1'600'000, 9'000'000, 0).ok());
   EXPECT_FALSE(line.MayJoin(1'600'000, 9'000'000, -3).ok());

@@ -22,7 +22,7 @@ Units Extended(PredictedPrefixes& predicted, const std::vector<Hash128>& hashes,
   return units;
 }
 
-TEST(PredictedPrefixes, GoOnWhereTheIndexEnds) {
+TEST(PredictedPrefixes, ContinuesWhereTheIndexEnds) {
   PredictedPrefixes predicted(100, 1000);
   const std::vector<Hash128> chain = Chain(1, 6);
   predicted.Add(kA, std::span(chain).subspan(2, 3), 0);
@@ -34,7 +34,7 @@ TEST(PredictedPrefixes, GoOnWhereTheIndexEnds) {
   EXPECT_EQ(Extended(predicted, Chain(2, 6), 0), Units());
 }
 
-TEST(PredictedPrefixes, FindWorkersThatTheIndexDoesNotKnow) {
+TEST(PredictedPrefixes, FindsWorkersThatTheIndexDoesNotKnow) {
   PredictedPrefixes predicted(100, 1000);
   const std::vector<Hash128> chain = Chain(1, 4);
   predicted.Add(kA, chain, 0);
@@ -42,7 +42,7 @@ TEST(PredictedPrefixes, FindWorkersThatTheIndexDoesNotKnow) {
   EXPECT_EQ(Extended(predicted, chain, 0), (Units{{kA, 4}, {kB, 2}}));
 }
 
-TEST(PredictedPrefixes, LastForAMomentUnlessMadeAgain) {
+TEST(PredictedPrefixes, APredictionExpiresUnlessItIsRenewed) {
   PredictedPrefixes predicted(100, 1000);
   const std::vector<Hash128> chain = Chain(1, 4);
   predicted.Add(kA, chain, 0);
@@ -53,7 +53,7 @@ TEST(PredictedPrefixes, LastForAMomentUnlessMadeAgain) {
   EXPECT_EQ(predicted.size(), 0u);
 }
 
-TEST(PredictedPrefixes, TheOldestGoWhenThereAreTooMany) {
+TEST(PredictedPrefixes, TheOldestPredictionsAreDroppedAtTheLimit) {
   PredictedPrefixes predicted(8, 1000);
   predicted.Add(kA, Chain(1, 6), 0);
   predicted.Add(kA, Chain(2, 6), 1);

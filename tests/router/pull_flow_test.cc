@@ -33,7 +33,7 @@ TEST(PullFlow, ARefusalOfTheSourceCancelsTheReceiverAndIsTheReason) {
   EXPECT_FALSE(outcome.source_gone);
 }
 
-TEST(PullFlow, WhatLandedCountsThoughTheSourceIsGone) {
+TEST(PullFlow, LandedBlocksCountAfterTheSourceIsLost) {
   PullFlow flow;
   flow.OnTicket();
   EXPECT_TRUE(flow.OnSourceAnswered(absl::UnavailableError("connection lost")));
@@ -42,7 +42,7 @@ TEST(PullFlow, WhatLandedCountsThoughTheSourceIsGone) {
   EXPECT_TRUE(outcome.source_gone);
 }
 
-TEST(PullFlow, AReceiverThatIsGoneIsToldApartFromTheSource) {
+TEST(PullFlow, AnUnavailableReceiverIsDistinguishedFromAnUnavailableSource) {
   PullFlow flow;
   const PullFlow::Outcome outcome = flow.OnReceiverEnded(absl::UnavailableError("refused"));
   EXPECT_EQ(outcome.status, absl::UnavailableError("refused"));

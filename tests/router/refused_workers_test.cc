@@ -7,7 +7,7 @@
 namespace baton {
 namespace {
 
-TEST(RefusedWorkers, OneIsNewsOnceForEachReason) {
+TEST(RefusedWorkers, ARefusalIsNewOncePerReason) {
   ManualClock clock;
   RefusedWorkers refused(&clock);
   EXPECT_TRUE(refused.Put("a", Epoch(1), "h:1", "in use, heard of 9 ms ago"));
@@ -23,7 +23,7 @@ TEST(RefusedWorkers, OneIsNewsOnceForEachReason) {
   EXPECT_EQ(refused.Late()[0].heard_ms, 2000);
 }
 
-TEST(RefusedWorkers, WhoWasTakenOrIsSilentIsForgotten) {
+TEST(RefusedWorkers, AcceptedOrSilentWorkersAreForgotten) {
   ManualClock clock;
   RefusedWorkers refused(&clock);
   refused.Put("a", Epoch(1), "h:1", "no");
@@ -38,7 +38,7 @@ TEST(RefusedWorkers, WhoWasTakenOrIsSilentIsForgotten) {
   EXPECT_TRUE(refused.Put("b", Epoch(1), "h:2", "no")) << "the earlier refusal is too long ago";
 }
 
-TEST(RefusedWorkers, StrangersCannotFillIt) {
+TEST(RefusedWorkers, SizeAndTextLengthsAreBounded) {
   ManualClock clock;
   RefusedWorkers refused(&clock);
   for (int i = 0; i < 1000; ++i) {

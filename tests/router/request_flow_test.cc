@@ -69,7 +69,7 @@ TEST(RequestFlow, TheEndOfAChoiceIsAPartOfTheAnswer) {
 }
 
 // Only the failed prefill tells the decode worker that no KV comes for the other choices.
-TEST(RequestFlow, AChoiceThatHadItsTokensBeforeDoesNotMeanThatThePromptIsThere) {
+TEST(RequestFlow, TokensOfAResumedChoiceDoNotImplyThatThePromptHasArrived) {
   RequestFlow flow(3, 2);
   flow.Start();
   flow.OnRoute(Local());
@@ -94,7 +94,7 @@ TEST(RequestFlow, AFailedPrefillIsHandedToTheDecodeWorker) {
   EXPECT_THAT(Kinds(flow.OnDecodeFinished(1)), ElementsAre(Kind::kCancelDecode, Kind::kFinish));
 }
 
-TEST(RequestFlow, WhenNobodyPrefillsTheRequestIsUnavailableUnlessADeadlineEndedIt) {
+TEST(RequestFlow, WithoutAPrefillTheRequestIsUnavailableUnlessItsDeadlinePassed) {
   for (const auto& [second, answer] :
        {std::pair{absl::InternalError("y"), absl::StatusCode::kUnavailable},
         {absl::DeadlineExceededError("y"), absl::StatusCode::kDeadlineExceeded}}) {
@@ -147,7 +147,7 @@ TEST(RequestFlow, WithoutAnotherWorkerTheRefusalIsTheAnswer) {
   EXPECT_EQ(actions[0].status.message(), "full");
 }
 
-TEST(RequestFlow, AnAnswerGoesOnElsewhereWhenItsWorkerIsLost) {
+TEST(RequestFlow, AnAnswerContinuesOnAnotherWorkerWhenItsWorkerIsLost) {
   for (const absl::Status& death :
        {absl::UnavailableError("gone"), absl::CancelledError("ending"), absl::OkStatus()}) {
     RequestFlow flow(1, 2);
@@ -174,7 +174,7 @@ TEST(RequestFlow, AnAnswerGoesOnElsewhereWhenItsWorkerIsLost) {
   }
 }
 
-TEST(RequestFlow, ALostWorkersPrefillIsCancelledBeforeTheAnswerGoesOn) {
+TEST(RequestFlow, ALostWorkersPrefillIsCancelledBeforeTheAnswerContinues) {
   RequestFlow flow(1, 1);
   flow.Start();
   flow.OnRoute(Remote());
@@ -184,7 +184,7 @@ TEST(RequestFlow, ALostWorkersPrefillIsCancelledBeforeTheAnswerGoesOn) {
               ElementsAre(Kind::kCancelPrefill, Kind::kChooseRoute));
 }
 
-TEST(RequestFlow, AnAnswerGoesOnOnlySoOften) {
+TEST(RequestFlow, ResumptionsAreLimited) {
   RequestFlow flow(1, 2);
   flow.Start();
   flow.OnRoute(Local());
@@ -215,7 +215,7 @@ TEST(RequestFlow, AnErrorOfTheAnswerItselfIsNotResumed) {
 
 // A worker's refusal to resume an answer is not the request's fault, because another worker had
 // accepted it.
-TEST(RequestFlow, WhenNobodyGoesOnWithAnAnswerItIsUnavailable) {
+TEST(RequestFlow, AnAnswerThatNoWorkerContinuesIsUnavailable) {
   for (const absl::Status& refusal :
        {absl::ResourceExhaustedError("full"), absl::InvalidArgumentError("a smaller pool")}) {
     RequestFlow flow(2, 2);
@@ -234,7 +234,7 @@ TEST(RequestFlow, WhenNobodyGoesOnWithAnAnswerItIsUnavailable) {
 }
 
 // A worker without room when the request was new may have room now.
-TEST(RequestFlow, ALostWorkerOpensTheOthersAgain) {
+TEST(RequestFlow, AfterALostWorkerRefusingWorkersAreTriedAgain) {
   RequestFlow flow(3, 2);
   flow.Start();
   flow.OnRoute(Local());
@@ -357,7 +357,7 @@ TEST(RequestFlow, AClientThatLeavesCancelsBothWorkers) {
   EXPECT_THAT(Kinds(flow.OnClientGone(absl::CancelledError("bye"))), IsEmpty());
 }
 
-TEST(RequestFlow, APullComesBeforeTheWorkersHearOfTheRequest) {
+TEST(RequestFlow, APullComesBeforeTheWorkersGetTheRequest) {
   RequestFlow flow(3, 2);
   flow.Start();
   const auto pulling = flow.OnRoute(Pulling());
@@ -374,7 +374,7 @@ TEST(RequestFlow, APullComesBeforeTheWorkersHearOfTheRequest) {
   EXPECT_THAT(Kinds(flow.OnTicket(1)), ElementsAre(Kind::kSendPrefill));
 }
 
-TEST(RequestFlow, AClientThatLeavesWhileItsPrefixComesCancelsThePullAlone) {
+TEST(RequestFlow, AClientThatLeavesDuringAPullCancelsOnlyThePull) {
   RequestFlow flow(3, 2);
   flow.Start();
   flow.OnRoute(Pulling());

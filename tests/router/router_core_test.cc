@@ -19,7 +19,7 @@
 namespace baton {
 namespace {
 
-TEST(RouterCore, EveryTurnAsksAnotherWorkerForTheModel) {
+TEST(RouterCore, ModelSourcesRotateThroughTheWorkers) {
   const SystemClock clock;
   RouterCore core(RouterOptions(), &clock);
   EXPECT_FALSE(core.ModelSource(0));
@@ -53,7 +53,7 @@ std::string DecodeWorkerOf(RouterCore& core, const RouteQuestion& question) {
   return route->decode_id;
 }
 
-TEST(RouterCore, WhatWasSentCountsAsPendingUntilItIsComputed) {
+TEST(RouterCore, SentPromptsCountAsPendingUntilTheyAreComputed) {
   const SystemClock clock;
   RouterCore core(RouterOptions(), &clock);
   ASSERT_TRUE(core.Heartbeat(Report("decode")).ok());
@@ -153,7 +153,7 @@ TEST(RouterCore, SmallerDecodeWorkersServeAnswersWithoutALimitWhereTheLargeOnesC
       << RouteQuestion::kLeastAnswerTokens << " tokens of an answer";
 }
 
-TEST(RouterCore, LearnsFromTheWorkersThatAreThere) {
+TEST(RouterCore, LearnsOnlyFromRegisteredWorkers) {
   const SystemClock clock;
   RouterCore core(RouterOptions(), &clock);
   ASSERT_TRUE(core.Heartbeat(Report("a")).ok());
@@ -190,7 +190,7 @@ TEST(RouterCore, ChoosesByThePolicyOfItsOptions) {
 
 // A tenant must not learn about another tenant's cache from response times. Routes and pulls would
 // change those times.
-TEST(RouterCore, AnotherTenantsWarmPromptChangesNoRouteOfMine) {
+TEST(RouterCore, AnotherTenantsCachedPromptChangesNoRoute) {
   using Plan =
       std::tuple<WorkerNumber, std::optional<WorkerNumber>, std::optional<PrefixPull>, PrefillWork>;
   const std::vector<CacheUnit> units(64 * kUnitsPerHash, CacheUnit{7});
@@ -249,7 +249,7 @@ class RouterCoreTest : public testing::Test {
   RouterCore core_;
 };
 
-TEST_F(RouterCoreTest, APromptGoesWhereEventsSayThatItIsCached) {
+TEST_F(RouterCoreTest, APromptGoesToTheWorkerThatHasItCachedByItsEvents) {
   for (const char* id : {"a", "b", "c"}) ASSERT_TRUE(core_.Heartbeat(Report(id)).ok());
   core_.Tick();
   const KnownPrompt prompt;
@@ -257,7 +257,7 @@ TEST_F(RouterCoreTest, APromptGoesWhereEventsSayThatItIsCached) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(DecodeWorkerOf(core_, prompt.question), "b");
 }
 
-TEST_F(RouterCoreTest, APromptThatWaitsIsKnownByTheLongestPrefixThatAnyoneHas) {
+TEST_F(RouterCoreTest, AWaitingPromptIsIdentifiedByItsLongestCachedPrefix) {
   for (const char* id : {"a", "b", "c"}) ASSERT_TRUE(core_.Heartbeat(Report(id)).ok());
   core_.Tick();
   const KnownPrompt prompt;
@@ -286,7 +286,7 @@ TEST_F(RouterCoreTest, AnAnswerCountsBeforeItsEventsForAMoment) {
   EXPECT_EQ(DecodeWorkerOf(core_, prompt.question), "a") << "the prediction has expired";
 }
 
-TEST_F(RouterCoreTest, AWorkerWhoseEventsAreNotFollowedHoldsNothing) {
+TEST_F(RouterCoreTest, AWorkerThatIsNotFollowedHasNothingCached) {
   for (const char* id : {"a", "b"}) ASSERT_TRUE(core_.Heartbeat(Report(id)).ok());
   core_.Tick();
   const KnownPrompt prompt;
@@ -297,7 +297,7 @@ TEST_F(RouterCoreTest, AWorkerWhoseEventsAreNotFollowedHoldsNothing) {
   EXPECT_EQ(DecodeWorkerOf(core_, prompt.question), "b") << "no cached prefix attracts the prompt";
 }
 
-TEST_F(RouterCoreTest, AWorkerThatComesBackAsAnotherHoldsNothing) {
+TEST_F(RouterCoreTest, ARestartedWorkerHasNothingCached) {
   ASSERT_TRUE(core_.Heartbeat(Report("a")).ok());
   core_.Tick();
   const KnownPrompt prompt;
@@ -316,7 +316,7 @@ TEST_F(RouterCoreTest, AWorkerThatComesBackAsAnotherHoldsNothing) {
   EXPECT_EQ(core_.index().Status().workers[0].epoch, Epoch(2));
 }
 
-TEST_F(RouterCoreTest, ARouterThatStoodStillDoesNotForgetItsWorkers) {
+TEST_F(RouterCoreTest, AFrozenRouterDoesNotForgetItsWorkers) {
   ASSERT_TRUE(core_.Heartbeat(Report("a")).ok());
   core_.Tick();
   clock_.AdvanceUs(60'000'000);
@@ -362,7 +362,7 @@ TEST_F(RouterCoreTest, TheFirstReadinessWaitsForEveryWorkersEvents) {
   EXPECT_TRUE(core_.ready()) << "workers that join later do not make it unready";
 }
 
-TEST_F(RouterCoreTest, AWorkerThatCannotBeFollowedDelaysReadinessForATimeOnly) {
+TEST_F(RouterCoreTest, AWorkerThatCannotBeFollowedDelaysReadinessForALimitedTime) {
   ASSERT_TRUE(core_.Heartbeat(Report("a")).ok());
   ASSERT_TRUE(core_.SetModel(Model()).ok());
   core_.Tick();
@@ -377,7 +377,7 @@ TEST_F(RouterCoreTest, AWorkerThatCannotBeFollowedDelaysReadinessForATimeOnly) {
 }
 
 // A rollout keeps failing: each present worker joined too late to have settled.
-TEST_F(RouterCoreTest, WorkersThatComeAndGoUnheardDelayReadinessForATimeOnly) {
+TEST_F(RouterCoreTest, WorkersThatComeAndGoUnfollowedDelayReadinessForALimitedTime) {
   ASSERT_TRUE(core_.Heartbeat(Report("good")).ok());
   ASSERT_TRUE(core_.SetModel(Model()).ok());
   const int64_t wait_us = RouterOptions().index_wait_ms * 1000;

@@ -33,7 +33,7 @@ std::vector<WorkerNumber> PlacesOfKeys(RoutingPolicy& policy, const Fleet& fleet
   return places;
 }
 
-TEST(ConsistentHashPolicy, AWorkerThatGoesMovesItsKeysAloneAndToAllOthers) {
+TEST(ConsistentHashPolicy, ALeavingWorkersKeysAloneMoveAndSpreadOverAllOthers) {
   ConsistentHashPolicy policy{RoutingOptions()};
   Fleet fleet = DecodeWorkers(8);
   const auto before = PlacesOfKeys(policy, fleet);
@@ -50,7 +50,7 @@ TEST(ConsistentHashPolicy, AWorkerThatGoesMovesItsKeysAloneAndToAllOthers) {
   EXPECT_EQ(heirs.size(), 7u);
 }
 
-TEST(ConsistentHashPolicy, AWorkerThatJoinsTakesItsShareAndMovesNothingElse) {
+TEST(ConsistentHashPolicy, AJoiningWorkerTakesItsShareAndMovesNoOtherKeys) {
   ConsistentHashPolicy policy{RoutingOptions()};
   Fleet fleet = DecodeWorkers(7);
   const auto before = PlacesOfKeys(policy, fleet);
@@ -106,7 +106,7 @@ TEST(SessionAffinityPolicy, ASessionStaysWhileItsWorkerMayBeChosen) {
   EXPECT_EQ(policy.Choose(InputOf(1), fleet.View())->decode, second);
 }
 
-TEST(SessionAffinityPolicy, RemembersTheSessionsUsedLast) {
+TEST(SessionAffinityPolicy, RemembersTheMostRecentSessions) {
   SessionAffinityPolicy policy({.max_sessions = 2});
   Fleet fleet = DecodeWorkers(2);
   const auto place = [&](uint64_t key) {
@@ -121,7 +121,7 @@ TEST(SessionAffinityPolicy, RemembersTheSessionsUsedLast) {
   EXPECT_EQ(place(2), WorkerNumber(2));  // new again, and 3 is forgotten
 }
 
-TEST(AffinityKey, IsTheSessionsOrThatOfThePromptsBeginning) {
+TEST(AffinityKey, DependsOnTheSessionOrElseOnThePromptsBeginning) {
   const CacheNamespace space(7);
   std::vector<CacheUnit> units(640, 1);
   const auto hashes = ChainedHashes(space, units);

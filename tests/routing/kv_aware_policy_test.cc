@@ -64,7 +64,7 @@ TEST_F(KvAwarePolicyTest, TheNextTurnOfAChatIsComputedWhereTheLastOneWasDecoded)
   EXPECT_EQ(Choose()->prefill, WorkerNumber(1));
 }
 
-TEST_F(KvAwarePolicyTest, ANextTurnStaysWhateverIsThoughtOfTheWorkersSpeeds) {
+TEST_F(KvAwarePolicyTest, ANextTurnStaysRegardlessOfEstimatedSpeeds) {
   Add(WorkerRole::kDecode);
   Add(WorkerRole::kDecode);
   input_.prompt_tokens = 300;
@@ -113,7 +113,7 @@ TEST_F(KvAwarePolicyTest, OnlyWorkersWithAProtocolVersionInCommonArePaired) {
   EXPECT_EQ(Choose()->prefill, WorkerNumber(1));
 }
 
-TEST_F(KvAwarePolicyTest, AnAnswerGoesOnOnlyOnAConfirmedBackend) {
+TEST_F(KvAwarePolicyTest, AnAnswerContinuesOnlyOnAConfirmedBackend) {
   Add(WorkerRole::kDecode).report.backend = "cuda";
   input_.fingerprint = "f";
   input_.backend = "cpu";
@@ -142,7 +142,7 @@ TEST_F(KvAwarePolicyTest, APullComesFromTheBestSourceThatSpeaksTheProtocol) {
   EXPECT_EQ(source(), WorkerNumber(3));
 }
 
-TEST_F(KvAwarePolicyTest, PoolsThatAreCutDifferentlyArePairedWhereNothingElseServesBetter) {
+TEST_F(KvAwarePolicyTest, PoolsWithDifferentBlocksArePairedIfNoOtherPairIsBetter) {
   Add(WorkerRole::kPrefill).report.block_size = 32;
   Add(WorkerRole::kPrefill).report.pool_layout = "layer-major";
   Add(WorkerRole::kDecode);
@@ -249,7 +249,7 @@ TEST_F(KvAwarePolicyTest, ABacklogAtThePrefillWorkersMakesTheDecodeWorkerCompute
   EXPECT_EQ(Choose()->prefill, WorkerNumber(1));
 }
 
-TEST_F(KvAwarePolicyTest, TheDecodeWorkerThatLacksLeastIsShippedTo) {
+TEST_F(KvAwarePolicyTest, TheDecodeWorkerThatLacksTheFewestBlocksGetsTheHandOff) {
   Add(WorkerRole::kPrefill);
   Add(WorkerRole::kDecode);
   Add(WorkerRole::kDecode);
@@ -260,7 +260,7 @@ TEST_F(KvAwarePolicyTest, TheDecodeWorkerThatLacksLeastIsShippedTo) {
   EXPECT_EQ(Choose()->prefill, WorkerNumber(1));
 }
 
-TEST_F(KvAwarePolicyTest, ThePlanSaysWhatItsPrefillWillTake) {
+TEST_F(KvAwarePolicyTest, ThePlanStatesTheTimeOfItsPrefill) {
   Add(WorkerRole::kPrefill);
   Add(WorkerRole::kDecode);
   input_.cached_tokens[WorkerNumber(1)] = 400;
@@ -309,7 +309,7 @@ TEST_F(KvAwarePolicyTest, ABurstBehindOneHolderSpreadsWhenTheQueueOutlastsComput
   EXPECT_GT(fleet_.At(WorkerNumber(2)).assigned, 40);  // and the holder still does most of the work
 }
 
-TEST_F(KvAwarePolicyTest, ThoseWhoWaitForAPrefixShareThePriceOfASecondCopy) {
+TEST_F(KvAwarePolicyTest, RequestsThatWaitForAPrefixShareTheCostOfASecondCopy) {
   options_.pull_prefixes = false;
   Add(WorkerRole::kBoth);
   Add(WorkerRole::kBoth);
@@ -379,7 +379,7 @@ TEST_F(KvAwarePolicyTest, AHotPrefixReplicatesWhenItsHolderSaturates) {
   EXPECT_LE(fleet_.At(WorkerNumber(1)).prompts.size(), 20u);
 }
 
-TEST_F(KvAwarePolicyTest, APullIsNamedOnlyWhenAllowedAndCheaperThanComputing) {
+TEST_F(KvAwarePolicyTest, APullIsPlannedOnlyIfAllowedAndCheaperThanComputing) {
   Add(WorkerRole::kPrefill);
   Add(WorkerRole::kDecode);
   input_.prompt_tokens = 4000;

@@ -12,7 +12,7 @@ namespace {
 constexpr LineFitOptions kOptions{
     .intercept = 100, .slope = 0.5, .typical_x = 100, .floor = 1, .ceiling = 1e6};
 
-TEST(LineFit, IsThePriorBeforeAnythingWasSeen) {
+TEST(LineFit, EqualsThePriorWithoutObservations) {
   const LineFit fit(kOptions);
   EXPECT_DOUBLE_EQ(fit.At(0), 100);
   EXPECT_DOUBLE_EQ(fit.At(200), 200);
@@ -34,7 +34,7 @@ TEST(LineFit, FindsALineThroughNoiseWhateverThePrior) {
   EXPECT_NEAR(fit.At(1000), 70, 7);
 }
 
-TEST(LineFit, AlikeObservationsScaleThePriorsShape) {
+TEST(LineFit, IdenticalObservationsScaleThePrior) {
   LineFit fit(kOptions);  // at 200 twice the value at 0
   for (int i = 0; i < 100; ++i) fit.Observe(50, 1250);
   EXPECT_NEAR(fit.At(50), 1250, 15);
@@ -42,7 +42,7 @@ TEST(LineFit, AlikeObservationsScaleThePriorsShape) {
   EXPECT_NEAR(fit.At(200), 2000, 30);
 }
 
-TEST(LineFit, OneOutlierMovesItLittleAndALastingChangeMovesItThere) {
+TEST(LineFit, OneOutlierMovesItLittleAndALastingChangeMovesItFully) {
   LineFit fit(kOptions);
   for (int i = 0; i < 100; ++i) fit.Observe(i, 100);
   const double before = fit.At(50);
@@ -52,7 +52,7 @@ TEST(LineFit, OneOutlierMovesItLittleAndALastingChangeMovesItThere) {
   EXPECT_NEAR(fit.At(50), 10'000, 500);
 }
 
-TEST(LineFit, WeightsSayHowMuchAnObservationTells) {
+TEST(LineFit, WeightsSetTheInfluenceOfAnObservation) {
   LineFit light(kOptions);
   LineFit heavy(kOptions);
   light.Observe(100, 1500, 0.01);
@@ -61,7 +61,7 @@ TEST(LineFit, WeightsSayHowMuchAnObservationTells) {
   EXPECT_GT(heavy.At(100), 900);
 }
 
-TEST(LineFit, IgnoresWhatIsNoMeasurement) {
+TEST(LineFit, IgnoresInvalidMeasurements) {
   LineFit fit(kOptions);
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const double infinity = std::numeric_limits<double>::infinity();
@@ -79,7 +79,7 @@ TEST(LineFit, IgnoresWhatIsNoMeasurement) {
   EXPECT_DOUBLE_EQ(fit.At(200), 200);
 }
 
-TEST(LineFit, StaysWithinItsBoundsWhateverComes) {
+TEST(LineFit, StaysWithinItsBoundsForAnyObservations) {
   for (uint32_t seed = 1; seed <= 50; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
@@ -97,7 +97,7 @@ TEST(LineFit, StaysWithinItsBoundsWhateverComes) {
   }
 }
 
-TEST(LineFit, ANewcomerBeginsWithThisLineAndOneSlowStartIsNotItsSpeed) {
+TEST(LineFit, ANewWorkerStartsFromThisLineAndOneSlowSampleMovesItLittle) {
   LineFit fit(kOptions);
   for (int i = 0; i < 100; ++i) fit.Observe(i, 10);
   LineFit newcomer = fit.AsPrior();

@@ -23,7 +23,7 @@ class LoadPoliciesTest : public ::testing::Test {
   Fleet fleet_;
 };
 
-TEST_F(LoadPoliciesTest, RoundRobinTakesTurnsWhoeverLeavesOrJoins) {
+TEST_F(LoadPoliciesTest, RoundRobinTakesTurnsWhileWorkersLeaveAndJoin) {
   AddDecodeWorkers(3);
   RoundRobinPolicy policy{RoutingOptions()};
   for (const uint32_t want : {1, 2, 3, 1}) EXPECT_EQ(Next(policy), want);
@@ -33,7 +33,7 @@ TEST_F(LoadPoliciesTest, RoundRobinTakesTurnsWhoeverLeavesOrJoins) {
   for (const uint32_t want : {9, 1, 3, 9}) EXPECT_EQ(Next(policy), want);
 }
 
-TEST_F(LoadPoliciesTest, RoundRobinCountsEachPoolForItself) {
+TEST_F(LoadPoliciesTest, RoundRobinRotatesThroughEachRoleSeparately) {
   AddDecodeWorkers(2);
   fleet_.Add(WorkerRole::kPrefill);
   fleet_.Add(WorkerRole::kPrefill);
@@ -61,7 +61,7 @@ TEST_F(LoadPoliciesTest, RandomUsesAllAboutEquallyAndRepeatsFromItsSeed) {
   EXPECT_EQ(count.size(), 4u);
 }
 
-TEST_F(LoadPoliciesTest, LeastLoadedGoesByRequestsThenByWhatIsToCompute) {
+TEST_F(LoadPoliciesTest, LeastLoadedComparesRequestsThenPendingPrefill) {
   AddDecodeWorkers(3);
   LeastLoadedPolicy policy{RoutingOptions()};
   fleet_.workers[0].active = 2;
@@ -75,7 +75,7 @@ TEST_F(LoadPoliciesTest, LeastLoadedGoesByRequestsThenByWhatIsToCompute) {
   EXPECT_EQ(Next(policy), 2u);
 }
 
-TEST_F(LoadPoliciesTest, PowerOfTwoNeverTakesTheMostLoadedAndAnyOther) {
+TEST_F(LoadPoliciesTest, PowerOfTwoChoosesAnyWorkerButTheMostLoaded) {
   AddDecodeWorkers(4);
   for (int i = 0; i < 4; ++i) fleet_.workers[i].active = i;
   PowerOfTwoPolicy policy({.seed = 5});
@@ -88,7 +88,7 @@ TEST_F(LoadPoliciesTest, PowerOfTwoNeverTakesTheMostLoadedAndAnyOther) {
   EXPECT_EQ(count[4], 0);
 }
 
-TEST_F(LoadPoliciesTest, PowerOfTwoIsContentWithOne) {
+TEST_F(LoadPoliciesTest, PowerOfTwoWorksWithOneWorker) {
   AddDecodeWorkers(1);
   PowerOfTwoPolicy policy({.seed = 5});
   EXPECT_EQ(Next(policy), 1u);

@@ -61,7 +61,7 @@ TEST_F(PickingPolicyTest, AWorkerOfBothRolesPrefillsForItself) {
   EXPECT_EQ(policy_.Choose(input_, fleet_.View())->prefill, WorkerNumber(1));
 }
 
-TEST_F(PickingPolicyTest, OffersExactlyTheDecodeWorkersThatSomebodyMayPrefillFor) {
+TEST_F(PickingPolicyTest, OffersExactlyTheDecodeWorkersThatHaveAPrefillWorker) {
   input_.placement = Placement::kRemote;
   for (uint32_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(seed);

@@ -30,7 +30,7 @@ class RouteCostTest : public ::testing::Test {
   RoutingInput input_{.prompt_tokens = 1000, .cached_tokens = {}, .excluded = {}};
 };
 
-TEST_F(RouteCostTest, AtLeastOneTokenIsComputedWhateverTheHintSays) {
+TEST_F(RouteCostTest, AtLeastOneTokenIsComputedForAnyHint) {
   input_.cached_tokens[prefill().number] = 5000;
   input_.cached_tokens[decode().number] = -5;
   EXPECT_EQ(Ask([this](const RouteCost& cost) { return cost.Uncached(prefill()); }), 1);
@@ -55,7 +55,7 @@ TEST_F(RouteCostTest, APrefixThatIsTooShortForAWorkerCountsAsNone) {
   EXPECT_EQ(uncached(), 1000);
 }
 
-TEST_F(RouteCostTest, NobodyPullsWhatItWillNotUse) {
+TEST_F(RouteCostTest, NoPullIsPlannedForAnUnusablePrefix) {
   input_.cached_tokens[decode().number] = 900;
   const auto pull = [this] {
     return Ask([this](const RouteCost& cost) { return cost.Plan(decode(), &prefill()); }).pull;

@@ -57,7 +57,7 @@ bool HasPlan(const RoutingInput& input, const Fleet& fleet) {
   return false;
 }
 
-TEST_P(EveryRoutingPolicy, ChoosesOnlyWorkersThatMayBeChosenAndOneWhereverThereIsOne) {
+TEST_P(EveryRoutingPolicy, ChoosesOnlyEligibleWorkersAndOneWheneverOneExists) {
   const auto policy = Make({.pull_prefixes = true});
   int planned = 0;
   for (uint64_t seed = 1; seed <= 2000; ++seed) {
@@ -103,7 +103,7 @@ TEST_P(EveryRoutingPolicy, ChoosesOnlyWorkersThatMayBeChosenAndOneWhereverThereI
   EXPECT_GT(planned, 500);
 }
 
-TEST_P(EveryRoutingPolicy, EqualQuestionsInEqualOrderGetEqualAnswers) {
+TEST_P(EveryRoutingPolicy, TheSameInputsInTheSameOrderGiveTheSamePlans) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const auto one = Make();

@@ -26,7 +26,7 @@ TEST(ThroughputModel, KeepsWorkersApart) {
   EXPECT_NEAR(book.Of(WorkerNumber(1)).StepUs(4), 100, 5);
 }
 
-TEST(ThroughputModel, TakesANewWorkerForAnAverageOne) {
+TEST(ThroughputModel, ANewWorkerStartsWithTheFleetsAverage) {
   ThroughputModel book;
   for (int i = 0; i < 50; ++i) book.Learn(Local(1, 10));
   EXPECT_NEAR(book.Of(WorkerNumber(9)).PrefillUs(0, 1000), 10'000, 500);
@@ -55,7 +55,7 @@ TEST(ThroughputModel, APrefillIsLearnedOfTheWorkerThatDidIt) {
   EXPECT_NEAR(book.Of(WorkerNumber(1)).HandOffUs(), 7000, 500);
 }
 
-TEST(ThroughputModel, APullTeachesWhatItTookBesideItsBytesAndTheBytesToo) {
+TEST(ThroughputModel, APullTeachesItsFixedTimeAndItsBandwidth) {
   ThroughputModel book;
   const FinishedPull pull{
       .receiver = WorkerNumber(2), .us = 12'000, .kv_bytes = 10 << 20, .kv_transfer_us = 10'000};
@@ -90,7 +90,7 @@ TEST(ThroughputModel, MeansFollowRecentRequestsAndNotOneGiant) {
   EXPECT_LT(book.completion_tokens(), 250);
 }
 
-TEST(ThroughputModel, AnAnswerOfAFewTokensTellsNothingOfSteps) {
+TEST(ThroughputModel, AnAnswerOfFewTokensDoesNotChangeTheStepTime) {
   ThroughputModel book;
   const double before = book.Of(WorkerNumber(1)).StepUs(4);
   FinishedRequest request = Local(1, 10);

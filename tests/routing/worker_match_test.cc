@@ -13,13 +13,13 @@ WorkerReport Report() {
   return report;
 }
 
-TEST(WorkerMatch, EqualWorkersDoEverything) {
+TEST(WorkerMatch, EqualWorkersMatchForEverything) {
   EXPECT_TRUE(SameKind(Report(), Report()));
   EXPECT_TRUE(SameAnswers(Report(), Report()));
   EXPECT_TRUE(MayHandOver(Report(), Report()));
 }
 
-TEST(WorkerMatch, AnotherFingerprintOrAnUnconfirmedBackendDoesNothing) {
+TEST(WorkerMatch, AnotherFingerprintOrAnUnconfirmedBackendMatchesForNothing) {
   WorkerReport other = Report();
   other.fingerprint = "g";
   EXPECT_FALSE(SameKind(Report(), other) || SameAnswers(Report(), other) ||
@@ -30,7 +30,7 @@ TEST(WorkerMatch, AnotherFingerprintOrAnUnconfirmedBackendDoesNothing) {
                MayHandOver(Report(), other));
 }
 
-TEST(WorkerMatch, KvNeedsAProtocolVersionInCommonAnswersDoNot) {
+TEST(WorkerMatch, KvNeedsACommonProtocolVersionButAnswersDoNot) {
   WorkerReport other = Report();
   other.protocol = {.oldest = 6, .newest = 7};
   EXPECT_FALSE(SameKind(Report(), other));

@@ -49,7 +49,7 @@ TEST(WorkerReport, HasRoomForATokenWhoseKvIsNeverWritten) {
   EXPECT_EQ(report.RoomFor(5000), 160);
 }
 
-TEST_F(WorkerRegistryTest, AWorkerLivesAsLongAsItsHeartbeatsCome) {
+TEST_F(WorkerRegistryTest, AWorkerStaysRegisteredWhileItsHeartbeatsArrive) {
   ASSERT_TRUE(registry_.Heartbeat(Report("a", 1)).ok());
   for (int i = 0; i < 5; ++i) {
     clock_.AdvanceUs(2'900'000);
@@ -85,7 +85,7 @@ TEST_F(WorkerRegistryTest, ANewEpochReplacesTheOldAndTheOldIsRefused) {
   EXPECT_EQ(registry_.workers()[0].report.epoch, Epoch(5));
 }
 
-TEST_F(WorkerRegistryTest, AWorkerThatLeftIsNotHeardAgain) {
+TEST_F(WorkerRegistryTest, HeartbeatsOfAWorkerThatLeftAreRefused) {
   ASSERT_TRUE(registry_.Heartbeat(Report("a", 1)).ok());
   registry_.Leave("a", Epoch(2));
   EXPECT_EQ(registry_.workers().size(), 1);
@@ -130,7 +130,7 @@ TEST_F(WorkerRegistryTest, AnIdIsFreeAtOnceWhenItsWorkerHasLeft) {
   EXPECT_TRUE(registry_.Heartbeat(Report("a", 2)).ok());
 }
 
-TEST_F(WorkerRegistryTest, AnAddressInUseIsRefusedAlsoForAWorkerThatMoves) {
+TEST_F(WorkerRegistryTest, AnAddressInUseIsRefusedEvenForARegisteredWorker) {
   ASSERT_TRUE(registry_.Heartbeat(Report("a", 1)).ok());
   ASSERT_TRUE(registry_.Heartbeat(Report("b", 1)).ok());
   WorkerReport moved = Report("b", 1);
@@ -145,7 +145,7 @@ TEST_F(WorkerRegistryTest, AnAddressInUseIsRefusedAlsoForAWorkerThatMoves) {
   EXPECT_EQ(registry_.workers()[0].report.id, "b");
 }
 
-TEST_F(WorkerRegistryTest, ARefusedTakeOverEndsNobody) {
+TEST_F(WorkerRegistryTest, ARefusedTakeOverRemovesNoWorker) {
   ASSERT_TRUE(registry_.Heartbeat(Report("a", 1, "smol")).ok());
   clock_.AdvanceUs(2'500'000);
   ASSERT_TRUE(registry_.Heartbeat(Report("b", 1, "smol")).ok());
@@ -155,7 +155,7 @@ TEST_F(WorkerRegistryTest, ARefusedTakeOverEndsNobody) {
   EXPECT_TRUE(registry_.Heartbeat(Report("a", 1, "smol")).ok());
 }
 
-TEST_F(WorkerRegistryTest, APinnedFingerprintIsServedWhoeverComesFirst) {
+TEST_F(WorkerRegistryTest, APinnedFingerprintIsServedInAnyOrderOfArrival) {
   WorkerRegistry registry({.fingerprint = "KV f16"}, &clock_);
   WorkerReport other = Report("other", 1, "m");
   other.fingerprint = "KV int8";
@@ -192,7 +192,7 @@ TEST_F(WorkerRegistryTest, AWorkerKeepsItsPrefixCacheForAnEpoch) {
   EXPECT_TRUE(registry_.workers()[0].report.prefix_cache);
 }
 
-TEST_F(WorkerRegistryTest, AWorkerThatIsAloneMayReturnWithAnotherModel) {
+TEST_F(WorkerRegistryTest, TheOnlyWorkerMayReturnWithAnotherModel) {
   ASSERT_TRUE(registry_.Heartbeat(Report("a", 1, "smol")).ok());
   clock_.AdvanceUs(2'000'000);
   EXPECT_TRUE(registry_.Heartbeat(Report("a", 2, "other")).ok());
@@ -206,7 +206,7 @@ TEST_F(WorkerRegistryTest, ATakeOverFitsIntoAFullRegistry) {
   EXPECT_EQ(registry_.workers().size(), 3);
 }
 
-TEST_F(WorkerRegistryTest, ANewWorkerAtAnAddressEndsTheOneThatIsSilentThere) {
+TEST_F(WorkerRegistryTest, ANewWorkerAtAnAddressReplacesTheSilentOne) {
   ASSERT_TRUE(registry_.Heartbeat(Report("a", 1)).ok());
   WorkerReport report = Report("b", 2);
   report.address = "a:1";
@@ -227,7 +227,7 @@ TEST_F(WorkerRegistryTest, AnUnreachableWorkerIsUsableAgainWhenItHasAnswered) {
   EXPECT_TRUE(registry_.workers()[0].Usable());
 }
 
-TEST_F(WorkerRegistryTest, TellsInOrderWhatBecameOfWorkers) {
+TEST_F(WorkerRegistryTest, ReportsChangesOfWorkersInOrder) {
   using Kind = FleetChange::Kind;
   const auto taken = [this] {
     std::vector<std::pair<Kind, std::string>> out;
@@ -261,7 +261,7 @@ TEST_F(WorkerRegistryTest, TellsInOrderWhatBecameOfWorkers) {
                               {Kind::kExpired, "b"}}));
 }
 
-TEST_F(WorkerRegistryTest, WhatNobodyTakesIsBounded) {
+TEST_F(WorkerRegistryTest, UntakenChangesAreBounded) {
   for (uint64_t epoch = 1; epoch <= 1000; ++epoch) {
     ASSERT_TRUE(registry_.Heartbeat(Report("a", epoch)).ok());
     registry_.Leave("a", Epoch(epoch));
@@ -315,7 +315,7 @@ TEST_F(WorkerRegistryTest, ABackendThatNoTestHasConfirmedIsRefusedByName) {
       << "the other worker cannot continue its answers";
 }
 
-TEST_F(WorkerRegistryTest, ABackendMustBeConfirmedWithEveryOneOfTheFleet) {
+TEST_F(WorkerRegistryTest, ABackendMustBeConfirmedWithEveryBackendOfTheFleet) {
   constexpr std::array<BackendPair, 2> kPairs = {{{"cpu", "cuda"}, {"cuda", "rocm"}}};
   WorkerRegistry registry({.model = "", .confirmed_backends = kPairs}, &clock_);
   WorkerReport a = Report("a", 1), b = Report("b", 1), c = Report("c", 1);
@@ -346,7 +346,7 @@ TEST_F(WorkerRegistryTest, AnyProtocolVersionsAreTakenButKeptWithinAnEpoch) {
       << "b can continue its answers";
 }
 
-TEST_F(WorkerRegistryTest, AWorkerThatIsAloneMayReturnWithAnotherFingerprintButNotWithinItsEpoch) {
+TEST_F(WorkerRegistryTest, TheOnlyWorkerMayReturnWithAnotherFingerprintButNotInTheSameEpoch) {
   ASSERT_TRUE(registry_.Heartbeat(Report("a", 1)).ok());
   clock_.AdvanceUs(2'000'000);
   WorkerReport newer = Report("a", 1);
@@ -356,7 +356,7 @@ TEST_F(WorkerRegistryTest, AWorkerThatIsAloneMayReturnWithAnotherFingerprintButN
   EXPECT_TRUE(registry_.Heartbeat(newer).ok());
 }
 
-TEST_F(WorkerRegistryTest, FingerprintsAreMixedWhereTheOperatorSaysSo) {
+TEST_F(WorkerRegistryTest, FingerprintsMayBeMixedIfConfigured) {
   WorkerRegistry registry({.model = "", .mixed_fingerprints = true}, &clock_);
   ASSERT_TRUE(registry.Heartbeat(Report("a", 1)).ok());
   WorkerReport other = Report("b", 1);
@@ -366,7 +366,7 @@ TEST_F(WorkerRegistryTest, FingerprintsAreMixedWhereTheOperatorSaysSo) {
   EXPECT_FALSE(registry.Heartbeat(Report("c", 1, "another model")).ok());
 }
 
-TEST_F(WorkerRegistryTest, ASilentWorkerGetsNothingWhereAnotherCanTakeItsPlace) {
+TEST_F(WorkerRegistryTest, ASilentWorkerGetsNoRequestsIfAnotherCanReplaceIt) {
   WorkerReport other = Report("b", 1);
   WorkerReport prefill = Report("p", 1);
   prefill.role = WorkerRole::kPrefill;
@@ -392,7 +392,7 @@ TEST_F(WorkerRegistryTest, ASilentWorkerGetsNothingWhereAnotherCanTakeItsPlace) 
       << "its running calls can continue elsewhere";
 }
 
-TEST_F(WorkerRegistryTest, AWorkerOfAnotherFingerprintTakesNoSilentWorkersPlaceButAPrefillWorkers) {
+TEST_F(WorkerRegistryTest, AWorkerOfAnotherFingerprintCanReplaceOnlyASilentPrefillWorker) {
   WorkerRegistry registry({.model = "", .mixed_fingerprints = true}, &clock_);
   WorkerReport other = Report("b", 1);
   other.fingerprint = "m-int8";
@@ -407,7 +407,7 @@ TEST_F(WorkerRegistryTest, AWorkerOfAnotherFingerprintTakesNoSilentWorkersPlaceB
   EXPECT_THAT(registry.SetSilent({p}), UnorderedElementsAre(p));
 }
 
-TEST_F(WorkerRegistryTest, FieldsWithoutSenseAreRefused) {
+TEST_F(WorkerRegistryTest, InvalidFieldsAreRefused) {
   EXPECT_EQ(registry_.Heartbeat(Report("", 1)).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(registry_.Heartbeat(Report("a", 0)).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(registry_.Heartbeat(Report("a", 1, "")).code(), absl::StatusCode::kInvalidArgument);
@@ -437,7 +437,7 @@ TEST_F(WorkerRegistryTest, LoadIsThisRoutersRequestsAndThoseOfOthersAtTheLastHea
   EXPECT_EQ(registry_.Find(number)->assigned, 3);
 }
 
-TEST_F(WorkerRegistryTest, ABacklogIsWhatPromptsThereWillTakeLessTheTimeSpentOnTheFirst) {
+TEST_F(WorkerRegistryTest, TheBacklogIsTheTimeOfWaitingPromptsLessTheTimeSpentOnTheFirst) {
   ASSERT_TRUE(registry_.Heartbeat(Report("a", 1)).ok());
   const WorkerNumber number = NumberOf("a");
   const auto backlog = [&] { return registry_.Find(number)->BacklogUs(clock_.NowUs()); };
@@ -459,7 +459,7 @@ TEST_F(WorkerRegistryTest, ABacklogIsWhatPromptsThereWillTakeLessTheTimeSpentOnT
   EXPECT_EQ(backlog(), 0);
 }
 
-TEST_F(WorkerRegistryTest, APromptThatWasNotCountedIsNotCountedOff) {
+TEST_F(WorkerRegistryTest, AnUncountedPromptIsNotSubtracted) {
   ASSERT_TRUE(registry_.Heartbeat(Report("a", 1)).ok());
   const WorkerNumber number = NumberOf("a");
   registry_.AddPrefill(number, {.tokens = 10, .us = 1000});

@@ -5,7 +5,7 @@
 namespace baton {
 namespace {
 
-TEST(WorkerThroughput, BeginWithSaneBeliefs) {
+TEST(WorkerThroughput, BeginsWithPlausibleEstimates) {
   const WorkerThroughput speeds;
   EXPECT_GT(speeds.PrefillUs(0, 100), 10'000);
   EXPECT_LT(speeds.PrefillUs(0, 100), 100'000);
@@ -14,7 +14,7 @@ TEST(WorkerThroughput, BeginWithSaneBeliefs) {
   EXPECT_GT(speeds.TransferUs(100 << 20), speeds.TransferUs(1 << 20));
 }
 
-TEST(WorkerThroughput, NothingTakesNoTime) {
+TEST(WorkerThroughput, NoTokensTakeNoTime) {
   const WorkerThroughput speeds;
   EXPECT_EQ(speeds.PrefillUs(100, 100), 0);
   EXPECT_EQ(speeds.PrefillUs(101, 100), 0);
@@ -27,7 +27,7 @@ int64_t TrueUs(int64_t cached, int64_t computed) {
   return computed * 10 + (cached * computed + computed * computed / 2) / 100;
 }
 
-TEST(WorkerThroughput, PrefillDependsOnThePositionOfWhatIsComputed) {
+TEST(WorkerThroughput, PrefillTimeDependsOnThePositionOfTheComputedTokens) {
   WorkerThroughput speeds;
   for (int i = 0; i < 20; ++i) {
     for (const int64_t tokens : {500, 2000, 8000}) {
@@ -40,7 +40,7 @@ TEST(WorkerThroughput, PrefillDependsOnThePositionOfWhatIsComputed) {
   }
 }
 
-TEST(WorkerThroughput, AFewTokensTellLittle) {
+TEST(WorkerThroughput, AFewTokensChangeTheEstimateLittle) {
   WorkerThroughput speeds;
   const double before = speeds.PrefillUs(0, 1000);
   speeds.ObservePrefill(0, 1, 100'000);  // a whole step for one token
@@ -68,7 +68,7 @@ TEST(WorkerThroughput, AStepGrowsWithItsBatch) {
   EXPECT_NEAR(speeds.StepUs(32), 7600, 150);
 }
 
-TEST(WorkerThroughput, ImpossibleFiguresTeachNothing) {
+TEST(WorkerThroughput, ImpossibleFiguresAreIgnored) {
   WorkerThroughput speeds;
   speeds.ObservePrefill(-1, 100, 5);
   speeds.ObservePrefill(0, 0, 5);
@@ -84,7 +84,7 @@ TEST(WorkerThroughput, ImpossibleFiguresTeachNothing) {
   EXPECT_EQ(speeds.StepUs(5), fresh.StepUs(5));
 }
 
-TEST(WorkerThroughput, ASlowDayDoesNotMakeEveryHandOffHopeless) {
+TEST(WorkerThroughput, TheHandOffEstimateHasBounds) {
   WorkerThroughput speeds;
   for (int i = 0; i < 100; ++i) speeds.ObserveHandOff(60'000'000);
   EXPECT_LE(speeds.HandOffUs(), 20'000);

@@ -26,7 +26,7 @@ TEST(CallDeadline, IsPassedOnceItsClockSaysSo) {
 
 // A later call gets the time left on the steady clock, added to its own time of day. So setting the
 // clock in between does not change the time left.
-TEST(CallDeadline, EveryCallIsToldWhatIsLeftFromTheTimeOfDayThatItStartsAt) {
+TEST(CallDeadline, EachCallGetsTheTimeThatIsLeftAtItsStart) {
   ManualClock clock;
   const CallDeadline deadline(60'000'000, &clock);
   clock.AdvanceUs(20'000'000);
@@ -40,7 +40,7 @@ TEST(CallDeadline, EveryCallIsToldWhatIsLeftFromTheTimeOfDayThatItStartsAt) {
   EXPECT_LE(now, system_clock::now());
 }
 
-TEST(CallDeadline, TakesTheSoonerOfItselfAndATimeout) {
+TEST(CallDeadline, UsesTheSoonerOfDeadlineAndTimeout) {
   ManualClock clock;
   const CallDeadline deadline(5'000'000, &clock);
   EXPECT_EQ(deadline.Within(2000).LeftUs(), 2'000'000);

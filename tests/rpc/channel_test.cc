@@ -8,7 +8,7 @@
 namespace baton {
 namespace {
 
-TEST(Channel, NoTimeoutMakesADeadlineInThePastOrForEver) {
+TEST(Channel, NoTimeoutGivesADeadlineInThePastOrNoDeadline) {
   using Clock = std::chrono::system_clock;
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();

@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-TEST(ConcurrencyLimit, TakesNoMoreThanItsBoundAndGivesPlacesBack) {
+TEST(ConcurrencyLimit, AdmitsUpToItsLimitAndReusesFreedSlots) {
   ConcurrencyLimit limit(2);
   absl::StatusOr<ConcurrencyLimit::Slot> first = limit.Enter();
   {
@@ -22,7 +22,7 @@ TEST(ConcurrencyLimit, TakesNoMoreThanItsBoundAndGivesPlacesBack) {
   EXPECT_TRUE(limit.Enter().ok());
 }
 
-TEST(ConcurrencyLimit, AMovedPassCountsOnce) {
+TEST(ConcurrencyLimit, AMovedSlotCountsOnce) {
   ConcurrencyLimit limit(4);
   ConcurrencyLimit::Slot slot = *limit.Enter();
   ConcurrencyLimit::Slot moved = std::move(slot);
@@ -31,7 +31,7 @@ TEST(ConcurrencyLimit, AMovedPassCountsOnce) {
   EXPECT_EQ(limit.active(), 0);
 }
 
-TEST(ConcurrencyLimit, AClosedGateLetsNobodyInAndWaitsForTheLastOne) {
+TEST(ConcurrencyLimit, AfterCloseNoCallEntersAndTheWaitEndsWithTheLastCall) {
   ConcurrencyLimit limit(4);
   std::optional<ConcurrencyLimit::Slot> slot(*limit.Enter());
   limit.Close();

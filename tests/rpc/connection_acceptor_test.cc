@@ -72,7 +72,7 @@ char Hear(const FileDescriptor& client) {
   return recv(client.get(), &byte, 1, 0) == 1 ? byte : '\0';
 }
 
-TEST(ConnectionAcceptor, HandsOnWhoSpokeWithAllThatWasSaid) {
+TEST(ConnectionAcceptor, HandsOnConnectionsThatSentBytesWithoutLosingBytes) {
   Server server({.stranger_patience = kPatient});
   const FileDescriptor silent = server.Connect();
   const FileDescriptor client = server.Connect();
@@ -82,13 +82,13 @@ TEST(ConnectionAcceptor, HandsOnWhoSpokeWithAllThatWasSaid) {
   EXPECT_EQ(server.taken(), 1);
 }
 
-TEST(ConnectionAcceptor, ClosesWhoSaysNothing) {
+TEST(ConnectionAcceptor, ClosesConnectionsThatSendNothing) {
   Server server({.stranger_patience = std::chrono::milliseconds(1)});
   EXPECT_EQ(Hear(server.Connect()), '\0');
   EXPECT_EQ(server.taken(), 0);
 }
 
-TEST(ConnectionAcceptor, TheOldestStrangerMakesRoom) {
+TEST(ConnectionAcceptor, TheOldestSilentConnectionIsClosedForANewOne) {
   Server server({.max_strangers = 2, .stranger_patience = kPatient});
   const FileDescriptor oldest = server.Connect();
   const FileDescriptor older = server.Connect();
@@ -102,7 +102,7 @@ TEST(ConnectionAcceptor, TheOldestStrangerMakesRoom) {
   EXPECT_EQ(Hear(older), 'o');
 }
 
-TEST(ConnectionAcceptor, ClosesAtOnceWhatIsTooManyAndTakesTheNextWhenThereIsRoom) {
+TEST(ConnectionAcceptor, ClosesConnectionsBeyondTheLimitAtOnceAndAcceptsAgainWithRoom) {
   constexpr int kLimit = 200;
   Server server({.max_descriptors = kLimit, .stranger_patience = kPatient});
   std::vector<FileDescriptor> others;
@@ -115,7 +115,7 @@ TEST(ConnectionAcceptor, ClosesAtOnceWhatIsTooManyAndTakesTheNextWhenThereIsRoom
   EXPECT_EQ(Hear(client), 'x');
 }
 
-TEST(LimitsForDescriptors, KeepSomethingBackForTheProcess) {
+TEST(LimitsForDescriptors, ReserveDescriptorsForTheProcess) {
   EXPECT_EQ(LimitsForDescriptors(1024).max_descriptors, 576);
   EXPECT_EQ(LimitsForDescriptors(20'000).max_descriptors, 17'952);
   EXPECT_EQ(LimitsForDescriptors(std::numeric_limits<int64_t>::max()).max_descriptors, 64'512);

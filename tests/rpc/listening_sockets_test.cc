@@ -23,7 +23,7 @@ TEST(ListenAt, AWildcardIsOneSocketForBothFamilies) {
   EXPECT_THAT(taken.status().message(), testing::HasSubstr("Address already in use"));
 }
 
-TEST(ListenAt, NamesAHostThatIsNone) {
+TEST(ListenAt, NamesAnInvalidHost) {
   const absl::Status status = ListenAt({.host = "no such host", .port = 0}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), testing::HasSubstr("no such host"));

@@ -45,7 +45,7 @@ std::pair<grpc::Status, std::string> AskInBytes(const std::shared_ptr<grpc::Chan
 
 constexpr char kCheck[] = "/grpc.health.v1.Health/Check";
 
-TEST(RpcServer, TellsItsHealthForItselfAndByName) {
+TEST(RpcServer, ReportsItsHealthForTheServerAndByServiceName) {
   const auto server = *RpcServer::Start({.listen = "127.0.0.1:0"}, {}, {"a"});
   const auto channel = MakeChannel(server->address());
   const std::string of_a =

@@ -7,7 +7,7 @@
 namespace baton {
 namespace {
 
-TEST(StatusConversion, EveryCodeSurvivesTheWayThereAndBack) {
+TEST(StatusConversion, EveryCodeSurvivesARoundTrip) {
   for (int code = 0; code <= 16; ++code) {
     const absl::Status status(static_cast<absl::StatusCode>(code), code == 0 ? "" : "why");
     EXPECT_EQ(FromGrpcStatus(ToGrpcStatus(status)), status) << code;

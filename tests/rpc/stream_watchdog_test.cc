@@ -26,7 +26,7 @@ class FakeStream final : public WatchedStream {
   absl::Status last_word;
 };
 
-TEST(StreamWatchdog, AbandonsOnlyWhatHasWaitedTooLong) {
+TEST(StreamWatchdog, AbandonsOnlyStreamsThatHaveWaitedTooLong) {
   const Time start{};
   StreamWatchdog watch(milliseconds(100));
   const auto idle = std::make_shared<FakeStream>();
@@ -69,7 +69,7 @@ TEST(StreamWatchdog, AbandonsOneThatTakesTooLittle) {
   EXPECT_EQ(keeps_up->abandoned, 0);
 }
 
-TEST(StreamWatchdog, CallsOffAllThatAreThere) {
+TEST(StreamWatchdog, CallOffCancelsEveryLiveStream) {
   StreamWatchdog watch(milliseconds(100));
   const auto stream = std::make_shared<FakeStream>();
   auto gone = std::make_shared<FakeStream>();

@@ -54,7 +54,7 @@ TEST(TaskPool, AFullQueueRefusesAndDropsTheTaskNamingTheBound) {
   EXPECT_EQ(*captured, 0);
 }
 
-TEST(TaskPool, WhatMattersMoreStartsFirst) {
+TEST(TaskPool, TasksOfHigherPriorityStartFirst) {
   TaskPool pool(1, 8, "things to do");
   std::promise<void> started, gate, last;
   ASSERT_TRUE(pool.Post([&] {
@@ -73,7 +73,7 @@ TEST(TaskPool, WhatMattersMoreStartsFirst) {
   EXPECT_THAT(order, ::testing::ElementsAre(7, 7, 0, 0, -5));
 }
 
-TEST(TaskPool, TheDestructorDropsWhatIsQueuedAndWaitsForWhatRuns) {
+TEST(TaskPool, TheDestructorDropsQueuedTasksAndWaitsForRunningOnes) {
   const auto captured = std::make_shared<int>(0);
   std::promise<void> gate;
   bool finished = false;

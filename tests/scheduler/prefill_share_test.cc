@@ -18,19 +18,19 @@ std::vector<int32_t> Share(std::vector<int32_t> remaining, int32_t budget, int32
   return SharePrefillBudget(line, budget, max_chunk);
 }
 
-TEST(PrefillShare, OneAloneGetsAllUpToItsChunkLimit) {
+TEST(PrefillShare, ASinglePromptGetsTheBudgetUpToItsChunkLimit) {
   EXPECT_THAT(Share({8000}, 512, 512), ElementsAre(512));
   EXPECT_THAT(Share({8000}, 512, 64), ElementsAre(64));
   EXPECT_THAT(Share({30}, 512, 64), ElementsAre(30));
   EXPECT_THAT(Share({}, 512, 64), IsEmpty());
 }
 
-TEST(PrefillShare, ShortOnesPassALongOneInHalfOfTheBudget) {
+TEST(PrefillShare, ShortPromptsPassALongOneInHalfOfTheBudget) {
   EXPECT_THAT(Share({8000, 50, 20}, 512, 512), ElementsAre(442, 50, 20));
   EXPECT_THAT(Share({8000, 400, 200}, 512, 512), ElementsAre(256, 56, 200));
 }
 
-TEST(PrefillShare, EqualOnesRunOneAfterTheOther) {
+TEST(PrefillShare, EqualPromptsRunOneAfterTheOther) {
   EXPECT_THAT(Share({520, 520, 520}, 512, 512), ElementsAre(512, 0, 0));
   EXPECT_THAT(Share({8, 520, 520}, 512, 512), ElementsAre(8, 504, 0));
 }
@@ -42,7 +42,7 @@ TEST(PrefillShare, ALowerPriorityNeverPassesAHigherOne) {
   EXPECT_THAT(SharePrefillBudget(line, 512, 256), ElementsAre(256, 5));
 }
 
-TEST(PrefillShare, TheFirstAlwaysMovesAndNoUsableTokenIsWasted) {
+TEST(PrefillShare, TheFirstPromptAlwaysProgressesAndNoUsableTokenIsWasted) {
   std::mt19937 random(11);
   for (int round = 0; round < 100'000; ++round) {
     std::vector<int32_t> remaining(1 + random() % 8);

@@ -92,7 +92,7 @@ TEST_F(SchedulerFork, BlocksAreKeptFromAdmissionOn) {
   EXPECT_EQ(scheduler_->preemption_count(), 0);
 }
 
-TEST_F(SchedulerFork, OneThatNeedsMoreThanIsLeftWaitsForTheOthers) {
+TEST_F(SchedulerFork, AForkThatNeedsMoreThanIsFreeWaitsForTheOthers) {
   Make(12, 16);
   ASSERT_TRUE(scheduler_->Add(Spec(9, 10)).ok());
   EXPECT_THAT(Step(), ElementsAre(9));
@@ -105,7 +105,7 @@ TEST_F(SchedulerFork, OneThatNeedsMoreThanIsLeftWaitsForTheOthers) {
   ComputeAndFork(1, 6);
 }
 
-TEST_F(SchedulerFork, AloneItNeedNotWaitAndForksWithoutAPlaceWaitInstead) {
+TEST_F(SchedulerFork, ALoneSequenceNeedNotWaitAndForksWithoutAPlaceWaitInstead) {
   Make(40, 2);
   ASSERT_TRUE(scheduler_->Add(Spec(1, 10, 3)).ok());
   ComputeAndFork(1, 3);
@@ -127,7 +127,7 @@ TEST_F(SchedulerFork, TheLastForkIsPreemptedFirst) {
   EXPECT_EQ(scheduler_->phase(SequenceId(2)), SequencePhase::kRunning);
 }
 
-TEST_F(SchedulerFork, APromiseEndsWithItsSequence) {
+TEST_F(SchedulerFork, AReservationForForksEndsWithItsSequence) {
   Make(40, 4);
   ASSERT_TRUE(scheduler_->AddWaitingForKv(Spec(1, 10, 3)).ok());
   EXPECT_EQ(scheduler_->AddWaitingForKv(Spec(9, 10)).code(), absl::StatusCode::kResourceExhausted);

@@ -28,7 +28,7 @@ TEST(SchedulerHandOff, ArrivedKvDecodesAtOnce) {
   bench.ExpectTokens(1, 5);
 }
 
-TEST(SchedulerHandOff, WhatDidNotArriveIsComputedHere) {
+TEST(SchedulerHandOff, MissingKvIsComputedLocally) {
   for (const int32_t arrived : {0, 3, 4, 9}) {
     SchedulerBench bench(Pool(16), Budget(4));
     ASSERT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(1, Prompt(10), 5)).ok());
@@ -39,7 +39,7 @@ TEST(SchedulerHandOff, WhatDidNotArriveIsComputedHere) {
   }
 }
 
-TEST(SchedulerHandOff, ACancelledOneGivesEveryBlockBackOnceItsTransferEnds) {
+TEST(SchedulerHandOff, ACancelledHandOffFreesEveryBlockOnceItsTransferEnds) {
   SchedulerBench bench(Pool(16), Budget(64));
   ASSERT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(1, Prompt(10), 5)).ok());
   const auto table = bench.cache().BlockTable(SequenceId(1));
@@ -51,7 +51,7 @@ TEST(SchedulerHandOff, ACancelledOneGivesEveryBlockBackOnceItsTransferEnds) {
   EXPECT_EQ(bench.cache().available_blocks(), 16);
 }
 
-TEST(SchedulerHandOff, RefusesWhenFullAndTakesNothing) {
+TEST(SchedulerHandOff, AHandOffIsRefusedWhenFullAndTakesNothing) {
   SchedulerBench bench(Pool(4), Budget(64));
   ASSERT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(1, Prompt(10), 2)).ok());
   const absl::Status status = bench.scheduler().AddWaitingForKv(bench.Spec(2, Prompt(4, 9), 2));
@@ -60,7 +60,7 @@ TEST(SchedulerHandOff, RefusesWhenFullAndTakesNothing) {
   EXPECT_EQ(bench.cache().available_blocks(), 1);
 }
 
-TEST(SchedulerHandOff, OneThatWaitsForKvIsNeverPreemptedAndTheOtherWaitsForIt) {
+TEST(SchedulerHandOff, ASequenceThatWaitsForKvIsNeverPreemptedAndOthersWaitForIt) {
   SchedulerBench bench(Pool(8), Budget(64));
   ASSERT_TRUE(bench.Add(1, Prompt(12), 12).ok());
   bench.Step();
@@ -77,7 +77,7 @@ TEST(SchedulerHandOff, OneThatWaitsForKvIsNeverPreemptedAndTheOtherWaitsForIt) {
   bench.ExpectTokens(2, 4);
 }
 
-TEST(SchedulerHandOff, APreemptedOneResumesBeforeWhoWaitsAndBeforeNewHandOffs) {
+TEST(SchedulerHandOff, APreemptedSequenceResumesBeforeWaitingOnesAndNewHandOffs) {
   SchedulerBench bench(Pool(10), Budget(64));
   ASSERT_TRUE(bench.Add(1, Prompt(16, 100), 12).ok());
   bench.Step();

@@ -188,7 +188,7 @@ void RunEverything(Workload (*make)(uint32_t seed)) {
   testing::Test::RecordProperty("preempted", std::to_string(preempted));
 }
 
-TEST(SchedulerRandom, EverySequenceGetsEveryTokenOnceWhateverSurroundsIt) {
+TEST(SchedulerRandom, EverySequenceGetsEveryTokenOnceUnderAnyLoad) {
   RunEverything(RandomWorkload);
 }
 
@@ -196,7 +196,7 @@ TEST(SchedulerRandom, EverySequenceGetsEveryTokenOnceWithWindowsToo) {
   RunEverything(RandomWorkloadWithWindows);
 }
 
-TEST(SchedulerRandom, APoolThatIsMuchTooSmallPreemptsLittleMoreThanItMust) {
+TEST(SchedulerRandom, AMuchTooSmallPoolPreemptsLittleMoreThanNecessary) {
   SchedulerBench bench(Pool(24), Budget(32, 16));
   for (uint64_t id = 1; id <= 100; ++id) {
     ASSERT_TRUE(bench.Add(id, Prompt(16, static_cast<TokenId>(id)), 48).ok());

@@ -19,7 +19,7 @@ using ::testing::IsEmpty;
 constexpr SequenceId kOne{1};
 constexpr SequenceId kTwo{2};
 
-TEST(SchedulerSteps, ADecodeRowStandsOnTheTokenThatTheStepBeforeDraws) {
+TEST(SchedulerSteps, ADecodeRowUsesTheTokenThatThePreviousStepSamples) {
   PipelinedBench bench(Pool(16), Budget(16));
   ASSERT_TRUE(bench.Add(1, Prompt(6), 3).ok());
   const SchedulerOutput prefill = bench.Submit();
@@ -43,7 +43,7 @@ TEST(SchedulerSteps, ADecodeRowStandsOnTheTokenThatTheStepBeforeDraws) {
   bench.ExpectAllCorrect();
 }
 
-TEST(SchedulerSteps, APrefillGoesOnBehindAChunkInFlight) {
+TEST(SchedulerSteps, APrefillContinuesBehindAChunkInFlight) {
   PipelinedBench bench(Pool(16), Budget(8));
   ASSERT_TRUE(bench.Add(1, Prompt(20), 1).ok());
   EXPECT_EQ(bench.Submit().chunks.at(0).begin, 0);
@@ -61,7 +61,7 @@ TEST(SchedulerSteps, APrefillGoesOnBehindAChunkInFlight) {
   EXPECT_EQ(bench.outputs().at(kOne).size(), 1u);
 }
 
-TEST(SchedulerSteps, ASequenceWhoseTokensTheHostDrawsWaitsForThem) {
+TEST(SchedulerSteps, ASequenceWaitsForTokensThatTheHostSamples) {
   PipelinedBench bench(Pool(16), Budget(16));
   bench.host_draws = [](SequenceId) { return true; };
   ASSERT_TRUE(bench.Add(1, Prompt(6), 3).ok());
@@ -73,7 +73,7 @@ TEST(SchedulerSteps, ASequenceWhoseTokensTheHostDrawsWaitsForThem) {
   EXPECT_FALSE(bench.Submit().chunks.at(0).pending);
 }
 
-TEST(SchedulerSteps, AStopThatIsSeenLateCostsARowAndHoldsItsBlocksUntilThatIsCollected) {
+TEST(SchedulerSteps, ALateStopCostsARowAndHoldsItsBlocksUntilTheStepIsCollected) {
   PipelinedBench bench(Pool(4), Budget(16));
   bench.stops_at = [](SequenceId, TokenId) { return true; };
   ASSERT_TRUE(bench.Add(1, Prompt(8), 5).ok());
@@ -252,7 +252,7 @@ class RandomSteps {
   std::vector<SequenceId> live_;
 };
 
-TEST(SchedulerStepsRandom, EverySequenceGetsEveryTokenOnceWhateverIsInFlight) {
+TEST(SchedulerStepsRandom, EverySequenceGetsEveryTokenOnceWithAnyStepsInFlight) {
   int64_t finished = 0, preempted = 0, wasted = 0;
   for (uint32_t seed = 1; seed <= 400; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);

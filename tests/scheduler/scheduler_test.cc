@@ -57,7 +57,7 @@ TEST(Scheduler, DecodesKeepTheirRowDuringAPrefill) {
   }
 }
 
-TEST(Scheduler, AFinishedSequenceStaysCachedAndAFollowUpComputesOnlyWhatIsNew) {
+TEST(Scheduler, AFinishedSequenceStaysCachedAndAFollowUpComputesOnlyNewTokens) {
   SchedulerBench bench(Pool(64), Budget(64));
   ASSERT_TRUE(bench.Add(1, Prompt(30), 11).ok());
   while (bench.scheduler().has_work()) bench.Step();
@@ -136,7 +136,7 @@ TEST(Scheduler, TheVictimIsTheLowestPriorityThenTheLatest) {
   for (const uint64_t id : {1, 2, 3}) bench.ExpectTokens(id, 16);
 }
 
-TEST(Scheduler, APreemptedSequenceResumesBeforeNewerOnesAndSaysTheSame) {
+TEST(Scheduler, APreemptedSequenceResumesBeforeNewerOnesWithTheSameAnswer) {
   SchedulerBench bench(Pool(8), Budget(64));
   ASSERT_TRUE(bench.Add(1, Prompt(8, 100), 20).ok());
   ASSERT_TRUE(bench.Add(2, Prompt(8, 200), 20).ok());
@@ -162,7 +162,7 @@ TEST(Scheduler, AHigherPriorityIsAdmittedFirst) {
   EXPECT_THAT(bench.Step().admitted, ElementsAre(SequenceId(2)));
 }
 
-TEST(Scheduler, ALowPriorityWaitsHoweverLongMoreImportantWorkComesThenRuns) {
+TEST(Scheduler, ALowPriorityWaitsForAllHigherPrioritiesThenRuns) {
   SchedulerBench bench(Pool(64), Budget(8, /*max_running=*/1));
   ASSERT_TRUE(bench.Add(1, Prompt(8), 1, 0).ok());
   for (uint64_t id = 2; id <= 100; ++id) {
@@ -173,7 +173,7 @@ TEST(Scheduler, ALowPriorityWaitsHoweverLongMoreImportantWorkComesThenRuns) {
   bench.ExpectTokens(1, 1);
 }
 
-TEST(Scheduler, OnlyWhoMattersMoreDisplacesTheLastOfAFullQueue) {
+TEST(Scheduler, OnlyAHigherPriorityDisplacesTheLastOfAFullQueue) {
   SchedulerOptions options = Budget(64, /*max_running=*/1);
   options.max_waiting = 2;
   SchedulerBench bench(Pool(10), options);
@@ -189,7 +189,7 @@ TEST(Scheduler, OnlyWhoMattersMoreDisplacesTheLastOfAFullQueue) {
       << "Add would refuse it anyway";
 }
 
-TEST(Scheduler, AHandOffDoesNotPassWhoMattersAsMuchAndWaits) {
+TEST(Scheduler, AHandOffDoesNotPassWaitingSequencesOfEqualOrHigherPriority) {
   SchedulerBench bench(Pool(10), Budget(64));
   ASSERT_TRUE(bench.Add(1, Prompt(16), 8).ok());
   bench.Step();
@@ -203,7 +203,7 @@ TEST(Scheduler, AHandOffDoesNotPassWhoMattersAsMuchAndWaits) {
 }
 
 // One step later the head would begin.
-TEST(Scheduler, AHandOffTakesWhatTheHeadOfTheQueueLeaves) {
+TEST(Scheduler, AHandOffTakesTheBlocksThatTheHeadOfTheQueueLeaves) {
   SchedulerBench bench(Pool(10), Budget(64));
   ASSERT_TRUE(bench.Add(1, Prompt(24), 4).ok());  // 6 blocks, and one for growth
   EXPECT_FALSE(bench.scheduler().AddWaitingForKv(bench.Spec(2, Prompt(16, 100), 1)).ok());
@@ -223,7 +223,7 @@ TEST(Scheduler, AHandOffLeavesTheLastPlaceToTheHeadOfTheQueue) {
   bench.scheduler().Finish(SequenceId(2), false);
 }
 
-TEST(Scheduler, NobodyPassesAHeadThatWaitsForBlocks) {
+TEST(Scheduler, NoSequencePassesAHeadThatWaitsForBlocks) {
   SchedulerBench bench(Pool(10), Budget(64));
   ASSERT_TRUE(bench.Add(1, Prompt(16), 8).ok());
   bench.Step();
@@ -235,7 +235,7 @@ TEST(Scheduler, NobodyPassesAHeadThatWaitsForBlocks) {
 
 // Contiguous mode: enough blocks are free, but in two runs. So the head waits, and all sequences
 // behind it wait too.
-TEST(Scheduler, NobodyPassesAHeadThatWaitsForARun) {
+TEST(Scheduler, NoSequencePassesAHeadThatWaitsForARun) {
   KvCacheOptions pool = Pool(20);
   pool.paged = false;
   pool.kind = CacheKind::kNaive;
@@ -257,7 +257,7 @@ TEST(Scheduler, NobodyPassesAHeadThatWaitsForARun) {
 
 // As above, but the head would take the whole budget. The running sequences must continue, or no
 // run ever becomes free.
-TEST(Scheduler, WhatAHeadWithoutARunCannotUseGoesToThoseThatRun) {
+TEST(Scheduler, BudgetThatAHeadWithoutARunCannotUseGoesToRunningSequences) {
   KvCacheOptions pool = Pool(20);
   pool.paged = false;
   pool.kind = CacheKind::kNaive;
@@ -308,7 +308,7 @@ TEST(Scheduler, AStepIsCommittedOnce) {
   EXPECT_EQ(bench.cache().committed(SequenceId(1)), 8);
 }
 
-TEST(Scheduler, WhatAPreemptedSequenceHadComputedStaysCached) {
+TEST(Scheduler, BlocksOfAPreemptedSequenceStayCached) {
   SchedulerOptions options = Budget(64);
   options.insert_chunks = false;
   SchedulerBench bench(Pool(8), options);

@@ -41,7 +41,7 @@ TEST(SchedulerWindows, ASequenceIsAdmittedOnlyWhenEveryGroupHasRoom) {
   EXPECT_EQ(bench.scheduler().preemption_count(), 0);
 }
 
-TEST(SchedulerWindows, AWindowsPoolNeedsNoRoomForAWholePrompt) {
+TEST(SchedulerWindows, AWindowPoolNeedsNoRoomForAWholePrompt) {
   SchedulerBench bench(WithWindow(100, 6), Budget(8));
   ASSERT_TRUE(bench.Add(1, Prompt(300), 40).ok());
   while (bench.scheduler().has_work()) bench.Step();
@@ -77,7 +77,7 @@ TEST(SchedulerWindows, AHandOffThatStopsHalfWayIsComputedFromAWholeBoundary) {
   bench.ExpectTokens(1, 4);
 }
 
-TEST(SchedulerWindows, APrefillThatAShrunkWindowStopsIsPreemptedAndGoesOnLater) {
+TEST(SchedulerWindows, APrefillStoppedByAShrunkWindowIsPreemptedAndContinuesLater) {
   SchedulerBench bench(WithWindow(100, 10), Budget(8));
   ASSERT_TRUE(bench.Add(1, Prompt(40), 4).ok());
   bench.Step();

@@ -55,7 +55,7 @@ TEST_F(StepHoldsTest, AStepHoldsBlocksUntilItIsCollected) {
   EXPECT_EQ(cache_.available_blocks(), 16);
 }
 
-TEST_F(StepHoldsTest, WhatTheNextStepNeedsIsHeldUntilThatIsCollected) {
+TEST_F(StepHoldsTest, BlocksOfTheNextStepAreHeldUntilItIsCollected) {
   holds_.Submit();
   hold_ = [&](std::span<const BlockId> blocks) { holds_.HoldForNext(blocks); };
   EndedSequence(1, 2);
@@ -69,7 +69,7 @@ TEST_F(StepHoldsTest, WhatTheNextStepNeedsIsHeldUntilThatIsCollected) {
   EXPECT_EQ(cache_.step_blocks(), 0);
 }
 
-TEST_F(StepHoldsTest, ReleasesWhatNoStepCameFor) {
+TEST_F(StepHoldsTest, ReleasesHoldsForANextStepThatNeverCame) {
   hold_ = [&](std::span<const BlockId> blocks) { holds_.HoldForNext(blocks); };
   EndedSequence(1, 2);
   holds_.ReleaseForNext();

@@ -60,7 +60,7 @@ TEST(BytePairEncoder, ATokenThatNoMergeMakesIsUsedOnlyWhenWholeTokensComeFirst) 
   EXPECT_THAT(Encode(*Create(words), "abab"), ElementsAre(2, 2));
 }
 
-TEST(BytePairEncoder, AByteWithoutATokenIsLeftOutAndItsNeighboursMeet) {
+TEST(BytePairEncoder, AByteWithoutATokenIsDroppedAndItsNeighboursBecomeAdjacent) {
   const auto encoder = Create({.tokens = {"a", "b", "ab"}, .merges = {"a b"}});
   EXPECT_THAT(Encode(*encoder, "azb"), ElementsAre(2));
   EXPECT_THAT(Encode(*encoder, "zzz"), ElementsAre());
@@ -68,7 +68,7 @@ TEST(BytePairEncoder, AByteWithoutATokenIsLeftOutAndItsNeighboursMeet) {
   EXPECT_THAT(Encode(*encoder, "a" + std::string(1000, 'z') + "b"), ElementsAre(2));
 }
 
-TEST(BytePairEncoder, WhatIsNoPieceNeverComesOut) {
+TEST(BytePairEncoder, TokensThatAreNotPiecesAreNeverProduced) {
   Words words{.tokens = {"a", "b", "ab"}, .merges = {}, .whole_token_first = true};
   words.is_piece = {1, 1, 0};
   EXPECT_THAT(Encode(*Create(words), "ab"), ElementsAre(0, 1));

@@ -26,7 +26,7 @@ TEST(StopMatcher, FindsAStopAcrossParts) {
   EXPECT_EQ(matcher.Flush(), "");
 }
 
-TEST(StopMatcher, LetsGoOfWhatWasHeldWhenItBecomesNoStop) {
+TEST(StopMatcher, EmitsHeldTextWhenItCannotBecomeAStop) {
   StopMatcher matcher({"aab"});
   EXPECT_EQ(matcher.Append("aa").emit, "");
   EXPECT_EQ(matcher.Append("a").emit, "a");

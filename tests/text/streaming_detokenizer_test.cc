@@ -41,7 +41,7 @@ TEST_F(StreamingDetokenizerTest, HoldsACharacterBackUntilItsLastByte) {
   EXPECT_EQ(detokenizer.Finish(), "");
 }
 
-TEST_F(StreamingDetokenizerTest, ReplacesWhatCannotBecomeACharacter) {
+TEST_F(StreamingDetokenizerTest, ReplacesBytesThatCannotBecomeACharacter) {
   StreamingDetokenizer detokenizer(*tokenizer_);
   EXPECT_EQ(detokenizer.Append(ByteToken(0xFF)), "\uFFFD");
   EXPECT_EQ(detokenizer.Append(ByteToken(0xE4)), "");

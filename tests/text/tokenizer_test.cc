@@ -54,7 +54,7 @@ TEST(Tokenizer, EqualsTheGoldenIdsUnderEveryPreTokenizer) {
   }
 }
 
-TEST(Tokenizer, AnyBytesComeBackAsTheyWere) {
+TEST(Tokenizer, AnyBytesRoundTrip) {
   const unsigned seed = 31;
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
@@ -100,7 +100,7 @@ TEST(Tokenizer, AControlTokenThatIsPartlyUntrustedIsNone) {
   EXPECT_THAT(tokenizer->EncodeSegments(all_trusted), ElementsAre(SmallVocabularyId("<|im_end|>")));
 }
 
-TEST(Tokenizer, JointsBetweenSegmentsDoNotShow) {
+TEST(Tokenizer, SegmentBoundariesDoNotChangeTheTokens) {
   const unsigned seed = 37;
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);

@@ -31,7 +31,7 @@ TEST(Utf8, AcceptsEveryCodePointButSurrogatesAndNoneAboveTheLast) {
   }
 }
 
-TEST(Utf8, TellsWhatMayStillBecomeACharacterFromWhatCannot) {
+TEST(Utf8, DistinguishesIncompleteFromInvalidCharacters) {
   const std::string smile = Encode(0x1F600);
   for (size_t length = 1; length < 4; ++length) {
     const Utf8Step step = NextUtf8(smile.substr(0, length));

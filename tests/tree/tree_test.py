@@ -1,21 +1,20 @@
 #!/usr/bin/env python3
-"""The rules of the source tree that a compiler does not check. Prints one line for each violation; exit code 1 if there is any.
+"""Checks rules of the source tree that a compiler does not check. Prints a line for each violation; then the exit code is 1.
 
     tree_test.py [ROOT]
 
- 1. Includes obey the dependency table: the baton_folder(... DEPS ...) rows of the root CMakeLists.txt. A folder includes
-    itself and what its row names, not what those happen to include. A folder in a folder may have a row of its own. cli/ may use engine and everything below it, and rpc and
-    proto in *_client files alone. bench/ and tests/ may include anything.
- 2. Generated wire types (*.pb.h) stop at the edges; gRPC cannot be reached from what is built with BATON_GRPC=OFF.
- 3. Every .cc of a pure folder has a test of its name, or a line with the reason in TESTED_ELSEWHERE.
- 4. Headers have #pragma once, nobody writes `using namespace`, no note of work left undone, no file outside tests/ is
-    longer than 450 lines, Python files compile.
- 5. CLI11, which takes seconds to compile, is included in one file: common/command_line.cc.
- 6. The tree names no path of one developer's machine and no document that is not in it. No file has a conflict marker.
- 7. A KV pool's memory belongs to kernels and to the pool's own files: only the files in POOL_ADDRESSES ask where it is.
+ 1. Includes obey the dependency table: the baton_folder(... DEPS ...) rows of the root CMakeLists.txt. A folder may include
+    itself and the folders of its row, but not their dependencies. A subfolder may have its own row. cli/ may use engine and
+    everything below it; only its *_client files may use rpc and proto. bench/ and tests/ may include anything.
+ 2. Only the edges include generated wire types (*.pb.h). Files that are built with BATON_GRPC=OFF do not reach gRPC.
+ 3. Every .cc of a pure folder has a test of the same name, or a line with the reason in TESTED_ELSEWHERE.
+ 4. Headers have #pragma once. No file has `using namespace` or a note of unfinished work. No file outside tests/ is longer than
+    450 lines. Python files compile.
+ 5. Only common/command_line.cc includes CLI11, because CLI11 takes seconds to compile.
+ 6. The tree names no path of a developer's machine, and no document that is not in the tree. No file has a conflict marker.
+ 7. Only the files in POOL_ADDRESSES use the address of a KV pool.
 
-Before it looks at the tree it plants one violation of every rule in a small tree of its own and checks that each is found.
-Standard library only.
+First the script checks itself: it builds a small tree with one violation of every rule and must find each. Standard library only.
 """
 
 import pathlib
@@ -26,52 +25,52 @@ import tempfile
 CODE = {".cc", ".h", ".cu", ".cuh"}
 TEXT = CODE | {".py", ".sh", ".proto", ".md", ".txt", ".json"}
 NOT_OURS = {"build", ".git", ".venv", "__pycache__", "testdata"}
-PACKAGES = ("absl/", "gtest/", "gmock/", "nlohmann/", "CLI/")  # may be included in quotes
+PACKAGES = ("absl/", "gtest/", "gmock/", "nlohmann/", "CLI/")  # external headers that may be included in quotes
 LONGEST_FILE = 450
 
 PURE_FOLDERS = ["common", "text", "kernels", "cache", "scheduler", "routing", "router", "model", "kvtransfer", "engine"]
-# Source → test that covers it, where the two do not share a name. The reason stands above each group.
+# Source → the test that covers it under another name. A comment above each group gives the reason.
 TESTED_ELSEWHERE = {
-    # One file per instruction set; each is compared with its plain twin by one parametrised test.
+    # One file per instruction set. One parametrised test compares each with the plain version.
     "kernels/cpu/attention_avx2.cc": "tests/kernels/fast_attention_test.cc",
     "kernels/cpu/attention_avx512.cc": "tests/kernels/fast_attention_test.cc",
     "kernels/cpu/elementwise_avx2.cc": "tests/kernels/fast_elementwise_test.cc",
     "kernels/cpu/elementwise_avx512.cc": "tests/kernels/fast_elementwise_test.cc",
     "kernels/cpu/matmul_avx2.cc": "tests/kernels/fast_matmul_test.cc",
     "kernels/cpu/matmul_avx512.cc": "tests/kernels/fast_matmul_test.cc",
-    # Tables of function pointers, with no behaviour but which functions they name.
+    # Tables of function pointers without behaviour of their own.
     "kernels/cpu/plain_kernels.cc": "tests/kernels/cpu_kernels_test.cc",
     "kernels/cpu/vector_kernels.cc": "tests/kernels/cpu_kernels_test.cc",
-    # The hardware half of one function, compared with the table half.
+    # The hardware versions of one function. Its test compares them with the table version.
     "common/crc32c_sse42.cc": "tests/common/crc32c_test.cc",
     "common/crc32c_avx512.cc": "tests/common/crc32c_test.cc",
-    # One rule book for all transports: tests/kvtransfer/transport_contract_test.cc runs against each.
+    # One contract for all transports: transport_contract_test.cc runs against each.
     "kvtransfer/loopback/loopback_transport.cc": "tests/kvtransfer/transport_contract_test.cc",
     "kvtransfer/protocol/posted_transport.cc": "tests/kvtransfer/transport_contract_test.cc",
     "kvtransfer/protocol/transfer_node.cc": "tests/kvtransfer/transport_contract_test.cc",
-    # Sockets, and bytes landing in the pool, seen through real connections.
+    # Sockets and the receive path into the pool, tested over real connections.
     "kvtransfer/sockets/tcp_socket.cc": "tests/kvtransfer/socket_transport_test.cc",
     "kvtransfer/sockets/create_socket_transport.cc": "tests/kvtransfer/socket_transport_test.cc",
     "kvtransfer/shm/shm_connection.cc": "tests/kvtransfer/shm_hostile_sender_test.cc",
     "kvtransfer/sockets/tcp_connection.cc": "tests/kvtransfer/tcp_hostile_sender_test.cc",
     "kvtransfer/pool/block_landing.cc": "tests/kvtransfer/tcp_hostile_sender_test.cc",
-    # Small parts, seen through what is made of them.
+    # Small parts, tested through their users.
     "kvtransfer/transfer_pool.cc": "tests/kvtransfer/staged_pool_test.cc",
     "kvtransfer/pool/lease_request.cc": "tests/kvtransfer/staged_pool_test.cc",
     "kvtransfer/pool/pieces.cc": "tests/kvtransfer/piece_bytes_test.cc",
-    # A session is driven by its owner, which alone creates it.
+    # Only its owner creates and drives a session, so the owner's test covers it.
     "kvtransfer/protocol/send_session.cc": "tests/kvtransfer/transfer_sender_test.cc",
     "kvtransfer/protocol/receive_session.cc": "tests/kvtransfer/transfer_receiver_test.cc",
-    # The scheduler's and the engine's decisions, seen through them.
+    # Parts of the scheduler and of the engine, tested through these.
     "scheduler/scheduler_room.cc": "tests/scheduler/scheduler_test.cc",
     "engine/peer_transport.cc": "tests/engine/engine_test.cc",
 }
 
-# Rows whose files all may speak wire types.
+# Rows whose files may all use wire types.
 EDGE_ROWS = ["rpc", "worker_rpc", "router/grpc"]
 
-# Functions that tell where a KV pool lies → the files that may name them, beside tests and benchmarks: where they are
-# declared, and where the address goes straight to kernels or to a device's copy engine.
+# Functions that return a KV pool's address → the files that may use them, besides tests and benchmarks. These files declare the
+# function, or pass the address directly to kernels or to a device's copy engine.
 POOL_ADDRESSES = {
     "kernel_address": {"engine/kv_pool.h", "engine/kv_pool.cc", "engine/engine.cc"},
     "AddressForCopyEngine": {"kvtransfer/transfer_pool.h", "kvtransfer/pool/host_pool.h", "kvtransfer/pool/staged_pool.h",
@@ -86,7 +85,7 @@ WITH_GRPC = re.compile(r"^#ifdef BATON_GRPC\n.*?^#(?:else|endif)", re.M | re.S)
 
 
 class Tree:
-    """A tree, read once."""
+    """The texts of a source tree, and the violations found in it."""
 
     def __init__(self, root):
         self.root = pathlib.Path(root)
@@ -112,7 +111,7 @@ class Tree:
         return INCLUDE.findall(text)
 
     def grpc_chain(self, path):
-        """How gRPC or a generated header is reached from `path`, as a list of files; empty if it is not."""
+        """Returns the chain of includes from `path` to gRPC or a generated header; empty if there is none."""
         if path in self.reach_of:
             return self.reach_of[path]
         self.reach_of[path] = []  # cycles end here
@@ -127,7 +126,7 @@ class Tree:
 
 
 def read_table(cmake):
-    """Rows {folder: names it may include}, and the folders that are built without gRPC."""
+    """Returns the rows {folder: folders it may include}, and the set of folders that are built without gRPC."""
     rows, without_grpc, depth = {}, set(), 0
     for line in cmake.splitlines():
         depth += line.startswith("if(BATON_GRPC)")
@@ -160,7 +159,7 @@ def check_table(tree):
 
 
 def check_shown_table(tree):
-    """ARCHITECTURE.md shows the rows as `folder → names`, or `(nothing)`."""
+    """Checks that ARCHITECTURE.md shows the same rows, as `folder → names` or `folder → (nothing)`."""
     text = tree.texts.get("ARCHITECTURE.md", "")
     shown = {folder: names.split() if names != "(nothing)" else []
              for folder, names in re.findall(r"^([\w/]+) +→ (.+)$", text, re.M)}
@@ -170,7 +169,7 @@ def check_shown_table(tree):
 
 
 def row_of(tree, path):
-    """The row that a file belongs to: that of the innermost folder which has one, else the outermost folder's name."""
+    """Returns the innermost folder of a file that has a row, else the outermost folder."""
     for parent in pathlib.PurePath(path).parents:
         if parent.as_posix() in tree.rows:
             return parent.as_posix()
@@ -301,7 +300,7 @@ def violations_of(root):
 
 
 def self_check():
-    """Every rule finds the violation that is planted for it. Returns what was not found."""
+    """Checks that every rule finds its planted violation. Returns the violations that were missed or wrongly reported."""
     planted = {  # file: (content, words of the violation that it must cause)
         "common/a.h": ("int a;\n", "common/a.h: has no #pragma once"),
         "ARCHITECTURE.md": ("common → (nothing)\nrpc → proto common\nrouter → common\nrouter/grpc → router rpc proto common\ntext → (nothing)\n",
@@ -352,7 +351,7 @@ def self_check():
 
 def main():
     if problems := self_check():
-        print("tree_test does not see what it should:\n" + "\n".join(problems))
+        print("tree_test failed its own check:\n" + "\n".join(problems))
         return 1
     root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parents[2]
     violations, files = violations_of(root)

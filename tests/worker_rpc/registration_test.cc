@@ -7,7 +7,7 @@ namespace {
 
 const absl::Status kOk;
 
-TEST(Registration, BeatsEverySecondAndSoonerAfterSilence) {
+TEST(Registration, SendsAHeartbeatEverySecondAndSoonerAfterSilence) {
   Registration registration;
   Registration::Heartbeat first = registration.Next();
   EXPECT_FALSE(first.leaving);
@@ -19,7 +19,7 @@ TEST(Registration, BeatsEverySecondAndSoonerAfterSilence) {
   EXPECT_EQ(registration.OnAnswer(kOk, kOk).pause_ms, 1000);
 }
 
-TEST(Registration, ARefusalIsAnAnswer) {
+TEST(Registration, ARefusalCountsAsAnAnswer) {
   Registration registration;
   registration.Next();
   const auto outcome =
@@ -28,7 +28,7 @@ TEST(Registration, ARefusalIsAnAnswer) {
   EXPECT_EQ(outcome.trouble, "that id is epoch 7's, heard 1 s ago");
 }
 
-TEST(Registration, TroubleIsToldOncePerChange) {
+TEST(Registration, TroubleIsReportedOncePerChange) {
   Registration registration;
   const auto trouble = [&](const absl::Status& call, const absl::Status& accepted) {
     registration.Next();
@@ -43,7 +43,7 @@ TEST(Registration, TroubleIsToldOncePerChange) {
   EXPECT_EQ(trouble(kOk, kOk), std::nullopt);
 }
 
-TEST(Registration, LeavingSaysGoodbyeOnceWhateverTheAnswer) {
+TEST(Registration, LeavingSendsOneGoodbyeForAnyAnswer) {
   for (const absl::Status& answer : {kOk, absl::Status(absl::UnavailableError("gone"))}) {
     Registration registration;
     registration.Next();
@@ -56,7 +56,7 @@ TEST(Registration, LeavingSaysGoodbyeOnceWhateverTheAnswer) {
   }
 }
 
-TEST(Registration, AHeartbeatUnderWayIsNoGoodbye) {
+TEST(Registration, LeavingDuringAHeartbeatStillSendsTheGoodbye) {
   Registration registration;
   registration.Next();
   registration.Leave();

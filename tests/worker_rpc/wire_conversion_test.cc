@@ -88,7 +88,7 @@ v1::TransferTicket Ticket() {
   return ticket;
 }
 
-TEST(WireConversion, ATicketComesBackAsItWas) {
+TEST(WireConversion, ATicketRoundTrips) {
   const v1::TransferTicket wire = Ticket();
   const TransferTicket ticket = TicketFromWire(wire);
   EXPECT_EQ(ticket.transfer_id, 5u);

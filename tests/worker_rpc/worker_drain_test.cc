@@ -30,7 +30,7 @@ class LoggingWorker final : public DrainingWorker {
   std::function<void()> next;
 };
 
-TEST(WorkerDrain, EachStepBeginsWhenTheOneBeforeHasEnded) {
+TEST(WorkerDrain, EachStepBeginsWhenThePreviousOneHasEnded) {
   LoggingWorker worker;
   Drain(worker, 30'000, [&] { worker.log.emplace_back("drained"); });
   EXPECT_THAT(worker.log, ElementsAre("report", "leave"));

@@ -41,7 +41,7 @@ class WorkerServiceTest : public ::testing::Test {
   std::unique_ptr<v1::Worker::Stub> stub_ = v1::Worker::NewStub(channel_);
 };
 
-TEST_F(WorkerServiceTest, TellsItsStatus) {
+TEST_F(WorkerServiceTest, ReturnsItsStatus) {
   service_.SetAddress("host:9");
   v1::WorkerStatus status = Status();
   EXPECT_EQ(status.worker_id(), "w");
@@ -55,7 +55,7 @@ TEST_F(WorkerServiceTest, TellsItsStatus) {
   EXPECT_TRUE(Status().draining());
 }
 
-TEST_F(WorkerServiceTest, APingMeansAnEpoch) {
+TEST_F(WorkerServiceTest, APingForAnotherEpochIsRefused) {
   const auto ping = [this](uint64_t epoch) {
     v1::PingRequest request;
     request.set_epoch(epoch);

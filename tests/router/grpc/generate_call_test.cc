@@ -138,7 +138,7 @@ TEST_F(GenerateCallTest, SendsItsClientTheStartTheTokensAndTheEnd) {
   EXPECT_EQ(client->ends(), 1);
 }
 
-TEST_F(GenerateCallTest, TellsAClientWhatIsWrongWithItsRequest) {
+TEST_F(GenerateCallTest, AnInvalidRequestIsRefusedWithTheReason) {
   AddDecodeWorker();
   const auto client = std::make_shared<FakeClientStream>();
   v1::GenerateRequest request = Request();
@@ -161,7 +161,7 @@ TEST_F(GenerateCallTest, MinTokensWithoutMaxTokensMayExceedTheRoomOfAWorker) {
   EXPECT_EQ(worker_->asked().min_tokens(), 507);
 }
 
-TEST_F(GenerateCallTest, WithoutAWorkerTheClientHearsThatTheFleetIsUnavailable) {
+TEST_F(GenerateCallTest, WithoutAWorkerTheCallIsUnavailable) {
   const auto client = std::make_shared<FakeClientStream>();
   Call(client)->Start(Request());
   EXPECT_EQ(client->AwaitEnd().code(), absl::StatusCode::kUnavailable);
@@ -171,7 +171,7 @@ TEST_F(GenerateCallTest, WithoutAWorkerTheClientHearsThatTheFleetIsUnavailable) 
 
 // A shutdown may end a call while a text thread tokenises its prompt. The text thread must not
 // write what the shutdown reads.
-TEST_F(GenerateCallTest, ACallMayBeCalledOffWhileItsPromptIsTokenised) {
+TEST_F(GenerateCallTest, ACallMayBeCancelledWhileItsPromptIsTokenised) {
   AddDecodeWorker();
   for (int round = 0; round < 50; ++round) {
     const auto client = std::make_shared<FakeClientStream>();
@@ -188,7 +188,7 @@ TEST_F(GenerateCallTest, ACallMayBeCalledOffWhileItsPromptIsTokenised) {
   for (const std::string& line : logged_) EXPECT_THAT(line, HasSubstr("request r failed"));
 }
 
-TEST_F(GenerateCallTest, AClientThatGoesCancelsTheWorkersCall) {
+TEST_F(GenerateCallTest, ADisconnectedClientCancelsTheWorkersCall) {
   AddDecodeWorker(/*finishes=*/false);
   const auto client = std::make_shared<FakeClientStream>();
   const auto call = Call(client);
@@ -201,7 +201,7 @@ TEST_F(GenerateCallTest, AClientThatGoesCancelsTheWorkersCall) {
   EXPECT_EQ(core_.counters().requests_cancelled, 1);
 }
 
-TEST_F(GenerateCallTest, AClientThatIsGoneBehindItsDeadlineWasLate) {
+TEST_F(GenerateCallTest, ADisconnectAfterTheDeadlineCountsAsDeadlineExceeded) {
   AddDecodeWorker(/*finishes=*/false);
   const auto client = std::make_shared<FakeClientStream>();
   const auto call = Call(client, /*left_us=*/0);
@@ -219,7 +219,7 @@ TEST_F(GenerateCallTest, AClientThatDoesNotReadLosesItsAnswer) {
   EXPECT_TRUE(worker_->cancelled());
 }
 
-TEST_F(GenerateCallTest, AnEdgeMayEndTheCallWithAStatusOfItsOwn) {
+TEST_F(GenerateCallTest, TheServerMayEndTheCallWithItsOwnStatus) {
   AddDecodeWorker(/*finishes=*/false);
   const auto client = std::make_shared<FakeClientStream>();
   const auto call = Call(client);

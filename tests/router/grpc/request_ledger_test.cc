@@ -87,7 +87,7 @@ TEST(RequestLedger, RoutingLearnsNothingBeyondTheRequestItself) {
   EXPECT_EQ(odd.cached_tokens, 0);
 }
 
-TEST(RequestLedger, APullIsToldOfAndIsNoPartOfRoutingOrOfTheHandOff) {
+TEST(RequestLedger, APullIsReportedSeparatelyFromRoutingAndHandOff) {
   RequestLedgerBuilder builder(1000);
   builder.Tokenized(1005);
   builder.Pulled(400, 48, "decode-0");
@@ -135,7 +135,7 @@ TEST(RequestLedger, RoutingLearnsNothingOfNegativeCounts) {
   EXPECT_EQ(learnt.prefill_us, 0);
 }
 
-TEST(RequestLedger, RoutingLearnsNothingOfAPrefillThatNobodyReported) {
+TEST(RequestLedger, RoutingLearnsNothingFromAnUnreportedPrefill) {
   const FinishedRequest lost = FinishedFromLedger(Plan(WorkerNumber(2)), 3, false, Finished());
   EXPECT_EQ(lost.prefill_us, 0);
   EXPECT_EQ(lost.kv_bytes, 0);

@@ -52,7 +52,7 @@ TEST(RouterWire, AReportSaysWhichModelAndWhetherThereIsAPrefixCache) {
   }
 }
 
-TEST(RouterWire, HowAPoolIsCutIsToldBesideTheFingerprint) {
+TEST(RouterWire, BlockSizeAndLayoutAreSentBesideTheFingerprint) {
   v1::HeartbeatRequest request;
   request.mutable_status()->set_role(v1::WORKER_ROLE_DECODE);
   request.mutable_status()->mutable_pool()->set_block_size(16);
@@ -201,7 +201,7 @@ TEST(RouterWire, DetokenizedBytesAreBoundedBeforeAndAfterReplacement) {
               HasSubstr("has 25165824 bytes; at most 16777216"));
 }
 
-TEST(RouterWire, TheIndexNamesTheWorkersThatAreStillThere) {
+TEST(RouterWire, TheIndexNamesOnlyRegisteredWorkers) {
   FleetIndexStatus status{.units = 7, .memberships = 9, .max_units = 100, .workers = {}};
   status.workers.push_back({.worker = WorkerNumber(3),
                             .epoch = Epoch(11),

@@ -30,7 +30,7 @@ TEST(JinjaAccess, SlicesAsPythonForAllBounds) {
   EXPECT_FALSE(JinjaSlice(list, std::nullopt, std::nullopt, JinjaValue::Int(0), meter).ok());
 }
 
-TEST(JinjaAccess, AGeneratorIsGoneThroughOnce) {
+TEST(JinjaAccess, AGeneratorIsConsumedOnce) {
   JinjaMeter meter({});
   const JinjaValue generator =
       *NewSequence(JinjaSequence::Kind::kGenerator, {JinjaValue::Int(1)}, meter);

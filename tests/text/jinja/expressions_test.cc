@@ -16,7 +16,7 @@ std::string Refusal(const std::string& expression) {
   return std::string(JinjaEvaluator(*body, {}, {}).Render().status().message());
 }
 
-TEST(JinjaExpressions, SayWhatWentWrong) {
+TEST(JinjaExpressions, ErrorsNameTheCause) {
   EXPECT_THAT(Refusal("'a' + 1"), HasSubstr("'+' does not work on str and int"));
   EXPECT_THAT(Refusal("1 < 'a'"), HasSubstr("cannot order int and str"));
   EXPECT_THAT(Refusal("{[1]: 2}"), HasSubstr("a list as key of a dict"));
@@ -26,7 +26,7 @@ TEST(JinjaExpressions, SayWhatWentWrong) {
   EXPECT_THAT(Refusal("namespace(1)"), HasSubstr("namespace of a int"));
 }
 
-TEST(JinjaExpressions, StopEarlyWhereAnOperandDecides) {
+TEST(JinjaExpressions, ShortCircuitWhenAnOperandDecides) {
   EXPECT_EQ(Refusal("false and missing.x"), "");
   EXPECT_EQ(Refusal("true or missing.x"), "");
   EXPECT_EQ(Refusal("2 < 1 < missing.x"), "");

@@ -42,7 +42,7 @@ TEST(JinjaFilters, ANumberReadFromUserTextIsUntrusted) {
   EXPECT_FALSE(number->trusted_number());
 }
 
-TEST(JinjaFilters, ThatReadATextAreCharged) {
+TEST(JinjaFilters, ReadingATextIsChargedToTheLimit) {
   const JinjaValue text = JinjaValue::String(JinjaString(std::string(100, '1'), true));
   for (const std::string_view name : {"int", "float", "length", "trim"}) {
     JinjaMeter meter({.max_work_bytes = 99});

@@ -22,7 +22,7 @@ TEST(JinjaFormat, OneUntrustedPieceMakesAListAndJsonUntrusted) {
   EXPECT_FALSE(JinjaToJson(*NewDict({{untrusted, trusted}}, meter), {}, meter)->AllTrusted());
 }
 
-TEST(JinjaFormat, RefusesWhatItCannotWriteExactly) {
+TEST(JinjaFormat, RefusesValuesThatItCannotWriteExactly) {
   JinjaMeter meter({});
   const JinjaValue accent = JinjaValue::String(JinjaString("é", true));
   EXPECT_EQ(JinjaToString(*NewList({accent}, meter), meter).status().code(),

@@ -7,7 +7,7 @@ namespace {
 
 JinjaValue Text(std::string_view text) { return JinjaValue::String(JinjaString(text, true)); }
 
-TEST(JinjaFunctions, TimeIsGivenOrRefused) {
+TEST(JinjaFunctions, TimeComesFromTheCallerOrIsRefused) {
   JinjaMeter meter({});
   EXPECT_FALSE(CallJinjaFunction("strftime_now", {{Text("%Y")}, {}}, std::nullopt, meter).ok());
   std::tm now{};

@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(JinjaParser, NamesWhatIsWrongAndItsLine) {
+TEST(JinjaParser, ErrorsNameTheCauseAndItsLine) {
   const struct {
     std::string source;
     std::string message;
@@ -31,7 +31,7 @@ TEST(JinjaParser, NamesWhatIsWrongAndItsLine) {
   }
 }
 
-TEST(JinjaParser, RefusesWhatIsNotSupportedByName) {
+TEST(JinjaParser, RefusesUnsupportedConstructsByName) {
   const struct {
     std::string source;
     std::string name;

@@ -9,7 +9,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(JinjaPrimaryParser, NamesWhatIsWrong) {
+TEST(JinjaPrimaryParser, ErrorsNameTheCause) {
   const struct {
     std::string expression;
     std::string message;

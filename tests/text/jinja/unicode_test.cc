@@ -18,7 +18,7 @@ TEST(JinjaUnicode, EncodesAndDecodesEveryLength) {
   }
 }
 
-TEST(JinjaUnicode, RefusesWhatIsNoCharacter) {
+TEST(JinjaUnicode, RefusesInvalidCharacters) {
   std::string text;
   EXPECT_FALSE(AppendUtf8(0xD800, &text));
   EXPECT_FALSE(AppendUtf8(0x110000, &text));
