@@ -76,7 +76,7 @@ TEST_F(ModelLoaderTest, AHyperParameterChangesTheFingerprintANameDoesNot) {
 }
 
 // A worker with another end token would end a resumed answer at another token.
-TEST_F(ModelLoaderTest, WhatMakesTokensOrPromptsChangesTheFingerprint) {
+TEST_F(ModelLoaderTest, TokenizerAndTemplateChangeTheFingerprint) {
   const std::string before = ModelFingerprint(*file_);
   const std::string eos = "tokenizer.ggml.eos_token_id";
   bytes_ = CopyModel(*file_, {eos}).Scalar<uint32_t>(eos, GgufValueType::kUint32, 3).Build();
@@ -93,7 +93,7 @@ TEST_F(ModelLoaderTest, AModelWithoutANameIsCalledAsItsFile) {
   EXPECT_EQ(Read(CopyModel(*file_, {"general.name"}))->spec.name, "name");
 }
 
-TEST_F(ModelLoaderTest, NamesWhatIsWrongWithTheTokenizer) {
+TEST_F(ModelLoaderTest, NamesTheTokenizersError) {
   for (const char* key :
        {"tokenizer.ggml.model", "tokenizer.ggml.tokens", "tokenizer.ggml.merges"}) {
     EXPECT_THAT(Read(CopyModel(*file_, {key})).status().message(), HasSubstr(key));
@@ -209,7 +209,7 @@ class UnsetVariable {
   std::optional<std::string> kept_;
 };
 
-TEST_F(ModelLoaderTest, TheDefaultModelLiesWhereTheEnvironmentSays) {
+TEST_F(ModelLoaderTest, TheEnvironmentSetsTheFolderOfTheDefaultModel) {
   const UnsetVariable directory("BATON_MODEL_DIR"), cache("XDG_CACHE_HOME"), home("HOME");
   EXPECT_EQ(ModelDirectory(), "/tmp/baton/models");
   setenv("HOME", "", 1);

@@ -80,7 +80,7 @@ TEST(AttentionPlain, SegmentsCountFromTheOriginAndEmptyOnesSayThatNothingIsVisib
 }
 
 // Computes one run of a token that has several.
-TEST(AttentionPlain, ARunKnowsNothingOfItsNeighbours) {
+TEST(AttentionPlain, ARunDoesNotDependOnItsNeighbours) {
   const AttentionShape shape;
   const CaseRun first = {5, 100}, second = {100, 180, 30, 9};
   const AttentionCase both(shape, {{.slots = 200, .tokens = {{first, second}}}}, kSeed);

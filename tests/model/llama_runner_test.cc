@@ -174,7 +174,7 @@ TEST(LlamaRunner, PaddedGraphsGiveTheBitsOfEagerSteps) {
 }
 
 // Padding rows must not write into the KV of other sequences, so their later logits stay right.
-TEST(LlamaRunner, PaddingTouchesNobodysKv) {
+TEST(LlamaRunner, PaddingDoesNotTouchAnyKv) {
   const TinyModel model("q4_1");
   const auto tokens = TinyTokens(40, 7);
   const Rows expected = TinyRunner(model, {.graph = false}).Decode(0, tokens, 1, 64);
@@ -340,7 +340,7 @@ TEST(LlamaRunner, PositionsMayDifferFromSlots) {
 }
 
 // A sequence with a copied part-full block gives the same logits as the original sequence.
-TEST(LlamaRunner, CopiedSlotsHoldAllThatATokenNeeds) {
+TEST(LlamaRunner, CopiedSlotsContainAllKvThatATokenNeeds) {
   const TinyModel model("f32");
   const auto tokens = TinyTokens(30, 15);
   for (const KvType type : {KvType::kF16, KvType::kInt8}) {

@@ -142,7 +142,7 @@ TEST(LlamaWindows, KvTypesBatchesAndChunksChangeNoBit) {
 }
 
 // Blocks behind the window and the scratch block may contain any bytes.
-TEST(LlamaWindows, NoBitOfADeadBlockCounts) {
+TEST(LlamaWindows, ContentsOfDeadBlocksHaveNoEffect) {
   const TinyModel model(kModel);
   const auto tokens = TinyTokens(80, 7);
   for (const int32_t block_size : {4, 16}) {

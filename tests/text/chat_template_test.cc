@@ -205,7 +205,7 @@ TEST_F(ChatTemplateGolden, SnippetsEqualJinja2) {
 
 // Trusted text comes only from the template and from the BOS and EOS tokens. Text that occurs only
 // in user messages must therefore be untrusted, whatever the template does with it.
-TEST_F(ChatTemplateGolden, NothingThatUsersWroteIsTrusted) {
+TEST_F(ChatTemplateGolden, TextOfUsersIsNeverTrusted) {
   const nlohmann::json golden = Load();
   for (const auto& [name, source] : golden["templates"].items()) {
     const absl::StatusOr<ChatTemplate> parsed = ChatTemplate::Parse(source.get<std::string>());

@@ -94,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& instance) { return std::string(instance.param.name); });
 
 // An ordinary template stays far below the limits that stop hostile templates.
-TEST(JinjaMeter, LeavesAnOrdinaryTemplateItsRoom) {
+TEST(JinjaMeter, AnOrdinaryTemplateStaysWithinTheLimits) {
   const std::string source =
       "{% macro show(name, text, end='\\n') %}<{{ name }}>{{ text | trim }}{{ end }}{% endmacro "
       "%}" +
