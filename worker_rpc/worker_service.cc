@@ -49,7 +49,7 @@ grpc::ServerUnaryReactor* WorkerService::Ping(grpc::CallbackServerContext* conte
   const Epoch meant(request->epoch());
   reactor->Finish(
       meant.value() == 0 || meant == engine_->epoch()
-          ? ToGrpcStatus(engine_->CheckPulse())
+          ? ToGrpcStatus(engine_->CheckWatchdog())
           : ToGrpcStatus(absl::FailedPreconditionError(absl::StrCat(
                 "epoch ", meant.value(), " has ended; this is epoch ", engine_->epoch().value()))));
   return reactor;

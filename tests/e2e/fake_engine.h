@@ -335,7 +335,7 @@ class FakeEngine final : public Engine {
   const EngineOptions& options() const override { return options_; }
   // As if its loop had stopped.
   void Hang() { hangs_ = true; }
-  absl::Status CheckPulse() const override {
+  absl::Status CheckWatchdog() const override {
     return hangs_ ? absl::UnavailableError("the engine hangs") : absl::OkStatus();
   }
   std::string StartupReport() const override { return "fake\n"; }
