@@ -98,6 +98,7 @@ class Engine {
   // end are forgotten, what is in use there retires with its last user, and memory goes back to the
   // system with it. Requests that wait and can never fit any more are refused (ResourceExhausted);
   // those that run give way or end as in a pool that runs dry. Waits for the step that runs.
+  // Status() has the new size when this returns.
   // FailedPrecondition: the pool keeps its size (EngineOptions::kv_cache_max_mib is 0).
   // InvalidArgument, with the range: outside [1, reserved]. ResourceExhausted: no memory.
   virtual absl::StatusOr<PoolSize> Resize(int32_t blocks) = 0;

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "common/sampling_defaults.h"
 #include "model/model_spec.h"
 #include "text/tokenizer.h"
 
@@ -16,6 +17,7 @@ struct ModelInfo {
   ModelSpec spec;
   TokenizerSpec tokenizer;
   std::string chat_template;  // empty: none
+  SamplingDefaults sampling;  // for conversations; no answer depends on it
 };
 
 }  // namespace baton
