@@ -65,6 +65,8 @@ void AddJobFlags(CommandLine& line, JobFlags& flags) {
       .ShowDefault()
       .Group("Jobs");
   line.AddFlag("--json", &flags.options.json, "Print one JSON object a result").Group("Jobs");
+  line.AddFlag("--no-ledger", &flags.options.no_ledger, "Leave out the latency ledger behind a text")
+      .Group("Jobs");
   AddSamplingFlags(line, flags.job.sampling);
 }
 

@@ -25,6 +25,7 @@ class LocalRunner final : public JobRunner {
 
   absl::StatusOr<std::vector<JobResult>> Run(
       const Job& job, const std::function<void(std::string_view)>& on_text) override;
+  absl::StatusOr<std::vector<std::string>> Pieces(const std::vector<TokenId>& tokens) override;
   void Interrupt() override;
 
   // The engine that decodes.

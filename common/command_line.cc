@@ -129,6 +129,7 @@ CommandLine::Option& CommandLine::Option::Range(double minimum, double maximum) 
 
 CommandLine::Option& CommandLine::Option::OneOf(const std::vector<std::string>& values) {
   option_->check(CLI::IsMember(values));
+  owner_->choices_[option_] = values;
   return *this;
 }
 
@@ -151,6 +152,11 @@ CommandLine::Option& CommandLine::Option::FromEnvironment() {
 
 CommandLine::Option& CommandLine::Option::ShowDefault() {
   option_->capture_default_str();
+  return *this;
+}
+
+CommandLine::Option& CommandLine::Option::OptionalValue(const std::string& value) {
+  option_->expected(0, 1)->default_str(value);
   return *this;
 }
 
@@ -262,12 +268,58 @@ void CommandLine::AddSettings(const SettingList& settings, const std::string& gr
       option = app_->add_option_function<std::string>(name, set, help);
     }
     option->group(group);
+    if (!setting.choices.empty()) choices_[option] = setting.choices;
     from_environment_.push_back(option);
   }
   settings_.push_back(&settings);
   if (settings_.size() > 1) return;
   app_->add_flag("--show-settings", show_settings_,
                  "Check the command line, print every setting's value and end");
+}
+
+void CommandLine::SetEpilogue(const std::string& text) {
+  epilogue_ = text;
+  app_->footer(absl::StrCat(text, "\n\n", app_->get_footer()));
+}
+
+bool CommandLine::IsGiven(const std::string& name) const {
+  return app_->get_option(name)->count() > 0;
+}
+
+OptionDescription CommandLine::DescribeOption(const CLI::Option& option) const {
+  OptionDescription out;
+  for (const std::string& name : option.get_snames()) out.names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) out.names.push_back("--" + name);
+  if (option.get_positional()) out.positional = option.get_name(/*positional=*/true);
+  const bool is_flag = option.get_items_expected_max() == 0;
+  if (!is_flag) {
+    out.value = option.get_type_name();
+    out.value_is_optional = option.get_expected_min() == 0;
+    out.default_value = option.get_default_str();
+    out.repeatable = option.get_expected_max() == CLI::detail::expected_max_vector_size ||
+                     option.get_items_expected_max() > 1;
+  }
+  if (const auto found = choices_.find(&option); found != choices_.end()) {
+    out.choices = found->second;
+  }
+  out.help = option.get_description();
+  out.group = option.get_group();
+  out.required = option.get_required();
+  return out;
+}
+
+CommandDescription CommandLine::Describe() const {
+  CommandDescription out;
+  for (const CLI::App* at = app_.get(); at != nullptr; at = at->get_parent()) {
+    out.path.insert(out.path.begin(), at->get_name());
+  }
+  out.description = app_->get_description();
+  out.epilogue = epilogue_;
+  for (const CLI::Option* option : app_->get_options()) {
+    if (!option->get_group().empty()) out.options.push_back(DescribeOption(*option));
+  }
+  for (const auto& command : commands_) out.commands.push_back(command->Describe());
+  return out;
 }
 
 std::optional<int> CommandLine::Parse(int argc, const char* const* argv) {

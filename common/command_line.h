@@ -25,6 +25,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -33,6 +34,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/command_description.h"
 #include "common/settings.h"
 
 namespace CLI {
@@ -68,6 +70,9 @@ class CommandLine {
     Option& FromEnvironment();
     // The help shows the field's value of now.
     Option& ShowDefault();
+    // The option may stand without a value, which then is `value`. One that is given follows behind
+    // a blank or "=".
+    Option& OptionalValue(const std::string& value);
     // Of a list: one value for each time the option is named. Else it takes all up to the next one.
     Option& TakesOne();
 
@@ -104,6 +109,13 @@ class CommandLine {
   // checks its line, prints every setting's value and ends. `settings` must outlive the parse.
   void AddSettings(const SettingList& settings, const std::string& group);
 
+  // Text that the help shows behind the options. It ends without a line break.
+  void SetEpilogue(const std::string& text);
+  // Whether the parsed line, a file or a variable gave this command's option `name` a value.
+  bool IsGiven(const std::string& name) const;
+  // This command, and those below it.
+  CommandDescription Describe() const;
+
   // What Run() runs where this command is the one named; returns the exit code. Set for every
   // command that has none below it, and for none else.
   void OnRun(std::function<int()> run) { run_ = std::move(run); }
@@ -117,6 +129,7 @@ class CommandLine {
   explicit CommandLine(std::shared_ptr<CLI::App> app) : app_(std::move(app)) {}
   // The command that the parsed line names.
   const CommandLine& Named() const;
+  OptionDescription DescribeOption(const CLI::Option& option) const;
   // Lets this command and the ones that `arguments` name read their options from variables. Other
   // commands read none: their wrong values must not refuse this line.
   void BindEnvironment(std::span<const char* const> arguments);
@@ -131,6 +144,8 @@ class CommandLine {
   std::vector<std::unique_ptr<CommandLine>> commands_;
   std::vector<CLI::Option*> from_environment_;
   std::vector<const SettingList*> settings_;
+  std::map<const CLI::Option*, std::vector<std::string>> choices_;  // of options that have some
+  std::string epilogue_;
   bool show_settings_ = false;
   std::function<int()> run_;
 };

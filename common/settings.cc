@@ -141,6 +141,7 @@ void SettingList::AddNamed(std::string name, std::vector<std::string> names,
   setting.name = std::move(name);
   setting.help = std::move(help);
   setting.range = absl::StrJoin(names, ", ");
+  setting.choices = names;
   setting.get = std::move(get);
   setting.default_value = setting.get();
   setting.set = [choose = std::move(choose), names = std::move(names), name = setting.name,
