@@ -325,14 +325,12 @@ class Chat {
   }
 
   // Asks the router until it has told once. A new connection may lead to another model.
-  const SamplingDefaults& ModelSampling() {
-    static const SamplingDefaults kUnknown;
+  SamplingDefaults ModelSampling() {
     if (!model_sampling_) {
-      absl::StatusOr<SamplingDefaults> sampling = client_.GetRecommendedSampling(kStatusMs);
-      if (!sampling.ok()) return kUnknown;
-      model_sampling_ = *sampling;
+      const absl::StatusOr<SamplingDefaults> told = client_.GetRecommendedSampling(kStatusMs);
+      if (told.ok()) model_sampling_ = *told;
     }
-    return *model_sampling_;
+    return model_sampling_.value_or(SamplingDefaults());
   }
 
   SamplingParams Sampling() {
