@@ -32,8 +32,8 @@ void StepPipeline::Poll() {
 }
 
 void StepPipeline::TakeOffBoard(RequestHandle request) {
-  if (cancel_board_ == nullptr) return;
-  if (steps_.empty()) return cancel_board_->Remove(request);
+  if (pending_cancellations_ == nullptr) return;
+  if (steps_.empty()) return pending_cancellations_->Remove(request);
   steps_.back()->cancelled.push_back(request);
 }
 
@@ -64,7 +64,7 @@ std::unique_ptr<StepDemand> StepPipeline::DemandFor(const SchedulerOutput& plan)
   std::vector<StepDemand::Chunk> chunks;
   chunks.reserve(plan.chunks.size());
   for (const ScheduledChunk& chunk : plan.chunks) chunks.push_back(requests_->DemandOf(chunk.id));
-  return std::make_unique<StepDemand>(std::move(chunks), cancel_board_, clock_);
+  return std::make_unique<StepDemand>(std::move(chunks), pending_cancellations_, clock_);
 }
 
 // The draw of the youngest step in flight that gives `id` its pending token. Rows keep their order
@@ -166,7 +166,7 @@ void StepPipeline::Collect() {
   const absl::StatusOr<StepResult> result = runner_->Collect(step->id);
   steps_.pop_front();
   if (watchdog_ != nullptr) watchdog_->Feed();
-  for (const RequestHandle request : step->cancelled) cancel_board_->Remove(request);
+  for (const RequestHandle request : step->cancelled) pending_cancellations_->Remove(request);
   scheduler_->StepCollected(step->plan);
   EndCopies();
   requests_->OnCollected(step->plan);

@@ -290,7 +290,7 @@ absl::StatusOr<StepId> LlamaRunner::Submit(const StepInput& input) {
   draws_.Sample(buffers_->logits, config_.vocabulary, slot, step.draws(), *stream_);
   if (device_.asynchronous()) {
     kept_[slot] =
-        kept_logits_[slot].Keep(input, buffers_->logits, config_.vocabulary, device_, *stream_);
+        saved_logits_[slot].Keep(input, buffers_->logits, config_.vocabulary, device_, *stream_);
   }
   step.RecordEnd(*stream_, waker_);
   return id;
@@ -363,7 +363,7 @@ std::span<const float> LlamaRunner::Logits(StepId id, int32_t row) const {
 }
 
 std::span<const float> LlamaRunner::LogitsIn(int slot, int32_t row) const {
-  if (device_.asynchronous()) return kept_logits_[slot].Row(row);
+  if (device_.asynchronous()) return saved_logits_[slot].Row(row);
   return {buffers_->logits + int64_t{row} * config_.vocabulary,
           static_cast<size_t>(config_.vocabulary)};
 }
