@@ -90,13 +90,15 @@ class HelpFormatter : public CLI::Formatter {
   }
 };
 
-constexpr char kSourcesHelp[] =
+}  // namespace
+
+const char kSourcesHelp[] =
     "Options can also stand in a file that --config names (TOML: kv-blocks = 64, those of a "
     "command\nunder its name: [up]). Settings, --model and the --router of a `baton` command are "
     "also read from\nenvironment variables: --kv-blocks from BATON_KV_BLOCKS. The command line "
     "goes first, then the file.";
 
-}  // namespace
+std::string ProgramVersion() { return "baton " BATON_VERSION; }
 
 CommandLine::Option& CommandLine::Option::Group(const std::string& name) {
   option_->group(name);
@@ -170,7 +172,7 @@ CommandLine::CommandLine(const std::string& description, const std::string& name
   // These hold for every command too.
   app_->footer(absl::StrCat(kSourcesHelp, "\n\n", kExitCodeHelp));
   app_->formatter(std::make_shared<HelpFormatter>());
-  app_->set_version_flag("--version", "baton " BATON_VERSION, "Print the version and end");
+  app_->set_version_flag("--version", ProgramVersion(), "Print the version and end");
   app_->set_config("--config", "", "TOML file with options");
   app_->allow_config_extras(CLI::config_extras_mode::error);
 }

@@ -45,6 +45,11 @@ class Option;
 
 namespace baton {
 
+// "baton 0.1.0".
+std::string ProgramVersion();
+// Where values of options can stand beside the command line: a part of every help.
+extern const char kSourcesHelp[];
+
 class CommandLine {
  public:
   // A handle: copies mean the same option, which lives as long as its CommandLine.

@@ -8,9 +8,7 @@
 
 #include "absl/strings/str_split.h"
 #include "common/command_line.h"
-#ifdef BATON_GRPC
-#include "cli/client_commands.h"
-#endif
+#include "tests/cli/all_commands.h"
 
 namespace baton {
 namespace {
@@ -20,14 +18,7 @@ using ::testing::HasSubstr;
 
 class Commands : public ::testing::Test {
  protected:
-  Commands() {
-    AddRunCommand(line_);
-    AddPerplexityCommand(line_);
-    [[maybe_unused]] CommandLine& inspect = AddInspectCommand(line_);
-#ifdef BATON_GRPC
-    AddClientCommands(line_, inspect);
-#endif
-  }
+  Commands() { AddAllCommands(line_); }
 
   int Run(const std::vector<const char*>& arguments) {
     std::vector<const char*> argv = {"baton"};
