@@ -327,7 +327,7 @@ class Chat {
   // Asks the router until it has told once. A new connection may lead to another model.
   SamplingDefaults ModelSampling() {
     if (!model_sampling_) {
-      const absl::StatusOr<SamplingDefaults> told = client_.GetRecommendedSampling(kStatusMs);
+      const absl::StatusOr<SamplingDefaults> told = client_.RecommendedSampling();
       if (told.ok()) model_sampling_ = *told;
     }
     return model_sampling_.value_or(SamplingDefaults());
@@ -396,8 +396,10 @@ void AddChatCommand(CommandLine& line) {
                         kReconnectMs, " where standard input is a terminal, else 0"))
       .Range(int64_t{0}, kMaxTimeoutMs);
   command.AddFlag("--ledger", &options->ledger, "Print each answer's latency ledger");
+  options->sampling.temperature = kChatTemperature;  // the help shows these
+  options->sampling.top_p = kChatTopP;
   AddSamplingFlags(command, options->sampling);
-  command.SetEpilogue(kChatSamplingHelp);
+  command.AddHelpText(kChatSamplingHelp);
   options->flag_is_given = [&command](const std::string& flag) { return command.IsGiven(flag); };
   command.OnRun([options] { return Chat(*options).Run(); });
 }

@@ -6,7 +6,6 @@
 #include <string>
 #include <thread>
 
-#include "cli/chat_sampling.h"
 #include "cli/client_commands.h"
 #include "cli/job_flags.h"
 #include "cli/router_client.h"
@@ -17,10 +16,7 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kModelTimeoutMs = 5000;
-
 struct GenerateOptions {
-  FlagIsGiven flag_is_given;
   RouterClientOptions client{.router = kDefaultRouter};
   JobFlags jobs;
 };
@@ -35,12 +31,6 @@ int Generate(GenerateOptions& options) {
       client.Interrupt();
     }
   });
-  if (options.jobs.chat) {
-    // Where the router does not answer, the job itself says so.
-    const SamplingDefaults model =
-        client.GetRecommendedSampling(kModelTimeoutMs).value_or(SamplingDefaults());
-    SetChatSampling(model, options.flag_is_given, options.jobs.job.sampling);
-  }
   const int exit_code = RunFlaggedJobs(client, options.jobs);
   termination.Request();
   watcher.join();
@@ -75,8 +65,6 @@ void AddGenerateCommand(CommandLine& line) {
           "Where prompts are computed: auto, remote (a prefill worker), local (the decode worker)")
       .OneOf({"auto", "remote", "local"});
   AddJobFlags(command, options->jobs);
-  command.SetEpilogue(kChatSamplingHelp);
-  options->flag_is_given = [&command](const std::string& flag) { return command.IsGiven(flag); };
   command.OnRun([options] { return Generate(*options); });
 }
 

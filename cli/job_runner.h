@@ -18,6 +18,7 @@
 #include "cli/answer_notes.h"
 #include "cli/input_file.h"
 #include "cli/jobs.h"
+#include "common/sampling_defaults.h"
 
 namespace baton {
 
@@ -32,6 +33,8 @@ class JobRunner {
   virtual absl::StatusOr<std::vector<std::string>> Pieces(const std::vector<TokenId>& tokens) {
     return absl::UnimplementedError(absl::StrCat("the text of ", tokens.size(), " tokens"));
   }
+  // What the model's file recommends for conversations.
+  virtual absl::StatusOr<SamplingDefaults> RecommendedSampling() { return SamplingDefaults(); }
   // Ends everything that runs, and whatever comes later, with Cancelled.
   virtual void Interrupt() = 0;
 };

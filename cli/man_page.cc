@@ -44,14 +44,7 @@ std::string Header(const OptionDescription& option) {
 }
 
 void AppendOption(const OptionDescription& option, std::string& out) {
-  absl::StrAppend(&out, ".TP\n", Header(option), "\n", Escaped(option.help));
-  const bool ends = option.help.ends_with('.');
-  if (option.required) absl::StrAppend(&out, ends ? "" : ".", " Required.");
-  if (!option.default_value.empty()) {
-    absl::StrAppend(&out, ends || option.required ? "" : ".", " Default: ",
-                    Escaped(option.default_value), ".");
-  }
-  absl::StrAppend(&out, "\n");
+  absl::StrAppend(&out, ".TP\n", Header(option), "\n", Escaped(option.help), "\n");
 }
 
 void AppendOptions(const CommandDescription& command, std::string& out) {

@@ -14,6 +14,7 @@
 namespace baton {
 namespace {
 
+constexpr int64_t kModelTimeoutMs = 2000;
 constexpr int64_t kPiecesTimeoutMs = 5000;
 
 // Text fields of the wire are UTF-8; anything else is refused here, by name, and not by the RPC
@@ -239,9 +240,9 @@ absl::StatusOr<v1::GetStatusResponse> RouterClient::GetStatus(int64_t timeout_ms
   return response;
 }
 
-absl::StatusOr<SamplingDefaults> RouterClient::GetRecommendedSampling(int64_t timeout_ms) {
+absl::StatusOr<SamplingDefaults> RouterClient::RecommendedSampling() {
   grpc::ClientContext context;
-  context.set_deadline(DeadlineIn(timeout_ms));
+  context.set_deadline(DeadlineIn(kModelTimeoutMs));
   v1::GetModelResponse response;
   const grpc::Status status = Newest().stub->GetModel(&context, v1::GetModelRequest(), &response);
   if (!status.ok()) return FromGrpcStatus(status);

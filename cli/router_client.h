@@ -30,6 +30,8 @@ class RouterClient final : public JobRunner {
   absl::StatusOr<std::vector<JobResult>> Run(
       const Job& job, const std::function<void(std::string_view)>& on_text) override;
   absl::StatusOr<std::vector<std::string>> Pieces(const std::vector<TokenId>& tokens) override;
+  // An older router recommends nothing.
+  absl::StatusOr<SamplingDefaults> RecommendedSampling() override;
   // Ends the jobs that run. Until Resume, later ones end at once as Cancelled.
   void Interrupt() override;
   void Resume();
@@ -40,8 +42,6 @@ class RouterClient final : public JobRunner {
   void Reconnect();
 
   absl::StatusOr<v1::GetStatusResponse> GetStatus(int64_t timeout_ms);
-  // What the served model's file recommends for conversations; nothing of an older router.
-  absl::StatusOr<SamplingDefaults> GetRecommendedSampling(int64_t timeout_ms);
 
  private:
   struct Connection {

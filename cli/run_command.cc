@@ -7,7 +7,6 @@
 #include <optional>
 #include <thread>
 
-#include "cli/chat_sampling.h"
 #include "cli/commands.h"
 #include "cli/job_flags.h"
 #include "cli/local_runner.h"
@@ -21,7 +20,6 @@ namespace baton {
 namespace {
 
 struct RunOptions {
-  FlagIsGiven flag_is_given;
   EngineOptions engine;
   SettingList settings;
   JobFlags jobs;
@@ -47,15 +45,6 @@ int Run(RunOptions& options) {
     options.engine = (*runner)->engine().options();
     std::fprintf(stderr, "%s%s", options.settings.AllValues().c_str(),
                  (*runner)->engine().StartupReport().c_str());
-  }
-  if (options.jobs.chat) {
-    const SamplingDefaults& model = (*runner)->engine().model_info().sampling;
-    SetChatSampling(model, options.flag_is_given, options.jobs.job.sampling);
-    if (options.verbose) {
-      std::fprintf(stderr, "sampling: %s\n",
-                   DescribeChatSampling(model, options.flag_is_given, options.jobs.job.sampling)
-                       .c_str());
-    }
   }
   std::atomic<bool> interrupted = false;
   std::thread watcher([&] {
@@ -95,8 +84,6 @@ void AddRunCommand(CommandLine& line) {
       "with --transport: layout of the pool of the engine that prefills; same: --kv-layout");
   command.AddSettings(options->settings, "Engine");
   command.AddFlag("--verbose", &options->verbose, "Print effective settings and the pool first");
-  command.SetEpilogue(kChatSamplingHelp);
-  options->flag_is_given = [&command](const std::string& flag) { return command.IsGiven(flag); };
   command.OnRun([options] { return Run(*options); });
 }
 

@@ -150,7 +150,7 @@ void AddStatusCommand(CommandLine& line) {
            "Show it again every so many seconds until Ctrl-C; without a number every 2")
       .Range(0.1, 3600.0)
       .OptionalValue("2");
-  command.SetEpilogue(kStatusColumnsHelp);
+  command.AddHelpText(kStatusColumnsHelp);
   command.OnRun([options] { return options->watch_s > 0 ? Watch(*options) : Status(*options); });
 }
 

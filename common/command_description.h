@@ -11,13 +11,11 @@ namespace baton {
 struct OptionDescription {
   std::vector<std::string> names;    // "--json", "--no-json"; empty for a positional argument
   std::string positional;            // "DIRECTORY"; empty for an option
-  std::string value;                 // "INT:[1, 64]", "TEXT"; empty for a flag
+  std::string value;                 // "INT", "TEXT"; empty for a flag
   bool value_is_optional = false;    // "--watch" and "--watch=5"
   std::vector<std::string> choices;  // values, where only these are valid
-  std::string default_value;         // empty: none, or not shown
-  std::string help;
-  std::string group;  // the heading that it stands under
-  bool required = false;
+  std::string help;                  // sentences, also of range and default
+  std::string group;                 // the heading that it stands under
   bool repeatable = false;
 };
 

@@ -1,6 +1,7 @@
 #include "common/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "common/exit_code.h"
 #include "common/host_port.h"
 #include "common/nearest_name.h"
+#include "common/wrapped_text.h"
 
 namespace baton {
 namespace {
@@ -48,7 +50,14 @@ CLI::Validator InRange(Number minimum, Number maximum) {
     if (CLI::detail::lexical_cast(text, value) && value >= minimum && value <= maximum) return "";
     return absl::StrCat("is ", text, ", must be ", minimum, " to ", maximum);
   };
-  return {check, absl::StrCat("[", minimum, ", ", maximum, "]"), "range"};
+  return {check, "", "range"};  // the option's help has it
+}
+
+// Adds a sentence to the option's help.
+void AddSentence(CLI::Option& option, const std::string& sentence) {
+  const std::string help = option.get_description();
+  option.description(absl::StrCat(help, help.empty() || help.ends_with('.') ? "" : ".",
+                                  help.empty() ? "" : " ", sentence));
 }
 
 // "--kv-blocks" → "BATON_KV_BLOCKS".
@@ -81,12 +90,49 @@ std::string HelpHint(const CLI::App& app) {
   return absl::StrCat(" (see ", path, "--help)");
 }
 
-// Leaves out the variable of each option: the end of the help has the rule for all of them.
+bool IsFlag(const CLI::Option& option) { return option.get_items_expected_max() == 0; }
+
+// The whole help of an option, in sentences.
+std::string FullHelp(const CLI::Option& option) {
+  std::string out = option.get_description();
+  if (!out.empty() && !out.ends_with('.')) out += '.';
+  const bool has_default = !IsFlag(option) && option.get_expected_min() > 0;
+  if (has_default && !option.get_default_str().empty()) {
+    absl::StrAppend(&out, " Default: ", option.get_default_str(), ".");
+  }
+  if (option.get_required()) absl::StrAppend(&out, " Required.");
+  if (option.get_expected_max() == CLI::detail::expected_max_vector_size) {
+    absl::StrAppend(&out, " Repeatable.");
+  }
+  std::vector<std::string> excluded;
+  for (const CLI::Option* other : option.get_excludes()) excluded.push_back(other->get_name());
+  std::sort(excluded.begin(), excluded.end());
+  if (!excluded.empty()) absl::StrAppend(&out, " Not with ", absl::StrJoin(excluded, ", "), ".");
+  return out;
+}
+
+// Options in one style: name and type, then sentences. Leaves out the variable of each option: the
+// end of the help has the rule for all of them.
 class HelpFormatter : public CLI::Formatter {
  public:
-  std::string make_option_opts(const CLI::Option* option) const override {
-    const std::string text = CLI::Formatter::make_option_opts(option);
-    return absl::StrReplaceAll(text, {{absl::StrCat(" (Env:", option->get_envname(), ")"), ""}});
+  std::string make_option(const CLI::Option* option, bool is_positional) const override {
+    constexpr size_t kColumn = 30;
+    constexpr size_t kWidth = 100;
+    std::string out = "  ";
+    if (is_positional) {
+      out += option->get_name(/*positional=*/true);
+    } else {
+      // "--cache,--no-cache{false}"
+      out += absl::StrReplaceAll(option->get_name(false, true), {{"{false}", ""}});
+    }
+    const std::string type = option->get_type_name();
+    if (!is_positional && !IsFlag(*option) && !type.empty()) {
+      const bool optional = option->get_expected_min() == 0;
+      absl::StrAppend(&out, optional ? "[=" : " ", type, optional ? "]" : "");
+    }
+    out += out.size() < kColumn ? std::string(kColumn - out.size(), ' ')
+                                : absl::StrCat("\n", std::string(kColumn, ' '));
+    return absl::StrCat(out, WrappedText(FullHelp(*option), kWidth - kColumn, kColumn), "\n");
   }
 };
 
@@ -121,16 +167,19 @@ CommandLine::Option& CommandLine::Option::Range(int minimum, int maximum) {
 
 CommandLine::Option& CommandLine::Option::Range(int64_t minimum, int64_t maximum) {
   option_->check(InRange(minimum, maximum));
+  AddSentence(*option_, absl::StrCat("Range: ", minimum, " to ", maximum, "."));
   return *this;
 }
 
 CommandLine::Option& CommandLine::Option::Range(double minimum, double maximum) {
   option_->check(InRange(minimum, maximum));
+  AddSentence(*option_, absl::StrCat("Range: ", minimum, " to ", maximum, "."));
   return *this;
 }
 
 CommandLine::Option& CommandLine::Option::OneOf(const std::vector<std::string>& values) {
-  option_->check(CLI::IsMember(values));
+  option_->check(CLI::IsMember(values).description(""));
+  AddSentence(*option_, absl::StrCat("One of: ", absl::StrJoin(values, ", "), "."));
   owner_->choices_[option_] = values;
   return *this;
 }
@@ -173,14 +222,15 @@ CommandLine::CommandLine(const std::string& description, const std::string& name
   app_->footer(absl::StrCat(kSourcesHelp, "\n\n", kExitCodeHelp));
   app_->formatter(std::make_shared<HelpFormatter>());
   app_->set_version_flag("--version", ProgramVersion(), "Print the version and end");
-  app_->set_config("--config", "", "TOML file with options");
+  app_->set_config("--config", "", "TOML file with options")->type_name("FILE");
+  app_->set_help_flag("-h,--help", "Print this help and end");
   app_->allow_config_extras(CLI::config_extras_mode::error);
 }
 
 CommandLine& CommandLine::AddCommand(const std::string& name, const std::string& description) {
   // Inherited by commands that are added later.
   if (app_->get_help_all_ptr() == nullptr) {
-    app_->set_help_all_flag("--help-all", "Help of all commands");
+    app_->set_help_all_flag("--help-all", "Print the help of all commands and end");
   }
   app_->require_subcommand(1);
   const std::shared_ptr<CLI::App> command(app_, app_->add_subcommand(name, description));
@@ -251,9 +301,10 @@ CommandLine::Option CommandLine::AddParsedList(const std::string& name, Parser p
 void CommandLine::AddSettings(const SettingList& settings, const std::string& group) {
   for (const Setting& setting : settings.settings()) {
     std::string help = setting.help;
+    if (!help.empty()) help[0] = absl::ascii_toupper(static_cast<unsigned char>(help[0]));
     if (!help.ends_with('.')) help += '.';
     if (!setting.range.empty() && !setting.is_flag) {
-      absl::StrAppend(&help, " Range: ", setting.range, ".");
+      absl::StrAppend(&help, setting.choices.empty() ? " Range: " : " One of: ", setting.range, ".");
     }
     if (!setting.default_value.empty()) {
       absl::StrAppend(&help, " Default: ", setting.default_value, ".");
@@ -267,7 +318,7 @@ void CommandLine::AddSettings(const SettingList& settings, const std::string& gr
           name + ",!--no-" + setting.name,
           [set](int64_t count) { set(count > 0 ? "true" : "false"); }, help);
     } else {
-      option = app_->add_option_function<std::string>(name, set, help);
+      option = app_->add_option_function<std::string>(name, set, help)->type_name(setting.type);
     }
     option->group(group);
     if (!setting.choices.empty()) choices_[option] = setting.choices;
@@ -279,8 +330,8 @@ void CommandLine::AddSettings(const SettingList& settings, const std::string& gr
                  "Check the command line, print every setting's value and end");
 }
 
-void CommandLine::SetEpilogue(const std::string& text) {
-  epilogue_ = text;
+void CommandLine::AddHelpText(const std::string& text) {
+  epilogue_ = epilogue_.empty() ? text : absl::StrCat(text, "\n\n", epilogue_);
   app_->footer(absl::StrCat(text, "\n\n", app_->get_footer()));
 }
 
@@ -293,20 +344,16 @@ OptionDescription CommandLine::DescribeOption(const CLI::Option& option) const {
   for (const std::string& name : option.get_snames()) out.names.push_back("-" + name);
   for (const std::string& name : option.get_lnames()) out.names.push_back("--" + name);
   if (option.get_positional()) out.positional = option.get_name(/*positional=*/true);
-  const bool is_flag = option.get_items_expected_max() == 0;
-  if (!is_flag) {
+  if (!IsFlag(option)) {
     out.value = option.get_type_name();
     out.value_is_optional = option.get_expected_min() == 0;
-    out.default_value = option.get_default_str();
-    out.repeatable = option.get_expected_max() == CLI::detail::expected_max_vector_size ||
-                     option.get_items_expected_max() > 1;
+    out.repeatable = option.get_expected_max() == CLI::detail::expected_max_vector_size;
   }
   if (const auto found = choices_.find(&option); found != choices_.end()) {
     out.choices = found->second;
   }
-  out.help = option.get_description();
+  out.help = FullHelp(option);
   out.group = option.get_group();
-  out.required = option.get_required();
   return out;
 }
 

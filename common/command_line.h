@@ -114,8 +114,8 @@ class CommandLine {
   // checks its line, prints every setting's value and ends. `settings` must outlive the parse.
   void AddSettings(const SettingList& settings, const std::string& group);
 
-  // Text that the help shows behind the options. It ends without a line break.
-  void SetEpilogue(const std::string& text);
+  // Text of this command's help, behind its options.
+  void AddHelpText(const std::string& text);
   // Whether the parsed line, a file or a variable gave this command's option `name` a value.
   bool IsGiven(const std::string& name) const;
   // This command, and those below it.

@@ -57,18 +57,18 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
       "compute threads; 0: one for each CPU this process may use, within the CPU quotas of its "
       "control groups");
   settings.Add("instruction-set", &options.instruction_set,
-               "auto, plain, avx2 or avx512: kernels to use; all give the same bits");
+               "kernels to use: auto, plain, avx2 or avx512; all give the same bits");
   settings.Add("block-size", &options.block_size, kMinBlockSize, kMaxBlockSize,
                "tokens in a KV block, a power of two");
   settings.Add(
       "kv-cache-mib", &options.kv_cache_mib, 0, kMaxKvCacheMib,
-      "size of the KV pool; 0: 1024, or a quarter of the memory that is available if less");
+      "size of the KV pool in MiB; 0: 1024, or a quarter of the memory that is available if less");
   settings.Add("kv-blocks", &options.kv_blocks, 0, kMaxKvBlocks,
                "size of the KV pool in blocks; 0: from --kv-cache-mib. For a model with "
                "sliding windows, this counts blocks of the full-attention layers");
   settings.Add(
       "kv-cache-max-mib", &options.kv_cache_max_mib, 0, kMaxKvCacheMib,
-      "address range to reserve, in which `baton resize` grows and shrinks the KV pool while "
+      "address range to reserve in MiB, in which `baton resize` grows and shrinks the KV pool while "
       "it serves; 0: the pool keeps its size");
   settings.AddChoice<KvType>("kv-type", &options.kv_type,
                              {{"f16", KvType::kF16},
@@ -123,7 +123,7 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
       "hash-logits", &options.hash_logits,
       "report a hash of all sampled logits with every answer, to compare runs bit for bit");
   settings.Add("transfer-timeout-ms", &options.transfer_timeout_ms, 1, 86'400'000,
-               "how long a request waits for KV from a peer before it is computed here");
+               "how long a request waits for KV from a peer before it is computed here, in milliseconds");
   settings.Add(
       "op-stall-ms", &options.op_stall_ms, 100, 86'400'000,
       "an operation of a step that takes longer, in milliseconds, is taken for a hang: the "

@@ -25,12 +25,9 @@ using ::testing::IsSupersetOf;
 using ::testing::Not;
 
 CommandDescription Program() {
-  static CommandLine* const line = [] {
-    auto* made = new CommandLine("A test.", "baton");
-    AddAllCommands(*made);
-    return made;
-  }();
-  return line->Describe();
+  CommandLine line("A test.", "baton");
+  AddAllCommands(line);
+  return line.Describe();
 }
 
 // What bash offers for the last of `words`.

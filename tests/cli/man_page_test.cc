@@ -54,18 +54,17 @@ TEST(ManPage, NoTextIsTakenForAMacro) {
   EXPECT_THAT(ManPages(program)[0].text, HasSubstr("\n\\&'\\eescape\n"));
 }
 
-TEST(ManPage, AnOptionShowsItsValueAndDefault) {
+TEST(ManPage, AnOptionShowsItsValueAndItsHelp) {
   CommandDescription program;
   program.path = {"baton"};
   program.options = {{.names = {"--watch"},
                       .positional = "",
                       .value = "FLOAT",
                       .value_is_optional = true,
-                      .default_value = "2",
-                      .help = "Again"},
-                     {.names = {}, .positional = "DIRECTORY", .value = "TEXT", .required = true}};
+                      .help = "Again."},
+                     {.names = {}, .positional = "DIRECTORY", .value = "TEXT"}};
   const std::string page = ManPages(program)[0].text;
-  EXPECT_THAT(page, HasSubstr(".TP\n\\fB\\-\\-watch\\fR[=\\fIFLOAT\\fR]\nAgain. Default: 2.\n"));
+  EXPECT_THAT(page, HasSubstr(".TP\n\\fB\\-\\-watch\\fR[=\\fIFLOAT\\fR]\nAgain.\n"));
   EXPECT_THAT(page, HasSubstr("\\fBbaton\\fR [\\fIOPTION\\fR]... \\fIDIRECTORY\\fR\n"));
 }
 

@@ -159,7 +159,7 @@ TEST(CommandLine, ARangeIsNamedWithWhateverIsNotInIt) {
   EXPECT_THAT(Refusal(line, {"--id=3", "--id=10"}), HasSubstr("--id: is 10, must be 0 to 9"));
   EXPECT_EQ(count, 1);
   EXPECT_EQ(share, 1);
-  EXPECT_THAT(Help(line), AllOf(HasSubstr("[1, 64]"), HasSubstr("[0.5, 1]"), HasSubstr("[0, 9]")));
+  EXPECT_THAT(Help(line), AllOf(HasSubstr("Range: 1 to 64."), HasSubstr("Range: 0.5 to 1."), HasSubstr("Range: 0 to 9.")));
 }
 
 TEST(CommandLine, RepeatedOptionsCollectAndTakeOneEachWhereToldTo) {
@@ -261,7 +261,7 @@ TEST(CommandLine, HelpShowsGroupsDefaultsWhereAskedForAndExitCodes) {
   line.Add("--hidden", &hidden, "Third.");
   EXPECT_THAT(Help(line),
               AllOf(HasSubstr("What it does."), HasSubstr("its-name"), HasSubstr("Numbers:"),
-                    HasSubstr("4711"), HasSubstr("UINT=1234"), HasSubstr("Third."),
+                    HasSubstr("First. Default: 4711.\n"), HasSubstr("Second. Default: 1234."), HasSubstr("Third."),
                     Not(HasSubstr("815")), HasSubstr(kExitCodeHelp)));
 }
 
@@ -323,7 +323,7 @@ TEST(CommandLine, AnOptionalValueHasADefaultOfItsOwn) {
 TEST(CommandLine, AnEpilogueStandsInItsCommandsHelpAlone) {
   CommandLine line("A test.");
   CommandLine& one = line.AddCommand("one", "");
-  one.SetEpilogue("Of the first.");
+  one.AddHelpText("Of the first.");
   line.AddCommand("two", "").OnRun([] { return 0; });
   EXPECT_THAT(Help(line, {"one", "--help"}), AllOf(HasSubstr("Of the first."),
                                                    HasSubstr("Exit codes")));
@@ -363,14 +363,15 @@ TEST(CommandLine, DescribesItsCommandsAndOptions) {
     ADD_FAILURE() << "no " << name;
     return OptionDescription();
   };
-  EXPECT_EQ(find("--number").value, "INT:[1, 9]");
-  EXPECT_EQ(find("--number").default_value, "7");
+  EXPECT_EQ(find("--number").value, "INT");
+  EXPECT_EQ(find("--number").help, "A number. Range: 1 to 9. Default: 7.");
   EXPECT_EQ(find("--number").group, "Numbers");
   EXPECT_EQ(find("--flag").value, "");
   EXPECT_TRUE(find("--list").repeatable);
   EXPECT_FALSE(find("--number").repeatable);
   EXPECT_THAT(find("--mode").choices, ElementsAre("a", "b"));
-  EXPECT_TRUE(find("PLACE").required);
+  EXPECT_EQ(find("PLACE").help, "A place. Required.");
+  EXPECT_EQ(find("--list").help, "A list. Repeatable.");
   EXPECT_TRUE(find("PLACE").names.empty());
   EXPECT_THAT(find("--fast").names, UnorderedElementsAre("--fast", "--no-fast"));
   EXPECT_THAT(find("--help").names, UnorderedElementsAre("-h", "--help"));
