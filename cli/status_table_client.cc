@@ -157,9 +157,9 @@ std::string IndexTable(const v1::IndexStatus& index) {
 
 const char kStatusColumnsHelp[] =
     "Columns:\n"
-    "  state         serving; no new requests go to the others: draining (it ends, or was told to),\n"
-    "                silent (it answers no probes), unreachable (a call failed), damaged (its block\n"
-    "                accounting is wrong)\n"
+    "  state         serving; no new requests go to the others: draining (it ends; figures as it\n"
+    "                left), silent (it answers no probes), unreachable (a call failed), damaged (its\n"
+    "                block accounting is wrong)\n"
     "  wait run kv   sequences that wait, that are in the batch, that wait for KV of another worker\n"
     "  free cached   blocks of the KV pool: free, in the prefix cache alone, in use by sequences,\n"
     "  owned step      held by a step that runs, and all of them\n"
@@ -184,12 +184,15 @@ std::string StatusTable(const v1::GetStatusResponse& status, bool index) {
       status.ready() ? "ready" : "not ready", status.active_requests(), status.requests_total(),
       status.requests_failed(), status.requests_rejected(), status.requests_cancelled(),
       Printable(status.routing_policy()));
+  std::vector<const v1::WorkerStatus*> workers;
+  for (const v1::WorkerStatus& worker : status.workers()) workers.push_back(&worker);
+  for (const v1::WorkerStatus& worker : status.leaving_workers()) workers.push_back(&worker);
   std::vector<Row> rows = {Titles()};
-  for (const v1::WorkerStatus& worker : status.workers()) rows.push_back(WorkerRow(worker));
+  for (const v1::WorkerStatus* worker : workers) rows.push_back(WorkerRow(*worker));
   const std::vector<size_t> widths = Widths(rows);
   for (size_t i = 0; i < rows.size(); ++i) {
     absl::StrAppend(&out, Aligned(rows[i], widths, kTextColumns));
-    if (i > 0) absl::StrAppend(&out, LinesBelow(status.workers(static_cast<int>(i) - 1)));
+    if (i > 0) absl::StrAppend(&out, LinesBelow(*workers[i - 1]));
   }
   for (const v1::RefusedWorker& worker : status.refused_workers()) {
     absl::StrAppendFormat(&out, "refused: %s at %s, %d ms ago: %s\n", Printable(worker.worker_id()),

@@ -138,12 +138,6 @@ class HelpFormatter : public CLI::Formatter {
 
 }  // namespace
 
-const char kSourcesHelp[] =
-    "Options can also stand in a file that --config names (TOML: kv-blocks = 64, those of a "
-    "command\nunder its name: [up]). Settings, --model and the --router of a `baton` command are "
-    "also read from\nenvironment variables: --kv-blocks from BATON_KV_BLOCKS. The command line "
-    "goes first, then the file.";
-
 std::string ProgramVersion() { return "baton " BATON_VERSION; }
 
 CommandLine::Option& CommandLine::Option::Group(const std::string& name) {

@@ -48,7 +48,11 @@ namespace baton {
 // "baton 0.1.0".
 std::string ProgramVersion();
 // Where values of options can stand beside the command line: a part of every help.
-extern const char kSourcesHelp[];
+inline constexpr char kSourcesHelp[] =
+    "Options can also stand in a file that --config names (TOML: kv-blocks = 64, those of a "
+    "command\nunder its name: [up]). Settings, --model and the --router of a `baton` command are "
+    "also read from\nenvironment variables: --kv-blocks from BATON_KV_BLOCKS. The command line "
+    "goes first, then the file.";
 
 class CommandLine {
  public:

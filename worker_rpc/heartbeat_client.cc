@@ -15,8 +15,8 @@
 namespace baton {
 
 HeartbeatClient::HeartbeatClient(std::vector<std::string> routers, v1::KvFingerprint fingerprint,
-                                 std::function<v1::WorkerStatus()> status)
-    : fingerprint_(std::move(fingerprint)), status_(std::move(status)) {
+                                 std::function<v1::WorkerStatus()> status, int64_t drain_ms)
+    : fingerprint_(std::move(fingerprint)), status_(std::move(status)), drain_ms_(drain_ms) {
   told_.resize(routers.size());
   sent_.resize(routers.size());
   for (size_t i = 0; i < routers.size(); ++i) {
@@ -77,6 +77,7 @@ void HeartbeatClient::Run(const std::string& router, size_t index) {
     *request.mutable_status() = status_();
     *request.mutable_fingerprint() = fingerprint_;
     request.set_leaving(heartbeat.leaving);
+    if (heartbeat.leaving) request.set_drain_ms(drain_ms_);
     grpc::ClientContext context;
     context.set_deadline(DeadlineIn(heartbeat.timeout_ms));
     v1::HeartbeatResponse response;

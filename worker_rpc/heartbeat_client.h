@@ -20,9 +20,10 @@ namespace baton {
 
 class HeartbeatClient {
  public:
-  // `status` is asked before every heartbeat, from several threads; it may block.
+  // `status` is asked before every heartbeat, from several threads; it may block. `drain_ms`: how
+  // long calls may run behind the goodbye.
   HeartbeatClient(std::vector<std::string> routers, v1::KvFingerprint fingerprint,
-                  std::function<v1::WorkerStatus()> status);
+                  std::function<v1::WorkerStatus()> status, int64_t drain_ms = 0);
   ~HeartbeatClient();
 
   // Sends a heartbeat with the status of now to every router, waits at most `timeout_ms` for their
@@ -44,6 +45,7 @@ class HeartbeatClient {
 
   const v1::KvFingerprint fingerprint_;
   const std::function<v1::WorkerStatus()> status_;
+  const int64_t drain_ms_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool leaving_ = false;       // guarded by mutex_, as the next three

@@ -101,6 +101,9 @@ grpc::ServerUnaryReactor* InferenceService::GetStatus(grpc::CallbackServerContex
   for (v1::WorkerStatus& status : heartbeats_->Of(host_.core->Workers())) {
     *response->add_workers() = std::move(status);
   }
+  for (v1::WorkerStatus& status : heartbeats_->Leaving()) {
+    *response->add_leaving_workers() = std::move(status);
+  }
   const RouterCounters counters = host_.core->counters();
   response->set_active_requests(counters.active_requests);
   response->set_requests_total(counters.requests_total);

@@ -59,6 +59,14 @@ TEST(StatusTable, TheStateIsTheWorstOfThem) {
   EXPECT_EQ(Cell(status, "state"), "unreachable");
 }
 
+TEST(StatusTable, AWorkerThatHasLeftAndDrainsIsShown) {
+  v1::GetStatusResponse status = OneWorker();
+  status.mutable_leaving_workers()->Swap(status.mutable_workers());
+  status.mutable_leaving_workers(0)->set_draining(true);
+  EXPECT_EQ(Cell(status, "worker"), "decode-0");
+  EXPECT_EQ(Cell(status, "state"), "draining");
+}
+
 TEST(StatusTable, UptimeAndRatesAreShownWhereTheWorkerTellsThem) {
   v1::GetStatusResponse status = OneWorker();
   for (const char* column : {"uptime", "prompt/s", "answer/s"}) {
