@@ -76,7 +76,8 @@ std::string StopNote(const Job& job, const JobResult& result, const TokenPieces&
   const SamplingParams& sampling = job.sampling;
   if (result.finish_reason == "length") {
     if (sampling.max_tokens && result.completion_tokens >= *sampling.max_tokens) {
-      return absl::StrCat("(stopped: ", result.completion_tokens, result.completion_tokens == 1 ? " token" : " tokens", ", --max-tokens)");
+      return absl::StrCat("(stopped: ", result.completion_tokens,
+                          result.completion_tokens == 1 ? " token" : " tokens", ", --max-tokens)");
     }
     return absl::StrCat("(stopped: no room for more, prompt and answer have ",
                         result.prompt_tokens + result.completion_tokens, " tokens)");

@@ -258,8 +258,8 @@ class Chat {
         return Note(conversation_.system().empty() ? "there is no system message"
                                                    : "system: " + conversation_.system());
       case ChatCommand::kSettings:
-        return Note("sampling: " + DescribeChatSampling(ModelSampling(), options_.flag_is_given,
-                                                        Sampling()));
+        return Note("sampling: " +
+                    DescribeChatSampling(ModelSampling(), options_.flag_is_given, Sampling()));
       case ChatCommand::kUnknown:
         const std::string nearest = NearestName(parsed.text, ChatCommandNames());
         return Note(absl::StrCat(

@@ -29,7 +29,8 @@ bool Given(const FlagIsGiven& is_given, const char* name) {
 
 const char kChatSamplingHelp[] =
     "Conversations: a sampling option that is not given has the value that the model's file\n"
-    "recommends, where it has one (general.sampling.temp, top_k, top_p, min_p, penalty_repeat), else\n"
+    "recommends, where it has one (general.sampling.temp, top_k, top_p, min_p, penalty_repeat), "
+    "else\n"
     "--temperature 0.7 and --top-p 0.95.";
 
 void SetChatSampling(const SamplingDefaults& model, const FlagIsGiven& is_given,
@@ -44,17 +45,16 @@ std::string DescribeChatSampling(const SamplingDefaults& model, const FlagIsGive
                                  const SamplingParams& sampling) {
   std::string out;
   SamplingParams shown = sampling;
-  ForEachSetting(model, shown,
-                 [&](const char* name, const auto& of_model, auto otherwise, const auto& field) {
-                   const bool given = Given(is_given, name);
-                   const std::string_view setting(name);
-                   const bool has_default = setting == "temperature" || setting == "top-p";
-                   if (!given && !of_model && !has_default) return;
-                   const char* const source = given ? "flag" : of_model ? "model" : "default";
-                   absl::StrAppend(&out, out.empty() ? "" : ", ", name, " ", field, " (", source,
-                                   ")");
-                   (void)otherwise;
-                 });
+  ForEachSetting(
+      model, shown,
+      [&](const char* name, const auto& of_model, auto /*otherwise*/, const auto& field) {
+        const bool given = Given(is_given, name);
+        const std::string_view setting(name);
+        const bool has_default = setting == "temperature" || setting == "top-p";
+        if (!given && !of_model && !has_default) return;
+        const char* const source = given ? "flag" : of_model ? "model" : "default";
+        absl::StrAppend(&out, out.empty() ? "" : ", ", name, " ", field, " (", source, ")");
+      });
   return out;
 }
 

@@ -73,8 +73,8 @@ void AppendBashCommand(const CommandDescription& program, const CommandDescripti
     names.insert(names.end(), option.names.begin(), option.names.end());
     const std::string pattern = absl::StrJoin(option.names, "|");
     if (!option.choices.empty()) {
-      absl::StrAppend(&choices, "        ", pattern, ") values=",
-                      ShellQuoted(absl::StrJoin(option.choices, " ")), " ;;\n");
+      absl::StrAppend(&choices, "        ", pattern,
+                      ") values=", ShellQuoted(absl::StrJoin(option.choices, " ")), " ;;\n");
     } else if (!option.value.empty() && !option.value_is_optional) {
       with_files.push_back(pattern);
     }
@@ -140,10 +140,9 @@ void AppendZshCommand(const CommandDescription& program, const CommandDescriptio
   if (!command.commands.empty()) {
     absl::StrAppend(&out, "      commands=(\n");
     for (const CommandDescription& below : command.commands) {
-      absl::StrAppend(&out, "        ",
-                      ShellQuoted(absl::StrCat(below.path.back(), ":",
-                                               ShortHelp(below.description))),
-                      "\n");
+      absl::StrAppend(
+          &out, "        ",
+          ShellQuoted(absl::StrCat(below.path.back(), ":", ShortHelp(below.description))), "\n");
     }
     absl::StrAppend(&out, "      )\n");
   }
@@ -240,9 +239,8 @@ std::string ZshCompletion(const CommandDescription& program) {
   std::string out = kZshBegin;
   absl::StrAppend(&out, "      (", PathsBelow(program, "|"),
                   ") at=\"$at $word\" ;;\n    esac\n  done\n  case $at in\n");
-  ForEachCommand(program, [&](const CommandDescription& command) {
-    AppendZshCommand(program, command, out);
-  });
+  ForEachCommand(
+      program, [&](const CommandDescription& command) { AppendZshCommand(program, command, out); });
   return out + kZshEnd;
 }
 

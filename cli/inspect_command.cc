@@ -145,7 +145,8 @@ CommandLine& AddInspectCommand(CommandLine& line) {
   model.OnRun([model_path] { return InspectModel(*model_path); });
 
   CommandLine& tokens = inspect.AddCommand(
-      "tokens", "Show the token ids of --text, or of {\"text\"} lines on standard input as {\"ids\"} lines");
+      "tokens",
+      "Show the token ids of --text, or of {\"text\"} lines on standard input as {\"ids\"} lines");
   auto tokens_path = std::make_shared<std::string>();
   auto text = std::make_shared<std::optional<std::string>>();
   tokens.Add("--model", tokens_path.get(), "GGUF file; else the default model").FromEnvironment();

@@ -115,7 +115,8 @@ absl::StatusOr<std::string> InspectWorker(const std::string& address) {
 }  // namespace
 
 void AddInspectWorkerCommand(CommandLine& inspect) {
-  CommandLine& command = inspect.AddCommand("worker", "Show the block tables and pools of running workers");
+  CommandLine& command =
+      inspect.AddCommand("worker", "Show the block tables and pools of running workers");
   auto choice = std::make_shared<WorkerChoice>();
   AddWorkerFlags(command, choice.get());
   command.OnRun([choice] { return ForEachWorker(*choice, InspectWorker); });

@@ -65,7 +65,8 @@ void AddJobFlags(CommandLine& line, JobFlags& flags) {
       .ShowDefault()
       .Group("Jobs");
   line.AddFlag("--json", &flags.options.json, "Print one JSON object a result").Group("Jobs");
-  line.AddFlag("--no-ledger", &flags.options.no_ledger, "Leave out the latency ledger behind a text")
+  line.AddFlag("--no-ledger", &flags.options.no_ledger,
+               "Leave out the latency ledger behind a text")
       .Group("Jobs");
   AddSamplingFlags(line, flags.job.sampling);
   flags.flag_is_given = [&line](const std::string& flag) { return line.IsGiven(flag); };
@@ -96,7 +97,8 @@ void AddSamplingFlags(CommandLine& line, SamplingParams& s) {
       "Subtracted once from generated tokens");
   add("--frequency-penalty", &s.frequency_penalty, -kMaxPenalty, kMaxPenalty,
       "Subtracted for every time generated");
-  line.Add("--seed", &s.seed, "Seed, for the same answer again; 0 to 2^64-1; else drawn anew").Group("Sampling");
+  line.Add("--seed", &s.seed, "Seed, for the same answer again; 0 to 2^64-1; else drawn anew")
+      .Group("Sampling");
   add_optional("--logprobs", &s.logprobs, 0, kMaxTopLogprobs,
                "Report so many alternatives for each token");
   line.AddParsedList(
@@ -104,9 +106,7 @@ void AddSamplingFlags(CommandLine& line, SamplingParams& s) {
           "ID:BIAS, added to that token's logit; -100 to 100")
       .TakesOne()
       .Group("Sampling");
-  line.Add("--stop", &s.stop, "Text that ends the answer")
-      .TakesOne()
-      .Group("Sampling");
+  line.Add("--stop", &s.stop, "Text that ends the answer").TakesOne().Group("Sampling");
   line.Add("--stop-token-id", &s.stop_token_ids,
            "Token that ends the answer, beside the model's own")
       .TakesOne()

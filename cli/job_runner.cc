@@ -81,7 +81,8 @@ void PrintForPeople(JobRunner& runner, const Job& job, const std::vector<JobResu
     const std::string stopped = StopNote(job, result, pieces);
     const std::string table = LogprobsTable(result, pieces);
     if (stopped.empty() && table.empty()) continue;
-    if (result.choice) absl::StrAppend(&notes, "choice ", *result.choice, stopped.empty() ? "\n" : " ");
+    if (result.choice)
+      absl::StrAppend(&notes, "choice ", *result.choice, stopped.empty() ? "\n" : " ");
     absl::StrAppend(&notes, stopped, stopped.empty() ? "" : "\n", table);
   }
   if (!options.no_ledger) absl::StrAppend(&notes, "\n", LedgerTable(WithOneLedger(results)));

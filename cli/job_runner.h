@@ -44,8 +44,8 @@ class JobRunner {
 TokenPieces FindPieces(JobRunner& runner, const Job& job, const std::vector<JobResult>& results);
 
 struct RunJobsOptions {
-  int concurrency = 1;  // jobs at once
-  bool json = false;    // result lines instead of the answer's text
+  int concurrency = 1;     // jobs at once
+  bool json = false;       // result lines instead of the answer's text
   bool no_ledger = false;  // with text: without the latency ledger
 };
 

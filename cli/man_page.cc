@@ -27,9 +27,7 @@ std::string Bold(const std::string& text) { return absl::StrCat("\\fB", Escaped(
 
 std::string Italic(const std::string& text) { return absl::StrCat("\\fI", Escaped(text), "\\fR"); }
 
-std::string PageName(const CommandDescription& command) {
-  return absl::StrJoin(command.path, "-");
-}
+std::string PageName(const CommandDescription& command) { return absl::StrJoin(command.path, "-"); }
 
 // "--watch[=FLOAT]".
 std::string Header(const OptionDescription& option) {
@@ -69,11 +67,10 @@ void AppendAsItStands(const std::string& title, const std::string& text, std::st
 
 std::string Page(const CommandDescription& program, const CommandDescription& command) {
   const std::string name = PageName(command);
-  std::string out =
-      absl::StrCat(".TH ", absl::AsciiStrToUpper(Escaped(name)), " 1 \"\" \"",
-                   Escaped(ProgramVersion()), "\" \"Baton\"\n.SH NAME\n", Escaped(name), " \\- ",
-                   Escaped(command.description), "\n.SH SYNOPSIS\n",
-                   Bold(absl::StrJoin(command.path, " ")));
+  std::string out = absl::StrCat(".TH ", absl::AsciiStrToUpper(Escaped(name)), " 1 \"\" \"",
+                                 Escaped(ProgramVersion()), "\" \"Baton\"\n.SH NAME\n",
+                                 Escaped(name), " \\- ", Escaped(command.description),
+                                 "\n.SH SYNOPSIS\n", Bold(absl::StrJoin(command.path, " ")));
   if (!command.commands.empty()) absl::StrAppend(&out, " ", Italic("COMMAND"));
   absl::StrAppend(&out, " [", Italic("OPTION"), "]...");
   for (const OptionDescription& option : command.options) {
@@ -91,7 +88,8 @@ std::string Page(const CommandDescription& program, const CommandDescription& co
   if (!command.epilogue.empty()) AppendAsItStands("NOTES", command.epilogue, out);
   AppendAsItStands("CONFIGURATION", kSourcesHelp, out);
   AppendAsItStands("EXIT STATUS", kExitCodeHelp, out);
-  if (&program != &command) absl::StrAppend(&out, ".SH SEE ALSO\n", Bold(PageName(program)), "(1)\n");
+  if (&program != &command)
+    absl::StrAppend(&out, ".SH SEE ALSO\n", Bold(PageName(program)), "(1)\n");
   return out;
 }
 

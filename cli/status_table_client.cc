@@ -82,9 +82,9 @@ std::string Uptime(const v1::WorkerStatus& worker) {
 constexpr size_t kTextColumns = 4;
 
 Row Titles() {
-  return {"worker", "role", "state", "address",   "wait",     "run",    "kv",     "free", "cached",
-          "owned",  "step", "total", "room",      "hit%",     "prompt/s", "answer/s", "uptime",
-          "RSS MiB"};
+  return {"worker", "role", "state",    "address",  "wait",   "run",
+          "kv",     "free", "cached",   "owned",    "step",   "total",
+          "room",   "hit%", "prompt/s", "answer/s", "uptime", "RSS MiB"};
 }
 
 Row WorkerRow(const v1::WorkerStatus& worker) {
@@ -158,9 +158,11 @@ std::string IndexTable(const v1::IndexStatus& index) {
 const char kStatusColumnsHelp[] =
     "Columns:\n"
     "  state         serving; no new requests go to the others: draining (it ends; figures as it\n"
-    "                left), silent (it answers no probes), unreachable (a call failed), damaged (its\n"
+    "                left), silent (it answers no probes), unreachable (a call failed), damaged "
+    "(its\n"
     "                block accounting is wrong)\n"
-    "  wait run kv   sequences that wait, that are in the batch, that wait for KV of another worker\n"
+    "  wait run kv   sequences that wait, that are in the batch, that wait for KV of another "
+    "worker\n"
     "  free cached   blocks of the KV pool: free, in the prefix cache alone, in use by sequences,\n"
     "  owned step      held by a step that runs, and all of them\n"
     "  total\n"

@@ -38,9 +38,8 @@ std::string BehindName(const NamedWorker& worker, const std::string& text) {
 }  // namespace
 
 void AddWorkerFlags(CommandLine& command, WorkerChoice* choice) {
-  CommandLine::Option worker =
-      command.Add("--worker", &choice->worker,
-                  "Name of the worker in `baton status`, or its HOST:PORT");
+  CommandLine::Option worker = command.Add(
+      "--worker", &choice->worker, "Name of the worker in `baton status`, or its HOST:PORT");
   CommandLine::Option all = command.AddFlag("--all", &choice->all, "Every worker of the router");
   worker.Excludes(all);
   command.Add("--router", &choice->router, "HOST:PORT of the router that knows the names")
@@ -66,11 +65,11 @@ absl::StatusOr<std::vector<NamedWorker>> FindWorkers(const WorkerChoice& choice,
   if (!found.empty()) return found;
   if (names.empty()) return absl::NotFoundError("the router has no workers");
   const std::string nearest = NearestName(choice.worker, names);
-  return absl::NotFoundError(
-      nearest.empty() ? absl::StrCat("there is no worker ", Printable(choice.worker),
-                                     "; there are: ", absl::StrJoin(names, ", "))
-                      : absl::StrCat("there is no worker ", Printable(choice.worker),
-                                     "; did you mean ", nearest, "?"));
+  return absl::NotFoundError(nearest.empty()
+                                 ? absl::StrCat("there is no worker ", Printable(choice.worker),
+                                                "; there are: ", absl::StrJoin(names, ", "))
+                                 : absl::StrCat("there is no worker ", Printable(choice.worker),
+                                                "; did you mean ", nearest, "?"));
 }
 
 int ForEachWorker(const WorkerChoice& choice, const WorkerAction& act) {

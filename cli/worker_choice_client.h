@@ -17,7 +17,7 @@ namespace baton {
 
 struct WorkerChoice {
   std::string router = kDefaultRouter;
-  std::string worker;  // a name, or HOST:PORT
+  std::string worker = {};  // a name, or HOST:PORT
   bool all = false;
 };
 

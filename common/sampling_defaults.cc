@@ -8,7 +8,7 @@ namespace {
 
 // Removes `value` unless a request may have it as its `field`.
 template <typename Value>
-void Check(std::optional<Value>& value, Value SamplingParams::* field,
+void Check(std::optional<Value>& value, Value SamplingParams::*field,
            std::vector<std::string>& reasons) {
   if (!value) return;
   SamplingParams sampling;

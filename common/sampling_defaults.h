@@ -15,11 +15,11 @@ namespace baton {
 
 // As the fields of SamplingParams. Absent where the model's file says nothing.
 struct SamplingDefaults {
-  std::optional<float> temperature;
-  std::optional<int32_t> top_k;
-  std::optional<float> top_p;
-  std::optional<float> min_p;
-  std::optional<float> repetition_penalty;
+  std::optional<float> temperature = {};
+  std::optional<int32_t> top_k = {};
+  std::optional<float> top_p = {};
+  std::optional<float> min_p = {};
+  std::optional<float> repetition_penalty = {};
 
   bool operator==(const SamplingDefaults&) const = default;
 };

@@ -66,10 +66,10 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
   settings.Add("kv-blocks", &options.kv_blocks, 0, kMaxKvBlocks,
                "size of the KV pool in blocks; 0: from --kv-cache-mib. For a model with "
                "sliding windows, this counts blocks of the full-attention layers");
-  settings.Add(
-      "kv-cache-max-mib", &options.kv_cache_max_mib, 0, kMaxKvCacheMib,
-      "address range to reserve in MiB, in which `baton resize` grows and shrinks the KV pool while "
-      "it serves; 0: the pool keeps its size");
+  settings.Add("kv-cache-max-mib", &options.kv_cache_max_mib, 0, kMaxKvCacheMib,
+               "address range to reserve in MiB, in which `baton resize` grows and shrinks the KV "
+               "pool while "
+               "it serves; 0: the pool keeps its size");
   settings.AddChoice<KvType>("kv-type", &options.kv_type,
                              {{"f16", KvType::kF16},
                               {"bf16", KvType::kBF16},
@@ -122,8 +122,9 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
   settings.Add(
       "hash-logits", &options.hash_logits,
       "report a hash of all sampled logits with every answer, to compare runs bit for bit");
-  settings.Add("transfer-timeout-ms", &options.transfer_timeout_ms, 1, 86'400'000,
-               "how long a request waits for KV from a peer before it is computed here, in milliseconds");
+  settings.Add(
+      "transfer-timeout-ms", &options.transfer_timeout_ms, 1, 86'400'000,
+      "how long a request waits for KV from a peer before it is computed here, in milliseconds");
   settings.Add(
       "op-stall-ms", &options.op_stall_ms, 100, 86'400'000,
       "an operation of a step that takes longer, in milliseconds, is taken for a hang: the "

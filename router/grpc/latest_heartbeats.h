@@ -19,8 +19,8 @@ namespace baton {
 class LatestHeartbeats {
  public:
   void Put(const v1::WorkerStatus& status);
-  // The worker says goodbye, and its calls may go on for `drain_ms`. Ignored where no status of this
-  // incarnation is known.
+  // The worker says goodbye, and its calls may go on for `drain_ms`. Ignored where no status of
+  // this incarnation is known.
   void PutLeaving(const v1::WorkerStatus& status, int64_t drain_ms);
   // The last statuses of workers that may still end their calls.
   std::vector<v1::WorkerStatus> Leaving() const;

@@ -94,7 +94,8 @@ TEST(AnswerNotes, OneLedgerHasTheLongestTotalAndAllTokens) {
   b.ledger = {{"queue_us", 5}, {"total_us", 300}};
   const JobResult one = WithOneLedger({b, a});
   EXPECT_EQ(one.completion_tokens, 5);
-  EXPECT_THAT(one.ledger, ElementsAre(testing::Pair("queue_us", 5), testing::Pair("total_us", 300)));
+  EXPECT_THAT(one.ledger,
+              ElementsAre(testing::Pair("queue_us", 5), testing::Pair("total_us", 300)));
 }
 
 }  // namespace

@@ -159,7 +159,8 @@ TEST(CommandLine, ARangeIsNamedWithWhateverIsNotInIt) {
   EXPECT_THAT(Refusal(line, {"--id=3", "--id=10"}), HasSubstr("--id: is 10, must be 0 to 9"));
   EXPECT_EQ(count, 1);
   EXPECT_EQ(share, 1);
-  EXPECT_THAT(Help(line), AllOf(HasSubstr("Range: 1 to 64."), HasSubstr("Range: 0.5 to 1."), HasSubstr("Range: 0 to 9.")));
+  EXPECT_THAT(Help(line), AllOf(HasSubstr("Range: 1 to 64."), HasSubstr("Range: 0.5 to 1."),
+                                HasSubstr("Range: 0 to 9.")));
 }
 
 TEST(CommandLine, RepeatedOptionsCollectAndTakeOneEachWhereToldTo) {
@@ -261,8 +262,8 @@ TEST(CommandLine, HelpShowsGroupsDefaultsWhereAskedForAndExitCodes) {
   line.Add("--hidden", &hidden, "Third.");
   EXPECT_THAT(Help(line),
               AllOf(HasSubstr("What it does."), HasSubstr("its-name"), HasSubstr("Numbers:"),
-                    HasSubstr("First. Default: 4711.\n"), HasSubstr("Second. Default: 1234."), HasSubstr("Third."),
-                    Not(HasSubstr("815")), HasSubstr(kExitCodeHelp)));
+                    HasSubstr("First. Default: 4711.\n"), HasSubstr("Second. Default: 1234."),
+                    HasSubstr("Third."), Not(HasSubstr("815")), HasSubstr(kExitCodeHelp)));
 }
 
 TEST(CommandLine, TheCommandThatIsNamedRunsAndNoOther) {
@@ -303,9 +304,11 @@ TEST(CommandLine, AnOptionTellsWhetherItWasGiven) {
 }
 
 TEST(CommandLine, AnOptionalValueHasADefaultOfItsOwn) {
-  for (const auto& [arguments, value] :
-       {std::pair<Arguments, double>{{}, 0}, {{"--every"}, 2}, {{"--every=5"}, 5},
-        {{"--every", "7"}, 7}, {{"--every", "--flag"}, 2}}) {
+  for (const auto& [arguments, value] : {std::pair<Arguments, double>{{}, 0},
+                                         {{"--every"}, 2},
+                                         {{"--every=5"}, 5},
+                                         {{"--every", "7"}, 7},
+                                         {{"--every", "--flag"}, 2}}) {
     double every = 0;
     bool flag = false;
     CommandLine line("A test.");
@@ -325,8 +328,8 @@ TEST(CommandLine, AnEpilogueStandsInItsCommandsHelpAlone) {
   CommandLine& one = line.AddCommand("one", "");
   one.AddHelpText("Of the first.");
   line.AddCommand("two", "").OnRun([] { return 0; });
-  EXPECT_THAT(Help(line, {"one", "--help"}), AllOf(HasSubstr("Of the first."),
-                                                   HasSubstr("Exit codes")));
+  EXPECT_THAT(Help(line, {"one", "--help"}),
+              AllOf(HasSubstr("Of the first."), HasSubstr("Exit codes")));
   EXPECT_THAT(Help(line, {"two", "--help"}), Not(HasSubstr("Of the first.")));
 }
 

@@ -13,11 +13,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 TEST(SamplingDefaults, ValidFieldsStay) {
-  const SamplingDefaults valid = {.temperature = 0.6f,
-                                  .top_k = 20,
-                                  .top_p = 0.95f,
-                                  .min_p = 0.0f,
-                                  .repetition_penalty = 1.05f};
+  const SamplingDefaults valid = {
+      .temperature = 0.6f, .top_k = 20, .top_p = 0.95f, .min_p = 0.0f, .repetition_penalty = 1.05f};
   SamplingDefaults checked = valid;
   EXPECT_THAT(RemoveWrongFields(checked), IsEmpty());
   EXPECT_EQ(checked, valid);

@@ -86,11 +86,8 @@ TEST_F(ModelLoaderTest, TheFilesRecommendedSamplingIsRead) {
                .Scalar<float>("general.sampling.penalty_repeat", GgufValueType::kFloat32, 1.05f)
                .Build();
   const std::unique_ptr<GgufFile> file = *ParseGguf(bytes_);
-  const SamplingDefaults expected = {.temperature = 0.6f,
-                                     .top_k = 20,
-                                     .top_p = 0.9f,
-                                     .min_p = 0.05f,
-                                     .repetition_penalty = 1.05f};
+  const SamplingDefaults expected = {
+      .temperature = 0.6f, .top_k = 20, .top_p = 0.9f, .min_p = 0.05f, .repetition_penalty = 1.05f};
   EXPECT_EQ(ReadSamplingDefaults(*file), expected);
   EXPECT_EQ(ReadModelInfo(*file, "it.gguf")->sampling, expected);
   EXPECT_EQ(ModelFingerprint(*file), ModelFingerprint(*file_)) << "no answer depends on it";
@@ -112,8 +109,8 @@ TEST_F(ModelLoaderTest, RecommendedSamplingThatCannotBeIsIgnored) {
   EXPECT_EQ(read(with("general.sampling.top_k", 20)), SamplingDefaults()) << "a float";
   EXPECT_EQ(read(CopyModel(*file_, {}).String("general.sampling.temp", "hot")), SamplingDefaults());
   for (const int64_t top_k : {int64_t{-1}, int64_t{1} << 40}) {
-    EXPECT_EQ(read(CopyModel(*file_, {}).Scalar<int64_t>("general.sampling.top_k",
-                                                         GgufValueType::kInt64, top_k)),
+    EXPECT_EQ(read(CopyModel(*file_, {})
+                       .Scalar<int64_t>("general.sampling.top_k", GgufValueType::kInt64, top_k)),
               SamplingDefaults());
   }
   EXPECT_EQ(read(with("general.sampling.temp", 0.5f)
