@@ -1,8 +1,8 @@
 #include "common/command_line.h"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <iostream>
+#include <set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -92,6 +92,13 @@ std::string HelpHint(const CLI::App& app) {
 
 bool IsFlag(const CLI::Option& option) { return option.get_items_expected_max() == 0; }
 
+// " Not with --chat, --jobs."
+std::string Together(const char* begin, const std::set<CLI::Option*>& options) {
+  std::set<std::string> names;
+  for (const CLI::Option* option : options) names.insert(option->get_name());
+  return names.empty() ? "" : absl::StrCat(begin, " with ", absl::StrJoin(names, ", "), ".");
+}
+
 // The whole help of an option, in sentences.
 std::string FullHelp(const CLI::Option& option) {
   std::string out = option.get_description();
@@ -104,11 +111,8 @@ std::string FullHelp(const CLI::Option& option) {
   if (option.get_expected_max() == CLI::detail::expected_max_vector_size) {
     absl::StrAppend(&out, " Repeatable.");
   }
-  std::vector<std::string> excluded;
-  for (const CLI::Option* other : option.get_excludes()) excluded.push_back(other->get_name());
-  std::sort(excluded.begin(), excluded.end());
-  if (!excluded.empty()) absl::StrAppend(&out, " Not with ", absl::StrJoin(excluded, ", "), ".");
-  return out;
+  absl::StrAppend(&out, Together(" Only", option.get_needs()));
+  return absl::StrCat(out, Together(" Not", option.get_excludes()));
 }
 
 // Options in one style: name and type, then sentences. Leaves out the variable of each option: the
@@ -118,17 +122,12 @@ class HelpFormatter : public CLI::Formatter {
   std::string make_option(const CLI::Option* option, bool is_positional) const override {
     constexpr size_t kColumn = 30;
     constexpr size_t kWidth = 100;
-    std::string out = "  ";
-    if (is_positional) {
-      out += option->get_name(/*positional=*/true);
-    } else {
-      // "--cache,--no-cache{false}"
-      out += absl::StrReplaceAll(option->get_name(false, true), {{"{false}", ""}});
-    }
-    const std::string type = option->get_type_name();
-    if (!is_positional && !IsFlag(*option) && !type.empty()) {
+    // CLI11 has "--cache,--no-cache{false}".
+    const std::string names = option->get_name(is_positional, /*all_options=*/!is_positional);
+    std::string out = absl::StrCat("  ", absl::StrReplaceAll(names, {{"{false}", ""}}));
+    if (!is_positional && !IsFlag(*option)) {
       const bool optional = option->get_expected_min() == 0;
-      absl::StrAppend(&out, optional ? "[=" : " ", type, optional ? "]" : "");
+      absl::StrAppend(&out, optional ? "[=" : " ", option->get_type_name(), optional ? "]" : "");
     }
     out += out.size() < kColumn ? std::string(kColumn - out.size(), ' ')
                                 : absl::StrCat("\n", std::string(kColumn, ' '));
