@@ -8,7 +8,7 @@ namespace {
 TEST(StepDemand, EndsBehindTheLastChunkThatSomebodyWants) {
   ManualClock clock;
   PendingCancellations pending;
-  StepDemand demand({{.request = 1}, {.request = 2}, {.request = 3}}, &board, &clock);
+  StepDemand demand({{.request = 1}, {.request = 2}, {.request = 3}}, &pending, &clock);
   EXPECT_EQ(demand.Update(), 3);
   pending.Add(2);
   EXPECT_EQ(demand.Update(), 3) << "somebody behind it is wanted";
@@ -35,7 +35,7 @@ TEST(StepDemand, ADeadlineThatPassesIsSeenWithoutAnybodyTelling) {
   StepDemand demand({{.request = 1, .deadline_us = now_us + 300},
                      {.request = 2, .deadline_us = now_us + 200},
                      {.request = 3, .deadline_us = now_us + 100}},
-                    &board, &clock);
+                    &pending, &clock);
   EXPECT_EQ(demand.Update(), 3);
   clock.AdvanceUs(100);
   EXPECT_EQ(demand.Update(), 2);
