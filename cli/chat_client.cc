@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "cli/chat_sampling.h"
 #include "cli/client_commands.h"
 #include "cli/conversation.h"
 #include "cli/input_file.h"
@@ -50,6 +51,7 @@ struct ChatOptions {
   int64_t reconnect_ms = 0;
   bool ledger = false;
   SamplingParams sampling;
+  FlagIsGiven flag_is_given;
 };
 
 // Lines from a terminal, with editing, or from a file, a pipe or a terminal without escape
@@ -255,6 +257,9 @@ class Chat {
         if (!parsed.text.empty()) conversation_.SetSystem(parsed.text);
         return Note(conversation_.system().empty() ? "there is no system message"
                                                    : "system: " + conversation_.system());
+      case ChatCommand::kSettings:
+        return Note("sampling: " +
+                    DescribeChatSampling(ModelSampling(), options_.flag_is_given, Sampling()));
       case ChatCommand::kUnknown:
         const std::string nearest = NearestName(parsed.text, ChatCommandNames());
         return Note(absl::StrCat(
@@ -286,13 +291,20 @@ class Chat {
   void Ask(const std::string& question) {
     conversation_.Ask(question);
     std::string answer;
+    Job job;
+    job.id = "chat";
+    job.messages = conversation_.messages();
     interrupter_.BeginAnswer();
-    const absl::StatusOr<std::vector<JobResult>> results = Answer(answer);
+    WaitForRouter();
+    job.sampling = Sampling();
+    const absl::StatusOr<std::vector<JobResult>> results =
+        client_.Run(job, [&answer](std::string_view text) {
+          answer += text;
+          std::cout << text << std::flush;
+        });
     interrupter_.EndAnswer();
     std::cout << std::endl;
-    if (results.ok() && options_.ledger) {
-      std::cerr << Dim(LedgerTable(results->front()), colours_) << std::flush;
-    }
+    if (results.ok()) ShowNotes(job, *results);
     if (!results.ok() && !interrupter_.interrupted()) Problem(results.status());
     if (results.ok() || !answer.empty()) {
       conversation_.Answer(answer);
@@ -303,16 +315,28 @@ class Chat {
     }
   }
 
-  absl::StatusOr<std::vector<JobResult>> Answer(std::string& answer) {
-    Job job;
-    job.id = "chat";
-    job.messages = conversation_.messages();
-    job.sampling = options_.sampling;
-    WaitForRouter();
-    return client_.Run(job, [&answer](std::string_view text) {
-      answer += text;
-      std::cout << text << std::flush;
-    });
+  void ShowNotes(const Job& job, const std::vector<JobResult>& results) {
+    const JobResult& result = results.front();
+    const TokenPieces pieces = FindPieces(client_, job, results);
+    if (const std::string stopped = StopNote(job, result, pieces); !stopped.empty()) Note(stopped);
+    const std::string tables = absl::StrCat(LogprobsTable(result, pieces),
+                                            options_.ledger ? LedgerTable(result) : std::string());
+    if (!tables.empty()) std::cerr << Dim(tables, colours_) << std::flush;
+  }
+
+  // Asks the router until it has told once. A new connection may lead to another model.
+  SamplingDefaults ModelSampling() {
+    if (!model_sampling_) {
+      const absl::StatusOr<SamplingDefaults> told = client_.RecommendedSampling();
+      if (told.ok()) model_sampling_ = *told;
+    }
+    return model_sampling_.value_or(SamplingDefaults());
+  }
+
+  SamplingParams Sampling() {
+    SamplingParams sampling = options_.sampling;
+    SetChatSampling(ModelSampling(), options_.flag_is_given, sampling);
+    return sampling;
   }
 
   // Returns when a router is connected, the time is up or an interrupt comes. A router that was
@@ -335,6 +359,7 @@ class Chat {
       interrupter_.Pause(std::clamp(left(), milliseconds(0), retry_delay));
       retry_delay = std::min(2 * retry_delay, kLongestRetry);
       client_.Reconnect();
+      model_sampling_.reset();
     }
   }
 
@@ -350,6 +375,7 @@ class Chat {
   ChatInput input_;
   Interrupter interrupter_;
   Conversation conversation_;
+  std::optional<SamplingDefaults> model_sampling_;  // as the router told it
 };
 
 }  // namespace
@@ -370,7 +396,11 @@ void AddChatCommand(CommandLine& line) {
                         kReconnectMs, " where standard input is a terminal, else 0"))
       .Range(int64_t{0}, kMaxTimeoutMs);
   command.AddFlag("--ledger", &options->ledger, "Print each answer's latency ledger");
+  options->sampling.temperature = kChatTemperature;  // the help shows these
+  options->sampling.top_p = kChatTopP;
   AddSamplingFlags(command, options->sampling);
+  command.AddHelpText(kChatSamplingHelp);
+  options->flag_is_given = [&command](const std::string& flag) { return command.IsGiven(flag); };
   command.OnRun([options] { return Chat(*options).Run(); });
 }
 

@@ -1,6 +1,5 @@
 // `baton clear-cache`: a running worker forgets what it has cached.
 
-#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -8,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "cli/client_commands.h"
-#include "cli/outcome.h"
+#include "cli/worker_choice_client.h"
 #include "rpc/channel.h"
 #include "rpc/status_conversion.h"
 
@@ -19,13 +18,13 @@ namespace {
 constexpr int64_t kClearTimeoutMs = 60'000;
 
 struct ClearOptions {
-  std::string worker;
+  WorkerChoice choice;
   std::optional<std::string> tenant;
   std::optional<std::string> cache_salt;
 };
 
-int Clear(const ClearOptions& options) {
-  const auto stub = v1::Worker::NewStub(MakeChannel(options.worker));
+absl::StatusOr<std::string> Clear(const ClearOptions& options, const std::string& address) {
+  const auto stub = v1::Worker::NewStub(MakeChannel(address));
   grpc::ClientContext context;
   context.set_deadline(DeadlineIn(kClearTimeoutMs));
   v1::ClearCacheRequest request;
@@ -35,23 +34,24 @@ int Clear(const ClearOptions& options) {
   }
   v1::ClearCacheResponse cleared;
   const grpc::Status status = stub->ClearCache(&context, request, &cleared);
-  if (!status.ok()) return ReportError(FromGrpcStatus(status));
-  std::cout << absl::StrFormat("%d blocks freed\n", cleared.freed_blocks());
-  return 0;
+  if (!status.ok()) return FromGrpcStatus(status);
+  return absl::StrFormat("%d blocks freed\n", cleared.freed_blocks());
 }
 
 }  // namespace
 
 void AddClearCacheCommand(CommandLine& line) {
   CommandLine& command =
-      line.AddCommand("clear-cache", "A running worker forgets its cached prefixes");
+      line.AddCommand("clear-cache", "Clear the prefix caches of running workers");
   auto options = std::make_shared<ClearOptions>();
-  command.Add("--worker", &options->worker, "HOST:PORT of the worker (see `baton status`)")
-      .IsHostPort()
-      .Required();
+  AddWorkerFlags(command, &options->choice);
   command.Add("--tenant", &options->tenant, "Only what requests with this tenant left");
   command.Add("--cache-salt", &options->cache_salt, "Only what requests with this salt left");
-  command.OnRun([options] { return Clear(*options); });
+  command.OnRun([options] {
+    return ForEachWorker(options->choice, [options](const std::string& address) {
+      return Clear(*options, address);
+    });
+  });
 }
 
 }  // namespace baton

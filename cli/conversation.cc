@@ -28,6 +28,7 @@ constexpr CommandRow kCommands[] = {
     {ChatCommand::kUndo, "/undo", "", "forget the last question and its answer"},
     {ChatCommand::kSave, "/save", " FILE", "write the conversation to a new file, as a job line"},
     {ChatCommand::kSystem, "/system", " [TEXT]", "show the system message, or replace it"},
+    {ChatCommand::kSettings, "/settings", "", "show how tokens are chosen"},
 };
 
 ChatMessage Message(const char* role, const std::string& content) {

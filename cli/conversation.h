@@ -13,7 +13,16 @@
 
 namespace baton {
 
-enum class ChatCommand : uint8_t { kMessage, kHelp, kReset, kUndo, kSave, kSystem, kUnknown };
+enum class ChatCommand : uint8_t {
+  kMessage,
+  kHelp,
+  kReset,
+  kUndo,
+  kSave,
+  kSystem,
+  kSettings,
+  kUnknown
+};
 
 struct ChatLine {
   ChatCommand command = ChatCommand::kMessage;

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_join.h"
+#include "cli/chat_sampling.h"
 #include "cli/commands.h"
 #include "cli/input_file.h"
 #include "cli/inspection_table.h"
@@ -58,6 +59,10 @@ int InspectModel(const std::string& path) {
   std::printf("loadable: %d layers, %s, vocabulary %d, context %d, RoPE %s\nfingerprint %s\n",
               spec.layers, spec.dimensions.c_str(), spec.vocabulary, spec.context_length,
               spec.rope.c_str(), ModelFingerprint(**file).c_str());
+  SamplingParams sampling;
+  const FlagIsGiven none = [](const std::string&) { return false; };
+  SetChatSampling(info->sampling, none, sampling);
+  std::printf("conversations: %s\n", DescribeChatSampling(info->sampling, none, sampling).c_str());
   return 0;
 }
 
@@ -134,13 +139,14 @@ CommandLine& AddInspectCommand(CommandLine& line) {
       line.AddCommand("inspect", "Look into a model file, a tokenisation or a pool");
 
   CommandLine& model =
-      inspect.AddCommand("model", "Metadata, tensors and hyper-parameters of a file");
+      inspect.AddCommand("model", "Show a model file's metadata, tensors and hyper-parameters");
   auto model_path = std::make_shared<std::string>();
   model.Add("--model", model_path.get(), "GGUF file; else the default model").FromEnvironment();
   model.OnRun([model_path] { return InspectModel(*model_path); });
 
   CommandLine& tokens = inspect.AddCommand(
-      "tokens", "Token ids of --text, or of {\"text\"} lines on standard input as {\"ids\"} lines");
+      "tokens",
+      "Show the token ids of --text, or of {\"text\"} lines on standard input as {\"ids\"} lines");
   auto tokens_path = std::make_shared<std::string>();
   auto text = std::make_shared<std::optional<std::string>>();
   tokens.Add("--model", tokens_path.get(), "GGUF file; else the default model").FromEnvironment();
@@ -165,7 +171,7 @@ CommandLine& AddInspectCommand(CommandLine& line) {
   options->job.sampling.max_tokens = 64;
   options->job.sampling.temperature = 0;
   blocks.Add("--prompt", &options->job.prompt, "Text to continue").Required();
-  blocks.Add("--max-tokens", &options->job.sampling.max_tokens, "Tokens to generate; 64 by default")
+  blocks.Add("--max-tokens", &options->job.sampling.max_tokens, "Tokens to generate; default: 64")
       .Range(1, std::numeric_limits<int32_t>::max());
   RegisterSettings(options->engine, options->settings);
   blocks.AddSettings(options->settings, "Engine");

@@ -1,13 +1,12 @@
 // `baton inspect worker`: block tables, pool accounting and allocation trace of a running worker.
 
-#include <iostream>
 #include <memory>
 #include <string>
 
 #include "baton/v1/worker.grpc.pb.h"
 #include "cli/client_commands.h"
 #include "cli/inspection_table.h"
-#include "cli/outcome.h"
+#include "cli/worker_choice_client.h"
 #include "rpc/channel.h"
 #include "rpc/status_conversion.h"
 
@@ -103,26 +102,24 @@ EngineInspection InspectionFromWire(const v1::InspectResponse& wire) {
   return out;
 }
 
-int InspectWorker(const std::string& address) {
+absl::StatusOr<std::string> InspectWorker(const std::string& address) {
   const auto stub = v1::Worker::NewStub(MakeChannel(address));
   grpc::ClientContext context;
   context.set_deadline(DeadlineIn(kInspectTimeoutMs));
   v1::InspectResponse response;
   const grpc::Status status = stub->Inspect(&context, v1::InspectRequest(), &response);
-  if (!status.ok()) return ReportError(FromGrpcStatus(status));
-  std::cout << InspectionTable(InspectionFromWire(response));
-  return 0;
+  if (!status.ok()) return FromGrpcStatus(status);
+  return InspectionTable(InspectionFromWire(response));
 }
 
 }  // namespace
 
 void AddInspectWorkerCommand(CommandLine& inspect) {
-  CommandLine& command = inspect.AddCommand("worker", "Block tables and pool of a running worker");
-  auto address = std::make_shared<std::string>();
-  command.Add("--worker", address.get(), "HOST:PORT of the worker (see `baton status`)")
-      .IsHostPort()
-      .Required();
-  command.OnRun([address] { return InspectWorker(*address); });
+  CommandLine& command =
+      inspect.AddCommand("worker", "Show the block tables and pools of running workers");
+  auto choice = std::make_shared<WorkerChoice>();
+  AddWorkerFlags(command, choice.get());
+  command.OnRun([choice] { return ForEachWorker(*choice, InspectWorker); });
 }
 
 }  // namespace baton

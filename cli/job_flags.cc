@@ -65,7 +65,12 @@ void AddJobFlags(CommandLine& line, JobFlags& flags) {
       .ShowDefault()
       .Group("Jobs");
   line.AddFlag("--json", &flags.options.json, "Print one JSON object a result").Group("Jobs");
+  line.AddFlag("--no-ledger", &flags.options.no_ledger,
+               "Leave out the latency ledger behind a text")
+      .Group("Jobs");
   AddSamplingFlags(line, flags.job.sampling);
+  flags.flag_is_given = [&line](const std::string& flag) { return line.IsGiven(flag); };
+  line.AddHelpText(kChatSamplingHelp);
 }
 
 void AddSamplingFlags(CommandLine& line, SamplingParams& s) {
@@ -81,7 +86,7 @@ void AddSamplingFlags(CommandLine& line, SamplingParams& s) {
                "Tokens to generate; else to the context's end");
   add("--min-tokens", &s.min_tokens, 0, kMaxInt,
       "Nothing ends the answer before so many, and no stop string begins; at most --max-tokens");
-  add("--temperature", &s.temperature, 0.0, kMaxTemperature, "0 is greedy");
+  add("--temperature", &s.temperature, 0.0, kMaxTemperature, "Spread of the choice; 0 is greedy");
   add("--top-k", &s.top_k, 0, kMaxInt, "Only so many most likely tokens; 0: all");
   add("--top-p", &s.top_p, 0.0, 1.0, "Only the most likely tokens with this share; above 0");
   add("--min-p", &s.min_p, 0.0, 1.0,
@@ -92,19 +97,18 @@ void AddSamplingFlags(CommandLine& line, SamplingParams& s) {
       "Subtracted once from generated tokens");
   add("--frequency-penalty", &s.frequency_penalty, -kMaxPenalty, kMaxPenalty,
       "Subtracted for every time generated");
-  line.Add("--seed", &s.seed, "For the same answer again; 0 to 2^64-1").Group("Sampling");
+  line.Add("--seed", &s.seed, "Seed, for the same answer again; 0 to 2^64-1; else drawn anew")
+      .Group("Sampling");
   add_optional("--logprobs", &s.logprobs, 0, kMaxTopLogprobs,
                "Report so many alternatives for each token");
   line.AddParsedList(
           "--logit-bias", [&s](const std::string& entry) { return AddLogitBias(entry, s); },
-          "ID:BIAS, added to that token's logit; -100 to 100 (repeatable)")
+          "ID:BIAS, added to that token's logit; -100 to 100")
       .TakesOne()
       .Group("Sampling");
-  line.Add("--stop", &s.stop, "Text that ends the answer (repeatable)")
-      .TakesOne()
-      .Group("Sampling");
+  line.Add("--stop", &s.stop, "Text that ends the answer").TakesOne().Group("Sampling");
   line.Add("--stop-token-id", &s.stop_token_ids,
-           "Token that ends the answer, beside the model's own (repeatable)")
+           "Token that ends the answer, beside the model's own")
       .TakesOne()
       .Range(0, kMaxInt)
       .Group("Sampling");
@@ -122,6 +126,9 @@ int RunFlaggedJobs(JobRunner& runner, JobFlags& flags) {
   flags.job.id = "cli";
   if (flags.chat) {
     flags.job.messages = {{.role = "user", .content = *flags.chat, .name = std::nullopt}};
+    // If the runner does not answer, the job itself fails with the reason.
+    const absl::StatusOr<SamplingDefaults> model = runner.RecommendedSampling();
+    SetChatSampling(model.value_or(SamplingDefaults()), flags.flag_is_given, flags.job.sampling);
   } else if (flags.prompt) {
     flags.job.prompt = flags.prompt;
   } else {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "cli/chat_sampling.h"
 #include "cli/job_runner.h"
 #include "cli/jobs.h"
 #include "common/command_line.h"
@@ -17,6 +18,7 @@ struct JobFlags {
   std::optional<std::string> jobs;    // with --jobs: a file of JSON lines, "-" for standard input
   Job job;                            // sampling of --prompt and --chat
   RunJobsOptions options;
+  FlagIsGiven flag_is_given;  // set by AddJobFlags
 };
 
 // How tokens are chosen and where an answer ends; a flag for every field. A number outside its

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -69,16 +70,33 @@ std::string PlainResult(const JobResult& result) {
   return absl::StrCat("[", result.id, "] ", ChoiceTitle(result), ": ", result.text);
 }
 
-void PrintForPeople(const std::vector<JobResult>& results) {
+void PrintForPeople(JobRunner& runner, const Job& job, const std::vector<JobResult>& results,
+                    const RunJobsOptions& options) {
+  const TokenPieces pieces = FindPieces(runner, job, results);
+  std::string notes;
   for (const JobResult& result : results) {
-    if (result.choice) {
-      PrintResult(absl::StrCat("=== ", ChoiceTitle(result), " ===\n", result.text, "\n"));
-      std::fprintf(stderr, "\n%s", ChoiceTitle(result).c_str());
-    } else {
-      PrintResult("\n");
-    }
-    std::fprintf(stderr, "\n%s", LedgerTable(result).c_str());
+    PrintResult(result.choice
+                    ? absl::StrCat("=== ", ChoiceTitle(result), " ===\n", result.text, "\n")
+                    : "\n");
+    const std::string stopped = StopNote(job, result, pieces);
+    const std::string table = LogprobsTable(result, pieces);
+    if (stopped.empty() && table.empty()) continue;
+    if (result.choice)
+      absl::StrAppend(&notes, "choice ", *result.choice, stopped.empty() ? "\n" : " ");
+    absl::StrAppend(&notes, stopped, stopped.empty() ? "" : "\n", table);
   }
+  if (!options.no_ledger) absl::StrAppend(&notes, "\n", LedgerTable(WithOneLedger(results)));
+  std::fprintf(stderr, "%s", notes.c_str());
+}
+
+// An answer that has begun and then ends with `error`: a deadline and a cancellation are no more
+// than a reason. Returns the exit code.
+int ReportBreak(const absl::Status& error, bool has_text) {
+  if (has_text) PrintResult("\n");
+  const std::string note = has_text ? StopNote(error) : "";
+  if (note.empty()) return ReportError(error);
+  std::fprintf(stderr, "%s\n", note.c_str());
+  return ExitCodeOf(error);
 }
 
 absl::Status TooLong(int64_t number) {
@@ -117,20 +135,33 @@ void AnswerLines(JobRunner& runner, JobLines& lines, const RunJobsOptions& optio
 
 }  // namespace
 
+TokenPieces FindPieces(JobRunner& runner, const Job& job, const std::vector<JobResult>& results) {
+  const std::vector<TokenId> tokens = TokensToShow(job, results);
+  TokenPieces out;
+  if (tokens.empty()) return out;
+  absl::StatusOr<std::vector<std::string>> pieces = runner.Pieces(tokens);
+  if (!pieces.ok() || pieces->size() != tokens.size()) return out;
+  for (size_t i = 0; i < tokens.size(); ++i) out[tokens[i]] = std::move((*pieces)[i]);
+  return out;
+}
+
 int RunOneJob(JobRunner& runner, const Job& job, const RunJobsOptions& options) {
+  bool has_text = false;
   const absl::StatusOr<std::vector<JobResult>> results =
       runner.Run(job, [&](std::string_view text) {
-        if (!options.json) PrintResult(text);
+        if (options.json) return;
+        has_text = true;
+        PrintResult(text);
       });
   if (!results.ok()) {
-    if (!options.json) return ReportError(results.status());
+    if (!options.json) return ReportBreak(results.status(), has_text);
     std::printf("%s\n", ErrorLine(job.id, results.status()).c_str());
     return ExitCodeOf(results.status());
   }
   if (options.json) {
     for (const JobResult& result : *results) std::printf("%s\n", ResultLine(result).c_str());
   } else {
-    PrintForPeople(*results);
+    PrintForPeople(runner, job, *results, options);
   }
   return kExitSuccess;
 }

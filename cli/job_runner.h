@@ -14,8 +14,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "cli/answer_notes.h"
 #include "cli/input_file.h"
 #include "cli/jobs.h"
+#include "common/sampling_defaults.h"
 
 namespace baton {
 
@@ -26,18 +29,30 @@ class JobRunner {
   // comes, where the job asks for one alone.
   virtual absl::StatusOr<std::vector<JobResult>> Run(
       const Job& job, const std::function<void(std::string_view)>& on_text) = 0;
+  // The bytes of each of `tokens`, for people. Unimplemented where the runner does not know them.
+  virtual absl::StatusOr<std::vector<std::string>> Pieces(const std::vector<TokenId>& tokens) {
+    return absl::UnimplementedError(absl::StrCat("the text of ", tokens.size(), " tokens"));
+  }
+  // What the model's file recommends for conversations.
+  virtual absl::StatusOr<SamplingDefaults> RecommendedSampling() { return SamplingDefaults(); }
   // Ends everything that runs, and whatever comes later, with Cancelled.
   virtual void Interrupt() = 0;
 };
 
+// The pieces that an answer's notes show (cli/answer_notes.h); none where `runner` does not tell
+// them.
+TokenPieces FindPieces(JobRunner& runner, const Job& job, const std::vector<JobResult>& results);
+
 struct RunJobsOptions {
-  int concurrency = 1;  // jobs at once
-  bool json = false;    // result lines instead of the answer's text
+  int concurrency = 1;     // jobs at once
+  bool json = false;       // result lines instead of the answer's text
+  bool no_ledger = false;  // with text: without the latency ledger
 };
 
-// Answers one job: text on standard output as it comes and the ledger on standard error, or a
-// result line. Several choices come at the end, each under a line of its own, or a result line
-// each. Returns the exit code of the job's status.
+// Answers one job: text on standard output as it comes, or a result line. Standard error gets what
+// cli/answer_notes.h makes of it: why the answer ended, log-probabilities, the ledger. Several
+// choices come at the end, each under a line of its own, or a result line each. Returns the exit
+// code of the job's status.
 int RunOneJob(JobRunner& runner, const Job& job, const RunJobsOptions& options);
 
 // Answers every line of `input`, results in the order in which they end; progress on standard

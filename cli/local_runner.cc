@@ -136,6 +136,12 @@ absl::StatusOr<std::vector<JobResult>> LocalRunner::Run(
   return results;
 }
 
+absl::StatusOr<std::vector<std::string>> LocalRunner::Pieces(const std::vector<TokenId>& tokens) {
+  std::vector<std::string> pieces;
+  for (const TokenId token : tokens) pieces.emplace_back(engine().tokenizer().TokenBytes(token));
+  return pieces;
+}
+
 void LocalRunner::Interrupt() {
   std::lock_guard lock(mutex_);
   interrupted_ = true;

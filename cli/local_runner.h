@@ -25,6 +25,10 @@ class LocalRunner final : public JobRunner {
 
   absl::StatusOr<std::vector<JobResult>> Run(
       const Job& job, const std::function<void(std::string_view)>& on_text) override;
+  absl::StatusOr<std::vector<std::string>> Pieces(const std::vector<TokenId>& tokens) override;
+  absl::StatusOr<SamplingDefaults> RecommendedSampling() override {
+    return engine().model_info().sampling;
+  }
   void Interrupt() override;
 
   // The engine that decodes.

@@ -19,5 +19,6 @@ int main(int argc, char** argv) {
 #ifdef BATON_GRPC
   baton::AddClientCommands(line, inspect);
 #endif
+  baton::AddDocumentationCommands(line);
   return baton::EndCommand(line.Run(argc, argv));
 }

@@ -85,7 +85,7 @@ int Run(const PerplexityOptions& options) {
 
 void AddPerplexityCommand(CommandLine& line) {
   CommandLine& command =
-      line.AddCommand("perplexity", "Mean negative log-likelihood and perplexity of a text");
+      line.AddCommand("perplexity", "Measure how well the model predicts a text");
   auto options = std::make_shared<PerplexityOptions>();
   CommandLine::Option tokens =
       command.Add("--tokens", &options->tokens_path, "File with a JSON array of token ids");

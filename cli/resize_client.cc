@@ -1,13 +1,12 @@
 // `baton resize`: grows or shrinks the KV pool of a running worker.
 
-#include <iostream>
 #include <memory>
 #include <string>
 
 #include "absl/strings/str_format.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "cli/client_commands.h"
-#include "cli/outcome.h"
+#include "cli/worker_choice_client.h"
 #include "engine/engine_options.h"
 #include "rpc/channel.h"
 #include "rpc/status_conversion.h"
@@ -19,13 +18,13 @@ namespace {
 constexpr int64_t kResizeTimeoutMs = 60'000;
 
 struct ResizeOptions {
-  std::string worker;
+  WorkerChoice choice;
   int64_t kv_cache_mib = 0;
   int32_t blocks = 0;
 };
 
-int Resize(const ResizeOptions& options) {
-  const auto stub = v1::Worker::NewStub(MakeChannel(options.worker));
+absl::StatusOr<std::string> Resize(const ResizeOptions& options, const std::string& address) {
+  const auto stub = v1::Worker::NewStub(MakeChannel(address));
   grpc::ClientContext context;
   context.set_deadline(DeadlineIn(kResizeTimeoutMs));
   v1::ResizePoolRequest request;
@@ -33,27 +32,34 @@ int Resize(const ResizeOptions& options) {
   request.set_blocks(options.blocks);
   v1::ResizePoolResponse size;
   const grpc::Status status = stub->ResizePool(&context, request, &size);
-  if (!status.ok()) return ReportError(FromGrpcStatus(status));
-  std::cout << absl::StrFormat("%d blocks, had %d; %d reserved, %d retiring\n", size.limit(),
-                               size.before(), size.reserved(), size.retiring());
-  return 0;
+  if (!status.ok()) return FromGrpcStatus(status);
+  std::string text = absl::StrFormat("%d blocks, had %d; %d reserved, %d retiring\n", size.limit(),
+                                     size.before(), size.reserved(), size.retiring());
+  if (const int32_t missing = size.routers() - size.routers_told(); missing > 0) {
+    text.insert(text.size() - 1,
+                absl::StrFormat("; %d of %d routers have not confirmed the new size", missing,
+                                size.routers()));
+  }
+  return text;
 }
 
 }  // namespace
 
 void AddResizeCommand(CommandLine& line) {
   CommandLine& command = line.AddCommand(
-      "resize", "Grow or shrink the KV pool of a running worker (one with --kv-cache-max-mib)");
+      "resize", "Grow or shrink the KV pools of running workers that have --kv-cache-max-mib");
   auto options = std::make_shared<ResizeOptions>();
-  command.Add("--worker", &options->worker, "HOST:PORT of the worker (see `baton status`)")
-      .IsHostPort()
-      .Required();
+  AddWorkerFlags(command, &options->choice);
   CommandLine::Option mib =
       command.Add("--kv-cache-mib", &options->kv_cache_mib, "The new size in MiB");
   CommandLine::Option blocks = command.Add("--blocks", &options->blocks, "The new size in blocks");
   mib.Range(1, kMaxKvCacheMib).Excludes(blocks);
   blocks.Range(1, kMaxKvBlocks);
-  command.OnRun([options] { return Resize(*options); });
+  command.OnRun([options] {
+    return ForEachWorker(options->choice, [options](const std::string& address) {
+      return Resize(*options, address);
+    });
+  });
 }
 
 }  // namespace baton

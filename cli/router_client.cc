@@ -14,6 +14,9 @@
 namespace baton {
 namespace {
 
+constexpr int64_t kModelTimeoutMs = 2000;
+constexpr int64_t kPiecesTimeoutMs = 5000;
+
 // Text fields of the wire are UTF-8; anything else is refused here, by name, and not by the RPC
 // layer.
 absl::Status CheckText(std::string_view field, std::string_view text) {
@@ -235,6 +238,27 @@ absl::StatusOr<v1::GetStatusResponse> RouterClient::GetStatus(int64_t timeout_ms
   const grpc::Status status = Newest().stub->GetStatus(&context, v1::GetStatusRequest(), &response);
   if (!status.ok()) return FromGrpcStatus(status);
   return response;
+}
+
+absl::StatusOr<SamplingDefaults> RouterClient::RecommendedSampling() {
+  grpc::ClientContext context;
+  context.set_deadline(DeadlineIn(kModelTimeoutMs));
+  v1::GetModelResponse response;
+  const grpc::Status status = Newest().stub->GetModel(&context, v1::GetModelRequest(), &response);
+  if (!status.ok()) return FromGrpcStatus(status);
+  return SamplingDefaultsFromWire(response.recommended_sampling());
+}
+
+absl::StatusOr<std::vector<std::string>> RouterClient::Pieces(const std::vector<TokenId>& tokens) {
+  grpc::ClientContext context;
+  context.set_deadline(DeadlineIn(kPiecesTimeoutMs));
+  v1::DetokenizeRequest request;
+  request.mutable_ids()->Add(tokens.begin(), tokens.end());
+  request.set_with_pieces(true);
+  v1::DetokenizeResponse response;
+  const grpc::Status status = Newest().stub->Detokenize(&context, request, &response);
+  if (!status.ok()) return FromGrpcStatus(status);
+  return std::vector<std::string>(response.pieces().begin(), response.pieces().end());
 }
 
 }  // namespace baton

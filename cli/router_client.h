@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "baton/v1/inference.grpc.pb.h"
 #include "cli/job_runner.h"
+#include "common/sampling_defaults.h"
 
 namespace baton {
 
@@ -28,6 +29,9 @@ class RouterClient final : public JobRunner {
 
   absl::StatusOr<std::vector<JobResult>> Run(
       const Job& job, const std::function<void(std::string_view)>& on_text) override;
+  absl::StatusOr<std::vector<std::string>> Pieces(const std::vector<TokenId>& tokens) override;
+  // An older router recommends nothing.
+  absl::StatusOr<SamplingDefaults> RecommendedSampling() override;
   // Ends the jobs that run. Until Resume, later ones end at once as Cancelled.
   void Interrupt() override;
   void Resume();

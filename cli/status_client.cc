@@ -2,118 +2,39 @@
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
+#include <unistd.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "cli/client_commands.h"
 #include "cli/outcome.h"
 #include "cli/router_client.h"
+#include "cli/status_table_client.h"
+#include "cli/terminal.h"
+#include "common/exit_code.h"
 #include "common/printable_text.h"
+#include "common/termination.h"
 
 namespace baton {
 namespace {
 
 constexpr int64_t kStatusTimeoutMs = 5000;
+constexpr int64_t kWatchTimeoutMs = 2000;  // how late Ctrl-C may be noticed
 
 struct StatusOptions {
   RouterClientOptions client{.router = kDefaultRouter};
   bool json = false;
+  bool index = false;
+  double watch_s = 0;  // 0: once
 };
-
-const char* RoleName(v1::WorkerRole role) {
-  switch (role) {
-    case v1::WORKER_ROLE_PREFILL:
-      return "prefill";
-    case v1::WORKER_ROLE_DECODE:
-      return "decode";
-    case v1::WORKER_ROLE_BOTH:
-      return "both";
-    default:
-      return "?";
-  }
-}
-
-// Of the tokens looked up in the prefix cache; "off" where there is none.
-std::string HitPercent(const v1::PoolStatus& pool) {
-  if (pool.has_prefix_cache() && !pool.prefix_cache()) return "off";
-  if (pool.lookup_tokens() == 0) return "0.0";
-  return absl::StrFormat("%.1f", 100.0 * static_cast<double>(pool.hit_tokens()) /
-                                     static_cast<double>(pool.lookup_tokens()));
-}
-
-// Tokens that a sequence, prompt and answer, can have there.
-int64_t Room(const v1::WorkerStatus& worker) {
-  const int64_t pool = int64_t{worker.pool().limit_blocks()} * worker.pool().block_size();
-  return worker.context_length() > 0 ? std::min<int64_t>(pool, worker.context_length()) : pool;
-}
-
-// What the router knows of the workers' prefix caches.
-void PrintIndex(const v1::IndexStatus& index) {
-  std::cout << absl::StrFormat(
-      "index: %d of %d units of 16 tokens, %d held by workers, %d predicted, %d refused, %d MiB\n",
-      index.units(), index.max_units(), index.memberships(), index.predicted_units(),
-      index.refused_units(), index.bytes() >> 20);
-  std::cout << absl::StrFormat("%-28s %8s %8s %10s %6s %9s\n", "worker", "units", "followed",
-                               "batch", "gaps", "snapshots");
-  for (const v1::IndexedWorkerStatus& worker : index.workers()) {
-    std::cout << absl::StrFormat("%-28s %8d %8s %10d %6d %9d%s%s\n", Printable(worker.worker_id()),
-                                 worker.units(), worker.followed() ? "yes" : "no",
-                                 worker.sequence(), worker.gaps(), worker.snapshots(),
-                                 worker.trouble().empty() ? "" : "  ", Printable(worker.trouble()));
-  }
-}
-
-void PrintTable(const v1::GetStatusResponse& status) {
-  std::cout << absl::StrFormat(
-      "router: %s, %d active, %d requests, %d failed, %d rejected, %d cancelled, "
-      "routing %s\n",
-      status.ready() ? "ready" : "not ready", status.active_requests(), status.requests_total(),
-      status.requests_failed(), status.requests_rejected(), status.requests_cancelled(),
-      Printable(status.routing_policy()));
-  std::cout << absl::StrFormat("%-28s %-8s %-21s %5s %5s %5s %6s %6s %6s %6s %6s %6s %7s %9s\n",
-                               "worker", "role", "address", "wait", "run", "kv", "free", "cached",
-                               "owned", "step", "total", "room", "hit %", "RSS MiB");
-  for (const v1::WorkerStatus& worker : status.workers()) {
-    const v1::PoolStatus& pool = worker.pool();
-    std::cout << absl::StrFormat(
-        "%-28s %-8s %-21s %5d %5d %5d %6d %6d %6d %6d %6d %6d %7s %9d%s%s%s\n",
-        Printable(worker.worker_id()), RoleName(worker.role()), Printable(worker.address()),
-        worker.waiting(), worker.running(), worker.waiting_for_kv(), pool.free_blocks(),
-        pool.cached_blocks(), pool.owned_blocks(), pool.step_blocks(), pool.total_blocks(),
-        Room(worker), HitPercent(pool), worker.resident_bytes() >> 20,
-        worker.draining() ? "  draining" : "", worker.unreachable() ? "  unreachable" : "",
-        worker.silent() ? "  silent" : "");
-    if (!worker.conservation_error().empty()) {
-      std::cout << "  " << Printable(worker.conservation_error()) << "\n";
-    }
-    if (pool.reserved_blocks() > pool.limit_blocks() || pool.retiring_blocks() > 0) {
-      std::cout << absl::StrFormat("  pool: limit %d of %d reserved blocks, %d retiring\n",
-                                   pool.limit_blocks(), pool.reserved_blocks(),
-                                   pool.retiring_blocks());
-    }
-    for (int at = 1; at < pool.groups_size(); ++at) {
-      const v1::KvGroupStatus& group = pool.groups(at);
-      std::cout << absl::StrFormat(
-          "  window %d: %d free, %d cached, %d owned, %d in flight, %d of steps, %d blocks, %d "
-          "retiring\n",
-          group.window(), group.free_blocks(), group.cached_blocks(), group.owned_blocks(),
-          group.in_flight_blocks(), group.step_blocks(), group.total_blocks(),
-          group.retiring_blocks());
-    }
-  }
-  for (const v1::RefusedWorker& worker : status.refused_workers()) {
-    std::cout << absl::StrFormat("refused: %s at %s, %d ms ago: %s\n",
-                                 Printable(worker.worker_id()), Printable(worker.address()),
-                                 worker.heard_ms(), Printable(worker.reason()));
-  }
-  PrintIndex(status.index());
-}
 
 // Every field under its proto name, numbers as numbers (protobuf's own JSON writes 64-bit ones as
 // strings).
@@ -169,17 +90,47 @@ nlohmann::ordered_json ToJson(const google::protobuf::Message& message) {
   return json;
 }
 
+std::string JsonLine(const v1::GetStatusResponse& status) {
+  return ToJson(status).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
 int Status(const StatusOptions& options) {
   RouterClient client(options.client);
   const absl::StatusOr<v1::GetStatusResponse> status = client.GetStatus(kStatusTimeoutMs);
   if (!status.ok()) return ReportError(status.status());
-  if (!options.json) {
-    PrintTable(*status);
-    return 0;
-  }
-  std::cout << ToJson(*status).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
-            << std::endl;
-  return 0;
+  std::cout << (options.json ? JsonLine(*status) : StatusTable(*status, options.index))
+            << std::flush;
+  return kExitSuccess;
+}
+
+// Over what the terminal shows, without a flash: each line is replaced, what is left is erased.
+std::string Redrawn(const std::string& text) {
+  return absl::StrCat("\033[H", absl::StrReplaceAll(text, {{"\n", "\033[K\n"}}), "\033[J");
+}
+
+// Until a signal comes. A router that does not answer may come back.
+int Watch(const StatusOptions& options) {
+  Termination termination;
+  RouterClient client(options.client);
+  const bool redraws = !options.json && TakesEscapes(STDOUT_FILENO);
+  if (redraws) std::cout << "\033[2J";
+  const auto pause_ms = static_cast<int>(options.watch_s * 1000);
+  do {
+    const absl::StatusOr<v1::GetStatusResponse> status = client.GetStatus(kWatchTimeoutMs);
+    std::string text;
+    if (!status.ok() && !redraws) {
+      ReportError(status.status());
+    } else if (options.json) {
+      text = JsonLine(*status);
+    } else {
+      text = absl::StrCat(absl::FormatTime("%H:%M:%S", absl::Now(), absl::LocalTimeZone()), "  ",
+                          status.ok() ? StatusTable(*status, options.index)
+                                      : absl::StrCat(Printable(status.status().ToString()), "\n"));
+    }
+    std::cout << (redraws ? Redrawn(text) : text) << std::flush;
+    if (!std::cout.good()) return kExitFailed;
+  } while (termination.Wait(pause_ms) < 0);
+  return kExitSuccess;
 }
 
 }  // namespace
@@ -192,7 +143,15 @@ void AddStatusCommand(CommandLine& line) {
       .FromEnvironment()
       .ShowDefault();
   command.AddFlag("--json", &options->json, "Print one JSON object");
-  command.OnRun([options] { return Status(*options); });
+  command.AddFlag("--index", &options->index,
+                  "Show what the router knows of the workers' prefix caches too");
+  command
+      .Add("--watch", &options->watch_s,
+           "Show it again every so many seconds until Ctrl-C; without a number every 2")
+      .Range(0.1, 3600.0)
+      .OptionalValue("2");
+  command.AddHelpText(kStatusColumnsHelp);
+  command.OnRun([options] { return options->watch_s > 0 ? Watch(*options) : Status(*options); });
 }
 
 void AddClientCommands(CommandLine& line, CommandLine& inspect) {

@@ -245,8 +245,12 @@ void AddUpCommand(CommandLine& line) {
   FleetOptions& fleet = options->fleet;
   // Not from BATON_MODEL: the workers read that themselves, behind their own files.
   command.Add("--model", &fleet.model, "GGUF file; else the workers' own setting");
-  command.Add("--prefill-workers", &fleet.prefill_workers, "How many").Range(0, 64).ShowDefault();
-  command.Add("--decode-workers", &fleet.decode_workers, "How many").Range(1, 64).ShowDefault();
+  command.Add("--prefill-workers", &fleet.prefill_workers, "Prefill workers to start")
+      .Range(0, 64)
+      .ShowDefault();
+  command.Add("--decode-workers", &fleet.decode_workers, "Decode workers to start")
+      .Range(1, 64)
+      .ShowDefault();
   command
       .Add("--router-address", &fleet.router_address,
            "HOST:PORT for the router; port 0 picks a free one")

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <iostream>
+#include <set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -13,6 +14,7 @@
 #include "common/exit_code.h"
 #include "common/host_port.h"
 #include "common/nearest_name.h"
+#include "common/wrapped_text.h"
 
 namespace baton {
 namespace {
@@ -48,7 +50,14 @@ CLI::Validator InRange(Number minimum, Number maximum) {
     if (CLI::detail::lexical_cast(text, value) && value >= minimum && value <= maximum) return "";
     return absl::StrCat("is ", text, ", must be ", minimum, " to ", maximum);
   };
-  return {check, absl::StrCat("[", minimum, ", ", maximum, "]"), "range"};
+  return {check, "", "range"};  // the option's help has it
+}
+
+// Adds a sentence to the option's help.
+void AddSentence(CLI::Option& option, const std::string& sentence) {
+  const std::string help = option.get_description();
+  option.description(absl::StrCat(help, help.empty() || help.ends_with('.') ? "" : ".",
+                                  help.empty() ? "" : " ", sentence));
 }
 
 // "--kv-blocks" becomes "BATON_KV_BLOCKS".
@@ -81,23 +90,54 @@ std::string HelpHint(const CLI::App& app) {
   return absl::StrCat(" (see ", path, "--help)");
 }
 
-// Help formatter that leaves out the variable of each option. The end of the help has one rule for
-// all of them.
+bool IsFlag(const CLI::Option& option) { return option.get_items_expected_max() == 0; }
+
+// Returns a sentence such as " Not with --chat, --jobs.", or "" without options.
+std::string Together(const char* begin, const std::set<CLI::Option*>& options) {
+  std::set<std::string> names;
+  for (const CLI::Option* option : options) names.insert(option->get_name());
+  return names.empty() ? "" : absl::StrCat(begin, " with ", absl::StrJoin(names, ", "), ".");
+}
+
+// Returns the whole help of an option, in sentences.
+std::string FullHelp(const CLI::Option& option) {
+  std::string out = option.get_description();
+  if (!out.empty() && !out.ends_with('.')) out += '.';
+  const bool has_default = !IsFlag(option) && option.get_expected_min() > 0;
+  if (has_default && !option.get_default_str().empty()) {
+    absl::StrAppend(&out, " Default: ", option.get_default_str(), ".");
+  }
+  if (option.get_required()) absl::StrAppend(&out, " Required.");
+  if (option.get_expected_max() == CLI::detail::expected_max_vector_size) {
+    absl::StrAppend(&out, " Repeatable.");
+  }
+  absl::StrAppend(&out, Together(" Only", option.get_needs()));
+  return absl::StrCat(out, Together(" Not", option.get_excludes()));
+}
+
+// Help formatter that shows each option in one style: name and type, then sentences. It leaves out
+// the variable of each option. The end of the help has one rule for all of them.
 class HelpFormatter : public CLI::Formatter {
  public:
-  std::string make_option_opts(const CLI::Option* option) const override {
-    const std::string text = CLI::Formatter::make_option_opts(option);
-    return absl::StrReplaceAll(text, {{absl::StrCat(" (Env:", option->get_envname(), ")"), ""}});
+  std::string make_option(const CLI::Option* option, bool is_positional) const override {
+    constexpr size_t kColumn = 30;
+    constexpr size_t kWidth = 100;
+    // CLI11 has "--cache,--no-cache{false}".
+    const std::string names = option->get_name(is_positional, /*all_options=*/!is_positional);
+    std::string out = absl::StrCat("  ", absl::StrReplaceAll(names, {{"{false}", ""}}));
+    if (!is_positional && !IsFlag(*option)) {
+      const bool optional = option->get_expected_min() == 0;
+      absl::StrAppend(&out, optional ? "[=" : " ", option->get_type_name(), optional ? "]" : "");
+    }
+    out += out.size() < kColumn ? std::string(kColumn - out.size(), ' ')
+                                : absl::StrCat("\n", std::string(kColumn, ' '));
+    return absl::StrCat(out, WrappedText(FullHelp(*option), kWidth - kColumn, kColumn), "\n");
   }
 };
 
-constexpr char kSourcesHelp[] =
-    "--config FILE reads options from a TOML file (kv-blocks = 64; options of a command under "
-    "[up]).\nSettings, --model and the --router of a `baton` command can also come from "
-    "environment variables:\nBATON_KV_BLOCKS sets --kv-blocks. The command line overrides the "
-    "file; both override the variables.";
-
 }  // namespace
+
+std::string ProgramVersion() { return "baton " BATON_VERSION; }
 
 CommandLine::Option& CommandLine::Option::Group(const std::string& name) {
   option_->group(name);
@@ -120,16 +160,20 @@ CommandLine::Option& CommandLine::Option::Range(int minimum, int maximum) {
 
 CommandLine::Option& CommandLine::Option::Range(int64_t minimum, int64_t maximum) {
   option_->check(InRange(minimum, maximum));
+  AddSentence(*option_, absl::StrCat("Range: ", minimum, " to ", maximum, "."));
   return *this;
 }
 
 CommandLine::Option& CommandLine::Option::Range(double minimum, double maximum) {
   option_->check(InRange(minimum, maximum));
+  AddSentence(*option_, absl::StrCat("Range: ", minimum, " to ", maximum, "."));
   return *this;
 }
 
 CommandLine::Option& CommandLine::Option::OneOf(const std::vector<std::string>& values) {
-  option_->check(CLI::IsMember(values));
+  option_->check(CLI::IsMember(values).description(""));
+  AddSentence(*option_, absl::StrCat("One of: ", absl::StrJoin(values, ", "), "."));
+  owner_->choices_[option_] = values;
   return *this;
 }
 
@@ -155,6 +199,11 @@ CommandLine::Option& CommandLine::Option::ShowDefault() {
   return *this;
 }
 
+CommandLine::Option& CommandLine::Option::OptionalValue(const std::string& value) {
+  option_->expected(0, 1)->default_str(value);
+  return *this;
+}
+
 CommandLine::Option& CommandLine::Option::TakesOne() {
   option_->allow_extra_args(false);
   return *this;
@@ -165,15 +214,16 @@ CommandLine::CommandLine(const std::string& description, const std::string& name
   // Commands inherit these.
   app_->footer(absl::StrCat(kSourcesHelp, "\n\n", kExitCodeHelp));
   app_->formatter(std::make_shared<HelpFormatter>());
-  app_->set_version_flag("--version", "baton " BATON_VERSION, "Print the version and end");
-  app_->set_config("--config", "", "TOML file with options");
+  app_->set_version_flag("--version", ProgramVersion(), "Print the version and end");
+  app_->set_config("--config", "", "TOML file with options")->type_name("FILE");
+  app_->set_help_flag("-h,--help", "Print this help and end");
   app_->allow_config_extras(CLI::config_extras_mode::error);
 }
 
 CommandLine& CommandLine::AddCommand(const std::string& name, const std::string& description) {
   // Commands that are added later inherit this flag.
   if (app_->get_help_all_ptr() == nullptr) {
-    app_->set_help_all_flag("--help-all", "Help of all commands");
+    app_->set_help_all_flag("--help-all", "Print the help of all commands and end");
   }
   app_->require_subcommand(1);
   const std::shared_ptr<CLI::App> command(app_, app_->add_subcommand(name, description));
@@ -244,9 +294,11 @@ CommandLine::Option CommandLine::AddParsedList(const std::string& name, Parser p
 void CommandLine::AddSettings(const SettingList& settings, const std::string& group) {
   for (const Setting& setting : settings.settings()) {
     std::string help = setting.help;
+    if (!help.empty()) help[0] = absl::ascii_toupper(static_cast<unsigned char>(help[0]));
     if (!help.ends_with('.')) help += '.';
     if (!setting.range.empty() && !setting.is_flag) {
-      absl::StrAppend(&help, " Range: ", setting.range, ".");
+      absl::StrAppend(&help, setting.choices.empty() ? " Range: " : " One of: ", setting.range,
+                      ".");
     }
     if (!setting.default_value.empty()) {
       absl::StrAppend(&help, " Default: ", setting.default_value, ".");
@@ -260,15 +312,57 @@ void CommandLine::AddSettings(const SettingList& settings, const std::string& gr
           name + ",!--no-" + setting.name,
           [set](int64_t count) { set(count > 0 ? "true" : "false"); }, help);
     } else {
-      option = app_->add_option_function<std::string>(name, set, help);
+      option = app_->add_option_function<std::string>(name, set, help)->type_name(setting.type);
     }
     option->group(group);
+    if (!setting.choices.empty()) choices_[option] = setting.choices;
     from_environment_.push_back(option);
   }
   settings_.push_back(&settings);
   if (settings_.size() > 1) return;
   app_->add_flag("--show-settings", show_settings_,
                  "Check the command line, print every setting's value and end");
+}
+
+void CommandLine::AddHelpText(const std::string& text) {
+  epilogue_ = epilogue_.empty() ? text : absl::StrCat(text, "\n\n", epilogue_);
+  app_->footer(absl::StrCat(text, "\n\n", app_->get_footer()));
+}
+
+bool CommandLine::IsGiven(const std::string& name) const {
+  return app_->get_option(name)->count() > 0;
+}
+
+OptionDescription CommandLine::DescribeOption(const CLI::Option& option) const {
+  OptionDescription out;
+  for (const std::string& name : option.get_snames()) out.names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) out.names.push_back("--" + name);
+  if (option.get_positional()) out.positional = option.get_name(/*positional=*/true);
+  if (!IsFlag(option)) {
+    out.value = option.get_type_name();
+    out.value_is_optional = option.get_expected_min() == 0;
+    out.repeatable = option.get_expected_max() == CLI::detail::expected_max_vector_size;
+  }
+  if (const auto found = choices_.find(&option); found != choices_.end()) {
+    out.choices = found->second;
+  }
+  out.help = FullHelp(option);
+  out.group = option.get_group();
+  return out;
+}
+
+CommandDescription CommandLine::Describe() const {
+  CommandDescription out;
+  for (const CLI::App* at = app_.get(); at != nullptr; at = at->get_parent()) {
+    out.path.insert(out.path.begin(), at->get_name());
+  }
+  out.description = app_->get_description();
+  out.epilogue = epilogue_;
+  for (const CLI::Option* option : app_->get_options()) {
+    if (!option->get_group().empty()) out.options.push_back(DescribeOption(*option));
+  }
+  for (const auto& command : commands_) out.commands.push_back(command->Describe());
+  return out;
 }
 
 std::optional<int> CommandLine::Parse(int argc, const char* const* argv) {

@@ -25,6 +25,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -33,6 +34,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/command_description.h"
 #include "common/settings.h"
 
 namespace CLI {
@@ -42,6 +44,15 @@ class Option;
 }  // namespace CLI
 
 namespace baton {
+
+// "baton 0.1.0".
+std::string ProgramVersion();
+// Sources of option values other than the command line. Part of every help.
+inline constexpr char kSourcesHelp[] =
+    "--config FILE reads options from a TOML file (kv-blocks = 64; options of a command under "
+    "[up]).\nSettings, --model and the --router of a `baton` command can also come from "
+    "environment variables:\nBATON_KV_BLOCKS sets --kv-blocks. The command line overrides the "
+    "file; both override the variables.";
 
 class CommandLine {
  public:
@@ -69,6 +80,8 @@ class CommandLine {
     Option& FromEnvironment();
     // Shows the field's present value as the default in the help.
     Option& ShowDefault();
+    // Lets the option stand without a value, which means `value`. A value follows a blank or "=".
+    Option& OptionalValue(const std::string& value);
     // For a list: takes one value each time that the option is named. Without this, it takes all
     // values up to the next option.
     Option& TakesOne();
@@ -108,6 +121,14 @@ class CommandLine {
   // ends. `settings` must outlive the parse.
   void AddSettings(const SettingList& settings, const std::string& group);
 
+  // Adds text to this command's help, after its options.
+  void AddHelpText(const std::string& text);
+  // Returns true if the parsed line, a file or a variable gave this command's option `name` a
+  // value.
+  bool IsGiven(const std::string& name) const;
+  // Describes this command and all commands below it.
+  CommandDescription Describe() const;
+
   // Sets the function that Run() calls if the line names this command. It returns the exit code.
   // REQUIRES: set for every command without commands of its own, and for no other.
   void OnRun(std::function<int()> run) { run_ = std::move(run); }
@@ -121,6 +142,7 @@ class CommandLine {
   explicit CommandLine(std::shared_ptr<CLI::App> app) : app_(std::move(app)) {}
   // Returns the command that the parsed line names.
   const CommandLine& Named() const;
+  OptionDescription DescribeOption(const CLI::Option& option) const;
   // Lets this command and the commands named in `arguments` read their options from environment
   // variables. Other commands must not read them: a wrong value there would refuse this line.
   void BindEnvironment(std::span<const char* const> arguments);
@@ -135,6 +157,8 @@ class CommandLine {
   std::vector<std::unique_ptr<CommandLine>> commands_;
   std::vector<CLI::Option*> from_environment_;
   std::vector<const SettingList*> settings_;
+  std::map<const CLI::Option*, std::vector<std::string>> choices_;  // of options that have some
+  std::string epilogue_;
   bool show_settings_ = false;
   std::function<int()> run_;
 };

@@ -26,6 +26,7 @@ Setting MakeInteger(std::string name, Integer* field, Integer minimum, Integer m
   Setting setting;
   setting.name = std::move(name);
   setting.help = std::move(help);
+  setting.type = "INT";
   setting.range = absl::StrCat(minimum, "–", maximum);
   setting.get = [field] { return absl::StrCat(*field); };
   setting.default_value = setting.get();
@@ -70,6 +71,7 @@ void SettingList::Add(std::string name, double* field, double minimum, double ma
   Setting setting;
   setting.name = std::move(name);
   setting.help = std::move(help);
+  setting.type = "FLOAT";
   setting.range = absl::StrCat(minimum, "–", maximum);
   setting.get = [field] { return absl::StrCat(*field); };
   setting.default_value = setting.get();
@@ -141,6 +143,7 @@ void SettingList::AddNamed(std::string name, std::vector<std::string> names,
   setting.name = std::move(name);
   setting.help = std::move(help);
   setting.range = absl::StrJoin(names, ", ");
+  setting.choices = names;
   setting.get = std::move(get);
   setting.default_value = setting.get();
   setting.set = [choose = std::move(choose), names = std::move(names), name = setting.name,

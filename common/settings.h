@@ -21,11 +21,13 @@
 namespace baton {
 
 struct Setting {
-  std::string name;           // "block-size"
-  std::string help;           // one sentence
-  std::string range;          // "1–128, a power of two"; empty for free text
-  std::string default_value;  // as text
-  bool is_flag = false;       // "--name" alone means true
+  std::string name;                  // "block-size"
+  std::string help;                  // one sentence
+  std::string range;                 // "1–128, a power of two"; empty for free text
+  std::string default_value;         // as text
+  std::string type = "TEXT";         // what the help calls a value: INT, FLOAT, TEXT
+  bool is_flag = false;              // "--name" alone means true
+  std::vector<std::string> choices;  // values, where only these are valid
   std::function<absl::Status(std::string_view)>
       set;  // InvalidArgument names setting, value and range
   std::function<std::string()> get;

@@ -76,7 +76,11 @@ class EngineImpl final : public Engine {
   absl::StatusOr<PoolSize> Resize(int32_t blocks) override {
     RETURN_IF_ERROR(resizer_->Prepare(Status().pool.limit, blocks));
     return Ask<absl::StatusOr<PoolSize>>(
-        [this, blocks](WorkerCore& core) { return resizer_->Resize(core, blocks); },
+        [this, blocks](WorkerCore& core) {
+          absl::StatusOr<PoolSize> size = resizer_->Resize(core, blocks);
+          PublishState();  // Status() has the new size when Resize returns
+          return size;
+        },
         absl::UnavailableError("the engine is shutting down"));
   }
 

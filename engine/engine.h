@@ -105,7 +105,8 @@ class Engine {
   //  - Waiting requests that can no longer fit are refused (ResourceExhausted).
   //  - Running requests are preempted or end, as in any pool that runs out of blocks.
   //
-  // Waits for the running step. FailedPrecondition: the pool has a fixed size
+  // Waits for the running step. Status() has the new size when this returns.
+  // FailedPrecondition: the pool has a fixed size
   // (EngineOptions::kv_cache_max_mib is 0). InvalidArgument, with the range: `blocks` is outside
   // [1, reserved]. ResourceExhausted: not enough memory.
   virtual absl::StatusOr<PoolSize> Resize(int32_t blocks) = 0;

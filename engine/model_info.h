@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "common/sampling_defaults.h"
 #include "model/model_spec.h"
 #include "text/tokenizer.h"
 
@@ -14,6 +15,7 @@ struct ModelInfo {
   ModelSpec spec;
   TokenizerSpec tokenizer;
   std::string chat_template;  // empty: none
+  SamplingDefaults sampling;  // for conversations; no answer depends on it
 };
 
 }  // namespace baton

@@ -4,9 +4,13 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "common/check.h"
+#include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
 #include "kernels/create_device.h"
@@ -65,6 +69,40 @@ absl::StatusOr<TokenizerSpec> ReadTokenizerSpec(const GgufFile& file) {
   return spec;
 }
 
+SamplingDefaults ReadSamplingDefaults(const GgufFile& file) {
+  SamplingDefaults out;
+  std::vector<std::string> problems;
+  const auto read = [&](std::string_view key, auto& field, const auto& value) {
+    if (!file.HasKey(key)) return;
+    if (value.ok()) {
+      field = static_cast<typename std::decay_t<decltype(field)>::value_type>(*value);
+    } else {
+      problems.emplace_back(value.status().message());
+    }
+  };
+  constexpr std::string_view kTemperature = "general.sampling.temp";
+  constexpr std::string_view kTopK = "general.sampling.top_k";
+  constexpr std::string_view kTopP = "general.sampling.top_p";
+  constexpr std::string_view kMinP = "general.sampling.min_p";
+  constexpr std::string_view kRepeat = "general.sampling.penalty_repeat";
+  read(kTemperature, out.temperature, file.GetF32(kTemperature));
+  read(kTopP, out.top_p, file.GetF32(kTopP));
+  read(kMinP, out.min_p, file.GetF32(kMinP));
+  read(kRepeat, out.repetition_penalty, file.GetF32(kRepeat));
+  const absl::StatusOr<int64_t> top_k = file.GetI64(kTopK);
+  read(kTopK, out.top_k, top_k);
+  if (top_k.ok() && (*top_k < 0 || *top_k > std::numeric_limits<int32_t>::max())) {
+    problems.push_back(StrCat(kTopK, " is ", *top_k, "; 0 to ", std::numeric_limits<int32_t>::max(),
+                              " is allowed"));
+    out.top_k.reset();
+  }
+  for (std::string& wrong : RemoveWrongFields(out)) problems.push_back(std::move(wrong));
+  for (const std::string& problem : problems) {
+    LOG(WARNING) << "the model's recommended sampling: " << Printable(problem) << "; ignored";
+  }
+  return out;
+}
+
 namespace {
 
 // True for keys that an answer depends on: hyper-parameters, and keys of the tokenizer, of end
@@ -116,6 +154,7 @@ absl::StatusOr<ModelInfo> ReadModelInfo(const GgufFile& file, const std::string&
   ASSIGN_OR_RETURN(const std::string_view chat_template,
                    file.GetStringOr("tokenizer.chat_template", ""));
   info.chat_template = std::string(chat_template);
+  info.sampling = ReadSamplingDefaults(file);
   return info;
 }
 

@@ -26,6 +26,10 @@ std::string DefaultModelPath();
 absl::StatusOr<ModelInfo> ReadModelInfo(const GgufFile& file, const std::string& path,
                                         ArchitectureList known = Architectures());
 
+// Reads the sampling that the file recommends: `general.sampling.temp`, `top_k`, `top_p`, `min_p`
+// and `penalty_repeat`. A value of a wrong type or out of range counts as absent, with a warning in
+// the log.
+SamplingDefaults ReadSamplingDefaults(const GgufFile& file);
 // Reads the tokenizer's vocabulary, merges and special ids. Errors name the key.
 absl::StatusOr<TokenizerSpec> ReadTokenizerSpec(const GgufFile& file);
 

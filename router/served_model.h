@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/sampling_defaults.h"
 #include "text/prompt_encoder.h"
 #include "text/tokenizer.h"
 
@@ -21,6 +22,7 @@ struct ModelDescription {
   int32_t layers = 0;
   TokenizerSpec tokenizer;
   std::string chat_template;
+  SamplingDefaults sampling;  // for conversations: clients ask for it and send it
 };
 
 class ServedModel {

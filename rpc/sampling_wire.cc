@@ -50,4 +50,25 @@ v1::SamplingParams SamplingToWire(const SamplingParams& sampling) {
   return out;
 }
 
+SamplingDefaults SamplingDefaultsFromWire(const v1::SamplingParams& wire) {
+  SamplingDefaults out;
+  if (wire.has_temperature()) out.temperature = wire.temperature();
+  if (wire.has_top_k()) out.top_k = wire.top_k();
+  if (wire.has_top_p()) out.top_p = wire.top_p();
+  if (wire.has_min_p()) out.min_p = wire.min_p();
+  if (wire.has_repetition_penalty()) out.repetition_penalty = wire.repetition_penalty();
+  RemoveWrongFields(out);
+  return out;
+}
+
+v1::SamplingParams SamplingDefaultsToWire(const SamplingDefaults& defaults) {
+  v1::SamplingParams out;
+  if (defaults.temperature) out.set_temperature(*defaults.temperature);
+  if (defaults.top_k) out.set_top_k(*defaults.top_k);
+  if (defaults.top_p) out.set_top_p(*defaults.top_p);
+  if (defaults.min_p) out.set_min_p(*defaults.min_p);
+  if (defaults.repetition_penalty) out.set_repetition_penalty(*defaults.repetition_penalty);
+  return out;
+}
+
 }  // namespace baton

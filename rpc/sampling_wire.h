@@ -3,6 +3,7 @@
 
 #include "absl/status/statusor.h"
 #include "baton/v1/inference.pb.h"
+#include "common/sampling_defaults.h"
 #include "common/sampling_params.h"
 
 namespace baton {
@@ -11,5 +12,9 @@ namespace baton {
 // CheckSampling checks the other values.
 absl::StatusOr<SamplingParams> SamplingFromWire(const v1::SamplingParams& wire);
 v1::SamplingParams SamplingToWire(const SamplingParams& sampling);
+
+// Of what a model's file recommends. Fields out of range count as absent: peers are not trusted.
+SamplingDefaults SamplingDefaultsFromWire(const v1::SamplingParams& wire);
+v1::SamplingParams SamplingDefaultsToWire(const SamplingDefaults& defaults);
 
 }  // namespace baton

@@ -1,5 +1,6 @@
 #include "worker_rpc/heartbeat_client.h"
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -14,10 +15,12 @@
 namespace baton {
 
 HeartbeatClient::HeartbeatClient(std::vector<std::string> routers, v1::KvFingerprint fingerprint,
-                                 std::function<v1::WorkerStatus()> status)
-    : fingerprint_(std::move(fingerprint)), status_(std::move(status)) {
-  for (std::string& router : routers) {
-    threads_.emplace_back([this, router = std::move(router)] { Run(router); });
+                                 std::function<v1::WorkerStatus()> status, int64_t drain_ms)
+    : fingerprint_(std::move(fingerprint)), status_(std::move(status)), drain_ms_(drain_ms) {
+  told_.resize(routers.size());
+  sent_.resize(routers.size());
+  for (size_t i = 0; i < routers.size(); ++i) {
+    threads_.emplace_back([this, i, router = std::move(routers[i])] { Run(router, i); });
   }
 }
 
@@ -34,24 +37,52 @@ void HeartbeatClient::Leave() {
   }
 }
 
-bool HeartbeatClient::Pause(int64_t ms) {
+int32_t HeartbeatClient::TellNow(int64_t timeout_ms) {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, std::chrono::milliseconds(ms), [this] { return leaving_; });
+  const int64_t call = ++asked_;
+  changed_.notify_all();
+  const auto count = [this, call] {
+    return std::count_if(told_.begin(), told_.end(), [call](int64_t told) { return told >= call; });
+  };
+  changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms),
+                    [&] { return leaving_ || count() == std::ssize(told_); });
+  return static_cast<int32_t>(count());
 }
 
-void HeartbeatClient::Run(const std::string& router) {
+bool HeartbeatClient::Pause(int64_t ms, size_t index) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, std::chrono::milliseconds(ms),
+                    [this, index] { return leaving_ || sent_[index] < asked_; });
+  return leaving_;
+}
+
+int64_t HeartbeatClient::BeginHeartbeat(size_t index) {
+  std::lock_guard lock(mutex_);
+  return sent_[index] = asked_;
+}
+
+void HeartbeatClient::SetTold(size_t index, int64_t call) {
+  std::lock_guard lock(mutex_);
+  told_[index] = call;
+  changed_.notify_all();
+}
+
+void HeartbeatClient::Run(const std::string& router, size_t index) {
   const auto stub = v1::Registry::NewStub(MakeChannel(router));
   Registration registration;
   while (true) {
     const Registration::Heartbeat heartbeat = registration.Next();
+    const int64_t call = BeginHeartbeat(index);  // before the status is taken
     v1::HeartbeatRequest request;
     *request.mutable_status() = status_();
     *request.mutable_fingerprint() = fingerprint_;
     request.set_leaving(heartbeat.leaving);
+    if (heartbeat.leaving) request.set_drain_ms(drain_ms_);
     grpc::ClientContext context;
     context.set_deadline(DeadlineIn(heartbeat.timeout_ms));
     v1::HeartbeatResponse response;
     const grpc::Status status = stub->Heartbeat(&context, request, &response);
+    if (status.ok()) SetTold(index, call);
     const Registration::Outcome outcome = registration.OnAnswer(
         FromGrpcStatus(status),
         response.accepted() ? absl::OkStatus() : absl::FailedPreconditionError(response.reason()));
@@ -63,7 +94,7 @@ void HeartbeatClient::Run(const std::string& router) {
         LOG(WARNING) << "router " << router << ": not registered: " << Printable(*outcome.trouble);
       }
     }
-    if (Pause(*outcome.pause_ms)) registration.Leave();
+    if (Pause(*outcome.pause_ms, index)) registration.Leave();
   }
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/request_check.h"
 #include "common/status_macros.h"
+#include "rpc/sampling_wire.h"
 
 namespace baton {
 namespace {
@@ -358,6 +359,7 @@ v1::TokenizerDescription TokenizerToWire(const ModelInfo& model) {
   out.set_add_bos(spec.add_bos);
   out.set_add_eos(spec.add_eos);
   out.set_chat_template(model.chat_template);
+  *out.mutable_recommended_sampling() = SamplingDefaultsToWire(model.sampling);
   return out;
 }
 

@@ -149,8 +149,7 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   RegisterSettings(options.engine, engine_settings);
 
   CommandLine line(program.description, program.name);
-  line.Add("--router", &options.routers, "HOST:PORT of a router to register with; repeatable.")
-      .IsHostPort();
+  line.Add("--router", &options.routers, "HOST:PORT of a router to register with.").IsHostPort();
   line.AddSettings(worker_settings, "Service");
   line.AddSettings(engine_settings, "Engine");
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;

@@ -4,6 +4,7 @@
 
 #include "common/host_port.h"
 #include "common/status_macros.h"
+#include "worker_rpc/registration.h"
 #include "worker_rpc/wire_conversion.h"
 
 namespace baton {
@@ -34,9 +35,17 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
   }
   out->worker_service_.SetAddress(out->address_);
   out->server_->SetServing(true);
-  out->heartbeats_ = std::make_unique<HeartbeatClient>(
+  out->heartbeats_ = std::make_shared<HeartbeatClient>(
       options.routers, FingerprintToWire(engine->fingerprint()),
-      [service = &out->worker_service_] { return service->CurrentStatus(); });
+      [service = &out->worker_service_] { return service->CurrentStatus(); },
+      options.server.drain_ms);
+  // The service outlives the heartbeats.
+  out->worker_service_.SetTellRouters([weak = std::weak_ptr(out->heartbeats_)] {
+    const std::shared_ptr<HeartbeatClient> heartbeats = weak.lock();
+    if (heartbeats == nullptr) return WorkerService::Told();
+    return WorkerService::Told{.routers = heartbeats->routers(),
+                               .confirmed = heartbeats->TellNow(kHeartbeatTimeoutMs)};
+  });
   return out;
 }
 

@@ -67,7 +67,7 @@ class WorkerServer final : private DrainingWorker {
   std::vector<std::unique_ptr<grpc::Service>> role_services_;
   std::unique_ptr<RpcServer> server_;
   std::string address_;
-  std::unique_ptr<HeartbeatClient> heartbeats_;
+  std::shared_ptr<HeartbeatClient> heartbeats_;
 };
 
 }  // namespace baton

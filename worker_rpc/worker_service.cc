@@ -82,11 +82,12 @@ grpc::ServerUnaryReactor* WorkerService::ResizePool(grpc::CallbackServerContext*
   call->Hold();
   const absl::Status posted = !blocks.ok() ? blocks.status() : tasks_.Post([this, call, blocks] {
     const absl::StatusOr<PoolSize> size = engine_->Resize(*blocks);
-    if (size.ok()) {
-      call->Answer(PoolSizeToWire(*size));
-    } else {
-      call->Fail(ToGrpcStatus(size.status()));
-    }
+    if (!size.ok()) return call->Fail(ToGrpcStatus(size.status()));
+    v1::ResizePoolResponse answer = PoolSizeToWire(*size);
+    const Told told = DoTellRouters();
+    answer.set_routers(told.routers);
+    answer.set_routers_told(told.confirmed);
+    call->Answer(std::move(answer));
   });
   if (!posted.ok()) call->Fail(ToGrpcStatus(posted));
   return call.get();
@@ -138,10 +139,30 @@ void WorkerService::SetDraining() {
   draining_ = true;
 }
 
+void WorkerService::SetTellRouters(TellRouters tell_routers) {
+  std::lock_guard lock(mutex_);
+  tell_routers_ = std::move(tell_routers);
+}
+
+WorkerService::Told WorkerService::DoTellRouters() {
+  TellRouters tell;
+  {
+    std::lock_guard lock(mutex_);
+    tell = tell_routers_;
+  }
+  return tell ? tell() : Told();
+}
+
 v1::WorkerStatus WorkerService::CurrentStatus() {
   const EngineStatus status = engine_->Status();
   std::lock_guard lock(mutex_);
   v1::WorkerStatus out = WorkerStatusToWire(identity_, engine_->epoch(), status, draining_);
+  const int64_t now_us = clock_.NowUs();
+  out.set_uptime_ms((now_us - started_us_) / 1000);
+  out.set_prefill_tokens_per_second(
+      static_cast<float>(prefill_rate_.Sample(now_us, status.prefill_tokens)));
+  out.set_decode_tokens_per_second(
+      static_cast<float>(decode_rate_.Sample(now_us, status.decode_tokens)));
   out.set_resident_bytes(ResidentBytes());
   out.set_model_name(engine_->model_info().spec.name);
   return out;

@@ -5,10 +5,14 @@
 // Questions to the engine run on a thread of this service, because they may wait for a step to end.
 #pragma once
 
+#include <functional>
+
 #include "baton/v1/worker.grpc.pb.h"
+#include "common/clock.h"
 #include "engine/engine.h"
 #include "rpc/concurrency_limit.h"
 #include "rpc/task_pool.h"
+#include "worker_rpc/count_rate.h"
 #include "worker_rpc/wire_conversion.h"
 
 namespace baton {
@@ -57,14 +61,31 @@ class WorkerService final : public v1::Worker::CallbackService {
   // Sets the address, which is known once the server listens.
   void SetAddress(const std::string& address);
   void SetDraining();
+  struct Told {
+    int32_t routers = 0;
+    int32_t confirmed = 0;
+  };
+  // Sends the present status to every router, waits a bounded time, and returns the number of
+  // routers and how many of them confirmed it.
+  using TellRouters = std::function<Told()>;
+  // Sets the function to call after each change of the pool's size, before the caller gets its
+  // answer. Without it, the worker has no routers.
+  void SetTellRouters(TellRouters tell_routers);
   // Returns the status that routers get. Does not wait for the engine.
   v1::WorkerStatus CurrentStatus();
 
  private:
+  Told DoTellRouters();
+
   Engine* const engine_;
   std::mutex mutex_;
-  WorkerIdentity identity_;
+  WorkerIdentity identity_;  // guarded by mutex_, as the next four
   bool draining_ = false;
+  TellRouters tell_routers_;
+  CountRate prefill_rate_;
+  CountRate decode_rate_;
+  const SystemClock clock_;
+  const int64_t started_us_ = clock_.NowUs();
   ConcurrencyLimit kv_event_streams_{kMaxKvEventStreams, "readers of KV events"};
   ConcurrencyLimit pulls_{kMaxPulls, "pulls"};
   const std::shared_ptr<ConcurrencyLimit> sends_ = std::make_shared<ConcurrencyLimit>(kMaxPulls);

@@ -9,6 +9,7 @@
 #include "router/grpc/grpc_client_stream.h"
 #include "router/grpc/router_wire.h"
 #include "rpc/raw_message.h"
+#include "rpc/sampling_wire.h"
 #include "rpc/status_conversion.h"
 #include "text/utf8.h"
 
@@ -100,6 +101,9 @@ grpc::ServerUnaryReactor* InferenceService::GetStatus(grpc::CallbackServerContex
   for (v1::WorkerStatus& status : heartbeats_->Of(host_.core->Workers())) {
     *response->add_workers() = std::move(status);
   }
+  for (v1::WorkerStatus& status : heartbeats_->Leaving()) {
+    *response->add_leaving_workers() = std::move(status);
+  }
   const RouterCounters counters = host_.core->counters();
   response->set_active_requests(counters.active_requests);
   response->set_requests_total(counters.requests_total);
@@ -164,6 +168,10 @@ absl::Status InferenceService::DoDetokenize(const v1::DetokenizeRequest& request
   ASSIGN_OR_RETURN(const std::shared_ptr<const ServedModel> model, host_.core->model());
   ASSIGN_OR_RETURN(std::string text, TextFromWire(model->tokenizer(), request));
   response.set_text(std::move(text));
+  if (!request.with_pieces()) return absl::OkStatus();
+  for (const TokenId id : request.ids()) {
+    response.add_pieces(std::string(model->tokenizer().TokenBytes(id)));
+  }
   return absl::OkStatus();
 }
 
@@ -177,6 +185,7 @@ absl::Status InferenceService::DoGetModel(v1::GetModelResponse& response) {
   response.set_context_length(description.context_length);
   response.set_layers(description.layers);
   response.set_has_chat_template(model->encoder().chat_status().ok());
+  *response.mutable_recommended_sampling() = SamplingDefaultsToWire(description.sampling);
   return absl::OkStatus();
 }
 

@@ -1,12 +1,38 @@
 #include "router/grpc/latest_heartbeats.h"
 
+#include <algorithm>
+
 #include "absl/container/flat_hash_set.h"
 
 namespace baton {
+namespace {
+
+constexpr int64_t kLongestDrainMs = 3'600'000;  // as of --drain-ms
+
+}  // namespace
 
 void LatestHeartbeats::Put(const v1::WorkerStatus& status) {
   std::lock_guard lock(mutex_);
   by_worker_id_[status.worker_id()] = status;
+  leaving_.erase(status.worker_id());
+}
+
+void LatestHeartbeats::PutLeaving(const v1::WorkerStatus& status, int64_t drain_ms) {
+  std::lock_guard lock(mutex_);
+  const auto known = by_worker_id_.find(status.worker_id());
+  if (known == by_worker_id_.end() || known->second.epoch() != status.epoch()) return;
+  const std::chrono::milliseconds drain(std::clamp<int64_t>(drain_ms, 0, kLongestDrainMs));
+  leaving_[status.worker_id()] = {status, std::chrono::steady_clock::now() + drain};
+}
+
+std::vector<v1::WorkerStatus> LatestHeartbeats::Leaving() const {
+  std::lock_guard lock(mutex_);
+  const auto now = std::chrono::steady_clock::now();
+  std::vector<v1::WorkerStatus> out;
+  for (const auto& [id, leave] : leaving_) {
+    if (now < leave.end) out.push_back(leave.status);
+  }
+  return out;
 }
 
 std::vector<v1::WorkerStatus> LatestHeartbeats::Of(const std::vector<WorkerRecord>& workers) const {
@@ -27,6 +53,8 @@ void LatestHeartbeats::KeepOnly(const std::vector<WorkerRecord>& workers) {
   for (const WorkerRecord& worker : workers) ids.insert(worker.report.id);
   std::lock_guard lock(mutex_);
   absl::erase_if(by_worker_id_, [&ids](const auto& entry) { return !ids.contains(entry.first); });
+  const auto now = std::chrono::steady_clock::now();
+  std::erase_if(leaving_, [now](const auto& entry) { return now >= entry.second.end; });
 }
 
 }  // namespace baton

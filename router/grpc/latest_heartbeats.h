@@ -3,6 +3,9 @@
 // Thread safety: every function, from any thread.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -16,14 +19,25 @@ namespace baton {
 class LatestHeartbeats {
  public:
   void Put(const v1::WorkerStatus& status);
+  // Records that the worker leaves and that its calls may continue for `drain_ms`. Ignored if no
+  // status with this epoch is known.
+  void PutLeaving(const v1::WorkerStatus& status, int64_t drain_ms);
+  // Returns the last statuses of workers that have left but may still finish calls.
+  std::vector<v1::WorkerStatus> Leaving() const;
   // Returns the statuses of `workers`, with the router's own view of each.
   std::vector<v1::WorkerStatus> Of(const std::vector<WorkerRecord>& workers) const;
   // Forgets the statuses of all other workers.
   void KeepOnly(const std::vector<WorkerRecord>& workers);
 
  private:
-  mutable std::mutex mutex_;
+  struct Leave {
+    v1::WorkerStatus status;
+    std::chrono::steady_clock::time_point end;
+  };
+
+  mutable std::mutex mutex_;  // guards all below
   absl::flat_hash_map<std::string, v1::WorkerStatus> by_worker_id_;
+  std::map<std::string, Leave> leaving_;  // by worker id
 };
 
 }  // namespace baton

@@ -11,6 +11,7 @@ grpc::ServerUnaryReactor* RegistryService::Heartbeat(grpc::CallbackServerContext
                                                      v1::HeartbeatResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   if (request->leaving()) {
+    heartbeats_->PutLeaving(request->status(), request->drain_ms());
     core_->Leave(request->status().worker_id(), Epoch(request->status().epoch()));
     response->set_accepted(true);
     reactor->Finish(grpc::Status::OK);

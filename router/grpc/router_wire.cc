@@ -115,6 +115,7 @@ ModelDescription ModelFromWire(v1::TokenizerDescription&& wire) {
   out.context_length = wire.context_length();
   out.layers = wire.layers();
   out.chat_template = wire.chat_template();
+  out.sampling = SamplingDefaultsFromWire(wire.recommended_sampling());
   TokenizerSpec& spec = out.tokenizer;
   spec.model = wire.tokenizer_model();
   spec.pre = wire.pre_tokenizer();

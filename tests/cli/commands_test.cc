@@ -6,28 +6,21 @@
 
 #include <string>
 
-#include "absl/strings/str_split.h"
+#include "absl/strings/str_join.h"
 #include "common/command_line.h"
-#ifdef BATON_GRPC
-#include "cli/client_commands.h"
-#endif
+#include "tests/cli/all_commands.h"
 
 namespace baton {
 namespace {
 
-using ::testing::ContainsRegex;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
 
 class Commands : public ::testing::Test {
  protected:
-  Commands() {
-    AddRunCommand(line_);
-    AddPerplexityCommand(line_);
-    [[maybe_unused]] CommandLine& inspect = AddInspectCommand(line_);
-#ifdef BATON_GRPC
-    AddClientCommands(line_, inspect);
-#endif
-  }
+  Commands() { AddAllCommands(line_); }
 
   int Run(const std::vector<const char*>& arguments) {
     std::vector<const char*> argv = {"baton"};
@@ -46,17 +39,34 @@ class Commands : public ::testing::Test {
 };
 
 TEST_F(Commands, TheHelpNamesEveryNumbersRange) {
-  EXPECT_EQ(Run({"--help-all"}), 0);
   int numbers = 0;
-  for (const std::string& option : std::vector<std::string>(absl::StrSplit(output_, " --"))) {
-    const std::string type = option.substr(option.find(' ') + 1);  // behind the name
-    if (!type.starts_with("INT") && !type.starts_with("UINT") && !type.starts_with("FLOAT")) {
-      continue;
+  for (const CommandDescription& command : AllCommands(line_.Describe())) {
+    for (const OptionDescription& option : command.options) {
+      if (option.value != "INT" && option.value != "UINT" && option.value != "FLOAT") continue;
+      ++numbers;
+      EXPECT_THAT(option.help, AnyOf(HasSubstr("Range: "), HasSubstr("2^64-1")))
+          << option.names.front();
     }
-    ++numbers;
-    EXPECT_THAT(type, ::testing::AnyOf(ContainsRegex("^(INT|FLOAT):\\["), HasSubstr("2^64-1")));
   }
   EXPECT_GE(numbers, 14);
+}
+
+TEST_F(Commands, EveryHelpHasOneStyle) {
+  for (const CommandDescription& command : AllCommands(line_.Describe())) {
+    const std::string path = absl::StrJoin(command.path, " ");
+    if (command.path.size() > 1) {
+      EXPECT_THAT(command.description, MatchesRegex("[A-Z].*[^.]")) << path;
+    }
+    for (const OptionDescription& option : command.options) {
+      const std::string name = option.names.empty() ? option.positional : option.names.back();
+      EXPECT_THAT(option.help, MatchesRegex("[A-Z0-9(\"].*[.]")) << path << " " << name;
+      EXPECT_THAT(option.help, Not(HasSubstr(".."))) << path << " " << name;
+      if (name.ends_with("-ms")) {
+        EXPECT_THAT(option.help, HasSubstr("illiseconds")) << path << " " << name;
+      }
+      if (name.ends_with("-mib")) EXPECT_THAT(option.help, HasSubstr("MiB")) << path << " " << name;
+    }
+  }
 }
 
 TEST_F(Commands, AFileThatCannotBeReadIsNamedWithTheReason) {

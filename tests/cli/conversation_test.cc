@@ -33,6 +33,7 @@ TEST(ParseChatLine, ALineIsAMessageUnlessItBeginsWithASlash) {
   EXPECT_EQ(ParseChatLine("/undo").command, ChatCommand::kUndo);
   EXPECT_EQ(ParseChatLine("/save  a b.jsonl ").command, ChatCommand::kSave);
   EXPECT_EQ(ParseChatLine("/save  a b.jsonl ").text, "a b.jsonl");
+  EXPECT_EQ(ParseChatLine("/settings").command, ChatCommand::kSettings);
   EXPECT_EQ(ParseChatLine("/system\nof two\nlines").text, "of two\nlines");
   EXPECT_EQ(ParseChatLine("/resetnow").command, ChatCommand::kUnknown);
   EXPECT_EQ(ParseChatLine("/etc is what?").text, "/etc");

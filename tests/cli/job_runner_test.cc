@@ -15,6 +15,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Answers every job with its prompt, or with an error when the prompt names one.
 class EchoRunner final : public JobRunner {
@@ -85,6 +86,72 @@ TEST(JobRunner, ChoicesAreTitledForPeople) {
   ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(::testing::internal::GetCapturedStdout(),
               AllOf(HasSubstr("=== choice 0 ()"), HasSubstr("=== choice 1 () ===\nhello\n")));
+}
+
+// Ends as the job's prompt says.
+class EndingRunner final : public JobRunner {
+ public:
+  absl::StatusOr<std::vector<JobResult>> Run(
+      const Job& job, const std::function<void(std::string_view)>& on_text) override {
+    if (job.prompt != "silent") on_text("some text");
+    if (job.prompt == "late" || job.prompt == "silent") return absl::DeadlineExceededError("late");
+    std::vector<JobResult> results(static_cast<size_t>(job.n));
+    for (int32_t i = 0; i < job.n; ++i) {
+      if (job.n > 1) results[i].choice = i;
+      results[i].finish_reason = i == 0 ? "length" : "stop";
+      results[i].completion_tokens = 1;
+      results[i].token_ids = {5};
+      if (job.sampling.logprobs) results[i].logprobs = {{.logprob = -0.5f, .top = {}}};
+      results[i].ledger = {{"total_us", 7}};
+    }
+    return results;
+  }
+  absl::StatusOr<std::vector<std::string>> Pieces(const std::vector<TokenId>& tokens) override {
+    return std::vector<std::string>(tokens.size(), "piece");
+  }
+  void Interrupt() override {}
+};
+
+// Standard error of one job in text form.
+std::string Notes(Job job, bool no_ledger, int expected_code = 0) {
+  EndingRunner runner;
+  job.id = "it";
+  if (!job.prompt) job.prompt = "";
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(RunOneJob(runner, job, {.concurrency = 1, .json = false, .no_ledger = no_ledger}),
+            expected_code);
+  ::testing::internal::GetCapturedStdout();
+  return ::testing::internal::GetCapturedStderr();
+}
+
+TEST(JobRunner, PeopleAreToldWhyAnAnswerStopped) {
+  Job job;
+  job.sampling.max_tokens = 1;
+  EXPECT_EQ(Notes(job, true), "(stopped: 1 token, --max-tokens)\n");
+  job.sampling.logprobs = 0;
+  EXPECT_THAT(Notes(job, true), HasSubstr("\"piece\""));
+}
+
+TEST(JobRunner, AnAnswerThatBreaksOffHasOneLineForTheReason) {
+  Job job;
+  job.prompt = "late";
+  EXPECT_EQ(Notes(job, true, 1), "(stopped: the deadline passed, --timeout-ms)\n");
+  job.prompt = "silent";
+  EXPECT_EQ(Notes(job, true, 1), "baton: DEADLINE_EXCEEDED: late\n");
+}
+
+TEST(JobRunner, SeveralChoicesHaveOneLedgerOrNone) {
+  Job job;
+  job.n = 3;
+  job.sampling.max_tokens = 1;
+  const std::string notes = Notes(job, false);
+  EXPECT_THAT(notes, HasSubstr("choice 0 (stopped: 1 token,"));
+  EXPECT_THAT(notes, HasSubstr("3 tokens generated"));
+  const size_t first = notes.find("latency ledger");
+  ASSERT_NE(first, std::string::npos);
+  EXPECT_EQ(notes.find("latency ledger", first + 1), std::string::npos);
+  EXPECT_THAT(Notes(job, true), Not(HasSubstr("ledger")));
 }
 
 TEST(JobRunner, OneBadLineOfManyMakesTheExitCodeOne) {

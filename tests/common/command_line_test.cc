@@ -159,7 +159,8 @@ TEST(CommandLine, ARefusalNamesTheRange) {
   EXPECT_THAT(Refusal(line, {"--id=3", "--id=10"}), HasSubstr("--id: is 10, must be 0 to 9"));
   EXPECT_EQ(count, 1);
   EXPECT_EQ(share, 1);
-  EXPECT_THAT(Help(line), AllOf(HasSubstr("[1, 64]"), HasSubstr("[0.5, 1]"), HasSubstr("[0, 9]")));
+  EXPECT_THAT(Help(line), AllOf(HasSubstr("Range: 1 to 64."), HasSubstr("Range: 0.5 to 1."),
+                                HasSubstr("Range: 0 to 9.")));
 }
 
 TEST(CommandLine, RepeatedOptionsCollectAndTakeOneEachWhereToldTo) {
@@ -261,8 +262,8 @@ TEST(CommandLine, HelpShowsGroupsDefaultsWhereAskedForAndExitCodes) {
   line.Add("--hidden", &hidden, "Third.");
   EXPECT_THAT(Help(line),
               AllOf(HasSubstr("What it does."), HasSubstr("its-name"), HasSubstr("Numbers:"),
-                    HasSubstr("4711"), HasSubstr("UINT=1234"), HasSubstr("Third."),
-                    Not(HasSubstr("815")), HasSubstr(kExitCodeHelp)));
+                    HasSubstr("First. Default: 4711.\n"), HasSubstr("Second. Default: 1234."),
+                    HasSubstr("Third."), Not(HasSubstr("815")), HasSubstr(kExitCodeHelp)));
 }
 
 TEST(CommandLine, OnlyTheNamedCommandRuns) {
@@ -288,6 +289,95 @@ TEST(CommandLine, OnlyTheNamedCommandRuns) {
   EXPECT_THAT(Refusal(line, {"nothing"}), Not(HasSubstr("inner")));
   EXPECT_THAT(Refusal(line, {"other", "--value", "7"}), HasSubstr("--value"));
   EXPECT_THAT(ran, ElementsAre("inner", "other"));
+}
+
+TEST(CommandLine, AnOptionTellsWhetherItWasGiven) {
+  float value = 1;
+  CommandLine line("A test.");
+  CommandLine& command = line.AddCommand("it", "");
+  command.Add("--value", &value, "");
+  command.OnRun([] { return 0; });
+  EXPECT_EQ(RunLine(line, {"it"}), 0);
+  EXPECT_FALSE(command.IsGiven("--value"));
+  EXPECT_EQ(RunLine(line, {"it", "--value", "1"}), 0);
+  EXPECT_TRUE(command.IsGiven("--value"));
+}
+
+TEST(CommandLine, AnOptionalValueHasADefaultOfItsOwn) {
+  for (const auto& [arguments, value] : {std::pair<Arguments, double>{{}, 0},
+                                         {{"--every"}, 2},
+                                         {{"--every=5"}, 5},
+                                         {{"--every", "7"}, 7},
+                                         {{"--every", "--flag"}, 2}}) {
+    double every = 0;
+    bool flag = false;
+    CommandLine line("A test.");
+    line.Add("--every", &every, "").Range(0.5, 60.0).OptionalValue("2");
+    line.AddFlag("--flag", &flag, "");
+    EXPECT_EQ(Parse(line, arguments), std::nullopt);
+    EXPECT_EQ(every, value);
+  }
+  double every = 0;
+  CommandLine line("A test.");
+  line.Add("--every", &every, "").Range(0.5, 60.0).OptionalValue("2");
+  EXPECT_THAT(Refusal(line, {"--every=0.1"}), HasSubstr("must be 0.5 to 60"));
+}
+
+TEST(CommandLine, AnEpilogueStandsInItsCommandsHelpAlone) {
+  CommandLine line("A test.");
+  CommandLine& one = line.AddCommand("one", "");
+  one.AddHelpText("Of the first.");
+  line.AddCommand("two", "").OnRun([] { return 0; });
+  EXPECT_THAT(Help(line, {"one", "--help"}),
+              AllOf(HasSubstr("Of the first."), HasSubstr("Exit codes")));
+  EXPECT_THAT(Help(line, {"two", "--help"}), Not(HasSubstr("Of the first.")));
+}
+
+TEST(CommandLine, DescribesItsCommandsAndOptions) {
+  int32_t number = 7;
+  bool flag = false;
+  std::vector<std::string> list;
+  std::string mode;
+  std::string place;
+  bool setting = true;
+  SettingList settings;
+  settings.Add("fast", &setting, "Go fast");
+  CommandLine line("A test.", "program");
+  CommandLine& command = line.AddCommand("it", "Does it").AddCommand("all", "Does it all");
+  command.Add("--number", &number, "A number").Range(1, 9).ShowDefault().Group("Numbers");
+  command.AddFlag("--flag", &flag, "A flag");
+  command.Add("--list", &list, "A list");
+  command.Add("--mode", &mode, "A mode").OneOf({"a", "b"});
+  command.Add("PLACE", &place, "A place").Required();
+  command.AddSettings(settings, "Engine");
+  const CommandDescription program = line.Describe();
+  ASSERT_EQ(program.commands.size(), 1);
+  ASSERT_EQ(program.commands[0].commands.size(), 1);
+  const CommandDescription& all = program.commands[0].commands[0];
+  EXPECT_THAT(all.path, ElementsAre("program", "it", "all"));
+  EXPECT_EQ(all.description, "Does it all");
+  const auto find = [&all](const std::string& name) {
+    for (const OptionDescription& option : all.options) {
+      if (option.positional == name) return option;
+      for (const std::string& known : option.names) {
+        if (known == name) return option;
+      }
+    }
+    ADD_FAILURE() << "no " << name;
+    return OptionDescription();
+  };
+  EXPECT_EQ(find("--number").value, "INT");
+  EXPECT_EQ(find("--number").help, "A number. Range: 1 to 9. Default: 7.");
+  EXPECT_EQ(find("--number").group, "Numbers");
+  EXPECT_EQ(find("--flag").value, "");
+  EXPECT_TRUE(find("--list").repeatable);
+  EXPECT_FALSE(find("--number").repeatable);
+  EXPECT_THAT(find("--mode").choices, ElementsAre("a", "b"));
+  EXPECT_EQ(find("PLACE").help, "A place. Required.");
+  EXPECT_EQ(find("--list").help, "A list. Repeatable.");
+  EXPECT_TRUE(find("PLACE").names.empty());
+  EXPECT_THAT(find("--fast").names, UnorderedElementsAre("--fast", "--no-fast"));
+  EXPECT_THAT(find("--help").names, UnorderedElementsAre("-h", "--help"));
 }
 
 TEST(CommandLine, AMistypedNameIsAnsweredWithTheNearestOne) {

@@ -54,6 +54,8 @@ class FakeEngine final : public Engine {
     ProtocolRange protocol = kTransferProtocol;
     int32_t context_length = 512;  // at most the model's 512
     std::string chat_template = "";
+    SamplingDefaults sampling = {};
+    bool resizes = false;
   };
 
   FakeEngine(uint64_t epoch, Script script)
@@ -62,6 +64,7 @@ class FakeEngine final : public Engine {
     info_.fingerprint = "fake-model";
     info_.spec.name = script_.model_name;
     info_.chat_template = script_.chat_template;
+    info_.sampling = script_.sampling;
     info_.spec.layers = 1;
     info_.spec.context_length = 512;
     options_.context_length = script_.context_length;
@@ -132,8 +135,10 @@ class FakeEngine final : public Engine {
   }
 
   int64_t BlocksIn(int64_t bytes) const override { return bytes >> 10; }
-  absl::StatusOr<PoolSize> Resize(int32_t) override {
-    return absl::FailedPreconditionError("a fake pool");
+  absl::StatusOr<PoolSize> Resize(int32_t blocks) override {
+    if (!script_.resizes) return absl::FailedPreconditionError("a fake pool");
+    const int32_t before = pool_blocks_.exchange(blocks);
+    return PoolSize{.before = before, .limit = blocks, .reserved = blocks, .retiring = 0};
   }
 
   absl::StatusOr<int32_t> ClearCache(std::optional<CacheNamespace>) override { return 0; }
@@ -322,6 +327,7 @@ class FakeEngine final : public Engine {
     EngineStatus status;
     status.prefix_cache = script_.prefix_cache;
     status.block_size = 16;
+    status.pool.limit = pool_blocks_;
     status.cache.blocks.total = 1000;
     status.cache.blocks.free = 1000;
     status.context_length = script_.context_length;
@@ -358,6 +364,7 @@ class FakeEngine final : public Engine {
   ModelInfo info_;
   KvFingerprint fingerprint_;
   std::atomic<bool> hangs_ = false;
+  std::atomic<int32_t> pool_blocks_ = 0;  // not told
   std::unique_ptr<const Tokenizer> tokenizer_;
   std::function<void(const TransferTicket&)> deliver_;
   Send send_;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "tests/e2e/service_fixture.h"
 
@@ -113,6 +114,56 @@ TEST_F(ServiceApiTest, TheModelTokenizesAndStatusNamesTheWorkers) {
   EXPECT_EQ(status.workers(0).pool().total_blocks(), 1000);
   EXPECT_TRUE(status.ready());
   EXPECT_TRUE(router_->Tick());
+}
+
+TEST_F(ServiceApiTest, TheModelsRecommendedSamplingReachesTheClientAndNoRequest) {
+  FakeWorker& decode = AddDecode({.sampling = {.temperature = 0.6f, .top_k = 20, .top_p = 9.0f}});
+  grpc::ClientContext context;
+  v1::GetModelResponse model;
+  ASSERT_TRUE(stub_->GetModel(&context, v1::GetModelRequest(), &model).ok());
+  EXPECT_EQ(model.recommended_sampling().temperature(), 0.6f);
+  EXPECT_EQ(model.recommended_sampling().top_k(), 20);
+  EXPECT_FALSE(model.recommended_sampling().has_top_p()) << "9 is no share";
+  EXPECT_FALSE(model.recommended_sampling().has_min_p());
+  v1::GenerateRequest request;
+  request.set_prompt("x");
+  EXPECT_TRUE(Generate(request).status.ok());
+  ASSERT_EQ(decode.engine().generated().size(), 1);
+  EXPECT_EQ(decode.engine().generated()[0].sampling.temperature, 1.0f);
+}
+
+TEST_F(ServiceApiTest, TheRouterKnowsANewPoolSizeBeforeItsAnswerComes) {
+  FakeWorker& decode = AddDecode({.resizes = true});
+  const auto worker = v1::Worker::NewStub(MakeChannel(decode.address()));
+  for (int32_t blocks = 500; blocks < 510; ++blocks) {
+    grpc::ClientContext context;
+    v1::ResizePoolRequest request;
+    request.set_blocks(blocks);
+    v1::ResizePoolResponse response;
+    ASSERT_TRUE(worker->ResizePool(&context, request, &response).ok());
+    EXPECT_EQ(response.routers(), 1);
+    ASSERT_EQ(response.routers_told(), 1);
+    ASSERT_EQ(Status().workers(0).pool().limit_blocks(), blocks);
+  }
+}
+
+TEST_F(ServiceApiTest, PiecesComeWhenTheyAreAskedFor) {
+  AddDecode();
+  v1::DetokenizeRequest request;
+  for (const int32_t id : {0xc3, 0xa9, 'a'}) request.add_ids(id);
+  for (const bool with_pieces : {false, true}) {
+    request.set_with_pieces(with_pieces);
+    grpc::ClientContext context;
+    v1::DetokenizeResponse response;
+    ASSERT_TRUE(stub_->Detokenize(&context, request, &response).ok());
+    EXPECT_EQ(response.text(), "éa");
+    const std::vector<std::string> pieces(response.pieces().begin(), response.pieces().end());
+    if (with_pieces) {
+      EXPECT_THAT(pieces, ::testing::ElementsAre("\xc3", "\xa9", "a"));
+    } else {
+      EXPECT_TRUE(pieces.empty());
+    }
+  }
 }
 
 TEST_F(ServiceApiTest, TextCallsBeyondTheLimitsAreRefusedByName) {

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <limits>
 #include <optional>
 #include <set>
 
@@ -73,6 +74,48 @@ TEST_F(ModelLoaderTest, AHyperParameterChangesTheFingerprintANameDoesNot) {
   EXPECT_NE(ModelFingerprint(**ParseGguf(bytes_)), before);
   bytes_ = CopyModel(*file_, {"general.name"}).String("general.name", "other").Build();
   EXPECT_EQ(ModelFingerprint(**ParseGguf(bytes_)), before);
+}
+
+TEST_F(ModelLoaderTest, ReadsTheRecommendedSampling) {
+  EXPECT_EQ(ReadSamplingDefaults(*file_), SamplingDefaults());
+  bytes_ = CopyModel(*file_, {})
+               .Scalar<float>("general.sampling.temp", GgufValueType::kFloat32, 0.6f)
+               .Scalar<int32_t>("general.sampling.top_k", GgufValueType::kInt32, 20)
+               .Scalar<float>("general.sampling.top_p", GgufValueType::kFloat32, 0.9f)
+               .Scalar<float>("general.sampling.min_p", GgufValueType::kFloat32, 0.05f)
+               .Scalar<float>("general.sampling.penalty_repeat", GgufValueType::kFloat32, 1.05f)
+               .Build();
+  const std::unique_ptr<GgufFile> file = *ParseGguf(bytes_);
+  const SamplingDefaults expected = {
+      .temperature = 0.6f, .top_k = 20, .top_p = 0.9f, .min_p = 0.05f, .repetition_penalty = 1.05f};
+  EXPECT_EQ(ReadSamplingDefaults(*file), expected);
+  EXPECT_EQ(ReadModelInfo(*file, "it.gguf")->sampling, expected);
+  EXPECT_EQ(ModelFingerprint(*file), ModelFingerprint(*file_)) << "no answer depends on the recommended sampling";
+}
+
+TEST_F(ModelLoaderTest, IgnoresRecommendedSamplingWithAWrongTypeOrValue) {
+  const auto read = [this](GgufBuilder builder) {
+    bytes_ = builder.Build();
+    return ReadSamplingDefaults(**ParseGguf(bytes_));
+  };
+  const auto with = [this](std::string_view key, float value) {
+    return CopyModel(*file_, {}).Scalar<float>(key, GgufValueType::kFloat32, value);
+  };
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(read(with("general.sampling.temp", kNan)), SamplingDefaults());
+  EXPECT_EQ(read(with("general.sampling.temp", -1)), SamplingDefaults());
+  EXPECT_EQ(read(with("general.sampling.top_p", 0)), SamplingDefaults());
+  EXPECT_EQ(read(with("general.sampling.penalty_repeat", 0)), SamplingDefaults());
+  EXPECT_EQ(read(with("general.sampling.top_k", 20)), SamplingDefaults()) << "top_k must be an integer";
+  EXPECT_EQ(read(CopyModel(*file_, {}).String("general.sampling.temp", "hot")), SamplingDefaults());
+  for (const int64_t top_k : {int64_t{-1}, int64_t{1} << 40}) {
+    EXPECT_EQ(read(CopyModel(*file_, {})
+                       .Scalar<int64_t>("general.sampling.top_k", GgufValueType::kInt64, top_k)),
+              SamplingDefaults());
+  }
+  EXPECT_EQ(read(with("general.sampling.temp", 0.5f)
+                     .Scalar<float>("general.sampling.top_p", GgufValueType::kFloat32, 9)),
+            SamplingDefaults{.temperature = 0.5f});
 }
 
 // A worker with another end token would end a resumed answer at another token.

@@ -72,5 +72,15 @@ TEST(SamplingWire, ListsAreBoundedBeforeTheyAreCopied) {
   EXPECT_THAT(refusal(tokens), HasSubstr("stop_token_ids has 65 entries; at most 64"));
 }
 
+TEST(SamplingWire, RecommendedSamplingTravelsAndIsNotTrusted) {
+  const SamplingDefaults defaults = {.temperature = 0.6f, .top_k = 20, .min_p = 0.0f};
+  EXPECT_EQ(SamplingDefaultsFromWire(SamplingDefaultsToWire(defaults)), defaults);
+  EXPECT_EQ(SamplingDefaultsFromWire(v1::SamplingParams()), SamplingDefaults());
+  v1::SamplingParams hostile;
+  hostile.set_temperature(1e30f);
+  hostile.set_top_p(0.5f);
+  EXPECT_EQ(SamplingDefaultsFromWire(hostile), SamplingDefaults{.top_p = 0.5f});
+}
+
 }  // namespace
 }  // namespace baton

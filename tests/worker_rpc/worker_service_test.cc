@@ -51,6 +51,7 @@ TEST_F(WorkerServiceTest, ReturnsItsStatus) {
   EXPECT_EQ(status.model_name(), "fake");
   EXPECT_GT(status.resident_bytes(), 0);
   EXPECT_FALSE(status.draining());
+  EXPECT_GE(status.uptime_ms(), 0);
   service_.SetDraining();
   EXPECT_TRUE(Status().draining());
 }

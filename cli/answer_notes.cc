@@ -1,0 +1,141 @@
+#include "cli/answer_notes.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/printable_text.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kMostPieceBytes = 24;  // of a token in the table
+constexpr int kTokenColumns = 16;       // that most tokens fit into
+
+bool MayBeAStopString(const Job& job, const JobResult& result) {
+  return !job.sampling.stop.empty() && result.finish_reason == "stop";
+}
+
+// The stop string that ends within the last token; empty: none does.
+std::string_view StopStringAtTheEnd(const Job& job, const JobResult& result,
+                                    const TokenPieces& pieces) {
+  std::string text;
+  size_t last = 0;  // bytes of the last token
+  for (const TokenId token : result.token_ids) {
+    const auto piece = pieces.find(token);
+    last = piece == pieces.end() ? 0 : piece->second.size();
+    if (last > 0) text += piece->second;
+  }
+  for (const std::string& stop : job.sampling.stop) {
+    const size_t before_last = text.size() - last;
+    const size_t first = before_last - std::min(before_last, stop.size() - 1);
+    if (text.find(stop, first) != std::string::npos) return stop;
+  }
+  return "";
+}
+
+std::string Quoted(std::string_view text, size_t most_bytes) {
+  return absl::StrCat("\"", Printable(text, most_bytes), "\"");
+}
+
+std::string TokenText(TokenId token, const TokenPieces& pieces) {
+  const auto piece = pieces.find(token);
+  return piece == pieces.end() ? absl::StrCat("#", token) : Quoted(piece->second, kMostPieceBytes);
+}
+
+// Characters, not bytes: every byte that does not continue one.
+int Characters(std::string_view text) {
+  return static_cast<int>(std::count_if(
+      text.begin(), text.end(), [](char c) { return (static_cast<uint8_t>(c) & 0xc0) != 0x80; }));
+}
+
+void AppendPadded(std::string& out, const std::string& text, int columns) {
+  absl::StrAppend(&out, text, std::string(std::max(0, columns - Characters(text)), ' '));
+}
+
+}  // namespace
+
+std::vector<TokenId> TokensToShow(const Job& job, const std::vector<JobResult>& results) {
+  absl::flat_hash_set<TokenId> tokens;
+  for (const JobResult& result : results) {
+    if (result.logprobs.empty() && !MayBeAStopString(job, result)) continue;
+    tokens.insert(result.token_ids.begin(), result.token_ids.end());
+    for (const JobTokenDetail& detail : result.logprobs) {
+      for (const TokenLogprob& top : detail.top) tokens.insert(top.token);
+    }
+  }
+  std::vector<TokenId> out(tokens.begin(), tokens.end());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+std::string StopNote(const Job& job, const JobResult& result, const TokenPieces& pieces) {
+  const SamplingParams& sampling = job.sampling;
+  if (result.finish_reason == "length") {
+    if (sampling.max_tokens && result.completion_tokens >= *sampling.max_tokens) {
+      return absl::StrCat("(stopped: ", result.completion_tokens,
+                          result.completion_tokens == 1 ? " token" : " tokens", ", --max-tokens)");
+    }
+    return absl::StrCat("(stopped: no room for more, prompt and answer have ",
+                        result.prompt_tokens + result.completion_tokens, " tokens)");
+  }
+  if (result.finish_reason != "stop" || result.token_ids.empty()) return "";
+  const TokenId last = result.token_ids.back();
+  if (std::count(sampling.stop_token_ids.begin(), sampling.stop_token_ids.end(), last) > 0) {
+    return absl::StrCat("(stopped: token ", last, ", --stop-token-id)");
+  }
+  if (!MayBeAStopString(job, result)) return "";
+  const std::string_view stop = StopStringAtTheEnd(job, result, pieces);
+  if (stop.empty()) return "";
+  return absl::StrCat("(stopped: ", Quoted(stop, kMaxStopStringBytes), ", --stop)");
+}
+
+std::string StopNote(const absl::Status& error) {
+  if (absl::IsDeadlineExceeded(error)) return "(stopped: the deadline passed, --timeout-ms)";
+  if (absl::IsCancelled(error)) return "(stopped: cancelled)";
+  return "";
+}
+
+std::string LogprobsTable(const JobResult& result, const TokenPieces& pieces) {
+  if (result.logprobs.empty()) return "";
+  std::string out;
+  AppendPadded(out, "  token", kTokenColumns + 2);
+  absl::StrAppend(&out, "  logprob");
+  const bool has_alternatives =
+      std::any_of(result.logprobs.begin(), result.logprobs.end(),
+                  [](const JobTokenDetail& detail) { return !detail.top.empty(); });
+  absl::StrAppend(&out, has_alternatives ? "   most likely\n" : "\n");
+  for (size_t i = 0; i < result.logprobs.size() && i < result.token_ids.size(); ++i) {
+    const JobTokenDetail& detail = result.logprobs[i];
+    std::string row = "  ";
+    AppendPadded(row, TokenText(result.token_ids[i], pieces), kTokenColumns);
+    absl::StrAppendFormat(&row, " %8.3f", detail.logprob);
+    for (size_t k = 0; k < detail.top.size(); ++k) {
+      absl::StrAppend(&row, k == 0 ? "   " : "  ");
+      AppendPadded(row, TokenText(detail.top[k].token, pieces), kTokenColumns);
+      absl::StrAppendFormat(&row, " %8.3f", detail.top[k].logprob);
+    }
+    absl::StrAppend(&out, row, "\n");
+  }
+  return out;
+}
+
+JobResult WithOneLedger(const std::vector<JobResult>& results) {
+  const auto total_us = [](const JobResult& result) -> int64_t {
+    for (const auto& [name, figure] : result.ledger) {
+      if (name == "total_us") return figure;
+    }
+    return 0;
+  };
+  JobResult out = *std::max_element(
+      results.begin(), results.end(),
+      [&](const JobResult& a, const JobResult& b) { return total_us(a) < total_us(b); });
+  out.completion_tokens = 0;
+  for (const JobResult& result : results) out.completion_tokens += result.completion_tokens;
+  return out;
+}
+
+}  // namespace baton

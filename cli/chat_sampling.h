@@ -1,0 +1,37 @@
+// How tokens of a conversation are chosen: `baton chat`, and --chat of `run` and `generate`.
+//
+// Each setting comes from its flag, else from the model's file (SamplingDefaults), else from the
+// table below. Plain sampling at temperature 1, which is a request's default, makes small models
+// ramble. Jobs of --jobs, --prompt and the API keep a request's defaults.
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "common/sampling_defaults.h"
+#include "common/sampling_params.h"
+
+namespace baton {
+
+inline constexpr float kChatTemperature = 0.7f;
+inline constexpr float kChatTopP = 0.95f;
+
+// Whether the command line gives the flag of this name, "--temperature".
+using FlagIsGiven = std::function<bool(const std::string& flag)>;
+
+// Sets the fields of `sampling` that no flag gives.
+void SetChatSampling(const SamplingDefaults& model, const FlagIsGiven& is_given,
+                     SamplingParams& sampling);
+
+// "temperature 0.7 (default), top-k 20 (model), top-p 0.9 (flag)": for each setting its value and
+// its source. A setting that is off and that nothing names is left out.
+std::string DescribeChatSampling(const SamplingDefaults& model, const FlagIsGiven& is_given,
+                                 const SamplingParams& sampling);
+
+// For the help of commands with a conversation.
+extern const char kChatSamplingHelp[];
+
+}  // namespace baton

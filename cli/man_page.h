@@ -1,0 +1,21 @@
+// Manual pages of a program and its commands, made of what its command line declares.
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/command_description.h"
+
+namespace baton {
+
+struct ManPage {
+  std::string file_name;  // "baton-inspect-model.1"
+  std::string text;       // man(7) macros
+};
+
+// One for the program and one for each command below it.
+std::vector<ManPage> ManPages(const CommandDescription& program);
+
+}  // namespace baton

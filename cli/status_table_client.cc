@@ -1,0 +1,208 @@
+#include "cli/status_table_client.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/printable_text.h"
+
+namespace baton {
+namespace {
+
+using Row = std::vector<std::string>;
+
+// Columns of their widest cell; the first `texts` are left-aligned, the others right-aligned.
+std::string Aligned(const Row& row, const std::vector<size_t>& widths, size_t texts) {
+  std::string line;
+  for (size_t i = 0; i < row.size(); ++i) {
+    const std::string blanks(widths[i] - std::min(widths[i], row[i].size()), ' ');
+    absl::StrAppend(&line, i == 0 ? "" : "  ", i < texts ? "" : blanks, row[i],
+                    i < texts ? blanks : "");
+  }
+  while (line.ends_with(' ')) line.pop_back();
+  return line + "\n";
+}
+
+std::vector<size_t> Widths(const std::vector<Row>& rows) {
+  std::vector<size_t> widths(rows.front().size());
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  return widths;
+}
+
+const char* RoleName(v1::WorkerRole role) {
+  switch (role) {
+    case v1::WORKER_ROLE_PREFILL:
+      return "prefill";
+    case v1::WORKER_ROLE_DECODE:
+      return "decode";
+    case v1::WORKER_ROLE_BOTH:
+      return "both";
+    default:
+      return "?";
+  }
+}
+
+// Of the tokens looked up in the prefix cache; "off" where there is none.
+std::string HitPercent(const v1::PoolStatus& pool) {
+  if (pool.has_prefix_cache() && !pool.prefix_cache()) return "off";
+  if (pool.lookup_tokens() == 0) return "0.0";
+  return absl::StrFormat("%.1f", 100.0 * static_cast<double>(pool.hit_tokens()) /
+                                     static_cast<double>(pool.lookup_tokens()));
+}
+
+// Tokens that a sequence, prompt and answer, can have there.
+int64_t Room(const v1::WorkerStatus& worker) {
+  const int64_t pool = int64_t{worker.pool().limit_blocks()} * worker.pool().block_size();
+  return worker.context_length() > 0 ? std::min<int64_t>(pool, worker.context_length()) : pool;
+}
+
+bool TellsTimes(const v1::WorkerStatus& worker) { return worker.uptime_ms() > 0; }
+
+std::string Rate(const v1::WorkerStatus& worker, float per_second) {
+  if (!TellsTimes(worker)) return "-";
+  return per_second < 10 && per_second > 0 ? absl::StrFormat("%.1f", per_second)
+                                           : absl::StrFormat("%.0f", per_second);
+}
+
+std::string Uptime(const v1::WorkerStatus& worker) {
+  if (!TellsTimes(worker)) return "-";
+  const int64_t seconds = worker.uptime_ms() / 1000;
+  const int64_t minutes = seconds / 60;
+  const int64_t hours = minutes / 60;
+  if (minutes == 0) return absl::StrFormat("%ds", seconds);
+  if (hours == 0) return absl::StrFormat("%dm%02ds", minutes, seconds % 60);
+  if (hours < 24) return absl::StrFormat("%dh%02dm", hours, minutes % 60);
+  return absl::StrFormat("%dd%02dh", hours / 24, hours % 24);
+}
+
+constexpr size_t kTextColumns = 4;
+
+Row Titles() {
+  return {"worker", "role", "state",    "address",  "wait",   "run",
+          "kv",     "free", "cached",   "owned",    "step",   "total",
+          "room",   "hit%", "prompt/s", "answer/s", "uptime", "RSS MiB"};
+}
+
+Row WorkerRow(const v1::WorkerStatus& worker) {
+  const v1::PoolStatus& pool = worker.pool();
+  return {Printable(worker.worker_id()),
+          RoleName(worker.role()),
+          WorkerState(worker),
+          Printable(worker.address()),
+          absl::StrCat(worker.waiting()),
+          absl::StrCat(worker.running()),
+          absl::StrCat(worker.waiting_for_kv()),
+          absl::StrCat(pool.free_blocks()),
+          absl::StrCat(pool.cached_blocks()),
+          absl::StrCat(pool.owned_blocks()),
+          absl::StrCat(pool.step_blocks()),
+          absl::StrCat(pool.total_blocks()),
+          absl::StrCat(Room(worker)),
+          HitPercent(pool),
+          Rate(worker, worker.prefill_tokens_per_second()),
+          Rate(worker, worker.decode_tokens_per_second()),
+          Uptime(worker),
+          absl::StrCat(worker.resident_bytes() >> 20)};
+}
+
+// What does not fit into a worker's row.
+std::string LinesBelow(const v1::WorkerStatus& worker) {
+  const v1::PoolStatus& pool = worker.pool();
+  std::string out;
+  if (!worker.conservation_error().empty()) {
+    absl::StrAppend(&out, "  ", Printable(worker.conservation_error()), "\n");
+  }
+  if (pool.reserved_blocks() > pool.limit_blocks() || pool.retiring_blocks() > 0) {
+    absl::StrAppendFormat(&out, "  pool: limit %d of %d reserved blocks, %d retiring\n",
+                          pool.limit_blocks(), pool.reserved_blocks(), pool.retiring_blocks());
+  }
+  for (int at = 1; at < pool.groups_size(); ++at) {
+    const v1::KvGroupStatus& group = pool.groups(at);
+    absl::StrAppendFormat(
+        &out,
+        "  window %d: %d free, %d cached, %d owned, %d in flight, %d of steps, %d blocks, %d "
+        "retiring\n",
+        group.window(), group.free_blocks(), group.cached_blocks(), group.owned_blocks(),
+        group.in_flight_blocks(), group.step_blocks(), group.total_blocks(),
+        group.retiring_blocks());
+  }
+  return out;
+}
+
+std::string IndexTable(const v1::IndexStatus& index) {
+  std::string out = absl::StrFormat(
+      "index: %d of %d units of 16 tokens, %d held by workers, %d predicted, %d refused, %d MiB\n",
+      index.units(), index.max_units(), index.memberships(), index.predicted_units(),
+      index.refused_units(), index.bytes() >> 20);
+  std::vector<Row> rows = {{"worker", "units", "followed", "batch", "gaps", "snapshots"}};
+  for (const v1::IndexedWorkerStatus& worker : index.workers()) {
+    rows.push_back({Printable(worker.worker_id()), absl::StrCat(worker.units()),
+                    worker.followed() ? "yes" : "no", absl::StrCat(worker.sequence()),
+                    absl::StrCat(worker.gaps()), absl::StrCat(worker.snapshots())});
+  }
+  const std::vector<size_t> widths = Widths(rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    absl::StrAppend(&out, Aligned(rows[i], widths, 1));
+    const std::string trouble = i == 0 ? "" : index.workers(static_cast<int>(i) - 1).trouble();
+    if (!trouble.empty()) absl::StrAppend(&out, "  ", Printable(trouble), "\n");
+  }
+  return out;
+}
+
+}  // namespace
+
+const char kStatusColumnsHelp[] =
+    "Columns:\n"
+    "  state         serving; no new requests go to the others: draining (it ends; figures as it\n"
+    "                left), silent (it answers no probes), unreachable (a call failed), damaged "
+    "(its\n"
+    "                block accounting is wrong)\n"
+    "  wait run kv   sequences that wait, that are in the batch, that wait for KV of another "
+    "worker\n"
+    "  free cached   blocks of the KV pool: free, in the prefix cache alone, in use by sequences,\n"
+    "  owned step      held by a step that runs, and all of them\n"
+    "  total\n"
+    "  room          tokens that a prompt and its answer can have there\n"
+    "  hit%          share of looked-up prompt tokens that the prefix cache had; off: no cache\n"
+    "  prompt/s      prompt tokens computed, answer tokens generated: a second, mean of the last\n"
+    "  answer/s        five seconds\n"
+    "  uptime        since the worker started\n"
+    "  RSS MiB       memory of the process";
+
+const char* WorkerState(const v1::WorkerStatus& worker) {
+  if (worker.unreachable()) return "unreachable";
+  if (worker.silent()) return "silent";
+  if (!worker.conservation_error().empty()) return "damaged";
+  return worker.draining() ? "draining" : "serving";
+}
+
+std::string StatusTable(const v1::GetStatusResponse& status, bool index) {
+  std::string out = absl::StrFormat(
+      "router: %s, %d active, %d requests, %d failed, %d rejected, %d cancelled, routing %s\n",
+      status.ready() ? "ready" : "not ready", status.active_requests(), status.requests_total(),
+      status.requests_failed(), status.requests_rejected(), status.requests_cancelled(),
+      Printable(status.routing_policy()));
+  std::vector<const v1::WorkerStatus*> workers;
+  for (const v1::WorkerStatus& worker : status.workers()) workers.push_back(&worker);
+  for (const v1::WorkerStatus& worker : status.leaving_workers()) workers.push_back(&worker);
+  std::vector<Row> rows = {Titles()};
+  for (const v1::WorkerStatus* worker : workers) rows.push_back(WorkerRow(*worker));
+  const std::vector<size_t> widths = Widths(rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    absl::StrAppend(&out, Aligned(rows[i], widths, kTextColumns));
+    if (i > 0) absl::StrAppend(&out, LinesBelow(*workers[i - 1]));
+  }
+  for (const v1::RefusedWorker& worker : status.refused_workers()) {
+    absl::StrAppendFormat(&out, "refused: %s at %s, %d ms ago: %s\n", Printable(worker.worker_id()),
+                          Printable(worker.address()), worker.heard_ms(),
+                          Printable(worker.reason()));
+  }
+  if (index) absl::StrAppend(&out, IndexTable(status.index()));
+  return out;
+}
+
+}  // namespace baton

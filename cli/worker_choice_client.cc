@@ -1,0 +1,99 @@
+#include "cli/worker_choice_client.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "cli/outcome.h"
+#include "cli/router_client.h"
+#include "common/exit_code.h"
+#include "common/host_port.h"
+#include "common/nearest_name.h"
+#include "common/printable_text.h"
+#include "common/status_macros.h"
+
+namespace baton {
+namespace {
+
+constexpr int64_t kStatusTimeoutMs = 5000;
+
+absl::StatusOr<std::vector<NamedWorker>> Choose(const WorkerChoice& choice) {
+  if (!choice.all && CheckHostPort(choice.worker).ok()) {
+    return std::vector<NamedWorker>{{.name = choice.worker, .address = choice.worker}};
+  }
+  RouterClient client({.router = choice.router});
+  ASSIGN_OR_RETURN(const v1::GetStatusResponse status, client.GetStatus(kStatusTimeoutMs));
+  return FindWorkers(choice, status);
+}
+
+// A line behind the name, or several lines below it.
+std::string BehindName(const NamedWorker& worker, const std::string& text) {
+  const bool one_line = std::count(text.begin(), text.end(), '\n') <= 1;
+  return one_line ? absl::StrCat(Printable(worker.name), ": ", text)
+                  : absl::StrCat(Printable(worker.name), " at ", worker.address, "\n", text, "\n");
+}
+
+}  // namespace
+
+void AddWorkerFlags(CommandLine& command, WorkerChoice* choice) {
+  CommandLine::Option worker = command.Add(
+      "--worker", &choice->worker, "Name of the worker in `baton status`, or its HOST:PORT");
+  CommandLine::Option all = command.AddFlag("--all", &choice->all, "Every worker of the router");
+  worker.Excludes(all);
+  command.Add("--router", &choice->router, "HOST:PORT of the router that knows the names")
+      .IsHostPort()
+      .FromEnvironment()
+      .ShowDefault();
+}
+
+absl::StatusOr<std::vector<NamedWorker>> FindWorkers(const WorkerChoice& choice,
+                                                     const v1::GetStatusResponse& status) {
+  std::vector<NamedWorker> found;
+  std::vector<std::string> names;
+  for (const v1::WorkerStatus& worker : status.workers()) {
+    names.push_back(Printable(worker.worker_id()));
+    if (!choice.all && worker.worker_id() != choice.worker) continue;
+    if (const absl::Status address = CheckHostPort(worker.address()); !address.ok()) {
+      return absl::InternalError(absl::StrCat("the router has worker ", names.back(), " at ",
+                                              Printable(worker.address()), ": ",
+                                              std::string(address.message())));
+    }
+    found.push_back({.name = worker.worker_id(), .address = worker.address()});
+  }
+  if (!found.empty()) return found;
+  if (names.empty()) return absl::NotFoundError("the router has no workers");
+  const std::string nearest = NearestName(choice.worker, names);
+  return absl::NotFoundError(nearest.empty()
+                                 ? absl::StrCat("there is no worker ", Printable(choice.worker),
+                                                "; there are: ", absl::StrJoin(names, ", "))
+                                 : absl::StrCat("there is no worker ", Printable(choice.worker),
+                                                "; did you mean ", nearest, "?"));
+}
+
+int ForEachWorker(const WorkerChoice& choice, const WorkerAction& act) {
+  if (!choice.all && choice.worker.empty()) {
+    std::fprintf(stderr, "baton: name a worker: --worker or --all (see --help)\n");
+    return kExitUsage;
+  }
+  const absl::StatusOr<std::vector<NamedWorker>> workers = Choose(choice);
+  if (!workers.ok()) return ReportError(workers.status());
+  int exit_code = kExitSuccess;
+  for (const NamedWorker& worker : *workers) {
+    const absl::StatusOr<std::string> text = act(worker.address);
+    if (text.ok()) {
+      std::cout << (choice.all ? BehindName(worker, *text) : *text) << std::flush;
+      continue;
+    }
+    const absl::Status error =
+        choice.all ? absl::Status(text.status().code(),
+                                  absl::StrCat(worker.name, ": ", text.status().message()))
+                   : text.status();
+    const int code = ReportError(error);
+    if (exit_code == kExitSuccess) exit_code = code;
+  }
+  return exit_code;
+}
+
+}  // namespace baton

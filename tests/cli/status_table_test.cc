@@ -1,0 +1,128 @@
+#ifdef BATON_GRPC
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_split.h"
+#include "cli/status_table_client.h"
+
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+v1::GetStatusResponse OneWorker() {
+  v1::GetStatusResponse status;
+  status.set_ready(true);
+  status.set_routing_policy("kv-aware");
+  v1::WorkerStatus& worker = *status.add_workers();
+  worker.set_worker_id("decode-0");
+  worker.set_role(v1::WORKER_ROLE_DECODE);
+  worker.set_address("127.0.0.1:9000");
+  worker.set_context_length(8192);
+  worker.mutable_pool()->set_block_size(16);
+  worker.mutable_pool()->set_limit_blocks(100);
+  worker.mutable_pool()->set_reserved_blocks(100);
+  return status;
+}
+
+std::vector<std::string> Lines(const v1::GetStatusResponse& status, bool index = false) {
+  return absl::StrSplit(StatusTable(status, index), '\n');
+}
+
+// The cell of the worker's row below `title`.
+std::string Cell(const v1::GetStatusResponse& status, const std::string& title) {
+  const std::vector<std::string> lines = Lines(status);
+  const std::vector<std::string> titles = absl::StrSplit(lines[1], ' ', absl::SkipEmpty());
+  const std::vector<std::string> cells = absl::StrSplit(lines[2], ' ', absl::SkipEmpty());
+  for (size_t i = 0; i < titles.size(); ++i) {
+    if (titles[i] == title) return cells.at(i);
+  }
+  return "no column " + title;
+}
+
+TEST(StatusTable, TheStateIsTheWorstOfThem) {
+  v1::GetStatusResponse status = OneWorker();
+  v1::WorkerStatus& worker = *status.mutable_workers(0);
+  EXPECT_EQ(Cell(status, "state"), "serving");
+  worker.set_draining(true);
+  EXPECT_EQ(Cell(status, "state"), "draining");
+  worker.set_conservation_error("one block too many");
+  EXPECT_EQ(Cell(status, "state"), "damaged");
+  EXPECT_THAT(StatusTable(status, false), HasSubstr("\n  one block too many\n"));
+  worker.set_silent(true);
+  EXPECT_EQ(Cell(status, "state"), "silent");
+  worker.set_unreachable(true);
+  EXPECT_EQ(Cell(status, "state"), "unreachable");
+}
+
+TEST(StatusTable, AWorkerThatHasLeftAndDrainsIsShown) {
+  v1::GetStatusResponse status = OneWorker();
+  status.mutable_leaving_workers()->Swap(status.mutable_workers());
+  status.mutable_leaving_workers(0)->set_draining(true);
+  EXPECT_EQ(Cell(status, "worker"), "decode-0");
+  EXPECT_EQ(Cell(status, "state"), "draining");
+}
+
+TEST(StatusTable, UptimeAndRatesAreShownWhereTheWorkerTellsThem) {
+  v1::GetStatusResponse status = OneWorker();
+  for (const char* column : {"uptime", "prompt/s", "answer/s"}) {
+    EXPECT_EQ(Cell(status, column), "-") << column;
+  }
+  v1::WorkerStatus& worker = *status.mutable_workers(0);
+  worker.set_prefill_tokens_per_second(1234.5f);
+  worker.set_decode_tokens_per_second(2.25f);
+  constexpr int64_t kSecond = 1000;
+  for (const auto& [ms, text] : {std::pair<int64_t, const char*>{59 * kSecond, "59s"},
+                                 {(60 + 5) * kSecond, "1m05s"},
+                                 {(2 * 3600 + 7 * 60) * kSecond, "2h07m"},
+                                 {(24 * 3600 * 3 + 3600) * kSecond, "3d01h"}}) {
+    worker.set_uptime_ms(ms);
+    EXPECT_EQ(Cell(status, "uptime"), text);
+  }
+  EXPECT_EQ(Cell(status, "prompt/s"), "1234");
+  EXPECT_EQ(Cell(status, "answer/s"), "2.2");
+}
+
+TEST(StatusTable, TheRoomIsTheSmallerOfPoolAndContext) {
+  v1::GetStatusResponse status = OneWorker();
+  EXPECT_EQ(Cell(status, "room"), "1600");
+  status.mutable_workers(0)->set_context_length(512);
+  EXPECT_EQ(Cell(status, "room"), "512");
+}
+
+TEST(StatusTable, TheIndexIsShownOnRequest) {
+  v1::GetStatusResponse status = OneWorker();
+  v1::IndexedWorkerStatus& worker = *status.mutable_index()->add_workers();
+  worker.set_worker_id("decode-0");
+  worker.set_units(77);
+  worker.set_trouble("no \x1b answer");
+  EXPECT_THAT(StatusTable(status, false), Not(HasSubstr("index")));
+  EXPECT_THAT(StatusTable(status, true), HasSubstr("index: "));
+  EXPECT_THAT(StatusTable(status, true), HasSubstr("\n  no \\x1b answer\n"));
+  EXPECT_EQ(Lines(status, true).size(), Lines(status).size() + 4);
+}
+
+TEST(StatusTable, WhatWorkersSayControlsNoTerminal) {
+  v1::GetStatusResponse status = OneWorker();
+  status.mutable_workers(0)->set_worker_id("evil\x1b[2J");
+  status.add_refused_workers()->set_reason("\x1b]0;title\x07");
+  EXPECT_THAT(StatusTable(status, true), Not(HasSubstr("\x1b")));
+}
+
+TEST(StatusTable, TheHelpExplainsEveryColumn) {
+  const std::vector<std::string> lines = Lines(OneWorker());
+  const std::string help = kStatusColumnsHelp;
+  for (const std::string& title :
+       std::vector<std::string>(absl::StrSplit(lines[1], ' ', absl::SkipEmpty()))) {
+    if (title == "worker" || title == "role" || title == "address") continue;
+    EXPECT_THAT(help, HasSubstr(title));
+  }
+}
+
+}  // namespace
+}  // namespace baton
+#endif

@@ -1,0 +1,80 @@
+#ifdef BATON_GRPC
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "cli/worker_choice_client.h"
+
+namespace baton {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+v1::GetStatusResponse Fleet() {
+  v1::GetStatusResponse status;
+  for (const char* name : {"prefill-0", "decode-0", "decode-1"}) {
+    v1::WorkerStatus& worker = *status.add_workers();
+    worker.set_worker_id(name);
+    worker.set_address("127.0.0.1:" + std::to_string(9000 + status.workers_size()));
+  }
+  return status;
+}
+
+std::vector<std::string> Found(const WorkerChoice& choice) {
+  std::vector<std::string> out;
+  const auto workers = FindWorkers(choice, Fleet());
+  EXPECT_TRUE(workers.ok()) << workers.status();
+  if (!workers.ok()) return out;
+  for (const NamedWorker& worker : *workers) out.push_back(worker.name + " " + worker.address);
+  return out;
+}
+
+std::string Refusal(const WorkerChoice& choice, const v1::GetStatusResponse& status) {
+  return std::string(FindWorkers(choice, status).status().message());
+}
+
+TEST(WorkerChoice, ANameIsFoundAndAllAreAll) {
+  EXPECT_THAT(Found({.worker = "decode-0"}), ElementsAre("decode-0 127.0.0.1:9002"));
+  EXPECT_THAT(Found({.all = true}),
+              ElementsAre("prefill-0 127.0.0.1:9001", "decode-0 127.0.0.1:9002",
+                          "decode-1 127.0.0.1:9003"));
+}
+
+TEST(WorkerChoice, AnUnknownNameIsAnsweredWithTheNearestOrWithAll) {
+  EXPECT_EQ(Refusal({.worker = "decod-0"}, Fleet()),
+            "there is no worker decod-0; did you mean decode-0?");
+  EXPECT_EQ(Refusal({.worker = "zebra"}, Fleet()),
+            "there is no worker zebra; there are: prefill-0, decode-0, decode-1");
+  EXPECT_EQ(Refusal({.all = true}, v1::GetStatusResponse()), "the router has no workers");
+}
+
+TEST(WorkerChoice, ANamesAddressIsNotTrusted) {
+  v1::GetStatusResponse status = Fleet();
+  status.mutable_workers(1)->set_address("unix:/tmp/\x1bsocket");
+  EXPECT_THAT(Refusal({.worker = "decode-0"}, status), HasSubstr("unix:/tmp/\\x1bsocket"));
+}
+
+// Nothing listens at port 1.
+TEST(WorkerChoice, OneErrorIsTheExitCodeAndAnAddressNeedsNoRouter) {
+  ::testing::internal::CaptureStderr();
+  const int code = ForEachWorker({.router = "127.0.0.1:1", .worker = "127.0.0.1:7"},
+                                 [](const std::string& address) -> absl::StatusOr<std::string> {
+                                   return absl::InvalidArgumentError("said " + address);
+                                 });
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "baton: INVALID_ARGUMENT: said 127.0.0.1:7\n");
+  EXPECT_EQ(code, 2);
+}
+
+TEST(WorkerChoice, OneMustBeNamed) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(ForEachWorker({}, nullptr), 2);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("--worker or --all"));
+}
+
+}  // namespace
+}  // namespace baton
+#endif
