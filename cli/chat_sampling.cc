@@ -31,7 +31,7 @@ const char kChatSamplingHelp[] =
     "Conversations: a sampling option that is not given has the value that the model's file\n"
     "recommends, where it has one (general.sampling.temp, top_k, top_p, min_p, penalty_repeat), "
     "else\n"
-    "--temperature 0.7 and --top-p 0.95.";
+    "--temperature 0.4 and --top-p 0.9.";
 
 void SetChatSampling(const SamplingDefaults& model, const FlagIsGiven& is_given,
                      SamplingParams& sampling) {

@@ -1,8 +1,8 @@
 // How tokens of a conversation are chosen: `baton chat`, and --chat of `run` and `generate`.
 //
 // Each setting comes from its flag, else from the model's file (SamplingDefaults), else from the
-// table below. Plain sampling at temperature 1, which is a request's default, makes small models
-// ramble. Jobs of --jobs, --prompt and the API keep a request's defaults.
+// constants below. Temperature 1, a request's default, makes small models talk nonsense; so does
+// 0.7 with the default model. Jobs of --jobs, --prompt and the API keep a request's defaults.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -16,8 +16,8 @@
 
 namespace baton {
 
-inline constexpr float kChatTemperature = 0.7f;
-inline constexpr float kChatTopP = 0.95f;
+inline constexpr float kChatTemperature = 0.4f;
+inline constexpr float kChatTopP = 0.9f;
 
 // Whether the command line gives the flag of this name, "--temperature".
 using FlagIsGiven = std::function<bool(const std::string& flag)>;
@@ -26,7 +26,7 @@ using FlagIsGiven = std::function<bool(const std::string& flag)>;
 void SetChatSampling(const SamplingDefaults& model, const FlagIsGiven& is_given,
                      SamplingParams& sampling);
 
-// "temperature 0.7 (default), top-k 20 (model), top-p 0.9 (flag)": for each setting its value and
+// "temperature 0.4 (default), top-k 20 (model), top-p 0.8 (flag)": for each setting its value and
 // its source. A setting that is off and that nothing names is left out.
 std::string DescribeChatSampling(const SamplingDefaults& model, const FlagIsGiven& is_given,
                                  const SamplingParams& sampling);

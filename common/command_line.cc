@@ -297,8 +297,8 @@ void CommandLine::AddSettings(const SettingList& settings, const std::string& gr
     if (!help.empty()) help[0] = absl::ascii_toupper(static_cast<unsigned char>(help[0]));
     if (!help.ends_with('.')) help += '.';
     if (!setting.range.empty() && !setting.is_flag) {
-      absl::StrAppend(&help, setting.choices.empty() ? " Range: " : " One of: ", setting.range,
-                      ".");
+      absl::StrAppend(&help, setting.choices.empty() ? " Range: " : " One of: ",
+                      absl::StrReplaceAll(setting.range, {{"–", " to "}}), ".");
     }
     if (!setting.default_value.empty()) {
       absl::StrAppend(&help, " Default: ", setting.default_value, ".");

@@ -13,7 +13,7 @@ FlagIsGiven Given(const std::set<std::string>& flags) {
   return [flags](const std::string& flag) { return flags.contains(flag); };
 }
 
-TEST(ChatSampling, WithoutFlagsAndWithoutTheModelsWordTheTableHolds) {
+TEST(ChatSampling, WithoutFlagsAndWithoutTheModelsWordTheConstantsHold) {
   SamplingParams sampling;
   SetChatSampling({}, Given({}), sampling);
   EXPECT_EQ(sampling.temperature, kChatTemperature);
@@ -22,10 +22,10 @@ TEST(ChatSampling, WithoutFlagsAndWithoutTheModelsWordTheTableHolds) {
   EXPECT_EQ(sampling.min_p, 0);
   EXPECT_EQ(sampling.repetition_penalty, 1);
   EXPECT_EQ(DescribeChatSampling({}, Given({}), sampling),
-            "temperature 0.7 (default), top-p 0.95 (default)");
+            "temperature 0.4 (default), top-p 0.9 (default)");
 }
 
-TEST(ChatSampling, TheModelGoesBeforeTheTableSettingBySetting) {
+TEST(ChatSampling, TheModelGoesBeforeTheConstantsSettingBySetting) {
   const SamplingDefaults model = {
       .temperature = 0.6f, .top_k = 20, .min_p = 0.05f, .repetition_penalty = 1.1f};
   SamplingParams sampling;
@@ -36,7 +36,7 @@ TEST(ChatSampling, TheModelGoesBeforeTheTableSettingBySetting) {
   EXPECT_EQ(sampling.min_p, 0.05f);
   EXPECT_EQ(sampling.repetition_penalty, 1.1f);
   EXPECT_EQ(DescribeChatSampling(model, Given({}), sampling),
-            "temperature 0.6 (model), top-k 20 (model), top-p 0.95 (default), min-p 0.05 (model), "
+            "temperature 0.6 (model), top-k 20 (model), top-p 0.9 (default), min-p 0.05 (model), "
             "repetition-penalty 1.1 (model)");
 }
 
@@ -50,7 +50,7 @@ TEST(ChatSampling, AFlagGoesBeforeTheModelAlsoWhereItNamesTheRequestsDefault) {
   EXPECT_EQ(sampling.temperature, 1);
   EXPECT_EQ(sampling.top_k, 0);
   EXPECT_EQ(DescribeChatSampling(model, given, sampling),
-            "temperature 1 (flag), top-k 0 (flag), top-p 0.95 (default)");
+            "temperature 1 (flag), top-k 0 (flag), top-p 0.9 (default)");
 }
 
 TEST(ChatSampling, TheRestOfTheRequestStaysAsItIs) {
@@ -64,8 +64,8 @@ TEST(ChatSampling, TheRestOfTheRequestStaysAsItIs) {
   EXPECT_EQ(sampling.seed, 3);
 }
 
-TEST(ChatSampling, TheHelpNamesTheTablesValues) {
-  EXPECT_THAT(kChatSamplingHelp, ::testing::HasSubstr("--temperature 0.7 and --top-p 0.95"));
+TEST(ChatSampling, TheHelpNamesTheConstants) {
+  EXPECT_THAT(kChatSamplingHelp, ::testing::HasSubstr("--temperature 0.4 and --top-p 0.9"));
 }
 
 }  // namespace

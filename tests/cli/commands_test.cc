@@ -64,7 +64,9 @@ TEST_F(Commands, EveryHelpHasOneStyle) {
       if (name.ends_with("-ms")) {
         EXPECT_THAT(option.help, HasSubstr("illiseconds")) << path << " " << name;
       }
-      if (name.ends_with("-mib")) EXPECT_THAT(option.help, HasSubstr("MiB")) << path << " " << name;
+      if (name.ends_with("-mib")) {
+        EXPECT_THAT(option.help, HasSubstr("MiB")) << path << " " << name;
+      }
     }
   }
 }

@@ -248,7 +248,7 @@ TEST(CommandLine, SettingsAreOptionsAndFlagsCanBeNegated) {
   EXPECT_TRUE(cache);
   EXPECT_THAT(Refusal(line, {"--blocks", "129"}),
               Eq("--blocks: \"129\" is not in the range 1–128 (see program --help)\n"));
-  EXPECT_THAT(Help(line), AllOf(HasSubstr("Pool:"), HasSubstr("How many. Range: 1–128."),
+  EXPECT_THAT(Help(line), AllOf(HasSubstr("Pool:"), HasSubstr("How many. Range: 1 to 128."),
                                 HasSubstr("Default: 16."), HasSubstr("--no-cache")));
 }
 

@@ -187,12 +187,12 @@ class NotesBelowAnswers(ServiceTest):
         ask = ("generate", "--router", self.cluster.router, "--chat=Tell me a story.", "--max-tokens=24", "--seed=7",
                "--no-ledger")
         answer = run(*ask).stdout
-        self.assertEqual(answer, run(*ask, "--temperature=0.7", "--top-p=0.95").stdout)
+        self.assertEqual(answer, run(*ask, "--temperature=0.4", "--top-p=0.9").stdout)
         self.assertNotEqual(answer, run(*ask, "--temperature=1", "--top-p=1").stdout)
         lines = "/settings\nTell me a story.\n"
         done = subprocess.run([baton(), "chat", "--router", self.cluster.router, "--max-tokens=2", "--top-k=5"],
                               input=lines, capture_output=True, text=True, timeout=120)
-        self.assertIn("sampling: temperature 0.7 (default), top-k 5 (flag), top-p 0.95 (default)", done.stderr)
+        self.assertIn("sampling: temperature 0.4 (default), top-k 5 (flag), top-p 0.9 (default)", done.stderr)
         self.assertIn("(stopped: 2 tokens, --max-tokens)", done.stderr)
 
 
