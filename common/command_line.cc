@@ -108,6 +108,11 @@ CommandLine::Option& CommandLine::Option::Required() {
   return *this;
 }
 
+CommandLine::Option& CommandLine::Option::Needs(const Option& other) {
+  option_->needs(other.option_);
+  return *this;
+}
+
 CommandLine::Option& CommandLine::Option::Excludes(const Option& other) {
   option_->excludes(other.option_);
   return *this;
@@ -268,6 +273,10 @@ void CommandLine::AddSettings(const SettingList& settings, const std::string& gr
   if (settings_.size() > 1) return;
   app_->add_flag("--show-settings", show_settings_,
                  "Check the command line, print every setting's value and end");
+}
+
+void CommandLine::AddHelpText(const std::string& text) {
+  app_->footer(absl::StrCat(text, "\n\n", app_->get_footer()));
 }
 
 std::optional<int> CommandLine::Parse(int argc, const char* const* argv) {

@@ -51,6 +51,8 @@ class CommandLine {
     // Under this heading of the help.
     Option& Group(const std::string& name);
     Option& Required();
+    // Only together with `other`.
+    Option& Needs(const Option& other);
     // Never together with `other`, in whichever order.
     Option& Excludes(const Option& other);
     // Of a number: what may be given, both ends included, as the help shows it. Any other text is a
@@ -103,6 +105,9 @@ class CommandLine {
   // "--name VALUE" each; for flags "--name" and "--no-name". With --show-settings the program then
   // checks its line, prints every setting's value and ends. `settings` must outlive the parse.
   void AddSettings(const SettingList& settings, const std::string& group);
+
+  // Text of this command's help, behind its options.
+  void AddHelpText(const std::string& text);
 
   // What Run() runs where this command is the one named; returns the exit code. Set for every
   // command that has none below it, and for none else.
