@@ -187,7 +187,7 @@ TEST(JobRunner, ANumberIsAnIdInResultsAndErrors) {
   const Ran ran = RunAll("{\"id\":5,\"prompt\":\"a\"}\n{\"id\":6,\"prompt\":1}\n",
                          {.concurrency = 1, .json = true});
   EXPECT_THAT(ran.output, AllOf(HasSubstr("{\"id\":5,"), HasSubstr("{\"id\":6,\"error\"")));
-  EXPECT_THAT(ran.output, HasSubstr("line 2, column 17: \\\"prompt\\\" must be a string"));
+  EXPECT_THAT(ran.output, HasSubstr("line 2, column 18: \\\"prompt\\\" must be a string"));
 }
 
 TEST(JobRunner, JobsThatAFileOfResultsAnswersAreLeftOut) {
