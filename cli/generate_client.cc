@@ -5,8 +5,10 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "cli/client_commands.h"
+#include "cli/failover_runner.h"
 #include "cli/job_flags.h"
 #include "cli/router_client.h"
 #include "common/exit_code.h"
@@ -16,22 +18,36 @@
 namespace baton {
 namespace {
 
+constexpr int32_t kMaxRetries = 1000;
+
 struct GenerateOptions {
-  RouterClientOptions client{.router = kDefaultRouter};
+  std::vector<std::string> routers = {kDefaultRouter};
+  FailoverOptions failover;
+  RouterClientOptions client;  // for each of the routers
   JobFlags jobs;
 };
 
+std::vector<std::unique_ptr<JobRunner>> ConnectTo(const GenerateOptions& options) {
+  std::vector<std::unique_ptr<JobRunner>> clients;
+  for (const std::string& router : options.routers) {
+    RouterClientOptions client = options.client;
+    client.router = router;
+    clients.push_back(std::make_unique<RouterClient>(client));
+  }
+  return clients;
+}
+
 int Generate(GenerateOptions& options) {
   Termination termination;
-  RouterClient client(options.client);
+  FailoverRunner runner(ConnectTo(options), options.failover);
   std::atomic<bool> interrupted = false;
   std::thread watcher([&] {
     if (termination.Wait() > 0) {
       interrupted = true;
-      client.Interrupt();
+      runner.Interrupt();
     }
   });
-  const int exit_code = RunFlaggedJobs(client, options.jobs);
+  const int exit_code = RunFlaggedJobs(runner, options.jobs);
   termination.Request();
   watcher.join();
   return interrupted ? kExitInterrupted : exit_code;
@@ -42,9 +58,19 @@ int Generate(GenerateOptions& options) {
 void AddGenerateCommand(CommandLine& line) {
   CommandLine& command = line.AddCommand("generate", "Answer through a router");
   auto options = std::make_shared<GenerateOptions>();
-  command.Add("--router", &options->client.router, "HOST:PORT of the router")
+  command
+      .Add("--router", &options->routers,
+           "HOST:PORT of a router. If one is unreachable, lost or draining, the next one is asked")
+      .TakesOne()
       .IsHostPort()
       .FromEnvironment()
+      .ShowDefault();
+  command
+      .Add("--retries", &options->failover.retries,
+           "How often to repeat a request if no router accepts it or its router is lost. The first "
+           "repeat comes after 0.2 s, later ones after at most 2 s. A streamed answer is not "
+           "repeated after it has begun")
+      .Range(0, kMaxRetries)
       .ShowDefault();
   command
       .Add("--timeout-ms", &options->client.timeout_ms,

@@ -22,7 +22,17 @@ void InputFile::Close::operator()(std::FILE* file) const {
   if (file != stdin) std::fclose(file);
 }
 
-InputFile::InputFile(std::FILE* file, std::string name) : file_(file), name_(std::move(name)) {}
+InputFile::InputFile(std::FILE* file, std::string name) : file_(file), name_(std::move(name)) {
+  struct stat info = {};
+  if (file != nullptr && fstat(fileno(file), &info) == 0 && S_ISREG(info.st_mode)) {
+    begin_ = ftello(file);
+  }
+}
+
+void InputFile::Rewind() {
+  if (fseeko(file_.get(), begin_, SEEK_SET) != 0) Failed().IgnoreError();
+  bytes_read_ = 0;
+}
 
 InputFile InputFile::StandardInput() { return {stdin, "standard input"}; }
 
@@ -45,6 +55,7 @@ LineRead InputFile::ReadLine(size_t max_bytes, std::string& line) {
   line.clear();
   if (!status_.ok()) return LineRead::kFailed;
   bool too_long = false;
+  line_ended_ = false;
   for (int byte = getc_unlocked(file_.get()); byte != '\n'; byte = getc_unlocked(file_.get())) {
     if (byte == EOF) {
       if (std::ferror(file_.get()) != 0) {
@@ -53,14 +64,17 @@ LineRead InputFile::ReadLine(size_t max_bytes, std::string& line) {
         return LineRead::kFailed;
       }
       if (line.empty()) return LineRead::kEnd;
-      break;
+      return too_long ? LineRead::kTooLong : LineRead::kLine;
     }
+    ++bytes_read_;
     if (line.size() < max_bytes) {
       line.push_back(static_cast<char>(byte));
     } else {
       too_long = true;
     }
   }
+  ++bytes_read_;
+  line_ended_ = true;
   return too_long ? LineRead::kTooLong : LineRead::kLine;
 }
 

@@ -29,6 +29,16 @@ class InputFile {
   // the line had more than `max_bytes`, and `line` holds its first `max_bytes`. kFailed: status()
   // says why; a line that had begun is lost.
   LineRead ReadLine(size_t max_bytes, std::string& line);
+  // Whether a newline ended the line that ReadLine returned last; false where the input ended it.
+  bool line_ended() const { return line_ended_; }
+  // Bytes that ReadLine has taken, newlines included.
+  int64_t bytes_read() const { return bytes_read_; }
+
+  // Whether the input can be read again: a regular file, not a pipe or a terminal.
+  bool CanRewind() const { return begin_ >= 0; }
+  // Reads on from where the input was when this was created. REQUIRES: CanRewind.
+  void Rewind();
+
   // All that is left. InvalidArgument when that is more than `max_bytes`; else as status().
   absl::StatusOr<std::string> ReadAll(size_t max_bytes);
 
@@ -44,6 +54,9 @@ class InputFile {
 
   std::unique_ptr<std::FILE, Close> file_;
   std::string name_;
+  int64_t begin_ = -1;  // where reading began; negative: cannot go back there
+  bool line_ended_ = false;
+  int64_t bytes_read_ = 0;
   absl::Status status_;
 };
 

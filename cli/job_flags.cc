@@ -1,5 +1,7 @@
 #include "cli/job_flags.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <limits>
 #include <utility>
@@ -10,10 +12,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "cli/input_file.h"
+#include "cli/job_fields.h"
+#include "cli/job_resume.h"
 #include "cli/outcome.h"
 #include "common/choices.h"
 #include "common/exit_code.h"
 #include "common/request_bounds.h"
+#include "common/status_macros.h"
 
 namespace baton {
 namespace {
@@ -40,6 +45,27 @@ absl::Status AddLogitBias(const std::string& entry, SamplingParams& sampling) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<AnsweredJobs> ReadResults(const std::string& path) {
+  ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
+  absl::StatusOr<AnsweredJobs> answered = AnsweredJobs::Read(file);
+  if (!answered.ok()) {
+    return absl::Status(answered.status().code(),
+                        absl::StrCat("--resume: ", path, ": ", answered.status().message()));
+  }
+  RETURN_IF_ERROR(PrepareToAppend(*answered, path, STDOUT_FILENO));
+  return answered;
+}
+
+int RunFile(JobRunner& runner, const JobFlags& flags) {
+  absl::StatusOr<InputFile> input =
+      *flags.jobs == "-" ? InputFile::StandardInput() : InputFile::Open(*flags.jobs);
+  if (!input.ok()) return ReportError(input.status());
+  if (!flags.resume) return RunJobLines(runner, *input, flags.options, flags.job);
+  const absl::StatusOr<AnsweredJobs> answered = ReadResults(*flags.resume);
+  if (!answered.ok()) return ReportError(answered.status());
+  return RunJobLines(runner, *input, flags.options, flags.job, &*answered);
+}
+
 }  // namespace
 
 void AddJobFlags(CommandLine& line, JobFlags& flags) {
@@ -47,7 +73,9 @@ void AddJobFlags(CommandLine& line, JobFlags& flags) {
   CommandLine::Option chat =
       line.Add("--chat", &flags.chat, "A user's message, put into the model's chat template");
   CommandLine::Option jobs =
-      line.Add("--jobs", &flags.jobs, "JSON lines of jobs; - reads standard input");
+      line.Add("--jobs", &flags.jobs,
+               "File of jobs, a line each, in the format below; - reads standard input. Sampling "
+               "flags are the jobs' defaults");
   prompt.Group("Jobs").Excludes(chat).Excludes(jobs);
   chat.Group("Jobs").Excludes(jobs);
   jobs.Group("Jobs");
@@ -59,17 +87,30 @@ void AddJobFlags(CommandLine& line, JobFlags& flags) {
       .Range(1, kMaxChoices)
       .ShowDefault()
       .Group("Sampling");
-  line.Add("--priority", &flags.job.priority,
-           "Of --prompt or --chat: higher goes first and gives way last")
+  line.Add("--priority", &flags.job.priority, "Higher goes first and gives way last")
       .Range(kMinPriority, kMaxPriority)
       .ShowDefault()
       .Group("Jobs");
-  line.AddFlag("--json", &flags.options.json, "Print one JSON object a result").Group("Jobs");
+  CommandLine::Option json =
+      line.AddFlag("--json", &flags.options.json, "Print one JSON object for each result");
+  json.Group("Jobs");
   line.AddFlag("--no-ledger", &flags.options.no_ledger,
-               "Leave out the latency ledger behind a text")
+               "Leave out the latency ledger after a text answer")
+      .Group("Jobs");
+  line.AddFlag("--ordered", &flags.options.ordered,
+               "Print results in the order of the jobs, not in the order in which they end")
+      .Needs(jobs)
+      .Group("Jobs");
+  line.Add("--resume", &flags.resume,
+           "File of results that --json wrote. Jobs that it answers are left out, failed jobs are "
+           "run again. Ids must differ. To add to the file, append: --resume F >> F")
+      .Needs(jobs)
+      .Needs(json)
       .Group("Jobs");
   AddSamplingFlags(line, flags.job.sampling);
   flags.flag_is_given = [&line](const std::string& flag) { return line.IsGiven(flag); };
+  // The later text stands above the earlier one.
+  line.AddHelpText(JobFormatHelp());
   line.AddHelpText(kChatSamplingHelp);
 }
 
@@ -117,12 +158,7 @@ void AddSamplingFlags(CommandLine& line, SamplingParams& s) {
 }
 
 int RunFlaggedJobs(JobRunner& runner, JobFlags& flags) {
-  if (flags.jobs) {
-    absl::StatusOr<InputFile> input =
-        *flags.jobs == "-" ? InputFile::StandardInput() : InputFile::Open(*flags.jobs);
-    if (!input.ok()) return ReportError(input.status());
-    return RunJobLines(runner, *input, flags.options);
-  }
+  if (flags.jobs) return RunFile(runner, flags);
   flags.job.id = "cli";
   if (flags.chat) {
     flags.job.messages = {{.role = "user", .content = *flags.chat, .name = std::nullopt}};

@@ -16,7 +16,8 @@ struct JobFlags {
   std::optional<std::string> prompt;  // with --prompt
   std::optional<std::string> chat;    // with --chat
   std::optional<std::string> jobs;    // with --jobs: a file of JSON lines, "-" for standard input
-  Job job;                            // sampling of --prompt and --chat
+  Job job;                            // sampling of --prompt and --chat; the jobs' defaults
+  std::optional<std::string> resume;  // with --resume: a file of results
   RunJobsOptions options;
   FlagIsGiven flag_is_given;  // set by AddJobFlags
 };
@@ -24,7 +25,7 @@ struct JobFlags {
 // How tokens are chosen and where an answer ends; a flag for every field. A number outside its
 // field's range is refused here; what the model or another flag makes of it, by whoever answers.
 void AddSamplingFlags(CommandLine& line, SamplingParams& sampling);
-// Those, and which jobs.
+// Those, and which jobs; the help of `line` gets the job format.
 void AddJobFlags(CommandLine& line, JobFlags& flags);
 
 // Runs what the flags name and returns the exit code: as RunOneJob or RunJobLines has it, or 2 for

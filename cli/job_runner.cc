@@ -1,74 +1,59 @@
 #include "cli/job_runner.h"
 
-#include <atomic>
+#include <unistd.h>
+
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
+#include <ctime>
+#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "cli/job_lines.h"
+#include "cli/job_progress.h"
+#include "cli/job_results.h"
 #include "cli/ledger_table.h"
 #include "cli/outcome.h"
+#include "cli/terminal.h"
 #include "common/exit_code.h"
 
 namespace baton {
 namespace {
 
-constexpr auto kProgressInterval = std::chrono::seconds(2);
+constexpr std::chrono::milliseconds kProgressInterval(500);
+constexpr char kNotBegunMark[] = "baton.not-begun";
 
-// Hands out lines and collects results. Apart, so that results are printed while a line is waited
-// for.
-class JobLines {
+// Rewrites the progress line while jobs run, until it is destroyed.
+class ProgressTicker {
  public:
-  explicit JobLines(InputFile& input) : input_(input) {}
+  explicit ProgressTicker(JobLines& lines) : lines_(lines), thread_([this] { Tick(); }) {}
+  ~ProgressTicker() {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    stop_.notify_all();
+    thread_.join();
+  }
 
-  // The next line that is not blank, with its number; the end too where there is no use in more.
-  LineRead Next(std::string& line, int64_t& number) {
-    std::lock_guard lock(input_mutex_);
-    while (true) {
-      if (output_lost_.load()) return LineRead::kEnd;
-      const LineRead read = input_.ReadLine(kMaxJobLineBytes, line);
-      number = ++lines_;
-      const bool blank = line.find_first_not_of(" \t\r") == std::string::npos;
-      if (read != LineRead::kLine || !blank) return read;
+ private:
+  void Tick() {
+    std::unique_lock lock(mutex_);
+    while (!stop_.wait_for(lock, kProgressInterval, [this] { return stopping_; })) {
+      lines_.ShowProgress();
     }
   }
 
-  void Print(const std::string& line, bool failed) {
-    std::lock_guard lock(mutex_);
-    if (!PrintResult(line + "\n")) output_lost_.store(true);
-    ++done_;
-    if (failed) ++failed_;
-    const auto now = std::chrono::steady_clock::now();
-    if (now - last_progress_ < kProgressInterval) return;
-    last_progress_ = now;
-    std::fprintf(stderr, "%lld jobs done, %lld failed\n", static_cast<long long>(done_),
-                 static_cast<long long>(failed_));
-  }
-
-  int64_t failed() const { return failed_; }
-
- private:
-  InputFile& input_;
-  std::mutex input_mutex_;
-  std::atomic<bool> output_lost_ = false;
+  JobLines& lines_;
   std::mutex mutex_;
-  int64_t lines_ = 0;
-  int64_t done_ = 0;
-  int64_t failed_ = 0;
-  std::chrono::steady_clock::time_point last_progress_ = std::chrono::steady_clock::now();
+  std::condition_variable stop_;
+  bool stopping_ = false;
+  std::thread thread_;
 };
-
-std::string ChoiceTitle(const JobResult& result) {
-  return absl::StrCat("choice ", *result.choice, " (", result.finish_reason, ")");
-}
-
-std::string PlainResult(const JobResult& result) {
-  if (!result.choice) return "[" + result.id + "] " + result.text;
-  return absl::StrCat("[", result.id, "] ", ChoiceTitle(result), ": ", result.text);
-}
 
 void PrintForPeople(JobRunner& runner, const Job& job, const std::vector<JobResult>& results,
                     const RunJobsOptions& options) {
@@ -104,33 +89,63 @@ absl::Status TooLong(int64_t number) {
       absl::StrCat("line ", number, ": it has more than ", kMaxJobLineBytes, " bytes"));
 }
 
-void AnswerLines(JobRunner& runner, JobLines& lines, const RunJobsOptions& options) {
+// What all threads of a run share.
+struct LineRun {
+  JobRunner& runner;
+  const RunJobsOptions& options;
+  const Job& defaults;
+  const AnsweredJobs* answered;  // may be null
+  JobLines& lines;
+};
+
+void AnswerJob(const LineRun& run, const Job& job) {
+  if (run.answered != nullptr && run.answered->Has(job, job.n)) return run.lines.Skipped(job.line);
+  const absl::StatusOr<std::vector<JobResult>> results = run.runner.Run(job, /*on_text=*/{});
+  if (IsNotBegun(results.status())) return run.lines.NotBegun(job.line, results.status());
+  if (!results.ok()) return run.lines.Failed(job.line, ErrorLine(job, results.status()));
+  int64_t tokens = 0;
+  for (const JobResult& result : *results) tokens += result.completion_tokens;
+  const std::string text = JobResultText(job, *results, run.options.json, std::time(nullptr));
+  run.lines.Answered(job.line, text, tokens);
+}
+
+void AnswerLines(const LineRun& run) {
   std::string line;
   int64_t number = 0;
   while (true) {
-    const LineRead read = lines.Next(line, number);
+    const LineRead read = run.lines.Next(line, number);
     if (read == LineRead::kEnd || read == LineRead::kFailed) return;
     if (read == LineRead::kTooLong) {
-      lines.Print(ErrorLine(absl::StrCat(number), TooLong(number)), true);
+      const JobLabel label = {.id = absl::StrCat(number), .line = number};
+      run.lines.Failed(number, ErrorLine(label, TooLong(number)));
       continue;
     }
-    const absl::StatusOr<Job> job = ParseJob(line, number);
-    if (!job.ok()) {
-      lines.Print(ErrorLine(JobId(line, number), job.status()), true);
-      continue;
+    const absl::StatusOr<Job> job = ParseJob(line, number, run.defaults);
+    if (job.ok()) {
+      AnswerJob(run, *job);
+    } else {
+      run.lines.Failed(number, ErrorLine(LabelOfLine(line, number), job.status()));
     }
-    const absl::StatusOr<std::vector<JobResult>> results =
-        runner.Run(*job, [](std::string_view) {});
-    if (!results.ok()) {
-      lines.Print(ErrorLine(job->id, results.status()), true);
-      continue;
-    }
-    std::vector<std::string> choices;
-    for (const JobResult& result : *results) {
-      choices.push_back(options.json ? ResultLine(result) : PlainResult(result));
-    }
-    lines.Print(absl::StrJoin(choices, "\n"), false);
   }
+}
+
+void AnswerAllLines(const LineRun& run, bool show_progress) {
+  std::optional<ProgressTicker> ticker;
+  if (show_progress) ticker.emplace(run.lines);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < run.options.concurrency; ++i) {
+    threads.emplace_back([&run] { AnswerLines(run); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// Absent: the input cannot be read twice.
+absl::StatusOr<std::optional<int64_t>> JobsToDo(InputFile& input, const Job& defaults,
+                                                const AnsweredJobs* answered) {
+  if (input.CanRewind()) return CountJobsToDo(input, defaults, answered);
+  if (answered == nullptr) return std::optional<int64_t>();
+  return absl::InvalidArgumentError(
+      "--resume reads the jobs twice, so --jobs must be a file and not a pipe");
 }
 
 }  // namespace
@@ -145,39 +160,61 @@ TokenPieces FindPieces(JobRunner& runner, const Job& job, const std::vector<JobR
   return out;
 }
 
+absl::Status NotBegun(absl::Status status) {
+  status.SetPayload(kNotBegunMark, absl::Cord("1"));
+  return status;
+}
+
+bool IsNotBegun(const absl::Status& status) { return status.GetPayload(kNotBegunMark).has_value(); }
+
+absl::Status AsBegun(absl::Status status) {
+  status.ErasePayload(kNotBegunMark);
+  return status;
+}
+
 int RunOneJob(JobRunner& runner, const Job& job, const RunJobsOptions& options) {
   bool has_text = false;
-  const absl::StatusOr<std::vector<JobResult>> results =
-      runner.Run(job, [&](std::string_view text) {
-        if (options.json) return;
-        has_text = true;
-        PrintResult(text);
-      });
+  std::function<void(std::string_view)> on_text;
+  if (!options.json) {
+    on_text = [&has_text](std::string_view text) {
+      has_text = true;
+      PrintResult(text);
+    };
+  }
+  const absl::StatusOr<std::vector<JobResult>> results = runner.Run(job, on_text);
   if (!results.ok()) {
     if (!options.json) return ReportBreak(results.status(), has_text);
-    std::printf("%s\n", ErrorLine(job.id, results.status()).c_str());
+    std::printf("%s\n", ErrorLine(job, results.status()).c_str());
     return ExitCodeOf(results.status());
   }
   if (options.json) {
-    for (const JobResult& result : *results) std::printf("%s\n", ResultLine(result).c_str());
+    for (const JobResult& result : *results) std::printf("%s\n", ResultLine(job, result).c_str());
   } else {
     PrintForPeople(runner, job, *results, options);
   }
   return kExitSuccess;
 }
 
-int RunJobLines(JobRunner& runner, InputFile& input, const RunJobsOptions& options) {
-  JobLines lines(input);
-  std::vector<std::thread> threads;
-  for (int i = 0; i < options.concurrency; ++i) {
-    threads.emplace_back([&] { AnswerLines(runner, lines, options); });
-  }
-  for (std::thread& thread : threads) thread.join();
-  if (!input.status().ok()) {
-    ReportError(input.status());
-    return kExitFailed;
-  }
-  return lines.failed() == 0 ? kExitSuccess : kExitFailed;
+int RunJobLines(JobRunner& runner, InputFile& input, const RunJobsOptions& options,
+                const Job& defaults, const AnsweredJobs* answered) {
+  const absl::StatusOr<std::optional<int64_t>> to_do = JobsToDo(input, defaults, answered);
+  if (!to_do.ok()) return ReportError(to_do.status());
+  ProgressDisplay display(stderr, TakesEscapes(STDERR_FILENO));
+  JobLines lines(&input, &display, options.ordered, *to_do);
+  const LineRun run = {.runner = runner,
+                       .options = options,
+                       .defaults = defaults,
+                       .answered = answered,
+                       .lines = lines};
+  AnswerAllLines(run, display.enabled());
+  display.Clear();
+  const absl::Status not_begun = lines.not_begun_status();
+  if (!input.status().ok()) ReportError(input.status());
+  if (!not_begun.ok() && !absl::IsCancelled(not_begun)) ReportError(not_begun);
+  const JobCounts counts = lines.counts();
+  std::fprintf(stderr, "%s\n", TotalsText(counts, lines.elapsed()).c_str());
+  const bool all_done = input.status().ok() && counts.failed == 0 && counts.not_begun == 0;
+  return all_done ? kExitSuccess : kExitFailed;
 }
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-// Runs jobs, whoever answers them: an engine in this process or a router far away.
+// Runs jobs on an engine in this process or through a router.
 //
 // Thread safety: Run may be called from many threads at once; Interrupt from any.
 #pragma once
@@ -17,16 +17,24 @@
 #include "absl/strings/str_cat.h"
 #include "cli/answer_notes.h"
 #include "cli/input_file.h"
+#include "cli/job_resume.h"
 #include "cli/jobs.h"
 #include "common/sampling_defaults.h"
 
 namespace baton {
 
+// The error of a job that never began: the command was interrupted first, or no router took it.
+// Such a job has no result. Returns `status` with a mark that IsNotBegun sees.
+absl::Status NotBegun(absl::Status status);
+bool IsNotBegun(const absl::Status& status);
+// Without the mark.
+absl::Status AsBegun(absl::Status status);
+
 class JobRunner {
  public:
   virtual ~JobRunner() = default;
   // Blocks until the job has ended. Returns its choices, in order. `on_text` gets the answer as it
-  // comes, where the job asks for one alone.
+  // comes, where the job asks for one alone; it may be empty.
   virtual absl::StatusOr<std::vector<JobResult>> Run(
       const Job& job, const std::function<void(std::string_view)>& on_text) = 0;
   // The bytes of each of `tokens`, for people. Unimplemented where the runner does not know them.
@@ -46,7 +54,8 @@ TokenPieces FindPieces(JobRunner& runner, const Job& job, const std::vector<JobR
 struct RunJobsOptions {
   int concurrency = 1;     // jobs at once
   bool json = false;       // result lines instead of the answer's text
-  bool no_ledger = false;  // with text: without the latency ledger
+  bool ordered = false;    // prints the results of a file in line order, not in the order of ends
+  bool no_ledger = false;  // with text: leaves out the latency ledger
 };
 
 // Answers one job: text on standard output as it comes, or a result line. Standard error gets what
@@ -55,10 +64,14 @@ struct RunJobsOptions {
 // code of the job's status.
 int RunOneJob(JobRunner& runner, const Job& job, const RunJobsOptions& options);
 
-// Answers every line of `input`, results in the order in which they end; progress on standard
-// error. A line that is not a job is an error line of its own. Returns 0 when every job succeeded,
-// else 1, whatever was wrong. No new line is begun once reading fails, which is an error, or once
-// results cannot be written any more, which is the caller's to tell (cli/outcome.h).
-int RunJobLines(JobRunner& runner, InputFile& input, const RunJobsOptions& options);
+// Answers every line of `input` except those that `answered` has, which may be null. `defaults` is
+// as in ParseJob. A line that is not a job has an error as its result. Standard error gets the
+// progress, where it is a terminal, and the totals in the end.
+//
+// Returns 0 when every job succeeded, 2 when `answered` is given and the input cannot be read twice
+// or has an id twice, else 1. No new line is begun once reading fails or a job never began; both
+// are reported. The same holds once results cannot be written any more (cli/outcome.h).
+int RunJobLines(JobRunner& runner, InputFile& input, const RunJobsOptions& options,
+                const Job& defaults = {}, const AnsweredJobs* answered = nullptr);
 
 }  // namespace baton

@@ -1,11 +1,9 @@
-// Jobs as `baton run` and `baton generate` read them, and results as they print them: one JSON
-// object a line.
+// Jobs as `baton run` and `baton generate` read them: one JSON object a line.
 //
-// A job: {"id", one of "prompt" | "prompt_token_ids" | "messages", sampling fields named as in
-// OpenAI's API}. null is as good as absent; "max_completion_tokens" is "max_tokens"; "n" is a
-// number of answers; "logprobs" is a number of alternatives, or true, with that number in
-// "top_logprobs" (else 0). Strict: an unknown field, a wrong type or a value out of range is an
-// error that names line and field. What a line holds past the limits below is never kept.
+// A line has Baton's own form or that of OpenAI's batches. JobFormatHelp (cli/job_fields.h) names
+// every field. Reading is strict: an unknown field, a wrong type or a value out of range is an
+// error that names line, column and field. `null` is the same as absent. What a line holds past the
+// limits below is never kept.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -28,8 +26,22 @@ namespace baton {
 inline constexpr size_t kMaxJobLineBytes = size_t{32} << 20;
 inline constexpr size_t kMaxJobTokenIds = size_t{1} << 20;  // in one array
 
-struct Job {
-  std::string id;
+// The form of a job's line, and so of its results.
+enum class JobForm : uint8_t {
+  kBaton,
+  kChatBatch,        // OpenAI's batches, for /v1/chat/completions
+  kCompletionBatch,  // the same, for /v1/completions
+};
+
+// What the results of a job say of it.
+struct JobLabel {
+  std::string id;             // of a batch: its custom_id
+  bool id_is_number = false;  // `id` has the digits of a JSON number
+  JobForm form = JobForm::kBaton;
+  int64_t line = 0;  // the line's number, from 1 on
+};
+
+struct Job : JobLabel {
   // One of these is set.
   std::optional<std::string> prompt;
   std::optional<std::vector<TokenId>> prompt_token_ids;
@@ -40,12 +52,14 @@ struct Job {
   std::string cache_salt;
   std::string session_id;  // for the router; one process ignores it
   int32_t priority = 0;    // −100–100
+  std::string model;       // of a batch: copied into the result, and not checked
 };
 
-// `line_number` is for messages; a job without an id gets it as its id.
-absl::StatusOr<Job> ParseJob(std::string_view line, int64_t line_number);
-// The id that a job's answer carries, also where ParseJob refuses the line.
-std::string JobId(std::string_view line, int64_t line_number);
+// Sampling, `n` and `priority` have the values of `defaults` where the line does not name them. A
+// job without an id gets `line_number` as its id.
+absl::StatusOr<Job> ParseJob(std::string_view line, int64_t line_number, const Job& defaults = {});
+// The label of the job's answer, also where ParseJob refuses the line.
+JobLabel LabelOfLine(std::string_view line, int64_t line_number);
 
 struct JobTokenDetail {
   float logprob = 0;
@@ -54,7 +68,6 @@ struct JobTokenDetail {
 
 // One choice.
 struct JobResult {
-  std::string id;
   std::optional<int32_t> choice;  // where the job asked for several
   std::vector<TokenId> prompt_token_ids;
   std::vector<TokenId> token_ids;
@@ -71,9 +84,5 @@ struct JobResult {
   std::string pull_source;     // had a part of the prompt cached; empty: nothing was pulled
   std::string decode_worker;
 };
-
-// Without the newline.
-std::string ResultLine(const JobResult& result);
-std::string ErrorLine(const std::string& id, const absl::Status& status);
 
 }  // namespace baton

@@ -56,7 +56,7 @@ class CollectingSink final : public RequestSink {
  private:
   void AddText(JobResult& result, const std::string& text) {
     result.text += text;
-    if (!text.empty() && results_.size() == 1) on_text_(text);
+    if (on_text_ && !text.empty() && results_.size() == 1) on_text_(text);
   }
 
   const std::function<void(std::string_view)>& on_text_;
@@ -112,7 +112,7 @@ absl::StatusOr<std::vector<JobResult>> LocalRunner::Run(
   RequestHandle handle = 0;
   {
     std::lock_guard lock(mutex_);
-    if (interrupted_) return absl::CancelledError("interrupted");
+    if (interrupted_) return NotBegun(absl::CancelledError("interrupted"));
     handle = pair_ != nullptr ? pair_->Generate(std::move(request), sink)
                               : engine_->Generate(std::move(request), sink);
     running_.insert(handle);
@@ -125,7 +125,6 @@ absl::StatusOr<std::vector<JobResult>> LocalRunner::Run(
   if (!results.ok()) return results;
   for (size_t i = 0; i < results->size(); ++i) {
     JobResult& result = (*results)[i];
-    result.id = job.id;
     if (job.n > 1) result.choice = static_cast<int32_t>(i);
     result.prompt_token_ids = prompt;
     result.ledger.insert(

@@ -7,6 +7,7 @@
 #include "common/status_macros.h"
 #include "common/str_cat.h"
 #include "rpc/channel.h"
+#include "rpc/concurrency_limit.h"
 #include "rpc/sampling_wire.h"
 #include "rpc/status_conversion.h"
 #include "text/utf8.h"
@@ -134,10 +135,18 @@ absl::StatusOr<std::string> TakeEvent(const v1::GenerateResponse& response,
   return text;
 }
 
+// Of a call that brought no message: whether no router took the request. Otherwise a router refused
+// it, or it was too late. Cancelled comes from an interrupt here or from a router that ends.
+bool NoRouterTookIt(grpc::Channel& channel, const absl::Status& failure) {
+  if (absl::IsCancelled(failure)) return true;
+  if (!absl::IsUnavailable(failure)) return false;
+  return failure.message() == kDrainingMessage ||
+         channel.GetState(/*try_to_connect=*/false) != GRPC_CHANNEL_READY;
+}
+
 std::vector<JobResult> EmptyResults(const Job& job) {
   std::vector<JobResult> results(static_cast<size_t>(job.n));
   for (int32_t i = 0; i < job.n; ++i) {
-    results[i].id = job.id;
     if (job.n > 1) results[i].choice = i;
   }
   return results;
@@ -160,20 +169,22 @@ absl::StatusOr<std::vector<JobResult>> RouterClient::Run(
   if (options_.timeout_ms > 0) context.set_deadline(DeadlineIn(options_.timeout_ms));
   {
     std::lock_guard lock(mutex_);
-    if (interrupted_) return absl::CancelledError("interrupted");
+    if (interrupted_) return NotBegun(absl::CancelledError("interrupted"));
     running_.insert(&context);
   }
   std::vector<JobResult> results = EmptyResults(job);
-  const std::shared_ptr<v1::Inference::Stub> stub = Newest().stub;
-  const auto reader = stub->Generate(&context, RequestToWire(job, options_.placement));
+  const Connection connection = Newest();
+  const auto reader = connection.stub->Generate(&context, RequestToWire(job, options_.placement));
   v1::GenerateResponse response;
   absl::Status understood;
+  bool begun = false;
   while (reader->Read(&response)) {
+    begun = true;
     const absl::StatusOr<std::string> text = TakeEvent(response, results);
     if (!text.ok()) {
       understood = text.status();
       context.TryCancel();
-    } else if (!text->empty() && job.n == 1) {
+    } else if (on_text && !text->empty() && job.n == 1) {
       on_text(*text);
     }
   }
@@ -183,7 +194,10 @@ absl::StatusOr<std::vector<JobResult>> RouterClient::Run(
     running_.erase(&context);
   }
   RETURN_IF_ERROR(understood);
-  if (!status.ok()) return FromGrpcStatus(status);
+  if (!status.ok()) {
+    const absl::Status failure = FromGrpcStatus(status);
+    return !begun && NoRouterTookIt(*connection.channel, failure) ? NotBegun(failure) : failure;
+  }
   for (const JobResult& result : results) {
     if (result.finish_reason.empty()) {
       return absl::InternalError("the router ended the stream without finishing");

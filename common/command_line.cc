@@ -149,6 +149,11 @@ CommandLine::Option& CommandLine::Option::Required() {
   return *this;
 }
 
+CommandLine::Option& CommandLine::Option::Needs(const Option& other) {
+  option_->needs(other.option_);
+  return *this;
+}
+
 CommandLine::Option& CommandLine::Option::Excludes(const Option& other) {
   option_->excludes(other.option_);
   return *this;

@@ -62,6 +62,8 @@ class CommandLine {
     // Shows the option under this heading of the help.
     Option& Group(const std::string& name);
     Option& Required();
+    // Refuses a command line that has this option without `other`.
+    Option& Needs(const Option& other);
     // Refuses a command line that has both options. The order of the two does not matter.
     Option& Excludes(const Option& other);
     // For a number: the values allowed, both ends included. The help shows them. Any other text is

@@ -8,7 +8,7 @@ namespace baton {
 
 absl::StatusOr<ConcurrencyLimit::Slot> ConcurrencyLimit::Enter() {
   std::lock_guard lock(mutex_);
-  if (closed_) return absl::UnavailableError("this process is draining");
+  if (closed_) return absl::UnavailableError(kDrainingMessage);
   if (active_ >= max_calls_) {
     return absl::ResourceExhaustedError(
         absl::StrCat("this process has its maximum of ", max_calls_, " active ", what_));

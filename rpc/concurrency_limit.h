@@ -14,6 +14,9 @@
 
 namespace baton {
 
+// Refusal of a process that ends and takes no more calls. A client knows it by this text.
+inline constexpr char kDrainingMessage[] = "this process is draining";
+
 class ConcurrencyLimit {
  public:
   // `what`: plural noun for the calls, for messages; must outlive this.

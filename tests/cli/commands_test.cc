@@ -4,9 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "cli/jobs.h"
 #include "common/command_line.h"
 #include "tests/cli/all_commands.h"
 
@@ -71,6 +75,42 @@ TEST_F(Commands, EveryHelpHasOneStyle) {
   }
 }
 
+TEST_F(Commands, TheHelpOfJobsNamesEveryFieldThatAJobCanHave) {
+  const std::string line =
+      R"({"id":1,"prompt":"a","n":1,"priority":0,"max_tokens":9,"max_completion_tokens":9,
+          "min_tokens":1,"temperature":0,"top_k":5,"top_p":0.5,"min_p":0.1,"repetition_penalty":1,
+          "presence_penalty":0,"frequency_penalty":0,"logit_bias":{},"seed":1,"stop":[],
+          "stop_token_ids":[],"ignore_eos":true,"logprobs":true,"top_logprobs":1,"tenant":"t",
+          "cache_salt":"s","session_id":"u","messages":null,"prompt_token_ids":null})";
+  EXPECT_TRUE(ParseJob(line, 1).ok()) << ParseJob(line, 1).status();
+  const nlohmann::json job = nlohmann::json::parse(line);
+  std::vector<const char*> commands = {"run"};
+#ifdef BATON_GRPC
+  commands.push_back("generate");
+#endif
+  for (const char* command : commands) {
+    EXPECT_EQ(Run({command, "--help"}), 0);
+    for (const auto& [name, value] : job.items()) {
+      EXPECT_THAT(output_, HasSubstr(absl::StrCat("\n  ", name, " "))) << command;
+    }
+    EXPECT_THAT(output_, HasSubstr("\n  custom_id "));
+  }
+}
+
+// What the help shows as examples is what the parser takes.
+TEST_F(Commands, TheHelpsExamplesAreJobs) {
+  EXPECT_EQ(Run({"run", "--help"}), 0);
+  int examples = 0;
+  for (size_t at = output_.find("Example: "); at != std::string::npos;
+       at = output_.find("Example: ", at + 1)) {
+    const size_t begin = output_.find('{', at);
+    const std::string line = output_.substr(begin, output_.find("\n\n", begin) - begin);
+    EXPECT_TRUE(ParseJob(line, 1).ok()) << ParseJob(line, 1).status();
+    ++examples;
+  }
+  EXPECT_EQ(examples, 2);
+}
+
 TEST_F(Commands, AFileThatCannotBeReadIsNamedWithTheReason) {
   for (const std::vector<const char*>& arguments :
        {std::vector<const char*>{"perplexity", "--text", "/"}, {"perplexity", "--tokens", "/"}}) {
@@ -107,6 +147,13 @@ TEST_F(Commands, RouterAndModelAreReadFromVariablesByEveryCommandThatHasThem) {
     EXPECT_THAT(error_, HasSubstr("/nowhere/it.gguf")) << command[1];
   }
   unsetenv("BATON_MODEL");
+}
+
+TEST_F(Commands, EveryRouterOfGenerateIsChecked) {
+  EXPECT_EQ(Run({"generate", "--router", "a:1", "--router", "nowhere", "--prompt=a"}), 2);
+  EXPECT_THAT(error_, HasSubstr("nowhere"));
+  EXPECT_EQ(Run({"generate", "--retries=1001", "--prompt=a"}), 2);
+  EXPECT_THAT(error_, HasSubstr("--retries: is 1001, must be 0 to 1000"));
 }
 
 TEST_F(Commands, ADirectoryIsNoFileOfJobs) {

@@ -81,6 +81,31 @@ TEST(InputFile, BytesAreNotText) {
   EXPECT_EQ(line, bytes);
 }
 
+TEST(InputFile, TheEndOfALineAndOfTheInputAreToldApart) {
+  InputFile input = TextFile("one\ntoo long\ntwo");
+  std::string line;
+  EXPECT_EQ(input.ReadLine(3, line), LineRead::kLine);
+  EXPECT_TRUE(input.line_ended());
+  EXPECT_EQ(input.bytes_read(), 4);
+  EXPECT_EQ(input.ReadLine(3, line), LineRead::kTooLong);
+  EXPECT_EQ(input.bytes_read(), 13);
+  EXPECT_EQ(input.ReadLine(3, line), LineRead::kLine);
+  EXPECT_FALSE(input.line_ended());
+}
+
+TEST(InputFile, AFileCanBeReadAgainAndAPipeCannot) {
+  InputFile input = TextFile("one\ntwo\n");
+  ASSERT_TRUE(input.CanRewind());
+  std::string line;
+  while (input.ReadLine(10, line) == LineRead::kLine) {
+  }
+  input.Rewind();
+  EXPECT_EQ(input.ReadLine(10, line), LineRead::kLine);
+  EXPECT_EQ(line, "one");
+  EXPECT_EQ(input.bytes_read(), 4);
+  EXPECT_FALSE(DamagedText{"one"}.Open().CanRewind());
+}
+
 TEST(InputFile, ReadingThatFailsIsNotTheEnd) {
   DamagedText disk{"one\ntw"};
   InputFile input = disk.Open();

@@ -104,5 +104,25 @@ TEST(JobFlags, APriorityIsTheJobsAndHasARange) {
   }
 }
 
+TEST(JobFlags, ResumingAndOrderingAreForFilesOfJobs) {
+  const auto refusal = [](const std::vector<const char*>& arguments) {
+    CommandLine line("A test.");
+    JobFlags flags;
+    AddJobFlags(line, flags);
+    std::vector<const char*> argv = {"test"};
+    argv.insert(argv.end(), arguments.begin(), arguments.end());
+    ::testing::internal::CaptureStderr();
+    const std::optional<int> ended = line.Parse(static_cast<int>(argv.size()), argv.data());
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(ended.has_value(), !said.empty());
+    return said;
+  };
+  EXPECT_THAT(refusal({"--prompt=a", "--ordered"}), HasSubstr("--ordered requires --jobs"));
+  EXPECT_THAT(refusal({"--prompt=a", "--json", "--resume=r"}),
+              HasSubstr("--resume requires --jobs"));
+  EXPECT_THAT(refusal({"--jobs=-", "--resume=r"}), HasSubstr("--resume requires --json"));
+  EXPECT_EQ(refusal({"--jobs=-", "--json", "--resume=r", "--ordered"}), "");
+}
+
 }  // namespace
 }  // namespace baton

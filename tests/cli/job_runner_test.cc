@@ -15,7 +15,9 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 // Answers every job with its prompt, or with an error when the prompt names one.
 class EchoRunner final : public JobRunner {
@@ -24,11 +26,14 @@ class EchoRunner final : public JobRunner {
       const Job& job, const std::function<void(std::string_view)>& on_text) override {
     if (job.prompt == "invalid") return absl::InvalidArgumentError("no such thing");
     if (job.prompt == "unavailable") return absl::UnavailableError("nobody there");
-    if (job.n == 1) on_text(*job.prompt);
+    if (job.prompt == "gone") return NotBegun(absl::UnavailableError("no router"));
+    if (job.prompt == "interrupted") return NotBegun(absl::CancelledError("interrupted"));
+    if (on_text && job.n == 1) on_text(*job.prompt);
     std::vector<JobResult> results(static_cast<size_t>(job.n));
     for (int32_t i = 0; i < job.n; ++i) {
-      results[i].id = job.id;
       results[i].text = *job.prompt;
+      results[i].finish_reason = "stop";
+      results[i].completion_tokens = 3;
       if (job.n > 1) results[i].choice = i;
     }
     return results;
@@ -47,13 +52,29 @@ int RunOne(const std::string& prompt, std::string& output) {
   return code;
 }
 
-int RunLines(const std::string& lines, std::string& output) {
+struct Ran {
+  int code = 0;
+  std::string output;
+  std::string error;
+};
+
+Ran RunAll(const std::string& lines, const RunJobsOptions& options, const Job& defaults = {},
+           const AnsweredJobs* answered = nullptr) {
   EchoRunner runner;
   InputFile input = TextFile(lines);
   ::testing::internal::CaptureStdout();
-  const int code = RunJobLines(runner, input, {.concurrency = 2, .json = true});
-  output = ::testing::internal::GetCapturedStdout();
-  return code;
+  ::testing::internal::CaptureStderr();
+  Ran ran;
+  ran.code = RunJobLines(runner, input, options, defaults, answered);
+  ran.output = ::testing::internal::GetCapturedStdout();
+  ran.error = ::testing::internal::GetCapturedStderr();
+  return ran;
+}
+
+int RunLines(const std::string& lines, std::string& output) {
+  const Ran ran = RunAll(lines, {.concurrency = 2, .json = true});
+  output = ran.output;
+  return ran.code;
 }
 
 TEST(JobRunner, TheExitCodeOfOneJobSaysWhatWasWrong) {
@@ -84,8 +105,9 @@ TEST(JobRunner, ChoicesAreTitledForPeople) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(RunOneJob(runner, job, {.concurrency = 1, .json = false}), 0);
   ::testing::internal::GetCapturedStderr();
-  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
-              AllOf(HasSubstr("=== choice 0 ()"), HasSubstr("=== choice 1 () ===\nhello\n")));
+  EXPECT_THAT(
+      ::testing::internal::GetCapturedStdout(),
+      AllOf(HasSubstr("=== choice 0 (stop)"), HasSubstr("=== choice 1 (stop) ===\nhello\n")));
 }
 
 // Ends as the job's prompt says.
@@ -169,8 +191,8 @@ TEST(JobRunner, ReadingThatFailsIsNotTheEndOfTheJobs) {
   InputFile input(std::fopen("/", "r"), "folder");
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(RunJobLines(runner, input, {.concurrency = 2, .json = true}), 1);
-  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
-            "baton: UNAVAILABLE: cannot read folder: Is a directory\n");
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              StartsWith("baton: UNAVAILABLE: cannot read folder: Is a directory\n0 jobs: "));
 }
 
 TEST(JobRunner, NoMoreJobsAreBegunThanTheirResultsCanBeWritten) {
@@ -181,8 +203,10 @@ TEST(JobRunner, NoMoreJobsAreBegunThanTheirResultsCanBeWritten) {
     ::testing::internal::CaptureStderr();
     RunJobLines(runner, input, {.concurrency = 1, .json = true});
   }
-  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
-            "baton: UNAVAILABLE: cannot write results: No space left on device\n");
+  EXPECT_THAT(
+      ::testing::internal::GetCapturedStderr(),
+      AllOf(StartsWith("baton: UNAVAILABLE: cannot write results: No space left on device\n"),
+            HasSubstr("3 jobs: 1 answered, 2 not begun; ")));
   std::string line;
   EXPECT_EQ(input.ReadLine(100, line), LineRead::kLine);
   EXPECT_EQ(line, "{\"prompt\":\"b\"}");
@@ -195,6 +219,60 @@ TEST(JobRunner, ALineOverTheLimitIsAnErrorOfItsOwn) {
   EXPECT_THAT(output, HasSubstr("line 1: it has more than 33554432 bytes"));
   EXPECT_THAT(output,
               HasSubstr("\"id\":\"2\",\"prompt_token_ids\":[],\"token_ids\":[],\"text\":\"b\""));
+}
+
+TEST(JobRunner, TheLastLineHasTheTotals) {
+  const Ran ran = RunAll("{\"prompt\":\"a\"}\n[]\n\n{\"prompt\":\"b\",\"n\":2}\n",
+                         {.concurrency = 2, .json = true});
+  EXPECT_THAT(ran.error, MatchesRegex("3 jobs: 2 answered, 1 failed; 9 tokens in .*tokens/s\n"));
+}
+
+TEST(JobRunner, AJobThatNeverBeganHasNoResultAndEndsTheRun) {
+  const std::string lines =
+      "{\"prompt\":\"a\"}\n{\"prompt\":\"gone\"}\n{\"prompt\":\"b\"}\n{\"prompt\":\"c\"}\n";
+  const Ran gone = RunAll(lines, {.concurrency = 1, .json = true});
+  EXPECT_EQ(gone.code, 1);
+  EXPECT_EQ(std::count(gone.output.begin(), gone.output.end(), '\n'), 1);
+  EXPECT_THAT(gone.output, HasSubstr("\"text\":\"a\""));
+  EXPECT_THAT(gone.error,
+              StartsWith("baton: UNAVAILABLE: no router\n4 jobs: 1 answered, 3 not begun; "));
+  const Ran interrupted =
+      RunAll("{\"prompt\":\"interrupted\"}\n{\"prompt\":\"b\"}\n", {.concurrency = 1});
+  EXPECT_EQ(interrupted.output, "");
+  EXPECT_THAT(interrupted.error, StartsWith("2 jobs: 0 answered, 2 not begun; "));
+}
+
+TEST(JobRunner, TheFlagsAreTheDefaultsOfTheJobs) {
+  Job defaults;
+  defaults.n = 2;
+  const Ran ran = RunAll("{\"prompt\":\"a\"}\n{\"prompt\":\"b\",\"n\":1}\n",
+                         {.concurrency = 1, .json = true}, defaults);
+  EXPECT_EQ(std::count(ran.output.begin(), ran.output.end(), '\n'), 3);
+}
+
+TEST(JobRunner, ANumberIsAnIdInResultsAndErrors) {
+  const Ran ran = RunAll("{\"id\":5,\"prompt\":\"a\"}\n{\"id\":6,\"prompt\":1}\n",
+                         {.concurrency = 1, .json = true});
+  EXPECT_THAT(ran.output, AllOf(HasSubstr("{\"id\":5,"), HasSubstr("{\"id\":6,\"error\"")));
+  EXPECT_THAT(ran.output, HasSubstr("line 2, column 18: \\\"prompt\\\" must be a string"));
+}
+
+TEST(JobRunner, JobsThatAFileOfResultsAnswersAreLeftOut) {
+  InputFile results = TextFile(
+      "{\"id\":\"a\",\"finish_reason\":\"stop\"}\n{\"id\":\"b\",\"error\":{\"code\":\"X\"}}\n");
+  const absl::StatusOr<AnsweredJobs> answered = AnsweredJobs::Read(results);
+  ASSERT_TRUE(answered.ok()) << answered.status();
+  const std::string lines =
+      "{\"id\":\"a\",\"prompt\":\"x\"}\n{\"id\":\"b\",\"prompt\":\"y\"}\n{\"prompt\":\"z\"}\n";
+  const Ran ran = RunAll(lines, {.concurrency = 1, .json = true}, {}, &*answered);
+  EXPECT_EQ(ran.code, 0);
+  EXPECT_THAT(ran.output, AllOf(HasSubstr("\"id\":\"b\""), HasSubstr("\"id\":\"3\"")));
+  EXPECT_EQ(std::count(ran.output.begin(), ran.output.end(), '\n'), 2);
+  EXPECT_THAT(ran.error, StartsWith("3 jobs: 2 answered, 1 answered before; 6 tokens"));
+  const Ran twice = RunAll(lines + lines, {.concurrency = 1, .json = true}, {}, &*answered);
+  EXPECT_EQ(twice.code, 2);
+  EXPECT_EQ(twice.output, "");
+  EXPECT_THAT(twice.error, HasSubstr("lines 1 and 4 both have the id a"));
 }
 
 }  // namespace

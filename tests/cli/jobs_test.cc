@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <optional>
+#include <random>
+#include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -13,12 +15,24 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 std::string Refusal(std::string_view line) {
   const absl::StatusOr<Job> job = ParseJob(line, 7);
   EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument) << line;
   EXPECT_THAT(std::string(job.status().message()), HasSubstr("line 7"));
   return std::string(job.status().message());
+}
+
+Job Parsed(std::string_view line, const Job& defaults = {}) {
+  const absl::StatusOr<Job> job = ParseJob(line, 7, defaults);
+  EXPECT_TRUE(job.ok()) << job.status();
+  return job.value_or(Job());
+}
+
+std::string BatchLine(const std::string& url, const std::string& body) {
+  return absl::StrCat(R"({"custom_id":"a","method":"POST","url":")", url, R"(","body":)", body,
+                      "}");
 }
 
 TEST(Jobs, APromptAndEverySamplingFieldAreRead) {
@@ -125,8 +139,8 @@ TEST(Jobs, WhatALineMayCostIsBounded) {
   EXPECT_THAT(Refusal(with_ids(4 * kMaxJobTokenIds)), HasSubstr("more than 1114112 values"));
   EXPECT_THAT(Refusal("{\"prompt\":" + std::string(1 << 20, '[')), HasSubstr("nested"));
   EXPECT_THAT(Refusal(std::string(kMaxJobLineBytes + 1, ' ')), HasSubstr("33554433 bytes"));
-  EXPECT_EQ(JobId(with_ids(kMaxJobTokenIds + 1), 7), "a");
-  EXPECT_EQ(JobId(with_ids(4 * kMaxJobTokenIds), 7), "7");
+  EXPECT_EQ(LabelOfLine(with_ids(kMaxJobTokenIds + 1), 7).id, "a");
+  EXPECT_EQ(LabelOfLine(with_ids(4 * kMaxJobTokenIds), 7).id, "7");
 }
 
 TEST(Jobs, MessagesKeepTheirOrder) {
@@ -144,10 +158,16 @@ TEST(Jobs, AJobWithoutOrWithTwoInputsIsRefused) {
 }
 
 TEST(Jobs, ARefusedLineKeepsItsId) {
-  EXPECT_EQ(JobId(R"({"id":"a","prompt":"x","temperature":"hot"})", 7), "a");
-  EXPECT_EQ(JobId(R"({"id":5,"prompt":"x"})", 7), "7");
-  EXPECT_EQ(JobId("[]", 7), "7");
-  EXPECT_EQ(JobId(R"({"id": broken)", 7), "7");
+  EXPECT_EQ(LabelOfLine(R"({"id":"a","prompt":"x","temperature":"hot"})", 7).id, "a");
+  EXPECT_EQ(LabelOfLine(R"({"id":5,"prompt":"x"})", 7).id, "5");
+  EXPECT_EQ(LabelOfLine("[]", 7).id, "7");
+  EXPECT_EQ(LabelOfLine(R"({"id": broken)", 7).id, "7");
+  EXPECT_EQ(LabelOfLine(R"({"id":[1],"prompt":"x"})", 7).id, "7");
+  const JobLabel batch = LabelOfLine(R"({"custom_id":"b","url":"/v1/completions"})", 7);
+  EXPECT_EQ(batch.id, "b");
+  EXPECT_EQ(batch.form, JobForm::kCompletionBatch);
+  EXPECT_EQ(LabelOfLine(R"({"custom_id":"b","url":"/v1/embeddings"})", 7).form,
+            JobForm::kChatBatch);
 }
 
 TEST(Jobs, ErrorsNameTheField) {
@@ -160,34 +180,170 @@ TEST(Jobs, ErrorsNameTheField) {
   EXPECT_THAT(Refusal(R"({"messages":[{"role":1}]})"), HasSubstr("messages[0].role"));
   EXPECT_THAT(Refusal(R"({"prompt":"a","logit_bias":{"x":1}})"), HasSubstr("logit_bias"));
   EXPECT_THAT(Refusal("[1]"), HasSubstr("object"));
-  EXPECT_THAT(Refusal("{\"prompt\":"), HasSubstr("JSON"));
+  EXPECT_THAT(Refusal("{\"prompt\":"), HasSubstr("not valid JSON: unexpected end of input"));
 }
 
-TEST(Jobs, AResultLineHoldsWhatScriptsReadFromIt) {
-  JobResult result;
-  result.id = "a";
-  result.prompt_token_ids = {1};
-  result.token_ids = {2, 3};
-  result.text = "x\xff";  // never invalid on the wire, but never a crash either
-  result.finish_reason = "stop";
-  result.prompt_tokens = 1;
-  result.completion_tokens = 2;
-  result.ledger = {{"total_us", 5}};
-  const nlohmann::json json = nlohmann::json::parse(ResultLine(result));
-  EXPECT_EQ(json["id"], "a");
-  EXPECT_EQ(json["token_ids"], nlohmann::json({2, 3}));
-  EXPECT_EQ(json["finish_reason"], "stop");
-  EXPECT_EQ(json["usage"]["prompt_tokens"], 1);
-  EXPECT_EQ(json["usage"]["cached_tokens"], 0);
-  EXPECT_EQ(json["usage"]["completion_tokens"], 2);
-  EXPECT_EQ(json["ledger"]["total_us"], 5);
+TEST(Jobs, AnIdCanBeAWholeNumberAndKeepsItsDigits) {
+  const Job job = Parsed(R"({"id":18446744073709551615,"prompt":"a"})");
+  EXPECT_EQ(job.id, "18446744073709551615");
+  EXPECT_TRUE(job.id_is_number);
+  EXPECT_EQ(Parsed(R"({"id":-3,"prompt":"a"})").id, "-3");
+  EXPECT_FALSE(Parsed(R"({"id":"5","prompt":"a"})").id_is_number);
+  EXPECT_FALSE(Parsed(R"({"prompt":"a"})").id_is_number);
+  for (const char* id : {"1.5", "true", "[1]", "{}"}) {
+    EXPECT_THAT(Refusal(absl::StrCat(R"({"id":)", id, R"(,"prompt":"a"})")),
+                HasSubstr("line 7, column 7: \"id\" must be a string or a whole number"));
+  }
 }
 
-TEST(Jobs, AnErrorLineHoldsCodeAndMessage) {
-  const nlohmann::json json =
-      nlohmann::json::parse(ErrorLine("a", absl::UnavailableError("no \"worker\"")));
-  EXPECT_EQ(json["error"]["code"], "UNAVAILABLE");
-  EXPECT_EQ(json["error"]["message"], "no \"worker\"");
+TEST(Jobs, FieldsThatALineDoesNotNameHaveTheFlagsValues) {
+  Job defaults;
+  defaults.n = 3;
+  defaults.priority = 5;
+  defaults.sampling.temperature = 0.25f;
+  defaults.sampling.max_tokens = 9;
+  defaults.sampling.min_tokens = 2;
+  defaults.sampling.logprobs = 4;
+  defaults.sampling.stop = {"x"};
+  defaults.sampling.stop_token_ids = {1};
+  defaults.sampling.logit_bias = {{7, 1.0f}};
+  defaults.sampling.seed = 11;
+  const Job same = Parsed(R"({"prompt":"a","temperature":null,"logprobs":null})", defaults);
+  EXPECT_EQ(same.n, 3);
+  EXPECT_EQ(same.priority, 5);
+  EXPECT_EQ(same.sampling.temperature, 0.25f);
+  EXPECT_EQ(same.sampling.max_tokens, 9);
+  EXPECT_EQ(same.sampling.logprobs, 4);
+  EXPECT_EQ(same.sampling.seed, 11u);
+  EXPECT_THAT(same.sampling.stop, ElementsAre("x"));
+
+  const Job own = Parsed(
+      R"({"prompt":"a","n":1,"priority":-1,"temperature":2,"max_completion_tokens":3,"min_tokens":0,
+          "logprobs":false,"stop":"y","stop_token_ids":[2],"logit_bias":{"8":2},"seed":12})",
+      defaults);
+  EXPECT_EQ(own.n, 1);
+  EXPECT_EQ(own.priority, -1);
+  EXPECT_EQ(own.sampling.temperature, 2);
+  EXPECT_EQ(own.sampling.max_tokens, 3);
+  EXPECT_EQ(own.sampling.min_tokens, 0);
+  EXPECT_EQ(own.sampling.logprobs, std::nullopt);
+  EXPECT_THAT(own.sampling.stop, ElementsAre("y"));
+  EXPECT_THAT(own.sampling.stop_token_ids, ElementsAre(2));
+  EXPECT_EQ(own.sampling.logit_bias.size(), 1u);
+  EXPECT_EQ(own.sampling.seed, 12u);
+
+  const Job batch = Parsed(BatchLine("/v1/completions", R"({"prompt":"a"})"), defaults);
+  EXPECT_EQ(batch.sampling.max_tokens, 9);
+}
+
+TEST(Jobs, TextPartsAreJoinedByLineBreaksAndOthersRefusedByTypeAndPlace) {
+  const auto with = [](const std::string& content) {
+    return R"({"messages":[{"role":"user","content":)" + content + "}]}";
+  };
+  const Job job = Parsed(with(R"([{"type":"text","text":"a"},{"text":"b","type":"text"}])"));
+  EXPECT_EQ((*job.messages)[0].content, "a\nb");
+  EXPECT_EQ((*Parsed(with("[]")).messages)[0].content, "");
+  const std::string image =
+      with(R"([{"type":"text","text":"a"},{"type":"image_url","image_url":{}}])");
+  EXPECT_EQ(Refusal(image), absl::StrCat("line 7, column ", image.find("\"image_url\"") + 1,
+                                         ": \"messages[0].content[1].type\" is \"image_url\"; "
+                                         "only \"text\" is taken"));
+  EXPECT_THAT(Refusal(with(R"([{"text":"a"}])")), HasSubstr("content[0]\" has no \"type\""));
+  EXPECT_THAT(Refusal(with(R"([{"type":"text"}])")), HasSubstr("content[0]\" has no \"text\""));
+  EXPECT_THAT(Refusal(with(R"([{"type":"text","text":1}])")),
+              HasSubstr("content[0].text\" must be a string"));
+  EXPECT_THAT(Refusal(with(R"([{"type":"text","text":"a","cache":1}])")),
+              HasSubstr("content[0].cache\" is not known"));
+  EXPECT_THAT(Refusal(with(R"(["a"])")), HasSubstr("content[0]\" must be an object"));
+  EXPECT_THAT(Refusal(with("1")), HasSubstr("must be a string or an array of text parts"));
+}
+
+TEST(Jobs, ALineOfAnOpenAiBatchIsAJob) {
+  const Job chat = Parsed(BatchLine(
+      "/v1/chat/completions",
+      R"({"model":"m","messages":[{"role":"user","content":"hi"}],"max_completion_tokens":4,
+          "logprobs":true,"top_logprobs":2,"n":2,"priority":3,"repetition_penalty":1.5})"));
+  EXPECT_EQ(chat.id, "a");
+  EXPECT_EQ(chat.form, JobForm::kChatBatch);
+  EXPECT_EQ(chat.line, 7);
+  EXPECT_EQ(chat.model, "m");
+  EXPECT_EQ((*chat.messages)[0].content, "hi");
+  EXPECT_EQ(chat.sampling.max_tokens, 4);
+  EXPECT_EQ(chat.sampling.logprobs, 2);
+  EXPECT_EQ(chat.n, 2);
+  EXPECT_EQ(chat.priority, 3);
+  const Job text = Parsed(BatchLine("/v1/completions", R"({"prompt":"hi"})"));
+  EXPECT_EQ(text.form, JobForm::kCompletionBatch);
+  EXPECT_EQ(text.prompt, "hi");
+  const Job ids = Parsed(BatchLine("/v1/completions", R"({"prompt":[1,2]})"));
+  EXPECT_THAT(*ids.prompt_token_ids, ElementsAre(1, 2));
+}
+
+TEST(Jobs, ALineOfABatchThatCannotBeDoneIsRefusedByName) {
+  const auto body = [](const char* text) { return BatchLine("/v1/completions", text); };
+  const std::string tools = body(R"({"prompt":"a","tools":[]})");
+  EXPECT_EQ(Refusal(tools), absl::StrCat("line 7, column ", tools.find("\"tools\"") + 1,
+                                         ": \"body.tools\" is not a field of a job"));
+  EXPECT_THAT(Refusal(body(R"({"prompt":"a","id":"b"})")), HasSubstr("\"body.id\" is not a field"));
+  EXPECT_THAT(Refusal(body(R"({"prompt":["a","b"]})")),
+              HasSubstr("\"body.prompt[0]\" must be a whole number"));
+  EXPECT_THAT(Refusal(body(R"({"messages":[]})")), HasSubstr("has no \"messages\""));
+  EXPECT_THAT(Refusal(body("[]")), HasSubstr("\"body\" must be an object"));
+  EXPECT_THAT(Refusal(BatchLine("/v1/chat/completions", R"({"prompt":"a"})")),
+              HasSubstr("must have \"messages\""));
+  EXPECT_THAT(Refusal(BatchLine("/v1/embeddings", "{}")), HasSubstr("\"url\" must be"));
+  EXPECT_THAT(Refusal(R"({"custom_id":"a","method":"GET","url":"/v1/completions","body":{}})"),
+              HasSubstr("\"method\" must be \"POST\""));
+  EXPECT_THAT(Refusal(R"({"custom_id":"a","method":"POST","url":"/v1/completions"})"),
+              HasSubstr("must have \"body\""));
+  EXPECT_THAT(Refusal(R"({"custom_id":"a","prompt":"b"})"),
+              HasSubstr("\"prompt\" is not a field of a batch line"));
+}
+
+TEST(Jobs, AFaultHasItsColumn) {
+  const std::pair<const char*, int> cases[] = {
+      {R"({"prompt":"a","temperature":"hot"})", 29},  // the value of a wrong type
+      {R"({"prompt":"a","temperature":200})", 29},    // a value out of range
+      {R"({"prompt":"é","max_tokens":0})", 28},       // characters, not bytes
+      {R"({"prompt":"a","temprature":1})", 15},       // the key that is not known
+      {R"({"prompt":"a","max_completion_tokens":0})", 39},
+      {R"({"prompt":"a","logprobs":true,"top_logprobs":21})", 46},
+      {R"({"prompt_token_ids":[1,"x"]})", 24},
+      {R"({"prompt":"a","stop":["x",""]})", 22},
+      {R"({"prompt":"a","logit_bias":{"x":1}})", 29},
+      {R"({"prompt":"a" "n":1})", 15},  // a token out of place
+      {R"({"prompt":"a","n":})", 19},
+      {R"({"prompt":"a")", 14},     // the line's end
+      {R"({"prompt":1e999})", 15},  // the number's end
+      {"[1]", 1},
+      {"  {}", 3},
+  };
+  for (const auto& [line, column] : cases) {
+    EXPECT_THAT(Refusal(line), HasSubstr(absl::StrCat("line 7, column ", column, ": "))) << line;
+  }
+}
+
+// Lines that are damaged anywhere are jobs or faults with their place, and never a crash.
+TEST(Jobs, DamagedLinesAreRefusedWithTheirPlace) {
+  const uint32_t seed = std::random_device()();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  const std::string whole[] = {
+      R"({"id":5,"messages":[{"role":"user","content":[{"type":"text","text":"aé"}]}],"stop":["x"],
+          "logit_bias":{"7":-1e1},"logprobs":true,"top_logprobs":2,"max_tokens":9,"n":2})",
+      BatchLine("/v1/completions", R"({"prompt":[1,2],"model":"m","seed":1,"temperature":0.5})")};
+  const std::string bytes = "{}[],:\"\\ 019e.-tn\xc3";
+  for (int i = 0; i < 20000; ++i) {
+    std::string line = whole[i % 2];
+    for (int strikes = 1 + static_cast<int>(random() % 3); strikes > 0; --strikes) {
+      line[random() % line.size()] = bytes[random() % bytes.size()];
+    }
+    const absl::StatusOr<Job> job = ParseJob(line, 7);
+    if (!job.ok()) {
+      EXPECT_THAT(std::string(job.status().message()), StartsWith("line 7, column "));
+    }
+    EXPECT_EQ(LabelOfLine(line, 7).line, 7);
+  }
 }
 
 }  // namespace

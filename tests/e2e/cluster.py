@@ -153,7 +153,7 @@ class Cluster(Service):
 
 def answer(command, jobs):
     """Feeds jobs to `baton run` or `baton generate` and returns ({id: result}, exit code). If a job asks for several choices,
-    their ids are "ID/0", "ID/1", …"""
+    their ids are "ID/0", "ID/1", … A job that never began has no result line; it gets an error here."""
     lines = [job if isinstance(job, str) else json.dumps(job) for job in jobs]
     done = subprocess.run(command, input="\n".join(lines) + "\n", capture_output=True, text=True)
     results = {}
@@ -161,6 +161,11 @@ def answer(command, jobs):
         result = json.loads(line)
         results[result["id"] + (f"/{result['choice']}" if "choice" in result else "")] = result
     answered = {result["id"] for result in results.values()}
+    if done.returncode == 1 and " not begun; " in done.stderr:
+        for job in jobs:
+            if job["id"] not in answered:
+                results[job["id"]] = {"id": job["id"], "error": {"code": "UNAVAILABLE", "message": "not begun"}}
+        answered = {result["id"] for result in results.values()}
     if len(answered) != len(jobs):
         raise RuntimeError(f"{len(answered)} of {len(jobs)} answers; {command}: {done.stderr[-2000:]}")
     return results, done.returncode

@@ -6,10 +6,11 @@
 #include <cmath>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "absl/strings/str_split.h"
 #include "cli/jobs.h"
 #include "router/grpc/router_wire.h"
 #include "rpc/sampling_wire.h"
@@ -64,8 +65,12 @@ absl::Status OfAnEngine(const Asked& asked) {
 
 absl::Status OfAJob(const std::string& fields) {
   const absl::Status status = ParseJob(absl::StrCat("{\"prompt\":\"a\",", fields, "}"), 1).status();
-  EXPECT_TRUE(absl::StartsWith(status.message(), "line 1: ")) << status;
-  return absl::Status(status.code(), absl::StripPrefix(status.message(), "line 1: "));
+  // Behind "line 1, column C: ". The column is that of the field.
+  const std::pair<std::string, std::string> parts =
+      absl::StrSplit(status.message(), absl::MaxSplits(": ", 1));
+  EXPECT_THAT(parts.first, ::testing::MatchesRegex("line 1, column [0-9]+")) << status;
+  EXPECT_NE(parts.first, "line 1, column 1") << status;
+  return absl::Status(status.code(), parts.second);
 }
 
 TEST(RequestLimits, EveryEntranceRefusesABadValueWithTheSameMessage) {

@@ -1,0 +1,385 @@
+#include "cli/job_fields.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/job_messages.h"
+#include "common/choices.h"
+#include "common/printable_text.h"
+#include "common/request_bounds.h"
+#include "common/request_check.h"
+#include "common/status_macros.h"
+
+namespace baton {
+namespace {
+
+using Json = nlohmann::json;
+
+template <typename Integer>
+absl::StatusOr<Integer> ToInteger(const JsonPlace& place, const Json& value) {
+  if (!value.is_number_integer()) return place.FaultOf("must be a whole number");
+  if (value.is_number_unsigned()) {
+    const auto number = value.get<uint64_t>();
+    if (number <= static_cast<uint64_t>(std::numeric_limits<Integer>::max())) {
+      return static_cast<Integer>(number);
+    }
+  } else if (std::is_signed_v<Integer>) {
+    const auto number = value.get<int64_t>();
+    if (number >= static_cast<int64_t>(std::numeric_limits<Integer>::min())) {
+      return static_cast<Integer>(number);
+    }
+  }
+  return place.FaultOf(absl::StrCat("is ", value.dump(), "; ", std::numeric_limits<Integer>::min(),
+                                    "–", std::numeric_limits<Integer>::max(), " is allowed"));
+}
+
+absl::StatusOr<std::vector<TokenId>> ToTokenIds(const JsonPlace& place, const Json& value) {
+  if (!value.is_array()) return place.FaultOf("must be an array of token ids");
+  if (value.size() > kMaxJobTokenIds) {
+    return place.FaultOf(
+        absl::StrCat("has ", value.size(), " token ids; at most ", kMaxJobTokenIds));
+  }
+  std::vector<TokenId> out;
+  out.reserve(value.size());
+  for (size_t i = 0; i < value.size(); ++i) {
+    ASSIGN_OR_RETURN(const TokenId id, ToInteger<TokenId>(place.Element(i), value[i]));
+    out.push_back(id);
+  }
+  return out;
+}
+
+absl::Status SetMessages(const JsonPlace& place, const Json& value, Job& job) {
+  ASSIGN_OR_RETURN(job.messages, ReadMessages(place, value));
+  return absl::OkStatus();
+}
+
+// OpenAI's completions take token ids under "prompt" too.
+absl::Status SetPrompt(const JsonPlace& place, const Json& value, Job& job) {
+  if (job.form != JobForm::kBaton && value.is_array()) {
+    ASSIGN_OR_RETURN(job.prompt_token_ids, ToTokenIds(place, value));
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(job.prompt, ToText(place, value));
+  return absl::OkStatus();
+}
+
+absl::Status SetPromptTokenIds(const JsonPlace& place, const Json& value, Job& job) {
+  ASSIGN_OR_RETURN(job.prompt_token_ids, ToTokenIds(place, value));
+  return absl::OkStatus();
+}
+
+absl::Status SetNumber(const JsonPlace& place, const Json& value, float& out) {
+  if (!value.is_number()) return place.FaultOf("must be a number");
+  out = value.get<float>();
+  return absl::OkStatus();
+}
+
+template <typename Target>
+absl::Status SetInteger(const JsonPlace& place, const Json& value, Target& out) {
+  if constexpr (std::is_integral_v<Target>) {
+    ASSIGN_OR_RETURN(out, ToInteger<Target>(place, value));
+  } else {
+    ASSIGN_OR_RETURN(out, ToInteger<typename Target::value_type>(place, value));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetLogitBias(const JsonPlace& place, const Json& value, Job& job) {
+  if (!value.is_object()) return place.FaultOf("must be an object of token id to number");
+  job.sampling.logit_bias.clear();
+  for (const auto& [key, bias] : value.items()) {
+    const JsonPlace bias_place = place.Member(key);
+    TokenId token = 0;
+    if (!absl::SimpleAtoi(key, &token)) {
+      return bias_place.FaultAtKey(
+          absl::StrCat("\"logit_bias\": \"", Printable(key, 64), "\" is not a token id"));
+    }
+    RETURN_IF_ERROR(SetNumber(bias_place, bias, job.sampling.logit_bias[token]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetStop(const JsonPlace& place, const Json& value, Job& job) {
+  std::vector<std::string>& stop = job.sampling.stop;
+  stop.clear();
+  if (value.is_string()) {
+    stop.push_back(value.get<std::string>());
+    return absl::OkStatus();
+  }
+  if (!value.is_array()) return place.FaultOf("must be a string or an array of strings");
+  for (size_t i = 0; i < value.size(); ++i) {
+    ASSIGN_OR_RETURN(std::string text, ToText(place.Element(i), value[i]));
+    stop.push_back(std::move(text));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetStopTokenIds(const JsonPlace& place, const Json& value, Job& job) {
+  ASSIGN_OR_RETURN(job.sampling.stop_token_ids, ToTokenIds(place, value));
+  return absl::OkStatus();
+}
+
+absl::Status SetIgnoreEos(const JsonPlace& place, const Json& value, Job& job) {
+  if (!value.is_boolean()) return place.FaultOf("must be true or false");
+  job.sampling.ignore_eos = value.get<bool>();
+  return absl::OkStatus();
+}
+
+template <std::string Job::*kMember>
+absl::Status SetText(const JsonPlace& place, const Json& value, Job& job) {
+  ASSIGN_OR_RETURN(job.*kMember, ToText(place, value));
+  return absl::OkStatus();
+}
+
+template <int32_t Job::*kMember>
+absl::Status SetNumberOf(const JsonPlace& place, const Json& value, Job& job) {
+  return SetInteger(place, value, job.*kMember);
+}
+
+template <auto kMember>
+absl::Status SetSamplingNumber(const JsonPlace& place, const Json& value, Job& job) {
+  if constexpr (std::is_same_v<decltype(kMember), float SamplingParams::*>) {
+    return SetNumber(place, value, job.sampling.*kMember);
+  } else {
+    return SetInteger(place, value, job.sampling.*kMember);
+  }
+}
+
+// Fields whose meaning depends on each other: ReadMaxTokens and ReadLogprobs read them.
+absl::Status ReadTogether(const JsonPlace&, const Json&, Job&) { return absl::OkStatus(); }
+
+// One limit under either name.
+absl::Status ReadMaxTokens(const JsonPlace& place, const Json& object, SamplingParams& sampling) {
+  const Json* const one = FindField(object, "max_tokens");
+  const Json* const other = FindField(object, "max_completion_tokens");
+  if (one != nullptr) {
+    RETURN_IF_ERROR(SetInteger(place.Member("max_tokens"), *one, sampling.max_tokens));
+  }
+  if (other == nullptr) return absl::OkStatus();
+  const JsonPlace other_place = place.Member("max_completion_tokens");
+  ASSIGN_OR_RETURN(const int32_t limit, ToInteger<int32_t>(other_place, *other));
+  if (one != nullptr && limit != *sampling.max_tokens) {
+    return other_place.Fault(
+        absl::StrCat("\"max_tokens\" and \"max_completion_tokens\" are one limit, but are ",
+                     *sampling.max_tokens, " and ", limit));
+  }
+  sampling.max_tokens = limit;
+  return absl::OkStatus();
+}
+
+// "logprobs" is a number of alternatives, or true and "top_logprobs" is that number.
+absl::Status ReadLogprobs(const JsonPlace& place, const Json& object, SamplingParams& sampling) {
+  const Json* const logprobs = FindField(object, "logprobs");
+  const Json* const top = FindField(object, "top_logprobs");
+  const bool wanted = logprobs != nullptr && *logprobs == Json(true);
+  const JsonPlace top_place = place.Member("top_logprobs");
+  if (top != nullptr && !wanted) {
+    return top_place.Fault("\"top_logprobs\" needs \"logprobs\": true");
+  }
+  if (top != nullptr) return SetInteger(top_place, *top, sampling.logprobs);
+  if (logprobs == nullptr) return absl::OkStatus();
+  if (logprobs->is_boolean()) {
+    sampling.logprobs = wanted ? std::optional<int32_t>(0) : std::nullopt;
+    return absl::OkStatus();
+  }
+  const JsonPlace logprobs_place = place.Member("logprobs");
+  if (!logprobs->is_number()) return logprobs_place.FaultOf("must be a whole number or a boolean");
+  return SetInteger(logprobs_place, *logprobs, sampling.logprobs);
+}
+
+struct JobField {
+  const char* name;
+  const char* help;
+  absl::Status (*set)(const JsonPlace& place, const Json& value, Job& job);
+};
+
+// The help texts name these limits.
+static_assert(kMaxJobLineBytes == size_t{32} << 20 && kMaxJobTokenIds == 1048576);
+static_assert(kMaxChoices == 16 && kMinPriority == -100 && kMaxPriority == 100);
+static_assert(kMaxTemperature == 100 && kMaxPenalty == 2 && kMaxRepetitionPenalty == 100);
+static_assert(kMaxLogitBias == 100 && kMaxLogitBiases == 1024 && kMaxTopLogprobs == 20);
+static_assert(kMaxStopStrings == 16 && kMaxStopStringBytes == 256 && kMaxStopTokens == 64);
+static_assert(kMaxTenantBytes == 256 && kMaxRequestIdBytes == 128);
+
+using S = SamplingParams;
+constexpr JobField kFields[] = {
+    {"prompt", "string, continued without a template", SetPrompt},
+    {"prompt_token_ids", "array of token ids, at most 1048576", SetPromptTokenIds},
+    {"messages",
+     "array of {\"role\": string, \"content\": string}, put into the chat template;\n"
+     "\"content\" may be an array of {\"type\": \"text\", \"text\": string}: these are\n"
+     "joined by line breaks, and parts of other types are refused",
+     SetMessages},
+    {"n", "whole number, 1 to 16: answers to the prompt; default 1", SetNumberOf<&Job::n>},
+    {"priority", "whole number, -100 to 100; higher goes first; default 0",
+     SetNumberOf<&Job::priority>},
+    {"max_tokens", "whole number, 1 or more; default: to the context's end", ReadTogether},
+    {"max_completion_tokens", "another name of max_tokens", ReadTogether},
+    {"min_tokens", "whole number, 0 to max_tokens; default 0", SetSamplingNumber<&S::min_tokens>},
+    {"temperature", "number, 0 to 100; 0 is greedy; default 1", SetSamplingNumber<&S::temperature>},
+    {"top_k", "whole number, 0 or more; default 0: all tokens", SetSamplingNumber<&S::top_k>},
+    {"top_p", "number, above 0, at most 1; default 1: all tokens", SetSamplingNumber<&S::top_p>},
+    {"min_p", "number, 0 to 1; default 0: all tokens", SetSamplingNumber<&S::min_p>},
+    {"repetition_penalty", "number, 0.01 to 100; default 1: none",
+     SetSamplingNumber<&S::repetition_penalty>},
+    {"presence_penalty", "number, -2 to 2; default 0", SetSamplingNumber<&S::presence_penalty>},
+    {"frequency_penalty", "number, -2 to 2; default 0", SetSamplingNumber<&S::frequency_penalty>},
+    {"logit_bias", "object of at most 1024 token ids, each with a number, -100 to 100",
+     SetLogitBias},
+    {"seed", "whole number, 0 to 2^64-1; default: drawn for each job", SetSamplingNumber<&S::seed>},
+    {"stop", "string or array of strings, at most 16 of 1 to 256 bytes", SetStop},
+    {"stop_token_ids", "array of token ids, at most 64", SetStopTokenIds},
+    {"ignore_eos", "true or false; default false", SetIgnoreEos},
+    {"logprobs",
+     "whole number, 0 to 20: alternatives for each token; or true or false;\n"
+     "default: none",
+     ReadTogether},
+    {"top_logprobs", "whole number, 0 to 20, with \"logprobs\": true", ReadTogether},
+    {"tenant", "string, at most 256 bytes; tenants share no cached prefix", SetText<&Job::tenant>},
+    {"cache_salt", "string, at most 256 bytes; salts share no cached prefix",
+     SetText<&Job::cache_salt>},
+    {"session_id", "string, at most 128 bytes; keeps a session's requests together",
+     SetText<&Job::session_id>},
+};
+
+absl::Status SetField(const JsonPlace& place, const std::string& name, const Json& value,
+                      Job& job) {
+  const bool batch = job.form != JobForm::kBaton;
+  if (batch && name == "model") {
+    return value.is_null() ? absl::OkStatus() : SetText<&Job::model>(place, value, job);
+  }
+  if (!batch && name == "id") return absl::OkStatus();  // ReadJobId has read it
+  const auto* const found = std::find_if(std::begin(kFields), std::end(kFields),
+                                         [&](const JobField& known) { return known.name == name; });
+  if (found == std::end(kFields)) {
+    return place.FaultAtKey(absl::StrCat("\"", place.Name(), "\" is not a field of a job"));
+  }
+  return value.is_null() ? absl::OkStatus() : found->set(place, value, job);
+}
+
+// What can be told without the model; a router or an engine, which know it, check again.
+absl::Status CheckJob(const Job& job) {
+  RequestFields fields = {.request_id = {},
+                          .session_id = job.session_id,
+                          .tenant = job.tenant,
+                          .cache_salt = job.cache_salt,
+                          .priority = job.priority,
+                          .n = job.n,
+                          .sampling = job.sampling,
+                          .prompt = {},
+                          .prompt_token_ids = std::nullopt};
+  if (job.prompt) fields.prompt = *job.prompt;
+  if (job.messages) fields.messages = static_cast<int64_t>(job.messages->size());
+  if (job.prompt_token_ids) fields.prompt_token_ids = *job.prompt_token_ids;
+  return CheckRequest(fields, RequestLimits());
+}
+
+// Points at the field that CheckJob's message begins with; at the object if the line does not name
+// it.
+absl::Status AtItsField(const JsonPlace& place, const Json& object, std::string_view message) {
+  const std::string name(
+      message.substr(0, message.find_first_not_of("abcdefghijklmnopqrstuvwxyz_")));
+  const std::string alias = name == "max_tokens" ? "max_completion_tokens"
+                            : name == "logprobs" ? "top_logprobs"
+                                                 : name;
+  for (const std::string& field : {alias, name}) {
+    if (FindField(object, field) != nullptr) return place.Member(field).Fault(message);
+  }
+  return place.Fault(message);
+}
+
+absl::Status CheckInput(const JsonPlace& place, const Job& job) {
+  if (job.form == JobForm::kChatBatch && !job.messages) {
+    return place.Fault("a body for /v1/chat/completions must have \"messages\"");
+  }
+  if (job.form == JobForm::kCompletionBatch && job.messages) {
+    return place.Member("messages").FaultAtKey("a body for /v1/completions has no \"messages\"");
+  }
+  const int inputs = (job.prompt ? 1 : 0) + (job.prompt_token_ids ? 1 : 0) + (job.messages ? 1 : 0);
+  if (inputs == 1) return absl::OkStatus();
+  return place.Fault(absl::StrCat(
+      "a job has one of \"prompt\", \"prompt_token_ids\" and \"messages\"; this one has ", inputs));
+}
+
+constexpr char kHelpAboveFields[] =
+    R"(Job lines (--jobs):
+  A job is one line with one JSON object, of at most 32 MiB. It must have one of prompt,
+  prompt_token_ids and messages. Every other field is optional: a flag of its name replaces the
+  default given here. null is the same as absent. A field that is not listed is refused.
+
+)";
+
+constexpr char kHelpBelowFields[] = R"(
+  Example: {"id": "a", "prompt": "The sky is", "max_tokens": 8, "temperature": 0}
+
+  The lines of OpenAI's batches are jobs too:
+  custom_id                   string or whole number; default: the line's number
+  method                      "POST"
+  url                         "/v1/chat/completions" or "/v1/completions"
+  body                        object with the fields above but id; with messages for the first url,
+                              with prompt, a string or an array of token ids, for the second;
+                              also model, a string that the result repeats and that is not checked
+
+  Example: {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body":
+            {"messages": [{"role": "user", "content": "Why is the sky blue?"}], "max_tokens": 8}}
+
+Results of --jobs:
+  With --json, each choice is a line with the job's id, else "[id] text". A job that failed is a
+  line with its id and "error". A line of a batch has one result line in OpenAI's form: id,
+  custom_id, response {status_code, request_id, body} and error; its logprobs name tokens
+  token_id:ID. A job that never began has no result: the last line on standard error counts them.)";
+
+}  // namespace
+
+absl::Status ReadJobId(const JsonPlace& place, const Json& value, JobLabel& label) {
+  if (value.is_string()) {
+    label.id = value.get<std::string>();
+  } else if (value.is_number_integer()) {
+    label.id = value.dump();
+    label.id_is_number = true;
+  } else {
+    return place.FaultOf("must be a string or a whole number");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadJobFields(const JsonPlace& place, const Json& object, Job& job) {
+  for (const auto& [name, value] : object.items()) {
+    RETURN_IF_ERROR(SetField(place.Member(name), name, value, job));
+  }
+  RETURN_IF_ERROR(ReadMaxTokens(place, object, job.sampling));
+  RETURN_IF_ERROR(ReadLogprobs(place, object, job.sampling));
+  RETURN_IF_ERROR(CheckInput(place, job));
+  const absl::Status checked = CheckJob(job);
+  return checked.ok() ? checked : AtItsField(place, object, std::string(checked.message()));
+}
+
+std::string JobFormatHelp() {
+  constexpr size_t kColumn = 30;
+  const std::string indent = "\n" + std::string(kColumn, ' ');
+  std::string help = kHelpAboveFields;
+  const auto add = [&](const char* name, const std::string& text) {
+    absl::StrAppend(&help, absl::StrFormat("  %-*s", static_cast<int>(kColumn) - 2, name));
+    for (const char c : text) {
+      if (c == '\n') {
+        help += indent;
+      } else {
+        help += c;
+      }
+    }
+    help += '\n';
+  };
+  add("id", "string or whole number, repeated in the result; default: the line's number");
+  for (const JobField& field : kFields) add(field.name, field.help);
+  help += kHelpBelowFields;
+  return help;
+}
+
+}  // namespace baton

@@ -1,0 +1,79 @@
+#include "cli/job_messages.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/printable_text.h"
+#include "common/status_macros.h"
+
+namespace baton {
+namespace {
+
+using Json = nlohmann::json;
+
+absl::Status NotKnown(const JsonPlace& place) {
+  return place.FaultAtKey(absl::StrCat("\"", place.Name(), "\" is not known"));
+}
+
+// {"type": "text", "text": "…"}.
+absl::StatusOr<std::string> ToTextPart(const JsonPlace& place, const Json& part) {
+  if (!part.is_object()) {
+    return place.FaultOf("must be an object, {\"type\": \"text\", \"text\": string}");
+  }
+  const Json* const type = FindField(part, "type");
+  if (type == nullptr) return place.FaultOf("has no \"type\"; \"text\" is taken");
+  const JsonPlace type_place = place.Member("type");
+  ASSIGN_OR_RETURN(const std::string name, ToText(type_place, *type));
+  if (name != "text") {
+    return type_place.FaultOf(
+        absl::StrCat("is \"", Printable(name, 64), "\"; only \"text\" is taken"));
+  }
+  for (const auto& [key, value] : part.items()) {
+    if (key != "type" && key != "text") return NotKnown(place.Member(key));
+  }
+  const Json* const text = FindField(part, "text");
+  if (text == nullptr) return place.FaultOf("has no \"text\"");
+  return ToText(place.Member("text"), *text);
+}
+
+absl::StatusOr<std::string> ToContent(const JsonPlace& place, const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_array()) return place.FaultOf("must be a string or an array of text parts");
+  std::string content;
+  for (size_t i = 0; i < value.size(); ++i) {
+    ASSIGN_OR_RETURN(const std::string text, ToTextPart(place.Element(i), value[i]));
+    absl::StrAppend(&content, i == 0 ? "" : "\n", text);
+  }
+  return content;
+}
+
+absl::StatusOr<ChatMessage> ToMessage(const JsonPlace& place, const Json& value) {
+  if (!value.is_object()) return place.FaultOf("must be an object");
+  ChatMessage message;
+  for (const auto& [key, part] : value.items()) {
+    const JsonPlace part_place = place.Member(key);
+    if (key == "role") {
+      ASSIGN_OR_RETURN(message.role, ToText(part_place, part));
+    } else if (key == "content") {
+      ASSIGN_OR_RETURN(message.content, ToContent(part_place, part));
+    } else {
+      return NotKnown(part_place);
+    }
+  }
+  return message;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<ChatMessage>> ReadMessages(const JsonPlace& place, const Json& value) {
+  if (!value.is_array()) return place.FaultOf("must be an array of messages");
+  std::vector<ChatMessage> messages;
+  for (size_t i = 0; i < value.size(); ++i) {
+    ASSIGN_OR_RETURN(ChatMessage message, ToMessage(place.Element(i), value[i]));
+    messages.push_back(std::move(message));
+  }
+  return messages;
+}
+
+}  // namespace baton

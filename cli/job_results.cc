@@ -1,0 +1,216 @@
+#include "cli/job_results.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace baton {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string Dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// As the job had it: a string or a number.
+Json IdOf(const JobLabel& label) {
+  if (!label.id_is_number) return label.id;
+  Json number = Json::parse(label.id, nullptr, /*allow_exceptions=*/false);
+  return number.is_number() ? number : Json(label.id);
+}
+
+Json LogprobsToJson(const std::vector<JobTokenDetail>& details) {
+  Json out = Json::array();
+  for (const JobTokenDetail& detail : details) {
+    Json top = Json::array();
+    for (const TokenLogprob& alternative : detail.top) {
+      top.push_back({{"token_id", alternative.token}, {"logprob", alternative.logprob}});
+    }
+    out.push_back({{"logprob", detail.logprob}, {"top", std::move(top)}});
+  }
+  return out;
+}
+
+// A client has no tokenizer, so OpenAI's forms name a token by its id.
+std::string TokenName(TokenId token) { return absl::StrCat("token_id:", token); }
+
+TokenId TokenAt(const JobResult& result, size_t i) {
+  return i < result.token_ids.size() ? result.token_ids[i] : 0;
+}
+
+Json ChatLogprobs(const JobResult& result) {
+  if (result.logprobs.empty()) return nullptr;
+  Json content = Json::array();
+  for (size_t i = 0; i < result.logprobs.size(); ++i) {
+    Json top = Json::array();
+    for (const TokenLogprob& alternative : result.logprobs[i].top) {
+      top.push_back({{"token", TokenName(alternative.token)},
+                     {"logprob", alternative.logprob},
+                     {"bytes", nullptr}});
+    }
+    content.push_back({{"token", TokenName(TokenAt(result, i))},
+                       {"logprob", result.logprobs[i].logprob},
+                       {"bytes", nullptr},
+                       {"top_logprobs", std::move(top)}});
+  }
+  return {{"content", std::move(content)}};
+}
+
+Json CompletionLogprobs(const JobResult& result) {
+  if (result.logprobs.empty()) return nullptr;
+  Json tokens = Json::array();
+  Json logprobs = Json::array();
+  Json tops = Json::array();
+  for (size_t i = 0; i < result.logprobs.size(); ++i) {
+    Json top = Json::object();
+    for (const TokenLogprob& alternative : result.logprobs[i].top) {
+      top[TokenName(alternative.token)] = alternative.logprob;
+    }
+    tokens.push_back(TokenName(TokenAt(result, i)));
+    logprobs.push_back(result.logprobs[i].logprob);
+    tops.push_back(std::move(top));
+  }
+  return {{"tokens", std::move(tokens)},
+          {"token_logprobs", std::move(logprobs)},
+          {"top_logprobs", std::move(tops)}};
+}
+
+Json BatchLine(const JobLabel& label, int status_code, Json body, Json error) {
+  return {{"id", absl::StrCat("batch_req_", label.line)},
+          {"custom_id", IdOf(label)},
+          {"response",
+           {{"status_code", status_code},
+            {"request_id", absl::StrCat("req_", label.line)},
+            {"body", std::move(body)}}},
+          {"error", std::move(error)}};
+}
+
+Json BatchResult(const Job& job, const std::vector<JobResult>& results, int64_t unix_seconds) {
+  const bool chat = job.form == JobForm::kChatBatch;
+  Json choices = Json::array();
+  int64_t completion_tokens = 0;
+  for (const JobResult& result : results) {
+    Json choice = {{"index", result.choice.value_or(0)}};
+    if (chat) {
+      choice["message"] = {{"role", "assistant"}, {"content", result.text}};
+      choice["logprobs"] = ChatLogprobs(result);
+    } else {
+      choice["text"] = result.text;
+      choice["logprobs"] = CompletionLogprobs(result);
+    }
+    choice["finish_reason"] = result.finish_reason;
+    choices.push_back(std::move(choice));
+    completion_tokens += result.completion_tokens;
+  }
+  const int64_t prompt_tokens = results.empty() ? 0 : results.front().prompt_tokens;
+  const int64_t cached_tokens = results.empty() ? 0 : results.front().cached_tokens;
+  Json body = {{"id", absl::StrCat(chat ? "chatcmpl-" : "cmpl-", job.line)},
+               {"object", chat ? "chat.completion" : "text_completion"},
+               {"created", unix_seconds},
+               {"model", job.model},
+               {"choices", std::move(choices)},
+               {"usage",
+                {{"prompt_tokens", prompt_tokens},
+                 {"completion_tokens", completion_tokens},
+                 {"total_tokens", prompt_tokens + completion_tokens},
+                 {"prompt_tokens_details", {{"cached_tokens", cached_tokens}}}}}};
+  return BatchLine(job, 200, std::move(body), nullptr);
+}
+
+// The status that an HTTP server would have answered.
+int HttpStatus(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kOutOfRange:
+    case absl::StatusCode::kFailedPrecondition:
+      return 400;
+    case absl::StatusCode::kUnauthenticated:
+      return 401;
+    case absl::StatusCode::kPermissionDenied:
+      return 403;
+    case absl::StatusCode::kNotFound:
+      return 404;
+    case absl::StatusCode::kResourceExhausted:
+      return 429;
+    case absl::StatusCode::kCancelled:
+      return 499;
+    case absl::StatusCode::kUnimplemented:
+      return 501;
+    case absl::StatusCode::kUnavailable:
+      return 503;
+    case absl::StatusCode::kDeadlineExceeded:
+      return 504;
+    default:
+      return 500;
+  }
+}
+
+Json BatchError(const JobLabel& label, const absl::Status& status) {
+  const std::string code = absl::StatusCodeToString(status.code());
+  const std::string message(status.message());
+  const int http_status = HttpStatus(status.code());
+  const char* const type = http_status == 429  ? "rate_limit_error"
+                           : http_status < 500 ? "invalid_request_error"
+                                               : "server_error";
+  Json error = {{"message", message}, {"type", type}, {"param", nullptr}, {"code", code}};
+  return BatchLine(label, http_status, {{"error", std::move(error)}},
+                   {{"code", code}, {"message", message}});
+}
+
+std::string PlainResult(const JobLabel& label, const JobResult& result) {
+  if (!result.choice) return absl::StrCat("[", label.id, "] ", result.text);
+  return absl::StrCat("[", label.id, "] ", ChoiceTitle(result), ": ", result.text);
+}
+
+}  // namespace
+
+std::string ChoiceTitle(const JobResult& result) {
+  return absl::StrCat("choice ", result.choice.value_or(0), " (", result.finish_reason, ")");
+}
+
+std::string ResultLine(const JobLabel& label, const JobResult& result) {
+  Json json;
+  json["id"] = IdOf(label);
+  if (result.choice) json["choice"] = *result.choice;
+  json["prompt_token_ids"] = result.prompt_token_ids;
+  json["token_ids"] = result.token_ids;
+  json["text"] = result.text;
+  json["finish_reason"] = result.finish_reason;
+  json["usage"] = {{"prompt_tokens", result.prompt_tokens},
+                   {"cached_tokens", result.cached_tokens},
+                   {"completion_tokens", result.completion_tokens}};
+  Json ledger = Json::object();
+  for (const auto& [name, figure] : result.ledger) ledger[name] = figure;
+  json["ledger"] = std::move(ledger);
+  if (!result.prefill_worker.empty()) json["prefill_worker"] = result.prefill_worker;
+  if (!result.pull_source.empty()) json["pull_source"] = result.pull_source;
+  if (!result.decode_worker.empty()) json["decode_worker"] = result.decode_worker;
+  if (!result.logprobs.empty()) json["logprobs"] = LogprobsToJson(result.logprobs);
+  if (result.logits_hash != 0)
+    json["logits_hash"] = absl::StrCat(absl::Hex(result.logits_hash, absl::kZeroPad16));
+  return Dump(json);
+}
+
+std::string ErrorLine(const JobLabel& label, const absl::Status& status) {
+  if (label.form != JobForm::kBaton) return Dump(BatchError(label, status));
+  Json json;
+  json["id"] = IdOf(label);
+  json["error"] = {{"code", absl::StatusCodeToString(status.code())},
+                   {"message", std::string(status.message())}};
+  return Dump(json);
+}
+
+std::string JobResultText(const Job& job, const std::vector<JobResult>& results, bool json,
+                          int64_t unix_seconds) {
+  if (job.form != JobForm::kBaton) return Dump(BatchResult(job, results, unix_seconds));
+  std::vector<std::string> choices;
+  for (const JobResult& result : results) {
+    choices.push_back(json ? ResultLine(job, result) : PlainResult(job, result));
+  }
+  return absl::StrJoin(choices, "\n");
+}
+
+}  // namespace baton

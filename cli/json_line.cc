@@ -1,0 +1,271 @@
+#include "cli/json_line.h"
+
+#include <algorithm>
+
+#include "common/printable_text.h"
+#include "common/str_cat.h"
+
+namespace baton {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kMaxShownFaultBytes = 200;
+
+// Walks over a text that should be JSON. Every step ends at the text's end at the latest, so text
+// that is not JSON gives a wrong place and never a crash.
+class JsonWalk {
+ public:
+  explicit JsonWalk(std::string_view text) : text_(text) {}
+
+  bool At(size_t at, char c) const { return at < text_.size() && text_[at] == c; }
+
+  size_t SkipSpace(size_t at) const {
+    return std::min(text_.find_first_not_of(" \t\r\n", at), text_.size());
+  }
+
+  // `at` is the opening quote; returns the byte behind the closing one.
+  size_t SkipString(size_t at) const {
+    for (++at; at < text_.size(); ++at) {
+      if (text_[at] == '\\') {
+        ++at;
+      } else if (text_[at] == '"') {
+        return at + 1;
+      }
+    }
+    return text_.size();
+  }
+
+  // A string, a bracket or a comma, or a run of anything else.
+  size_t SkipToken(size_t at) const {
+    if (At(at, '"')) return SkipString(at);
+    const size_t end = std::min(text_.find_first_of("{}[],:\" \t\r\n", at), text_.size());
+    return end == at ? std::min(at + 1, text_.size()) : end;
+  }
+
+  size_t SkipValue(size_t at) const {
+    int depth = 0;
+    for (at = SkipSpace(at); at < text_.size(); at = SkipSpace(at)) {
+      if (text_[at] == '{' || text_[at] == '[') ++depth;
+      if (text_[at] == '}' || text_[at] == ']') --depth;
+      at = SkipToken(at);
+      if (depth <= 0) return at;
+    }
+    return at;
+  }
+
+  // Where the first value or key begins that lies in more than `max_depth` brackets.
+  size_t FirstDeeperThan(int max_depth) const {
+    int open = 0;
+    for (size_t at = SkipSpace(0); at < text_.size(); at = SkipSpace(SkipToken(at))) {
+      const char c = text_[at];
+      if (c == '}' || c == ']') {
+        --open;
+      } else if (c != ',' && c != ':') {
+        if (open > max_depth) return at;
+        if (c == '{' || c == '[') ++open;
+      }
+    }
+    return 0;
+  }
+
+  // Where the token begins that holds the byte `inside`.
+  size_t TokenWith(size_t inside) const {
+    size_t at = SkipSpace(0);
+    while (at < text_.size()) {
+      const size_t end = SkipToken(at);
+      if (end > inside) break;
+      at = SkipSpace(end);
+    }
+    return std::min(at, text_.size());
+  }
+
+ private:
+  const std::string_view text_;
+};
+
+// Whether the string literal `quoted`, with its quotes, means `key`.
+bool Means(std::string_view quoted, std::string_view key) {
+  if (quoted.size() < 2) return false;
+  if (quoted.find('\\') == std::string_view::npos)
+    return quoted.substr(1, quoted.size() - 2) == key;
+  const Json json = Json::parse(quoted, nullptr, /*allow_exceptions=*/false);
+  return json.is_string() && json.get_ref<const std::string&>() == key;
+}
+
+// Takes the place and the reason of a syntax error out of the parser.
+class SyntaxErrorCatcher final : public nlohmann::json_sax<Json> {
+ public:
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(size_t) override { return true; }
+  bool key(string_t&) override { return true; }
+  bool end_object() override { return true; }
+  bool start_array(size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(size_t position, const std::string&,
+                   const nlohmann::detail::exception& error) override {
+    position_ = position;
+    what_ = error.what();
+    return false;
+  }
+
+  // Bytes that were read, the wrong one with them.
+  size_t position() const { return position_; }
+
+  // "[json.exception.parse_error.101] parse error at line 1, column 9: syntax error while parsing
+  // value - unexpected ']'; expected …" without what stands before the reason, and without the
+  // token, which can be long.
+  std::string Reason() const {
+    std::string reason = what_;
+    const size_t code_end = reason.find("] ");
+    if (code_end != std::string::npos) reason.erase(0, code_end + 2);
+    if (reason.starts_with("parse error")) {
+      const size_t dash = reason.find(" - ");
+      const size_t begin = dash != std::string::npos ? dash + 3 : 0;
+      reason.erase(0, begin);
+    }
+    const size_t token = reason.find("; last read: '");
+    if (token != std::string::npos) {
+      const size_t token_end = reason.rfind("'; expected ");
+      const bool more = token_end != std::string::npos && token_end > token;
+      reason.erase(token, more ? token_end + 1 - token : std::string::npos);
+    }
+    return Printable(reason, kMaxShownFaultBytes);
+  }
+
+ private:
+  size_t position_ = 0;
+  std::string what_;
+};
+
+absl::Status SyntaxFault(std::string_view line, int64_t number) {
+  SyntaxErrorCatcher catcher;
+  Json::sax_parse(line, &catcher);
+  const std::string reason = catcher.Reason();
+  size_t offset = catcher.position() == 0 ? 0 : catcher.position() - 1;
+  // The parser has read the whole token when it finds it out of place.
+  if (reason.starts_with("unexpected")) offset = JsonWalk(line).TokenWith(offset);
+  return JsonFault(line, number, offset, StrCat("not valid JSON: ", reason));
+}
+
+}  // namespace
+
+absl::StatusOr<Json> ParseJsonLine(std::string_view line, int64_t number,
+                                   const JsonLimits& limits) {
+  if (line.size() > limits.max_bytes) {
+    return absl::InvalidArgumentError(
+        StrCat("line ", number, ": it has ", line.size(), " bytes; at most ", limits.max_bytes));
+  }
+  size_t values = 0;
+  bool too_deep = false;
+  const auto keep = [&](int depth, Json::parse_event_t, Json&) {
+    too_deep |= depth > limits.max_depth;
+    return depth <= limits.max_depth && ++values <= limits.max_values;
+  };
+  Json json = Json::parse(line, keep, /*allow_exceptions=*/false);
+  if (too_deep) {
+    return JsonFault(line, number, JsonWalk(line).FirstDeeperThan(limits.max_depth),
+                     StrCat("it is nested more than ", limits.max_depth, " deep"));
+  }
+  if (values > limits.max_values) {
+    return absl::InvalidArgumentError(
+        StrCat("line ", number, ": it holds more than ", limits.max_values, " values"));
+  }
+  if (json.is_discarded()) return SyntaxFault(line, number);
+  return json;
+}
+
+absl::StatusOr<Json> ParseJsonOutline(std::string_view line, int64_t number, int depth) {
+  const auto keep = [depth](int at, Json::parse_event_t, Json&) { return at <= depth; };
+  Json json = Json::parse(line, keep, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return SyntaxFault(line, number);
+  return json;
+}
+
+absl::Status JsonFault(std::string_view line, int64_t number, size_t offset,
+                       std::string_view message) {
+  const std::string_view before = line.substr(0, std::min(offset, line.size()));
+  // Bytes of a character behind its first one are 10xxxxxx.
+  const auto characters = std::count_if(before.begin(), before.end(), [](char byte) {
+    return (static_cast<unsigned char>(byte) & 0xC0) != 0x80;
+  });
+  return absl::InvalidArgumentError(
+      StrCat("line ", number, ", column ", characters + 1, ": ", message));
+}
+
+JsonPlace::JsonPlace(std::string_view line, int64_t number) : line_(line), number_(number) {}
+
+JsonPlace::JsonPlace(const JsonPlace* parent, std::string_view key, size_t index)
+    : line_(parent->line_), number_(parent->number_), parent_(parent), key_(key), index_(index) {}
+
+JsonPlace JsonPlace::Member(std::string_view key) const {
+  JsonPlace place(this, key, 0);
+  place.is_member_ = true;
+  return place;
+}
+
+JsonPlace JsonPlace::Element(size_t index) const { return {this, {}, index}; }
+
+std::string JsonPlace::Name() const {
+  if (parent_ == nullptr) return "";
+  const std::string parent = parent_->Name();
+  if (!is_member_) return StrCat(parent, "[", index_, "]");
+  const std::string key = Printable(key_, kMaxShownFaultBytes);
+  return parent.empty() ? key : StrCat(parent, ".", key);
+}
+
+JsonPlace::Found JsonPlace::Find() const {
+  const JsonWalk walk(line_);
+  if (parent_ == nullptr) {
+    const size_t at = walk.SkipSpace(0);
+    return {.key = at, .value = at};
+  }
+  const Found parent = parent_->Find();
+  Found found = parent;
+  size_t at = walk.SkipSpace(parent.value + 1);
+  for (size_t i = 0; at < line_.size() && !walk.At(at, '}') && !walk.At(at, ']'); ++i) {
+    const size_t key = at;
+    if (is_member_) {
+      const size_t key_end = walk.SkipString(at);
+      at = walk.SkipSpace(walk.SkipSpace(key_end) + 1);  // behind the colon
+      // Of equal keys the parser keeps the last one.
+      if (Means(line_.substr(key, key_end - key), key_)) found = {.key = key, .value = at};
+    } else if (i == index_) {
+      return {.key = at, .value = at};
+    }
+    at = walk.SkipSpace(walk.SkipValue(at));
+    if (!walk.At(at, ',')) break;
+    at = walk.SkipSpace(at + 1);
+  }
+  return found;
+}
+
+absl::Status JsonPlace::Fault(std::string_view message) const {
+  return JsonFault(line_, number_, Find().value, message);
+}
+
+absl::Status JsonPlace::FaultOf(std::string_view message) const {
+  return Fault(StrCat("\"", Name(), "\" ", message));
+}
+
+absl::Status JsonPlace::FaultAtKey(std::string_view message) const {
+  return JsonFault(line_, number_, Find().key, message);
+}
+
+absl::StatusOr<std::string> ToText(const JsonPlace& place, const Json& value) {
+  if (!value.is_string()) return place.FaultOf("must be a string");
+  return value.get<std::string>();
+}
+
+const Json* FindField(const Json& object, const std::string& name) {
+  const auto found = object.find(name);
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
+}  // namespace baton
