@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs the Debian 12 packages that Baton needs; asks for nothing where they are there already.
-#   scripts/install_packages.sh          what building and running needs
-#   scripts/install_packages.sh --test   what the tests need as well
+#   scripts/install_packages.sh           what building and running needs
+#   scripts/install_packages.sh --test    what the tests need as well
+#   scripts/install_packages.sh --clang   what clang-format, clang-tidy and the fuzz targets need as well
 set -euo pipefail
 
 packages=(
@@ -10,7 +11,13 @@ packages=(
   libabsl-dev libgoogle-glog-dev libpcre2-dev libssl-dev libxxhash-dev nlohmann-json3-dev libcli11-dev libedit-dev
   python3 python3-pip python3-venv
 )
-[ "${1:-}" = --test ] && packages+=(libgtest-dev libgmock-dev)
+for argument; do
+  case $argument in
+    --test) packages+=(libgtest-dev libgmock-dev) ;;
+    --clang) packages+=(clang libclang-rt-14-dev clang-format clang-tidy) ;;
+    *) echo "install_packages: unknown option $argument" >&2; exit 2 ;;
+  esac
+done
 
 missing=()
 for package in "${packages[@]}"; do

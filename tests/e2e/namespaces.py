@@ -3,14 +3,11 @@ in one direction or both. Linux, root, `ip`; standard library only.
 
 A packet is dropped by giving its sender a neighbour entry for the receiver with a hardware address that nobody has: the bridge
 floods it, and nobody takes it. Nothing tells either end.
-
-Run as a program it says whether this machine permits that: exit code 0 or 1.
 """
 
 import os
 import re
 import subprocess
-import sys
 
 from cluster import START_TIMEOUT_S, Service, wait_until
 from fleet import Process
@@ -153,8 +150,3 @@ def permitted():
     finally:
         bridge.close()
     return None
-
-
-if __name__ == "__main__":
-    if reason := permitted():
-        sys.exit(f"network namespaces are not permitted here: {reason}")

@@ -4,14 +4,16 @@
 service_namespaces_test.py --bin BUILD/bin [--model M.gguf] [unittest arguments, such as a test's name]
 
 No connection breaks and nobody is told anything: who is cut off has to be found by silence. Every answer must be that of
-`baton run`, and no request or transfer may be left with a block. Standard library only.
+`baton run`, and no request or transfer may be left with a block. Where the machine permits no namespaces, exit code 77: not
+run. Standard library only.
 """
 
+import sys
 import threading
 import time
 
 from cluster import busy, wait_until
-from namespaces import NamespacedFleet
+from namespaces import NamespacedFleet, permitted
 from service_case import ARGUMENTS, CHUNK, SEEN_TIMEOUT_S, ServiceTest, inspect_tokens, main, read_texts, run
 
 PROMPT = 1200  # its prefill, and so its transfer, takes many chunks
@@ -108,4 +110,7 @@ class Drops(ServiceTest):
 
 
 if __name__ == "__main__":
+    if reason := permitted():
+        print(f"not run: network namespaces are not permitted here: {reason}")
+        sys.exit(77)
     main(__doc__)
