@@ -15,8 +15,8 @@ namespace baton {
 
 class BenchModel {
  public:
-  // Room for `sequences` sequences of `context` slots each, in consecutive blocks. The model has one
-  // KV group: the limits that figures are compared with know no windows.
+  // Room for `sequences` sequences of `context` slots each, in consecutive blocks. The model has
+  // one KV group: the limits that figures are compared with know no windows.
   BenchModel(const LoadedModel& model, EngineOptions options, int32_t sequences, int32_t context)
       : options_(std::move(options)) {
     if (!options_.paged) options_.layout = KvLayoutKind::kLayerMajor;

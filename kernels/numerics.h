@@ -5,7 +5,8 @@
 
 namespace baton {
 
-// Raised by any change that alters a bit of a result. Fingerprints name the numerics after it: "r1".
+// Raised by any change that alters a bit of a result. Fingerprints name the numerics after it:
+// "r1".
 inline constexpr uint32_t kNumericsRevision = 1;
 
 inline constexpr int kQuantGroup = 32;     // activations per int8 scale

@@ -10,8 +10,7 @@ namespace baton {
 namespace {
 
 class FastAttention : public InstructionSetTest {};
-INSTANTIATE_TEST_SUITE_P(InstructionSets, FastAttention, FastInstructionSets(),
-                         NameOf);
+INSTANTIATE_TEST_SUITE_P(InstructionSets, FastAttention, FastInstructionSets(), NameOf);
 
 struct Case {
   KvType type = KvType::kF16;

@@ -9,8 +9,7 @@ namespace baton {
 namespace {
 
 class FastElementwise : public InstructionSetTest {};
-INSTANTIATE_TEST_SUITE_P(InstructionSets, FastElementwise, FastInstructionSets(),
-                         NameOf);
+INSTANTIATE_TEST_SUITE_P(InstructionSets, FastElementwise, FastInstructionSets(), NameOf);
 
 // Runs an op that fills activations on both kernels and compares each form, with and without f32.
 template <typename Op>

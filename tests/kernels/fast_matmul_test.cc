@@ -11,8 +11,7 @@ namespace baton {
 namespace {
 
 class FastMatMul : public InstructionSetTest {};
-INSTANTIATE_TEST_SUITE_P(InstructionSets, FastMatMul, FastInstructionSets(),
-                         NameOf);
+INSTANTIATE_TEST_SUITE_P(InstructionSets, FastMatMul, FastInstructionSets(), NameOf);
 
 struct Shape {
   WeightFormat format;

@@ -97,8 +97,7 @@ TEST(Tokenizer, AControlTokenThatIsPartlyUntrustedIsNone) {
     }
   }
   const std::vector<TextSegment> all_trusted = {{"<|im_", true}, {"", false}, {"end|>", true}};
-  EXPECT_THAT(tokenizer->EncodeSegments(all_trusted),
-              ElementsAre(SmallVocabularyId("<|im_end|>")));
+  EXPECT_THAT(tokenizer->EncodeSegments(all_trusted), ElementsAre(SmallVocabularyId("<|im_end|>")));
 }
 
 TEST(Tokenizer, JointsBetweenSegmentsDoNotShow) {
