@@ -18,7 +18,7 @@ def batch(sources):
     """`sources`: paths and contents. Raises ValueError for a file that cannot be in a batch."""
     parts = []
     for path, text in sources:
-        name = "in_" + re.sub(r"\W", "_", pathlib.PurePath(path).stem)
+        name = "in_" + re.sub(r"\W", "_", "/".join(pathlib.PurePath(path).with_suffix("").parts[-2:]))
         renamed, count = ANONYMOUS.subn(f"namespace {name} {{", text)
         if count != 1 or not text.endswith("\n}  // namespace\n}  // namespace baton\n"):
             raise ValueError(f"{path}: a test file has one anonymous namespace, in namespace baton, that ends with the file")
