@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kMaxPoolBytes = int64_t{1} << 62;
+constexpr int64_t kMaxLayoutBytes = int64_t{1} << 62;
 
 }  // namespace
 
@@ -64,9 +64,9 @@ absl::Status KvPoolLayout::Append(const KvGroupSpec& group, KvLayoutKind kind, i
   ASSIGN_OR_RETURN(const KvLayout layout, KvLayout::Create(group, kind, block_size, num_blocks));
   const int64_t end = groups_.empty() ? 0 : pool_bytes();
   const int64_t offset = (end + alignment - 1) / alignment * alignment;
-  if (offset > kMaxPoolBytes - layout.pool_bytes()) {
+  if (offset > kMaxLayoutBytes - layout.pool_bytes()) {
     return absl::InvalidArgumentError(
-        StrCat("the KV groups make a pool larger than ", kMaxPoolBytes, " bytes"));
+        StrCat("the KV groups make a pool larger than ", kMaxLayoutBytes, " bytes"));
   }
   const int64_t first_block = groups_.empty() ? 0 : total_blocks();
   groups_.push_back({.layout = layout, .offset = offset, .first_block = first_block});

@@ -12,7 +12,7 @@ namespace {
 using std::chrono::milliseconds;
 
 // "0:07", "1:02:03".
-std::string Duration(int64_t seconds) {
+std::string HoursMinutesSeconds(int64_t seconds) {
   const int64_t hours = seconds / 3600;
   const int64_t minutes = seconds / 60 % 60;
   if (hours > 0) return absl::StrFormat("%d:%02d:%02d", hours, minutes, seconds % 60);
@@ -39,7 +39,8 @@ std::string ProgressText(const JobCounts& counts, milliseconds elapsed) {
   const int64_t left = std::max<int64_t>(*counts.to_do - done, 0);
   const double seconds = static_cast<double>(elapsed.count()) / 1000 / static_cast<double>(done) *
                          static_cast<double>(left);
-  absl::StrAppend(&text, ", ", Duration(static_cast<int64_t>(std::ceil(seconds))), " left");
+  absl::StrAppend(&text, ", ", HoursMinutesSeconds(static_cast<int64_t>(std::ceil(seconds))),
+                  " left");
   return text;
 }
 
@@ -48,7 +49,8 @@ std::string TotalsText(const JobCounts& counts, milliseconds elapsed) {
   return absl::StrCat(jobs, jobs == 1 ? " job: " : " jobs: ", counts.answered, " answered",
                       Part(counts.failed, "failed"), Part(counts.skipped, "answered before"),
                       Part(counts.not_begun, counts.to_do ? "not begun" : "or more not begun"),
-                      "; ", counts.tokens, " tokens in ", Duration(elapsed.count() / 1000), ", ",
+                      "; ", counts.tokens, " tokens in ",
+                      HoursMinutesSeconds(elapsed.count() / 1000), ", ",
                       TokensPerSecond(counts.tokens, elapsed), " tokens/s");
 }
 

@@ -9,23 +9,23 @@
 namespace baton {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-std::string Dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+std::string Dump(const OrderedJson& json) {
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 // As the job had it: a string or a number.
-Json IdOf(const JobLabel& label) {
+OrderedJson IdOf(const JobLabel& label) {
   if (!label.id_is_number) return label.id;
-  Json number = Json::parse(label.id, nullptr, /*allow_exceptions=*/false);
-  return number.is_number() ? number : Json(label.id);
+  OrderedJson number = OrderedJson::parse(label.id, nullptr, /*allow_exceptions=*/false);
+  return number.is_number() ? number : OrderedJson(label.id);
 }
 
-Json LogprobsToJson(const std::vector<JobTokenDetail>& details) {
-  Json out = Json::array();
+OrderedJson LogprobsToJson(const std::vector<JobTokenDetail>& details) {
+  OrderedJson out = OrderedJson::array();
   for (const JobTokenDetail& detail : details) {
-    Json top = Json::array();
+    OrderedJson top = OrderedJson::array();
     for (const TokenLogprob& alternative : detail.top) {
       top.push_back({{"token_id", alternative.token}, {"logprob", alternative.logprob}});
     }
@@ -41,11 +41,11 @@ TokenId TokenAt(const JobResult& result, size_t i) {
   return i < result.token_ids.size() ? result.token_ids[i] : 0;
 }
 
-Json ChatLogprobs(const JobResult& result) {
+OrderedJson ChatLogprobs(const JobResult& result) {
   if (result.logprobs.empty()) return nullptr;
-  Json content = Json::array();
+  OrderedJson content = OrderedJson::array();
   for (size_t i = 0; i < result.logprobs.size(); ++i) {
-    Json top = Json::array();
+    OrderedJson top = OrderedJson::array();
     for (const TokenLogprob& alternative : result.logprobs[i].top) {
       top.push_back({{"token", TokenName(alternative.token)},
                      {"logprob", alternative.logprob},
@@ -59,13 +59,13 @@ Json ChatLogprobs(const JobResult& result) {
   return {{"content", std::move(content)}};
 }
 
-Json CompletionLogprobs(const JobResult& result) {
+OrderedJson CompletionLogprobs(const JobResult& result) {
   if (result.logprobs.empty()) return nullptr;
-  Json tokens = Json::array();
-  Json logprobs = Json::array();
-  Json tops = Json::array();
+  OrderedJson tokens = OrderedJson::array();
+  OrderedJson logprobs = OrderedJson::array();
+  OrderedJson tops = OrderedJson::array();
   for (size_t i = 0; i < result.logprobs.size(); ++i) {
-    Json top = Json::object();
+    OrderedJson top = OrderedJson::object();
     for (const TokenLogprob& alternative : result.logprobs[i].top) {
       top[TokenName(alternative.token)] = alternative.logprob;
     }
@@ -78,7 +78,7 @@ Json CompletionLogprobs(const JobResult& result) {
           {"top_logprobs", std::move(tops)}};
 }
 
-Json BatchLine(const JobLabel& label, int status_code, Json body, Json error) {
+OrderedJson BatchLine(const JobLabel& label, int status_code, OrderedJson body, OrderedJson error) {
   return {{"id", absl::StrCat("batch_req_", label.line)},
           {"custom_id", IdOf(label)},
           {"response",
@@ -88,12 +88,13 @@ Json BatchLine(const JobLabel& label, int status_code, Json body, Json error) {
           {"error", std::move(error)}};
 }
 
-Json BatchResult(const Job& job, const std::vector<JobResult>& results, int64_t unix_seconds) {
+OrderedJson BatchResult(const Job& job, const std::vector<JobResult>& results,
+                        int64_t unix_seconds) {
   const bool chat = job.form == JobForm::kChatBatch;
-  Json choices = Json::array();
+  OrderedJson choices = OrderedJson::array();
   int64_t completion_tokens = 0;
   for (const JobResult& result : results) {
-    Json choice = {{"index", result.choice.value_or(0)}};
+    OrderedJson choice = {{"index", result.choice.value_or(0)}};
     if (chat) {
       choice["message"] = {{"role", "assistant"}, {"content", result.text}};
       choice["logprobs"] = ChatLogprobs(result);
@@ -107,16 +108,16 @@ Json BatchResult(const Job& job, const std::vector<JobResult>& results, int64_t 
   }
   const int64_t prompt_tokens = results.empty() ? 0 : results.front().prompt_tokens;
   const int64_t cached_tokens = results.empty() ? 0 : results.front().cached_tokens;
-  Json body = {{"id", absl::StrCat(chat ? "chatcmpl-" : "cmpl-", job.line)},
-               {"object", chat ? "chat.completion" : "text_completion"},
-               {"created", unix_seconds},
-               {"model", job.model},
-               {"choices", std::move(choices)},
-               {"usage",
-                {{"prompt_tokens", prompt_tokens},
-                 {"completion_tokens", completion_tokens},
-                 {"total_tokens", prompt_tokens + completion_tokens},
-                 {"prompt_tokens_details", {{"cached_tokens", cached_tokens}}}}}};
+  OrderedJson body = {{"id", absl::StrCat(chat ? "chatcmpl-" : "cmpl-", job.line)},
+                      {"object", chat ? "chat.completion" : "text_completion"},
+                      {"created", unix_seconds},
+                      {"model", job.model},
+                      {"choices", std::move(choices)},
+                      {"usage",
+                       {{"prompt_tokens", prompt_tokens},
+                        {"completion_tokens", completion_tokens},
+                        {"total_tokens", prompt_tokens + completion_tokens},
+                        {"prompt_tokens_details", {{"cached_tokens", cached_tokens}}}}}};
   return BatchLine(job, 200, std::move(body), nullptr);
 }
 
@@ -148,14 +149,14 @@ int HttpStatus(absl::StatusCode code) {
   }
 }
 
-Json BatchError(const JobLabel& label, const absl::Status& status) {
+OrderedJson BatchError(const JobLabel& label, const absl::Status& status) {
   const std::string code = absl::StatusCodeToString(status.code());
   const std::string message(status.message());
   const int http_status = HttpStatus(status.code());
   const char* const type = http_status == 429  ? "rate_limit_error"
                            : http_status < 500 ? "invalid_request_error"
                                                : "server_error";
-  Json error = {{"message", message}, {"type", type}, {"param", nullptr}, {"code", code}};
+  OrderedJson error = {{"message", message}, {"type", type}, {"param", nullptr}, {"code", code}};
   return BatchLine(label, http_status, {{"error", std::move(error)}},
                    {{"code", code}, {"message", message}});
 }
@@ -172,7 +173,7 @@ std::string ChoiceTitle(const JobResult& result) {
 }
 
 std::string ResultLine(const JobLabel& label, const JobResult& result) {
-  Json json;
+  OrderedJson json;
   json["id"] = IdOf(label);
   if (result.choice) json["choice"] = *result.choice;
   json["prompt_token_ids"] = result.prompt_token_ids;
@@ -182,7 +183,7 @@ std::string ResultLine(const JobLabel& label, const JobResult& result) {
   json["usage"] = {{"prompt_tokens", result.prompt_tokens},
                    {"cached_tokens", result.cached_tokens},
                    {"completion_tokens", result.completion_tokens}};
-  Json ledger = Json::object();
+  OrderedJson ledger = OrderedJson::object();
   for (const auto& [name, figure] : result.ledger) ledger[name] = figure;
   json["ledger"] = std::move(ledger);
   if (!result.prefill_worker.empty()) json["prefill_worker"] = result.prefill_worker;
@@ -196,7 +197,7 @@ std::string ResultLine(const JobLabel& label, const JobResult& result) {
 
 std::string ErrorLine(const JobLabel& label, const absl::Status& status) {
   if (label.form != JobForm::kBaton) return Dump(BatchError(label, status));
-  Json json;
+  OrderedJson json;
   json["id"] = IdOf(label);
   json["error"] = {{"code", absl::StatusCodeToString(status.code())},
                    {"message", std::string(status.message())}};

@@ -38,7 +38,7 @@
 namespace baton {
 namespace {
 
-constexpr int kPollMs = 50;
+constexpr int kEndPollMs = 50;
 
 struct UpOptions {
   FleetOptions fleet{.router_address = kDefaultRouter};
@@ -180,7 +180,7 @@ absl::Status Supervise(const UpOptions& options, const std::string& directory, F
   bool has_workers = false;
   bool ready = false;
   RETURN_IF_ERROR(processes.Start(PlannedRouter(fleet, directory)));
-  while (termination.Wait(kPollMs) < 0) {
+  while (termination.Wait(kEndPollMs) < 0) {
     if (ready && !options.exit_on_failure) {
       processes.Restart([&](const std::string& sentence) { own_lines.Say(sentence); });
     } else {

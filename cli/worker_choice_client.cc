@@ -17,14 +17,14 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kStatusTimeoutMs = 5000;
+constexpr int64_t kLookupTimeoutMs = 5000;
 
 absl::StatusOr<std::vector<NamedWorker>> Choose(const WorkerChoice& choice) {
   if (!choice.all && CheckHostPort(choice.worker).ok()) {
     return std::vector<NamedWorker>{{.name = choice.worker, .address = choice.worker}};
   }
   RouterClient client({.router = choice.router});
-  ASSIGN_OR_RETURN(const v1::GetStatusResponse status, client.GetStatus(kStatusTimeoutMs));
+  ASSIGN_OR_RETURN(const v1::GetStatusResponse status, client.GetStatus(kLookupTimeoutMs));
   return FindWorkers(choice, status);
 }
 

@@ -29,15 +29,15 @@
 namespace baton {
 namespace {
 
-constexpr size_t kPageBytes = 4096;
+constexpr size_t kSmallPageBytes = 4096;
 
-size_t PageFor(size_t bytes) { return bytes >= kHugePageBytes ? kHugePageBytes : kPageBytes; }
+size_t PageFor(size_t bytes) { return bytes >= kHugePageBytes ? kHugePageBytes : kSmallPageBytes; }
 
 size_t RoundUp(size_t bytes, size_t page) {
   return (std::max<size_t>(bytes, 1) + page - 1) / page * page;
 }
 
-absl::Status Exhausted(size_t bytes, std::string_view purpose, std::string_view why) {
+absl::Status SharedMemoryExhausted(size_t bytes, std::string_view purpose, std::string_view why) {
   return absl::ResourceExhaustedError(
       absl::StrFormat("cannot allocate %d bytes (%.1f MiB) of shared memory for %s: %s", bytes,
                       static_cast<double>(bytes) / (1 << 20), purpose, why));
@@ -86,19 +86,19 @@ bool OpenForReadingAlone(int file) {
 absl::StatusOr<SharedPageBuffer> SharedPageBuffer::Create(size_t bytes, std::string_view purpose,
                                                           int seals) {
   if (bytes > std::numeric_limits<size_t>::max() / 4) {
-    return Exhausted(bytes, purpose, "more than the address space");
+    return SharedMemoryExhausted(bytes, purpose, "more than the address space");
   }
   const size_t page = PageFor(bytes);
   const size_t size = RoundUp(bytes, page);
   FileDescriptor file(memfd_create("baton-shared", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (file.get() < 0 || ftruncate(file.get(), static_cast<off_t>(size)) != 0) {
-    return Exhausted(bytes, purpose, std::strerror(errno));
+    return SharedMemoryExhausted(bytes, purpose, std::strerror(errno));
   }
   std::byte* const data = MapAligned(file.get(), size, page, PROT_READ | PROT_WRITE);
-  if (data == nullptr) return Exhausted(bytes, purpose, std::strerror(errno));
+  if (data == nullptr) return SharedMemoryExhausted(bytes, purpose, std::strerror(errno));
   SharedPageBuffer buffer(std::move(file), MappedMemory(data, bytes, size));
   if (fcntl(buffer.fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | seals) != 0) {
-    return Exhausted(bytes, purpose, std::strerror(errno));
+    return SharedMemoryExhausted(bytes, purpose, std::strerror(errno));
   }
   return buffer;
 }
@@ -113,7 +113,7 @@ absl::StatusOr<SharedPageBuffer> SharedPageBuffer::Allocate(size_t bytes,
 absl::StatusOr<SharedPageBuffer> SharedPageBuffer::Reserve(size_t bytes, std::string_view purpose) {
   ASSIGN_OR_RETURN(SharedPageBuffer buffer, Create(bytes, purpose, 0));
   buffer.file_ = ReadOnly(buffer.fd());
-  if (buffer.fd() < 0) return Exhausted(bytes, purpose, std::strerror(errno));
+  if (buffer.fd() < 0) return SharedMemoryExhausted(bytes, purpose, std::strerror(errno));
   return buffer;
 }
 
@@ -152,7 +152,7 @@ absl::StatusOr<SharedPageView> SharedPageView::Map(int file, size_t bytes) {
         absl::StrFormat("the shared file has %d bytes; %d are needed", info.st_size, bytes));
   }
   // Maps whole pages. The file may end in the middle of the last page.
-  const size_t size = RoundUp(bytes, kPageBytes);
+  const size_t size = RoundUp(bytes, kSmallPageBytes);
   std::byte* const data = MapAligned(file, size, PageFor(bytes), PROT_READ);
   if (data == nullptr) {
     return absl::ResourceExhaustedError(

@@ -16,15 +16,15 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kMiB = 1 << 20;
+constexpr int64_t kBytesPerMiB = 1 << 20;
 constexpr char kPurpose[] = "KV pool";
 
 // ResourceExhausted if the device has less memory available than `bytes`.
 absl::Status CheckMemory(const Device& device, int64_t blocks, int64_t bytes) {
   const int64_t available = device.Memory().available;
   if (available < 0 || bytes <= available) return absl::OkStatus();
-  return absl::ResourceExhaustedError(StrCat(blocks, " blocks of KV need ", bytes / kMiB,
-                                             " MiB; the device has ", available / kMiB,
+  return absl::ResourceExhaustedError(StrCat(blocks, " blocks of KV need ", bytes / kBytesPerMiB,
+                                             " MiB; the device has ", available / kBytesPerMiB,
                                              " MiB available"));
 }
 
@@ -33,11 +33,12 @@ absl::StatusOr<int64_t> MaxBlocks(const Device& device, const EngineOptions& opt
                                   int64_t blocks, const KvPoolDivision& division) {
   if (options.kv_cache_max_mib == 0) return blocks;
   const int64_t total = device.Memory().total;
-  if (total >= 0 && options.kv_cache_max_mib > total / kMiB) {
+  if (total >= 0 && options.kv_cache_max_mib > total / kBytesPerMiB) {
     return absl::InvalidArgumentError(StrCat("kv-cache-max-mib is ", options.kv_cache_max_mib,
-                                             "; the device has ", total / kMiB, " MiB of memory"));
+                                             "; the device has ", total / kBytesPerMiB,
+                                             " MiB of memory"));
   }
-  const int64_t most = division.MostIn(options.kv_cache_max_mib * kMiB);
+  const int64_t most = division.MostIn(options.kv_cache_max_mib * kBytesPerMiB);
   if (most < blocks) {
     return absl::InvalidArgumentError(StrCat("kv-cache-max-mib ", options.kv_cache_max_mib,
                                              " holds ", most, " blocks; the pool starts with ",
@@ -67,7 +68,7 @@ absl::StatusOr<KvPool> KvPool::Create(const ModelSpec& model, Device& device,
   if (blocks == 0) {
     if (options.kv_cache_mib == 0)
       options.kv_cache_mib = DefaultKvCacheMiB(device.Memory().available);
-    blocks = std::max<int64_t>(1, division.MostIn(options.kv_cache_mib * kMiB));
+    blocks = std::max<int64_t>(1, division.MostIn(options.kv_cache_mib * kBytesPerMiB));
   }
   ASSIGN_OR_RETURN(const int64_t most, MaxBlocks(device, options, blocks, division));
   if (most > kMaxKvBlocks) {
@@ -180,7 +181,8 @@ std::string KvPool::Description(const EngineOptions& options) const {
   return absl::StrFormat(
       "%s, %d blocks of %d tokens = %d tokens, %d bytes a block, %d MiB reserved%s, %s, %s%s",
       options.paged ? "paged" : "contiguous", options.kv_blocks, options.block_size,
-      int64_t{options.kv_blocks} * options.block_size, bytes_per_block, layout_.pool_bytes() / kMiB,
+      int64_t{options.kv_blocks} * options.block_size, bytes_per_block,
+      layout_.pool_bytes() / kBytesPerMiB,
       resizable_ ? StrCat(" to grow to ", max_blocks(0), " blocks") : std::string(),
       std::string(KvTypeName(options.kv_type)), std::string(KvLayoutKindName(options.layout)),
       windows);

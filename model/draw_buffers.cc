@@ -13,11 +13,12 @@ namespace {
 constexpr char kPurpose[] = "draws";
 constexpr int64_t kLeastDraws = 64;
 constexpr int64_t kLeastAdditions = 256;
-constexpr size_t kAlignment = 64;
+constexpr size_t kDrawAlignment = 64;
 
 template <typename T>
 size_t Aligned(int64_t count) {
-  return (static_cast<size_t>(count) * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
+  return (static_cast<size_t>(count) * sizeof(T) + kDrawAlignment - 1) / kDrawAlignment *
+         kDrawAlignment;
 }
 
 // Assigns the next `count` values of a buffer to `pointer`.

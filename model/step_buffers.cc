@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-constexpr size_t kAlignment = 64;
+constexpr size_t kStepAlignment = 64;
 constexpr int64_t kNotStored = -1;  // KvWriteArgs::slot_mapping
 constexpr int32_t kFromTable = -1;  // EmbedTokensArgs::embedding_rows
 
@@ -26,7 +26,8 @@ class Arena {
   template <typename T>
   void Take(T*& pointer, int64_t count) {
     pointer = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + next_);
-    next_ += (static_cast<size_t>(count) * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
+    next_ += (static_cast<size_t>(count) * sizeof(T) + kStepAlignment - 1) / kStepAlignment *
+             kStepAlignment;
   }
   void Take(Activations& activations, int64_t rows, int64_t cols) {
     Take(activations.f32, rows * cols);
@@ -64,7 +65,7 @@ size_t LayOut(StepBuffers& b, const DecoderConfig& config, const StepLimits& lim
     arena.Take(group.first_block, limits.max_sequences);
   }
   arena.Take(b.logit_indices, limits.max_logit_rows);
-  b.input_bytes = arena.bytes() + kAlignment;  // positions are staged in two parts
+  b.input_bytes = arena.bytes() + kStepAlignment;  // positions are staged in two parts
   arena.Take(b.rope_frequencies, half);
   arena.Take(b.cosines, query_rows * half);
   arena.Take(b.sines, query_rows * half);

@@ -10,9 +10,9 @@
 #include <cstdint>
 #include <span>
 
+#include "common/sampling_params.h"
 #include "common/strong_int.h"
 #include "kernels/row_draw.h"
-#include "common/sampling_params.h"
 
 namespace baton {
 

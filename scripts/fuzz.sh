@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
-# Runs every libFuzzer target for SECONDS (default 60): scripts/fuzz.sh [SECONDS]. Findings are in build/fuzz/.
+# Builds and runs libFuzzer targets: scripts/fuzz.sh [SECONDS [TARGET …]]. Default: all targets, 60 s each. Findings are in build/fuzz/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
-command -v clang++ >/dev/null || { echo "fuzz: clang++ not found; install it (apt-get install clang)" >&2; exit 1; }
+[ $# -eq 0 ] || shift
+command -v clang++ >/dev/null || { echo "fuzz: clang++ not found; install it (scripts/install_packages.sh --clang)" >&2; exit 1; }
 [ -f build/fuzz/build.ninja ] || cmake --preset fuzz -DBATON_TESTS=ON -Wno-dev >&2
-targets=()
-for source in tests/fuzz/*_fuzz.cc; do targets+=("$(basename "$source" .cc)"); done
+targets=("$@")
+if [ $# -eq 0 ]; then
+  for source in tests/fuzz/*_fuzz.cc; do targets+=("$(basename "$source" .cc)"); done
+fi
 cmake --build --preset fuzz --target "${targets[@]}" >&2
 for target in "${targets[@]}"; do
   mkdir -p "build/fuzz/corpus/$target"

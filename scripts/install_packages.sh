@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs the Debian 12 packages that Baton needs. Does nothing if all are installed.
-#   scripts/install_packages.sh          packages for building and running
-#   scripts/install_packages.sh --test   also packages for the tests
+#   scripts/install_packages.sh           packages for building and running
+#   scripts/install_packages.sh --test    also packages for the tests
+#   scripts/install_packages.sh --clang   also packages for clang-format, clang-tidy and the fuzz targets
 set -euo pipefail
 
 packages=(
@@ -10,7 +11,13 @@ packages=(
   libabsl-dev libgoogle-glog-dev libpcre2-dev libssl-dev libxxhash-dev nlohmann-json3-dev libcli11-dev libedit-dev
   python3 python3-pip python3-venv
 )
-[ "${1:-}" = --test ] && packages+=(libgtest-dev libgmock-dev)
+for argument; do
+  case $argument in
+    --test) packages+=(libgtest-dev libgmock-dev) ;;
+    --clang) packages+=(clang libclang-rt-14-dev clang-format clang-tidy) ;;
+    *) echo "install_packages: unknown option $argument" >&2; exit 2 ;;
+  esac
+done
 
 missing=()
 for package in "${packages[@]}"; do

@@ -4,11 +4,13 @@
 #   scripts/test.sh --heavy [ctest arguments …]   tests that take minutes, on real processes: several choices, long chats, failures, faults,
 #                                                 overload, resizing, priorities
 #   scripts/test.sh --network [ctest arguments …] tests that drop packets between network namespaces; needs root
+#   scripts/test.sh --long [ctest arguments …]    the longest lists of faults: tens of minutes
+# The last lines count the tests that passed, failed and were not run, with the reason why this machine could not run them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-labels=(--label-exclude "heavy|network")
+labels=(--label-exclude "heavy|network|long")
 case "${1:-}" in
-  --heavy | --network)
+  --heavy | --network | --long)
     labels=(--label-regex "${1#--}")
     shift
     ;;
@@ -18,4 +20,4 @@ export GTEST_BRIEF=1  # prints only failures, so that a truncated log still show
 export BATON_TEST_MODEL
 BATON_TEST_MODEL=$(scripts/fetch_model.sh)
 scripts/build.sh release tests
-ctest --test-dir build/release --parallel 2 --output-on-failure --no-tests=error "${labels[@]}" "$@"
+exec scripts/run_ctest.py build/release "${labels[@]}" "$@"

@@ -3,7 +3,7 @@
 namespace baton {
 namespace {
 
-uint64_t EdgeKey(uint32_t node, char byte) {
+uint64_t TokenEdgeKey(uint32_t node, char byte) {
   return (uint64_t{node} << 8) | static_cast<uint8_t>(byte);
 }
 
@@ -14,7 +14,7 @@ void SpecialTokenMatcher::Add(std::string_view text, TokenId id, bool is_control
   uint32_t node = 0;
   for (const char byte : text) {
     const auto [edge, added] =
-        edges_.emplace(EdgeKey(node, byte), static_cast<uint32_t>(nodes_.size()));
+        edges_.emplace(TokenEdgeKey(node, byte), static_cast<uint32_t>(nodes_.size()));
     if (added) nodes_.emplace_back();
     node = edge->second;
   }
@@ -27,7 +27,7 @@ std::optional<SpecialTokenMatcher::Match> SpecialTokenMatcher::LongestAt(std::st
   std::optional<Match> longest;
   uint32_t node = 0;
   for (size_t end = position; end < text.size();) {
-    const auto edge = edges_.find(EdgeKey(node, text[end]));
+    const auto edge = edges_.find(TokenEdgeKey(node, text[end]));
     if (edge == edges_.end()) break;
     node = edge->second;
     ++end;

@@ -6,7 +6,7 @@
 namespace baton {
 namespace {
 
-uint64_t EdgeKey(uint32_t node, char byte) {
+uint64_t StopEdgeKey(uint32_t node, char byte) {
   return (uint64_t{node} << 8) | static_cast<uint8_t>(byte);
 }
 
@@ -21,7 +21,7 @@ void StopMatcher::AddStop(std::string_view stop) {
   uint32_t node = 0;
   for (const char byte : stop) {
     const auto [edge, added] =
-        edges_.emplace(EdgeKey(node, byte), static_cast<uint32_t>(nodes_.size()));
+        edges_.emplace(StopEdgeKey(node, byte), static_cast<uint32_t>(nodes_.size()));
     if (added) nodes_.push_back({.depth = nodes_[node].depth + 1});
     node = edge->second;
   }
@@ -51,7 +51,7 @@ void StopMatcher::LinkFailures() {
 
 uint32_t StopMatcher::Next(uint32_t node, char byte) const {
   while (true) {
-    const auto edge = edges_.find(EdgeKey(node, byte));
+    const auto edge = edges_.find(StopEdgeKey(node, byte));
     if (edge != edges_.end()) return edge->second;
     if (node == 0) return 0;
     node = nodes_[node].failure;

@@ -9,7 +9,7 @@ namespace baton {
 namespace {
 
 constexpr size_t kMostPrefetched = 64;     // hashes of one call
-constexpr size_t kAhead = 32;              // hashes whose cache lines are prefetched
+constexpr size_t kLinesAhead = 32;         // hashes whose cache lines are prefetched
 constexpr size_t kWorthFindingParent = 2;  // longer chains begin their own run
 constexpr int kChunksPerEvent = 64;        // swept by each event while there are retired holders
 
@@ -60,7 +60,7 @@ void GlobalIndex::Stored(IndexedWorker worker, CacheTier tier, const std::option
     refused_ += hashes.size();
     return;
   }
-  PrefetchTable(Part(hashes, 0, kAhead));
+  PrefetchTable(Part(hashes, 0, kLinesAhead));
   std::optional<BlockLocation> before;
   if (parent && hashes.size() <= kWorthFindingParent) before = runs_.Guess(*parent);
   int64_t added = 0;
@@ -98,11 +98,12 @@ void GlobalIndex::Removed(IndexedWorker worker, CacheTier tier, std::span<const 
     // A run's address comes from the table, so the table's lines are prefetched even earlier.
     fetched_table = std::max(fetched_table, i);
     fetched_runs = std::max(fetched_runs, i);
-    for (; fetched_table < std::min(i + 2 * kAhead, hashes.size()); fetched_table += kAhead) {
-      PrefetchTable(Part(hashes, fetched_table, fetched_table + kAhead));
+    for (; fetched_table < std::min(i + 2 * kLinesAhead, hashes.size());
+         fetched_table += kLinesAhead) {
+      PrefetchTable(Part(hashes, fetched_table, fetched_table + kLinesAhead));
     }
-    for (; fetched_runs < std::min(i + kAhead, hashes.size()); fetched_runs += kAhead) {
-      PrefetchRuns(Part(hashes, fetched_runs, fetched_runs + kAhead));
+    for (; fetched_runs < std::min(i + kLinesAhead, hashes.size()); fetched_runs += kLinesAhead) {
+      PrefetchRuns(Part(hashes, fetched_runs, fetched_runs + kLinesAhead));
     }
     const auto found = runs_.Find(hashes[i]);
     if (!found) {

@@ -30,7 +30,7 @@
 namespace baton {
 namespace {
 
-constexpr char kScheme[] = "loopback:";
+constexpr char kLoopbackScheme[] = "loopback:";
 
 class LoopbackTransport;
 
@@ -119,7 +119,7 @@ class LoopbackTransport final : public PostedTransport {
                     const TransportOptions& options)
       : PostedTransport(options),
         network_(std::move(network)),
-        address_(absl::StrCat(kScheme, name)),
+        address_(absl::StrCat(kLoopbackScheme, name)),
         node_(*options.pool, options.fingerprint, options.epoch) {
     node_.ApplyPostedBeforeAnnouncements([this](int64_t now_us) {
       for (TransferCommand& command : TakeCommands()) node_.Apply(std::move(command), now_us);
@@ -136,9 +136,9 @@ class LoopbackTransport final : public PostedTransport {
 
  protected:
   absl::Status CheckAddress(const std::string& address) const override {
-    if (address.starts_with(kScheme)) return absl::OkStatus();
+    if (address.starts_with(kLoopbackScheme)) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrCat("address \"", address, "\" does not start with ", kScheme));
+        absl::StrCat("address \"", address, "\" does not start with ", kLoopbackScheme));
   }
   void WakeIoThread() override { network_->Wake(); }
 

@@ -16,7 +16,7 @@
 namespace baton {
 namespace {
 
-constexpr char kScheme[] = "tcp:";
+constexpr char kTcpScheme[] = "tcp:";
 
 absl::StatusOr<SocketAddress> Lookup(const HostPort& where, int flags) {
   addrinfo hints{};
@@ -75,11 +75,11 @@ absl::Status SocketError(const std::string& what) {
 }
 
 absl::StatusOr<SocketAddress> ParseTcpAddress(const std::string& address) {
-  if (!address.starts_with(kScheme)) {
+  if (!address.starts_with(kTcpScheme)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("address \"", address, "\" does not start with ", kScheme));
+        absl::StrCat("address \"", address, "\" does not start with ", kTcpScheme));
   }
-  ASSIGN_OR_RETURN(const HostPort where, ParseHostPort(address.substr(sizeof(kScheme) - 1)));
+  ASSIGN_OR_RETURN(const HostPort where, ParseHostPort(address.substr(sizeof(kTcpScheme) - 1)));
   if (where.port == 0) {
     return absl::InvalidArgumentError(absl::StrCat("address \"", address, "\" has port 0"));
   }
@@ -87,7 +87,7 @@ absl::StatusOr<SocketAddress> ParseTcpAddress(const std::string& address) {
 }
 
 std::string FormatTcpAddress(const SocketAddress& address) {
-  return absl::StrCat(kScheme, JoinHostPort(address.host(), address.port()));
+  return absl::StrCat(kTcpScheme, JoinHostPort(address.host(), address.port()));
 }
 
 absl::StatusOr<SocketAddress> ResolveHostPort(const std::string& host_port) {

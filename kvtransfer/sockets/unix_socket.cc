@@ -17,7 +17,7 @@
 namespace baton {
 namespace {
 
-constexpr char kScheme[] = "shm:";
+constexpr char kShmScheme[] = "shm:";
 constexpr char kPrefix[] = "baton-kv/";
 
 absl::Status Failed(const std::string& what) {
@@ -47,11 +47,11 @@ FileDescriptor NewSocket() {
 }  // namespace
 
 absl::StatusOr<std::string> ParseShmAddress(const std::string& address) {
-  if (!address.starts_with(kScheme)) {
+  if (!address.starts_with(kShmScheme)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("address \"", address, "\" does not start with ", kScheme));
+        absl::StrCat("address \"", address, "\" does not start with ", kShmScheme));
   }
-  std::string name = address.substr(sizeof(kScheme) - 1);
+  std::string name = address.substr(sizeof(kShmScheme) - 1);
   const bool plain = std::all_of(name.begin(), name.end(), [](unsigned char c) {
     return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.';
   });
@@ -63,7 +63,7 @@ absl::StatusOr<std::string> ParseShmAddress(const std::string& address) {
   return name;
 }
 
-std::string FormatShmAddress(const std::string& name) { return absl::StrCat(kScheme, name); }
+std::string FormatShmAddress(const std::string& name) { return absl::StrCat(kShmScheme, name); }
 
 absl::StatusOr<FileDescriptor> ListenUnix(const std::string& name) {
   FileDescriptor listener = NewSocket();

@@ -1,4 +1,3 @@
-#ifdef BATON_GRPC
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,10 +5,13 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#ifdef BATON_GRPC
 #include "cli/status_table_client.h"
+#endif
 
 namespace baton {
 namespace {
+#ifdef BATON_GRPC
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -123,6 +125,6 @@ TEST(StatusTable, TheHelpExplainsEveryColumn) {
   }
 }
 
+#endif  // BATON_GRPC
 }  // namespace
 }  // namespace baton
-#endif

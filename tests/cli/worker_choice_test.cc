@@ -1,14 +1,16 @@
-#ifdef BATON_GRPC
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
+#ifdef BATON_GRPC
 #include "cli/worker_choice_client.h"
+#endif
 
 namespace baton {
 namespace {
+#ifdef BATON_GRPC
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -75,6 +77,6 @@ TEST(WorkerChoice, OneMustBeNamed) {
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("--worker or --all"));
 }
 
+#endif  // BATON_GRPC
 }  // namespace
 }  // namespace baton
-#endif

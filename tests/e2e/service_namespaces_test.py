@@ -4,14 +4,16 @@
 service_namespaces_test.py --bin BUILD/bin [--model M.gguf] [unittest arguments, such as a test's name]
 
 No connection breaks and no process gets an error, so the failure detectors must find the loss by timeouts. Every answer must equal
-that of `baton run`, and no request or transfer may keep a block. Standard library only.
+that of `baton run`, and no request or transfer may keep a block. If the machine does not permit namespaces, the exit code is 77:
+not run. Standard library only.
 """
 
+import sys
 import threading
 import time
 
 from cluster import busy, wait_until
-from namespaces import NamespacedFleet
+from namespaces import NamespacedFleet, permitted
 from service_case import ARGUMENTS, CHUNK, SEEN_TIMEOUT_S, ServiceTest, inspect_tokens, main, read_texts, run
 
 PROMPT = 1200  # tokens; the prefill and its transfer take many chunks
@@ -108,4 +110,7 @@ class Drops(ServiceTest):
 
 
 if __name__ == "__main__":
+    if reason := permitted():
+        print(f"not run: network namespaces are not permitted here: {reason}")
+        sys.exit(77)
     main(__doc__)

@@ -15,14 +15,10 @@ namespace {
 constexpr uint64_t kSeed = 7005;
 constexpr int64_t kHeadDim = 70;
 
-std::vector<InstructionSet> AllInstructionSets() {
-  std::vector<InstructionSet> sets = FastInstructionSets();
-  sets.push_back(InstructionSet::kPlain);
-  return sets;
-}
-
-class AttentionMerge : public testing::TestWithParam<InstructionSet> {};
-INSTANTIATE_TEST_SUITE_P(InstructionSets, AttentionMerge, testing::ValuesIn(AllInstructionSets()),
+class AttentionMerge : public InstructionSetTest {};
+INSTANTIATE_TEST_SUITE_P(InstructionSets, AttentionMerge,
+                         testing::Values(InstructionSet::kAvx2, InstructionSet::kAvx512,
+                                         InstructionSet::kPlain),
                          NameOf);
 
 AttentionState RandomState(std::mt19937_64& random) {

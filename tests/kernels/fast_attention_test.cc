@@ -9,10 +9,8 @@
 namespace baton {
 namespace {
 
-class FastAttention : public testing::TestWithParam<InstructionSet> {};
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FastAttention);
-INSTANTIATE_TEST_SUITE_P(InstructionSets, FastAttention, testing::ValuesIn(FastInstructionSets()),
-                         NameOf);
+class FastAttention : public InstructionSetTest {};
+INSTANTIATE_TEST_SUITE_P(InstructionSets, FastAttention, FastInstructionSets(), NameOf);
 
 struct Case {
   KvType type = KvType::kF16;

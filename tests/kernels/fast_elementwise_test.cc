@@ -9,10 +9,8 @@
 namespace baton {
 namespace {
 
-class FastElementwise : public testing::TestWithParam<InstructionSet> {};
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FastElementwise);
-INSTANTIATE_TEST_SUITE_P(InstructionSets, FastElementwise, testing::ValuesIn(FastInstructionSets()),
-                         NameOf);
+class FastElementwise : public InstructionSetTest {};
+INSTANTIATE_TEST_SUITE_P(InstructionSets, FastElementwise, FastInstructionSets(), NameOf);
 
 // Runs an op that fills activations on both kernels. Compares each form, with and without f32.
 template <typename Op>

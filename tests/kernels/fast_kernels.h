@@ -18,12 +18,18 @@
 
 namespace baton {
 
-inline std::vector<InstructionSet> FastInstructionSets() {
-  std::vector<InstructionSet> sets;
-  for (InstructionSet set : {InstructionSet::kAvx2, InstructionSet::kAvx512}) {
-    if (IsSupported(set)) sets.push_back(set);
+// Instantiated for every instruction set. On a processor without it, the test reports that it was
+// not run.
+class InstructionSetTest : public testing::TestWithParam<InstructionSet> {
+ protected:
+  void SetUp() override {
+    if (IsSupported(GetParam())) return;
+    GTEST_SKIP() << "not run: this processor has no " << InstructionSetName(GetParam());
   }
-  return sets;
+};
+
+inline auto FastInstructionSets() {
+  return testing::Values(InstructionSet::kAvx2, InstructionSet::kAvx512);
 }
 
 inline std::string NameOf(const testing::TestParamInfo<InstructionSet>& info) {

@@ -10,10 +10,8 @@
 namespace baton {
 namespace {
 
-class FastMatMul : public testing::TestWithParam<InstructionSet> {};
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FastMatMul);
-INSTANTIATE_TEST_SUITE_P(InstructionSets, FastMatMul, testing::ValuesIn(FastInstructionSets()),
-                         NameOf);
+class FastMatMul : public InstructionSetTest {};
+INSTANTIATE_TEST_SUITE_P(InstructionSets, FastMatMul, FastInstructionSets(), NameOf);
 
 struct Shape {
   WeightFormat format;

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "kernels/exact_math.h"
-#include "kernels/softmax_weight.h"
 #include "kernels/row_draw.h"
+#include "kernels/softmax_weight.h"
 
 namespace baton {
 

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kPromptUs = 3'000'000;  // a dead peer is found in 1 s; the rest is work
 constexpr int64_t kChoiceUs = 250'000;    // more of it for each choice beside a request's first
-constexpr int64_t kDrainUs = 5'000'000;
+constexpr int64_t kWorkerDrainUs = 5'000'000;
 constexpr int64_t kBreaksCallsUs = SimNode::kKeepaliveUs - 1'000'000;
 
 constexpr int32_t kManyRequests = 16;  // more than any scenario has
@@ -74,7 +74,7 @@ void Excuses::OnFault(const Fault& fault) {
     calls_may_fail_ = calls_may_fail_ || fault.node == kRouterNode;
     return;
   }
-  delays_us_ += fault.duration_us + (fault.kind == FaultKind::kTerminate ? kDrainUs : 0);
+  delays_us_ += fault.duration_us + (fault.kind == FaultKind::kTerminate ? kWorkerDrainUs : 0);
   if (fault.kind == FaultKind::kPartition || fault.kind == FaultKind::kOneWayPartition) {
     return OnPathFault(fault);
   }

@@ -12,7 +12,8 @@
     450 lines. Python files compile.
  5. Only common/command_line.cc includes CLI11, because CLI11 takes seconds to compile.
  6. The tree names no path of a developer's machine, and no document that is not in the tree. No file has a conflict marker.
- 7. Only the files in POOL_ADDRESSES use the address of a KV pool.
+ 7. Sources of one library do not give a file-local name different meanings, because release builds compile eight sources as one file.
+ 8. Only the files in POOL_ADDRESSES use the address of a KV pool.
 
 First the script checks itself: it builds a small tree with one violation of every rule and must find each. Standard library only.
 """
@@ -279,6 +280,46 @@ def check_names(tree):
                     tree.report(where, f"speaks of a document that is not in the tree: {match.group()}")
 
 
+# A constant, a type, an alias or a function at the outermost level of an anonymous namespace → name and the rest.
+LOCAL = re.compile(r"(?:using |class |struct |enum |enum class )(?P<type>\w+)(?P<is>[^;{]*)"
+                   r"|(?:static |inline )?(?:constexpr|const) [^=({]*?(?P<constant>\bk[A-Z]\w*)\b"
+                   r"|(?!using|class|struct|enum|namespace|return|template)[\w:<>,&*\s]*?[\s&*](?P<function>\w+)\((?P<arguments>[^)]*)")
+PARAMETER_NAME = re.compile(r" ?\b\w+(?= *(?:,|$|=))")
+
+
+def local_names(text):
+    """{(name, what tells it from an overload): its definition} of what a source keeps to itself."""
+    names, inside = {}, False
+    for match in re.finditer(r"^(?P<line>[^\s/#}].*(?:\n    .*)*)|^}  // namespace$", text, re.M):
+        line = match.group("line")
+        if line is None or line == "namespace {":
+            inside = line is not None
+        elif inside and (found := LOCAL.match(line)):
+            if name := found["function"]:
+                arguments = " ".join(found["arguments"].split())
+                names[name, PARAMETER_NAME.sub("", arguments)] = match.start()  # unique: no two may be alike
+            elif name := found["constant"]:
+                names[name, ""] = match.start()
+            else:
+                names[found["type"], ""] = found["is"].strip() if line.startswith("using") else match.start()
+    return names
+
+
+def check_batches(tree):
+    alone = set(re.search(r"set\(UNITY_ALONE ([^)]*)\)", tree.texts["CMakeLists.txt"] + "set(UNITY_ALONE )").group(1).split())
+    seen = {}  # (library, name, parameters) → (source, definition)
+    for path in sorted(tree.code()):
+        library = row_of(tree, path)
+        if not path.endswith(".cc") or path in alone or path.endswith(("_avx2.cc", "_avx512.cc", "_sse42.cc", "main.cc")):
+            continue
+        if (library not in tree.rows or library == "kernels") and library != "cli":
+            continue
+        for key, definition in local_names(tree.texts[path]).items():
+            other, first = seen.setdefault((library, *key), (path, definition))
+            if other != path and (first != definition or isinstance(definition, int)):
+                tree.report(path, f"defines {key[0]} for itself, and so does {other}: rename one, or name it in UNITY_ALONE")
+
+
 def check_pool_addresses(tree):
     for path in tree.code():
         if path.split("/")[0] in ("tests", "bench"):
@@ -289,7 +330,7 @@ def check_pool_addresses(tree):
 
 
 CHECKS = [check_table, check_shown_table, check_includes, check_wire, check_tests, check_form, check_names,
-          check_pool_addresses, check_conflicts]
+          check_pool_addresses, check_conflicts, check_batches]
 
 
 def violations_of(root):
@@ -324,6 +365,14 @@ def self_check():
         "common/undone.cc": ("// TO" + "DO: later\n", "common/undone.cc:1: work left undone"),
         "common/pool.h": ("#pragma once\nauto a = pool.kernel_address();\n",
                           "common/pool.h: asks where a pool's memory is: kernel_address"),
+        "text/same_a.cc": ("namespace {\nconstexpr int kSame = 1;\nusing J = int;\nint Of(int a) {\n}\n}  // namespace\n",
+                           "text/same_a.cc: has no"),
+        "text/same_b.cc": ("namespace {\nconstexpr int kSame = 2;\n}  // namespace\n",
+                           "text/same_b.cc: defines kSame for itself, and so does text/same_a.cc"),
+        "text/same_c.cc": ("namespace {\nusing J = char;\nint Of(int b) {\n}\n}  // namespace\n",
+                           "text/same_c.cc: defines J for itself, and so does text/same_a.cc"),
+        "text/same_d.cc": ("namespace {\nint Of(int other) {\n}\n}  // namespace\n",
+                           "text/same_d.cc: defines Of for itself, and so does text/same_a.cc"),
         "scripts/p.py": ("  x = 1\n", "scripts/p.py:1: is not Python"),
         "scripts/q.sh": ("ls /wo" + "rk/main\n", "scripts/q.sh:1: names a path"),
         "scripts/r.md": ("see GONE." + "md\n", "scripts/r.md:1: speaks of a document"),
@@ -336,6 +385,8 @@ def self_check():
         "cli/main.cc": '#include "common/a.h"\n#ifdef BATON_GRPC\n#include "cli/d_client.h"\n#endif\n',
         "router/grpc/e.h": '#pragma once\n#include "baton/v1/worker.grpc.pb.h"\n#include "common/a.h"\n#include "router/g.h"\n',
         "router/g.h": '#pragma once\n#include "common/a.h"\n',
+        "router/grpc/h.cc": "namespace {\nusing J = int;\nint Of(int a) {\n}\n}  // namespace\n",
+        "router/grpc/i.cc": "namespace {\nusing J = int;\nint Of(char a) {\n}\n}  // namespace\n",
         "tests/common/b_test.cc": '#include "router/grpc/e.h"\n',
     }
     with tempfile.TemporaryDirectory() as directory:

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""clang-format and clang-tidy on C++ files: those that the commit changed (scripts/ci_slice.py changed), or those named.
+
+    check_style.py [--seconds N] [FILE …]
+
+clang-tidy reads .cc files, each by itself and without a precompiled header; a header is read with the .cc file of its name. It
+stops after N seconds (600) and prints what it left. The exit code is 1 if there was a finding, else 0.
+"""
+
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import time
+
+import ci_slice
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BUILD = ROOT / "build" / "tidy"
+CODE = (".cc", ".h", ".cu", ".cuh")
+
+
+def exists(path):
+    return (ROOT / path).is_file()
+
+
+def sources_of(paths):
+    """The .cc files in which clang-tidy sees these files. tests/ and what needs CUDA's headers are left out."""
+    wanted = []
+    for path in paths:
+        source = path.removesuffix(".h") + ".cc" if path.endswith(".h") else path
+        if source.endswith(".cc") and not source.startswith("tests/") and exists(source):
+            wanted.append(source)
+    return list(dict.fromkeys(wanted))
+
+
+def tidy(source, seconds):
+    """Its findings; "" for none; None when time ran out."""
+    if seconds <= 0:
+        return None
+    try:
+        done = subprocess.run(["clang-tidy", "--quiet", "-p", BUILD, source], cwd=ROOT, capture_output=True, text=True,
+                              timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=int, default=600, help="how long clang-tidy may run")
+    parser.add_argument("files", nargs="*", help="paths from the root")
+    options = parser.parse_args()
+    os.chdir(ROOT)
+    paths = [path for path in options.files or ci_slice.changed_paths() if path.endswith(CODE) and exists(path)]
+    unformatted = [path for path in paths
+                   if subprocess.run(["clang-format", "--dry-run", "--Werror", path], capture_output=True).returncode]
+    for path in unformatted:
+        print(f"{path}: clang-format would change it")
+
+    sources = sources_of(paths)
+    findings, left = {}, []
+    if sources:
+        # Every file by itself: no unity build, no precompiled header. The generated wire types are all that has to be built.
+        subprocess.run(["cmake", "--preset", "tidy", "-Wno-dev"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["cmake", "--build", "--preset", "tidy", "--target", "proto_sources"], check=True,
+                       stdout=subprocess.DEVNULL)
+        end = time.monotonic() + options.seconds
+        random.Random(ci_slice.commit_number()).shuffle(sources)  # what is left differs from commit to commit
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            results = list(pool.map(lambda source: tidy(source, end - time.monotonic()), sources))
+        findings = {source: found for source, found in zip(sources, results) if found}
+        left = [source for source, found in zip(sources, results) if found is None]
+    for found in findings.values():
+        print(found)
+    print(f"style: {len(paths)} files, {len(unformatted)} not formatted; clang-tidy on {len(sources) - len(left)} of "
+          f"{len(sources)} sources, {len(findings)} with findings")
+    for path in sorted(findings):
+        print(f"  findings: {path}")
+    for path in sorted(left):
+        print(f"  left for lack of time: {path}")
+    return 1 if unformatted or findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

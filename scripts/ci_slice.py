@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Which slice of the longer checks CI runs for a commit.
+
+    ci_slice.py choose     prints the slice of the checked-out commit, and on stderr the reason
+    ci_slice.py changed    prints the paths that the commit changed, a line each
+    ci_slice.py list       prints all slices
+
+A submission runs one slice (scripts/ci_slice.sh). The changed paths name the slices that test them. The commit's number
+picks one of those, so a few submissions cover all. Paths that name no slice leave the choice to the number alone.
+
+The changed paths are those since $BATON_CI_BASE, else since the fork from origin/main, else since the commit's first parent.
+Standard library only.
+"""
+
+import os
+import re
+import subprocess
+import sys
+
+SLICES = ["heavy", "asan", "tsan", "asan-grpc", "fuzz", "tidy"]
+
+# Pattern of a path → the slices that test it.
+RULES = [(re.compile(pattern), slices) for pattern, slices in [
+    (r"\.(cc|h|cu|cuh)$", ["tidy"]),
+    (r"^(common|text|kernels|cache|scheduler|routing|router|model|kvtransfer|engine|cli)/.*\.(cc|h)$", ["asan"]),
+    (r"^(common|kernels|cache|model|kvtransfer|engine)/.*\.(cc|h)$", ["tsan"]),
+    (r"^(proto|rpc|worker_rpc|router/grpc|prefill_worker|decode_worker)/", ["asan-grpc"]),
+    (r"^(scheduler|router|routing|engine|kvtransfer|worker_rpc|router/grpc|prefill_worker|decode_worker)/", ["heavy"]),
+    (r"^(cli|tests/e2e)/", ["heavy"]),
+    (r"^tests/(common|text|kernels|cache|scheduler|routing|router|model|kvtransfer|engine|cli|sim)/", ["asan", "tsan"]),
+    (r"^tests/(rpc|worker_rpc|router/grpc|e2e)/.*\.cc$", ["asan-grpc"]),
+    (r"^(tests/fuzz|text/jinja|kvtransfer/protocol|kvtransfer/nccl)/|^model/gguf|^cache/index/kv_event", ["fuzz"]),
+]]
+
+
+def choose(changed, number):
+    """The slice for a commit that changed these paths and has this number; pure."""
+    named = {slice for path in changed for pattern, slices in RULES if pattern.search(path) for slice in slices}
+    candidates = [slice for slice in SLICES if slice in named] or SLICES
+    return candidates[number % len(candidates)]
+
+
+def git(*arguments):
+    """What git prints; None if it fails."""
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def base_commit():
+    """The commit that the changes are counted from; None for a commit whose parent is not in this clone."""
+    if given := os.environ.get("BATON_CI_BASE"):
+        return given
+    fork = git("merge-base", "HEAD", "origin/main")
+    if fork and fork != git("rev-parse", "HEAD"):
+        return fork
+    return git("rev-parse", "--verify", "--quiet", "HEAD^")
+
+
+def changed_paths():
+    base = base_commit()
+    names = git("diff", "--name-only", "--diff-filter=d", base, "HEAD") if base else None
+    return names.splitlines() if names else []
+
+
+def commit_number():
+    """The commit's number in its history. A shallow clone lacks the history: the commit's hash stands in."""
+    if git("rev-parse", "--is-shallow-repository") == "false":
+        return int(git("rev-list", "--count", "HEAD"))
+    return int(git("rev-parse", "HEAD") or "0", 16)
+
+
+def main():
+    command = sys.argv[1] if len(sys.argv) == 2 else ""
+    if command == "choose":
+        changed, number = changed_paths(), commit_number()
+        print(f"ci_slice: commit number {number}, {len(changed)} changed paths since {base_commit()}", file=sys.stderr)
+        print(choose(changed, number))
+    elif command == "changed":
+        print("\n".join(changed_paths()))
+    elif command == "list":
+        print("\n".join(SLICES))
+    else:
+        sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main()

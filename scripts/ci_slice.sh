@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# Runs one slice of the longer checks: scripts/ci_slice.sh NAME [SECONDS]
+#   heavy      tests of minutes on real processes, packets dropped between network namespaces, the longest lists of faults
+#   asan       unit tests and the simulation under AddressSanitizer and UndefinedBehaviorSanitizer, without gRPC
+#   tsan       the same under ThreadSanitizer
+#   asan-grpc  tests of the gRPC edges under AddressSanitizer and UndefinedBehaviorSanitizer
+#   fuzz       every libFuzzer target for a minute
+#   tidy       clang-format and clang-tidy on changed files, then the build without gRPC and its tests
+# A slice ends after SECONDS (1800). It then prints what it left, and fails only for the faults that it found.
+# The order starts at another place for each commit, so that slow machines cover all over several commits.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+usage() { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+if [ "${1:-}" = --knows ]; then  # for the test of the choice
+  case ${2:-} in heavy | asan | tsan | asan-grpc | fuzz | tidy) exit 0 ;; *) exit 2 ;; esac
+fi
+[ $# -ge 1 ] || usage
+slice=$1
+limit_s=${2:-1800}
+failed=() left=()
+number=$(git rev-list --count HEAD 2>/dev/null || echo 0)
+
+remaining() { echo $((limit_s - SECONDS)); }
+
+# within WHAT COMMAND…: runs the command in the time that remains. A fault is noted and the slice goes on.
+# Returns 0 only if the command succeeded.
+within() {
+  local what=$1 code=0
+  shift
+  if [ "$(remaining)" -lt 10 ]; then
+    left+=("$what")
+    return 1
+  fi
+  echo "== slice $slice: $what ($(remaining) s remain)" >&2
+  timeout --kill-after=20 "$(remaining)" "$@" || code=$?
+  case $code in
+    0) return 0 ;;
+    124 | 137) if [ "$(remaining)" -le 0 ]; then left+=("$what"); else failed+=("$what"); fi ;;
+    *) failed+=("$what") ;;
+  esac
+  return 1
+}
+
+# rotated NAME…: the same names, from another one on for each commit.
+rotated() {
+  local names=("$@") index
+  for ((index = 0; index < $#; ++index)); do echo "${names[(index + number) % $#]}"; done
+}
+
+# tests_of WHAT BUILD [ctest arguments …]
+tests_of() {
+  local what=$1 build=$2
+  shift 2
+  # Twenty seconds less than `within` allows, so that ctest ends by itself and says what it left.
+  within "$what" scripts/run_ctest.py "$build" --seconds $(($(remaining) > 30 ? $(remaining) - 20 : 10)) "$@"
+}
+
+# sanitized PRESET FOLDER…: builds and runs the tests of a folder after the other, so that lack of time costs only the last ones.
+sanitized() {
+  local preset=$1 folder targets
+  shift
+  within "configuring $preset" cmake --preset "$preset" -Wno-dev || return
+  for folder in $(rotated "$@"); do
+    targets=("${folder}_tests")
+    [ "$folder" = cluster_sim ] && targets=(cluster_sim)
+    within "building ${targets[*]}" scripts/build.sh "$preset" "${targets[@]}" || continue
+    tests_of "tests of $folder" "build/$preset" -R "^$folder(_(replay|sweep|mutants))?$"
+  done
+}
+
+case $slice in
+  heavy | asan | tsan | asan-grpc) scripts/install_packages.sh --test || exit 1 ;;
+  fuzz | tidy) scripts/install_packages.sh --test --clang || exit 1 ;;
+  *) echo "ci_slice: no slice $slice" >&2; usage ;;
+esac
+BATON_TEST_MODEL=${BATON_TEST_MODEL:-$(scripts/fetch_model.sh)} || exit 1
+export BATON_TEST_MODEL GTEST_BRIEF=1 TSAN_OPTIONS=halt_on_error=1
+SECONDS=0
+
+core=(common text kernels cache scheduler routing router model kvtransfer engine cli cluster_sim)
+case $slice in
+  heavy)
+    within "building" scripts/build.sh release tests &&
+      for label in $(rotated heavy network long); do tests_of "$label tests" build/release --label-regex "$label"; done
+    ;;
+  asan | tsan) sanitized "$slice" "${core[@]}" ;;
+  asan-grpc) sanitized asan-grpc rpc worker_rpc router_grpc e2e ;;
+  fuzz)
+    for source in $(rotated tests/fuzz/*_fuzz.cc); do
+      within "$(basename "$source" .cc)" scripts/fuzz.sh 60 "$(basename "$source" .cc)"
+    done
+    ;;
+  tidy)
+    within "style of changed files" scripts/check_style.py --seconds 600
+    within "building without gRPC" scripts/build.sh local tests && tests_of "tests without gRPC" build/local
+    ;;
+esac
+
+echo "slice $slice: ${#failed[@]} failed, ${#left[@]} left for lack of time, $SECONDS s"
+[ ${#failed[@]} -eq 0 ] || printf '  failed: %s\n' "${failed[@]}"
+[ ${#left[@]} -eq 0 ] || printf '  left: %s\n' "${left[@]}"
+[ ${#failed[@]} -eq 0 ]

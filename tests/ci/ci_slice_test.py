@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""The choice of CI's slice: from the changed paths, else from the commit's number."""
+
+import pathlib
+import subprocess
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "scripts"))
+import ci_slice
+
+
+def chosen_over(changed, numbers):
+    return [ci_slice.choose(changed, number) for number in numbers]
+
+
+class Choice(unittest.TestCase):
+    def test_consecutive_commits_cover_every_slice_where_no_path_names_one(self):
+        for changed in ([], ["README.md"], ["docs/decisions/0001-layers.md", "bench/engine_bench.txt"]):
+            self.assertEqual(chosen_over(changed, range(len(ci_slice.SLICES))), ci_slice.SLICES)
+
+    def test_a_path_chooses_among_the_slices_that_test_it(self):
+        for path, slices in [
+                ("cli/chat_command.cc", {"tidy", "asan", "heavy"}),
+                ("kernels/cpu/cpu_stream.h", {"tidy", "asan", "tsan"}),
+                ("rpc/channel.cc", {"tidy", "asan-grpc"}),
+                ("router/grpc/main.cc", {"tidy", "asan", "asan-grpc", "heavy"}),
+                ("proto/baton/v1/worker.proto", {"asan-grpc"}),
+                ("model/gguf_reader.cc", {"tidy", "asan", "tsan", "fuzz"}),
+                ("tests/fuzz/gguf_fuzz.cc", {"tidy", "fuzz"}),
+                ("tests/e2e/service_test.py", {"heavy"})]:
+            with self.subTest(path=path):
+                self.assertEqual(set(chosen_over([path], range(60))), slices)
+
+    def test_more_paths_add_their_slices(self):
+        self.assertEqual(set(chosen_over(["rpc/channel.cc", "text/jinja/lexer.cc", "README.md"], range(60))),
+                         {"tidy", "asan", "asan-grpc", "fuzz"})
+
+    def test_the_same_commit_gives_the_same_slice(self):
+        paths = ["cli/main.cc", "engine/engine.cc"]
+        self.assertEqual(ci_slice.choose(paths, 17), ci_slice.choose(paths[::-1], 17))
+
+
+class Rules(unittest.TestCase):
+    def test_every_rule_names_known_slices_and_fits_a_file_of_the_tree(self):
+        # Not `git ls-files`: the tree may come without its history.
+        files = [path.relative_to(ROOT).as_posix() for folder in ROOT.iterdir()
+                 if folder.is_dir() and folder.name not in ("build", ".git") for path in folder.rglob("*") if path.is_file()]
+        for pattern, slices in ci_slice.RULES:
+            with self.subTest(pattern=pattern.pattern):
+                self.assertLessEqual(set(slices), set(ci_slice.SLICES))
+                self.assertTrue(any(pattern.search(path) for path in files))
+
+    def test_every_slice_is_reached_by_a_path_and_known_to_the_runner(self):
+        self.assertEqual({slice for _, slices in ci_slice.RULES for slice in slices}, set(ci_slice.SLICES))
+        for slice in ci_slice.SLICES:
+            self.assertEqual(subprocess.run([ROOT / "scripts" / "ci_slice.sh", "--knows", slice]).returncode, 0, slice)
+        self.assertEqual(subprocess.run([ROOT / "scripts" / "ci_slice.sh", "--knows", "nothing"],
+                                        capture_output=True).returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
