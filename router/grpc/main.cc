@@ -1,6 +1,7 @@
 // baton-router: takes requests, chooses workers, streams answers.
 //
-// Standard output: `listening HOST:PORT` at once, `ready HOST:PORT` when requests will succeed.
+// Standard output: `listening HOST:PORT` at once, the address that it listens on; `ready HOST:PORT`
+// when requests will succeed, the address under which clients reach it (--advertise).
 
 #include <iostream>
 #include <memory>
@@ -27,13 +28,13 @@ int64_t DrawSeed() { return 1 + static_cast<int64_t>(baton::EntropyBits() >> 32)
 absl::Status Serve(const baton::RouterServerOptions& options, baton::Termination& termination) {
   ASSIGN_OR_RETURN(const std::unique_ptr<baton::RouterServer> router,
                    baton::RouterServer::Start(options));
+  std::cout << "listening " << router->rpc().address() << std::endl;
   std::string address = router->rpc().address();
   if (!options.router.advertise.empty()) {
     const baton::HostPort where =
         baton::AdvertisedHostPort(options.router.advertise, router->rpc().port());
     address = baton::JoinHostPort(where.host, where.port);
   }
-  std::cout << "listening " << address << std::endl;
   bool announced = false;
   int signal_number = -1;
   while (signal_number < 0) {
