@@ -1,7 +1,8 @@
 // baton-router: accepts requests, chooses workers and streams answers.
 //
-// It prints `listening HOST:PORT` to standard output at once, and `ready HOST:PORT` when requests
-// will succeed.
+// It prints `listening HOST:PORT` to standard output at once, with the address at which it listens.
+// When requests will succeed, it prints `ready HOST:PORT` with the address for clients
+// (--advertise).
 
 #include <iostream>
 #include <memory>
@@ -28,13 +29,13 @@ int64_t DrawSeed() { return 1 + static_cast<int64_t>(baton::EntropyBits() >> 32)
 absl::Status Serve(const baton::RouterServerOptions& options, baton::Termination& termination) {
   ASSIGN_OR_RETURN(const std::unique_ptr<baton::RouterServer> router,
                    baton::RouterServer::Start(options));
+  std::cout << "listening " << router->rpc().address() << std::endl;
   std::string address = router->rpc().address();
   if (!options.router.advertise.empty()) {
     const baton::HostPort where =
         baton::AdvertisedHostPort(options.router.advertise, router->rpc().port());
     address = baton::JoinHostPort(where.host, where.port);
   }
-  std::cout << "listening " << address << std::endl;
   bool announced = false;
   int signal_number = -1;
   while (signal_number < 0) {

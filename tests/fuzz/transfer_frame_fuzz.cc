@@ -114,7 +114,16 @@ std::vector<Frame> ExamplesOfGroups() {
   HelloFrame hello{.fingerprint = {}, .epoch = Epoch(1), .node = "sender"};
   hello.fingerprint.protocol = kGroupsTransferProtocol;
   hello.fingerprint.groups = "full layers 2; window 24 layers 0-1";
-  return {hello, SharedPoolFrame{.num_blocks = 9, .window_num_blocks = {5}},
+  return {hello,
+          AnnounceFrame{.transfer_id = 1,
+                        .receiver_epoch = Epoch(2),
+                        .sender_transfer = 3,
+                        .block_count = 2,
+                        .tokens = 8,
+                        .available = 1,
+                        .layers = 1,
+                        .window_first_blocks = {1, 0, 2}},
+          SharedPoolFrame{.num_blocks = 9, .window_num_blocks = {5}},
           SharedBlockFrame{.block = {.transfer_id = 1, .piece_crcs = {5, 6}},
                            .place = {.pool_block = 3, .generation = 4},
                            .windows = {{.pool_block = 2, .generation = 6}}}};

@@ -49,7 +49,7 @@ SimCluster::SimCluster(const Scenario& scenario, uint64_t seed, Mutant mutant)
         nodes_.at(static_cast<size_t>(from))
             ->Note(0, "fault of a message to node %d, for %d us", to, fault.duration_us,
                    FaultName(fault.kind));
-        excuses_.OnMessageFault(fault, message, from, to);
+        excuses_.OnMessageFault(fault, message, from, to, queue_.now_us());
       });
   network_.set_judge(faults_.get());
   router_ = std::make_unique<SimRouter>(
@@ -181,7 +181,7 @@ void SimCluster::CarryOut(const Fault& fault) {
   nodes_.at(static_cast<size_t>(fault.node))
       ->Note(0, "fault towards node %d, for %d us", fault.other, fault.duration_us,
              FaultName(fault.kind));
-  excuses_.OnFault(fault);
+  excuses_.OnFault(fault, queue_.now_us());
   switch (fault.kind) {
     case FaultKind::kKill:
       return Restart(fault);

@@ -1,6 +1,7 @@
 #include "tests/sim/excuses.h"
 
 #include <algorithm>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 
@@ -11,91 +12,113 @@ constexpr int64_t kPromptUs = 3'000'000;  // a dead peer is found in 1 s; the re
 constexpr int64_t kChoiceUs = 250'000;    // more of it for each choice beside a request's first
 constexpr int64_t kWorkerDrainUs = 5'000'000;
 constexpr int64_t kBreaksCallsUs = SimNode::kKeepaliveUs - 1'000'000;
-
-constexpr int32_t kManyRequests = 16;  // more than any scenario has
+// A worker that returns gets its id back with its next heartbeat, 2 s after its last one.
+constexpr int64_t kRecoveryUs = 4'000'000;
 
 }  // namespace
 
+const SimWorker::Options& Excuses::WorkerAt(int32_t node) const {
+  return scenario_.workers[static_cast<size_t>(node - kFirstWorkerNode)];
+}
+
 bool Excuses::Decodes(int32_t node) const {
-  return node >= kFirstWorkerNode &&
-         scenario_.workers[static_cast<size_t>(node - kFirstWorkerNode)].role !=
-             WorkerRole::kPrefill;
+  return node >= kFirstWorkerNode && WorkerAt(node).role != WorkerRole::kPrefill;
 }
 
-bool Excuses::QueuesAreShort() const {
-  return std::any_of(
-      scenario_.workers.begin(), scenario_.workers.end(), [](const SimWorker::Options& worker) {
-        return worker.role != WorkerRole::kPrefill && (worker.max_active_requests < kManyRequests ||
-                                                       worker.engine.max_waiting < kManyRequests);
-      });
+void Excuses::Lose(int32_t node, const Span& away) {
+  if (node >= kFirstWorkerNode) losses_.push_back({node, away});
 }
 
-// An answer goes on wherever a decode worker is left, however its pool is cut.
-bool Excuses::NobodyGoesOn() const {
-  if (lost_.empty()) return false;
-  for (size_t i = 0; i < scenario_.workers.size(); ++i) {
-    const int32_t node = kFirstWorkerNode + static_cast<int32_t>(i);
-    if (Decodes(node) && !lost_.contains(node)) return false;
-  }
-  return true;
-}
-
-void Excuses::LoseDecodeWorker(int32_t node) {
-  lost_.insert(node);
-  if (static_cast<int32_t>(lost_.size()) >= scenario_.decode_workers()) calls_may_fail_ = true;
-}
-
-void Excuses::OnMessageFault(const Fault& fault, MessageKind message, int32_t from, int32_t to) {
+void Excuses::OnMessageFault(const Fault& fault, MessageKind message, int32_t from, int32_t to,
+                             int64_t now_us) {
   if (message == MessageKind::kEvents) return;  // nobody waits for them
-  if (fault.kind == FaultKind::kDelay) delays_us_ += fault.duration_us;
+  if (fault.kind == FaultKind::kDelay) delays_.push_back({now_us, now_us + fault.duration_us});
   if (message == MessageKind::kStream || fault.kind == FaultKind::kDuplicate) return;
   const int32_t worker = from >= kFirstWorkerNode ? from : to;
+  const Span away = {
+      now_us, now_us + (fault.kind == FaultKind::kDelay ? fault.duration_us : 0) + kRecoveryUs};
   if (message == MessageKind::kHeartbeat) {
-    if (Decodes(worker)) LoseDecodeWorker(worker);
+    Lose(worker, away);
   } else if (fault.kind == FaultKind::kReset) {
-    if (worker < kFirstWorkerNode) calls_may_fail_ = true;  // a client's
-    if (Decodes(worker)) LoseDecodeWorker(worker);
+    if (worker < kFirstWorkerNode) failing_.push_back({now_us, now_us});  // a client's call
+    Lose(worker, away);
   }
 }
 
-void Excuses::OnPathFault(const Fault& fault) {
+void Excuses::OnPathFault(const Fault& fault, const Span& away) {
   const bool long_enough = fault.duration_us >= kBreaksCallsUs;
   for (const auto& [one, other] : {std::pair(fault.node, fault.other), {fault.other, fault.node}}) {
     if (one != kRouterNode) continue;
-    if (Decodes(other)) LoseDecodeWorker(other);
-    if (other == kClientNode && long_enough) calls_may_fail_ = true;
+    Lose(other, away);
+    if (other == kClientNode && long_enough) failing_.push_back(away);
   }
 }
 
-void Excuses::OnFault(const Fault& fault) {
+void Excuses::OnFault(const Fault& fault, int64_t now_us) {
   if (fault.kind == FaultKind::kClockJump) {
-    clocks_jump_ = clocks_jump_ || Decodes(fault.node);
+    if (Decodes(fault.node)) clock_jumps_.push_back({now_us, now_us});
     // The router forgets workers whose last word is suddenly long ago.
-    calls_may_fail_ = calls_may_fail_ || fault.node == kRouterNode;
+    if (fault.node == kRouterNode) failing_.push_back({now_us, now_us + kRecoveryUs});
     return;
   }
-  delays_us_ += fault.duration_us + (fault.kind == FaultKind::kTerminate ? kWorkerDrainUs : 0);
+  const int64_t drain_us = fault.kind == FaultKind::kTerminate ? kWorkerDrainUs : 0;
+  const int64_t over_us = now_us + fault.duration_us + drain_us;
+  delays_.push_back({now_us, over_us});
+  const Span away = {now_us, over_us + kRecoveryUs};
   if (fault.kind == FaultKind::kPartition || fault.kind == FaultKind::kOneWayPartition) {
-    return OnPathFault(fault);
+    return OnPathFault(fault, away);
   }
-  if (fault.node == kRouterNode) calls_may_fail_ = true;
-  if (Decodes(fault.node)) LoseDecodeWorker(fault.node);
+  if (fault.node == kRouterNode) failing_.push_back(away);
+  Lose(fault.node, away);
+}
+
+bool Excuses::Meets(const Spans& spans, const Span& life) {
+  return std::any_of(spans.begin(), spans.end(), [&](const Span& span) {
+    return span.from_us <= life.until_us && life.from_us <= span.until_us;
+  });
+}
+
+int32_t Excuses::Lost(bool decode, const Span& life) const {
+  const WorkerRole other = decode ? WorkerRole::kPrefill : WorkerRole::kDecode;
+  std::set<int32_t> lost;
+  for (const Loss& loss : losses_) {
+    if (WorkerAt(loss.node).role != other && Meets({loss.span}, life)) lost.insert(loss.node);
+  }
+  return static_cast<int32_t>(lost.size());
+}
+
+bool Excuses::QueuesWereFull(const ScenarioRequest& request, const End& end) const {
+  const int64_t came_before = std::count_if(
+      scenario_.requests.begin(), scenario_.requests.end(), [&](const ScenarioRequest& other) {
+        return other.request.number != request.request.number && other.start_us <= end.at_us;
+      });
+  return std::any_of(
+      scenario_.workers.begin(), scenario_.workers.end(), [&](const SimWorker::Options& worker) {
+        return worker.role != WorkerRole::kPrefill &&
+               came_before >=
+                   std::min<int64_t>(worker.max_active_requests, worker.engine.max_waiting);
+      });
 }
 
 bool Excuses::Excused(const ScenarioRequest& request, const End& end) const {
+  const Span life = {request.start_us, end.at_us};
   const bool remote_demanded = request.request.placement == Placement::kRemote;
+  const int32_t lost = Lost(/*decode=*/true, life);
+  // Any decode worker that is left can continue an answer, whatever its pool's layout.
+  const bool may_fail = lost >= scenario_.decode_workers() || Meets(failing_, life);
   switch (end.status.code()) {
     case absl::StatusCode::kOk:
       return true;
     case absl::StatusCode::kCancelled:
       return request.cancel_after_us > 0 || request.cancel_after_messages > 0;
     case absl::StatusCode::kDeadlineExceeded:
-      return end.deadline_passed || clocks_jump_;
+      return end.deadline_passed || Meets(clock_jumps_, life);
     case absl::StatusCode::kResourceExhausted:
-      return request.read_us > 0 || remote_demanded || calls_may_fail_ || QueuesAreShort();
+      return request.read_us > 0 || remote_demanded || may_fail || QueuesWereFull(request, end);
     case absl::StatusCode::kUnavailable:
-      return calls_may_fail_ || remote_demanded || (QueuesAreShort() && !lost_.empty()) ||
-             (end.had_tokens && NobodyGoesOn());
+      // The workers that are left may have no room for it.
+      return may_fail || (lost > 0 && (remote_demanded || QueuesWereFull(request, end))) ||
+             (remote_demanded && Lost(/*decode=*/false, life) > 0);
     default:
       return false;
   }
@@ -104,15 +127,19 @@ bool Excuses::Excused(const ScenarioRequest& request, const End& end) const {
 absl::Status Excuses::Judge(const ScenarioRequest& request, const End& end) const {
   if (!Excused(request, end)) {
     return absl::InternalError(
-        absl::StrCat("no fault of this run excuses ", end.status.ToString()));
+        absl::StrCat("no fault during this request excuses ", end.status.ToString()));
   }
-  int64_t excused_us = kPromptUs + delays_us_;
+  int64_t excused_us = kPromptUs;
+  for (const Span& delay : delays_) {
+    const int64_t from_us = std::max(delay.from_us, request.start_us);
+    excused_us += std::max<int64_t>(0, std::min(delay.until_us, end.at_us) - from_us);
+  }
   for (const ScenarioRequest& other : scenario_.requests) {
     excused_us += kChoiceUs * (other.request.n - 1);
   }
   if (end.took_us > excused_us) {
     return absl::InternalError(
-        absl::StrCat("took ", end.took_us, " us, this run's faults excuse ", excused_us));
+        absl::StrCat("took ", end.took_us, " us; the faults during it excuse ", excused_us));
   }
   return absl::OkStatus();
 }

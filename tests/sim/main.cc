@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/command_line.h"
 #include "tests/sim/cluster.h"
@@ -38,12 +39,17 @@ struct Playing {
   std::string name;
   const SimCluster* cluster = nullptr;
   bool whole_story = false;  // not only what concerns the request
+  int oracle_pipe = -1;      // gets the name of the oracle that reports a violation
 };
 Playing playing;
 
 void Report(Violation violation) {
   std::cout << playing.name << "seed " << playing.seed << ": oracle " << violation.oracle
             << " says: " << violation.what << "\n";
+  if (playing.oracle_pipe >= 0) {
+    CHECK_EQ(write(playing.oracle_pipe, violation.oracle.data(), violation.oracle.size()),
+             static_cast<ssize_t>(violation.oracle.size()));
+  }
   if (playing.whole_story) violation.request = 0;
   if (playing.cluster != nullptr) std::cout << playing.cluster->Story(violation);
   std::cout << std::flush;
@@ -147,33 +153,56 @@ int Sweep() {
   return 0;
 }
 
-// In a process of its own, since a mutant may break the process. Whether it was caught.
-bool IsCaught(const MutantInfo& info) {
+// Returns the oracle that caught the mutant, or how the process ended if no oracle reported. Empty:
+// the mutant survived. Runs in a separate process, because a mutant may break its process.
+std::string CaughtBy(const MutantInfo& info) {
   std::cout << std::flush;
+  int ends[2];
+  CHECK_EQ(pipe(ends), 0);
   const pid_t child = fork();
   CHECK_GE(child, 0);
   if (child == 0) {
+    close(ends[0]);
     Options options;
     options.seeds = info.seeds;
     playing.name = std::string(info.name) + ", ";
+    playing.oracle_pipe = ends[1];
     _exit(PlaySeeds(options, info.mutant));
   }
+  close(ends[1]);
+  std::string oracle;
+  char buffer[64];
+  for (ssize_t count; (count = read(ends[0], buffer, sizeof(buffer))) > 0;) {
+    oracle.append(buffer, static_cast<size_t>(count));
+  }
+  close(ends[0]);
   int status = 0;
   CHECK_EQ(waitpid(child, &status, 0), child);
-  return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+  if (WIFSIGNALED(status)) return absl::StrCat("signal ", WTERMSIG(status));
+  if (WEXITSTATUS(status) != 0 && oracle.empty()) {
+    return absl::StrCat("exit code ", WEXITSTATUS(status));
+  }
+  return oracle;
 }
 
+// Returns 0 if every mutant's own oracle caught it. A crash or another oracle does not count.
 int CheckMutants() {
-  int survived = 0;
+  size_t caught = 0;
   for (const MutantInfo& info : Mutants()) {
-    if (IsCaught(info)) continue;
-    std::cout << "mutant " << info.name << " (" << info.what << ") survived " << info.seeds
-              << " seeds\n";
-    ++survived;
+    const std::string by = CaughtBy(info);
+    if (by == info.oracle) {
+      ++caught;
+      std::cout << "mutant " << info.name << " was caught by oracle " << by << "\n";
+    } else if (by.empty()) {
+      std::cout << "mutant " << info.name << " (" << info.what << ") survived " << info.seeds
+                << " seeds\n";
+    } else {
+      std::cout << "mutant " << info.name << " (" << info.what << ") was ended by " << by
+                << "; oracle " << info.oracle << " should have caught it\n";
+    }
   }
-  std::cout << Mutants().size() - static_cast<size_t>(survived) << " of " << Mutants().size()
-            << " mutants were caught\n";
-  return survived == 0 ? 0 : 1;
+  std::cout << caught << " of " << Mutants().size() << " mutants were caught\n";
+  return caught == Mutants().size() ? 0 : 1;
 }
 
 int ListMutants() {

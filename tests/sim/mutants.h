@@ -1,5 +1,5 @@
 // Known field failures, re-created behind a switch of the simulation: each must be caught within a
-// stated number of seeds, or the simulation would not see the real thing.
+// stated number of seeds by a stated oracle, or the simulation would not see the real thing.
 //
 // They are made at the seams that the simulation owns (transport, device, process, checker), so
 // production has no switch, and no branch, for them.
@@ -43,7 +43,9 @@ struct MutantInfo {
   Mutant mutant;
   std::string_view name;
   std::string_view what;  // what is wrong with it
-  int64_t seeds;          // caught within so many, from seed 1 on
+  int64_t seeds;          // number of seeds, from 1 on, within which it is caught
+  std::string_view
+      oracle;  // oracle that catches it (oracle.h); "check": a CHECK of production code
 };
 
 std::span<const MutantInfo> Mutants();

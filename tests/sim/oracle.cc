@@ -101,12 +101,10 @@ std::optional<Violation> RequestOracle::OnEnd(const absl::Status& status, int64_
     return Say("outcome", absl::StrCat("ended ", now_us - deadline_us, " us past its deadline"));
   }
   if (status.ok() && !finished()) return Say("outcome", "ended well without a last message");
-  const bool had_tokens = std::any_of(choices_.begin(), choices_.end(),
-                                      [](const Choice& choice) { return choice.tokens > 0; });
   const absl::Status excused =
       excuses.Judge(request_, {.status = status,
                                .deadline_passed = now_us >= deadline_us - kRoundingUs,
-                               .had_tokens = had_tokens,
+                               .at_us = now_us,
                                .took_us = now_us - late_us - request_.start_us});
   if (!excused.ok()) return Say("outcome", std::string(excused.message()));
   return std::nullopt;

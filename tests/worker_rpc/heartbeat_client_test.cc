@@ -1,54 +1,123 @@
-// Heartbeats over gRPC to registries that record them.
 #include "worker_rpc/heartbeat_client.h"
 
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "rpc/rpc_server.h"
+#include "tests/worker_rpc/fake_router.h"
 
 namespace baton {
 namespace {
 
 constexpr int64_t kPatientMs = 60'000;  // a guard against a hang
 
-class RecordingRegistry final : public v1::Registry::CallbackService {
+v1::KvFingerprint Fingerprint() {
+  v1::KvFingerprint fingerprint;
+  fingerprint.set_model("m");
+  return fingerprint;
+}
+
+// Returns statuses whose epochs count from 1.
+class Statuses {
  public:
-  grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context,
-                                      const v1::HeartbeatRequest* request,
-                                      v1::HeartbeatResponse* response) override {
-    {
-      std::lock_guard lock(mutex_);
-      last_ = request->status().pool().limit_blocks();
-    }
-    response->set_accepted(true);
-    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    reactor->Finish(grpc::Status::OK);
-    return reactor;
-  }
-  int32_t last() const {
-    std::lock_guard lock(mutex_);
-    return last_;
+  std::function<v1::WorkerStatus()> Next() {
+    return [this] {
+      v1::WorkerStatus status;
+      status.set_worker_id("w");
+      status.set_epoch(++asked_);
+      return status;
+    };
   }
 
  private:
-  mutable std::mutex mutex_;
-  int32_t last_ = 0;
+  std::atomic<uint64_t> asked_ = 0;
 };
 
-struct Router {
-  RecordingRegistry registry;
-  std::unique_ptr<RpcServer> server =
-      *RpcServer::Start({.listen = "127.0.0.1:0"}, {&registry}, {"baton.v1.Registry"});
-};
+TEST(HeartbeatClient, EveryHeartbeatHasTheStatusOfItsTimeAndTheFingerprint) {
+  FakeRouter router;
+  Statuses statuses;
+  HeartbeatClient client({router.address()}, Fingerprint(), statuses.Next());
+  const std::vector<v1::HeartbeatRequest> heard = router.Heard(2);
+  ASSERT_GE(heard.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(heard[i].status().worker_id(), "w");
+    EXPECT_EQ(heard[i].status().epoch(), i + 1) << "each heartbeat has a new status";
+    EXPECT_EQ(heard[i].fingerprint().model(), "m");
+    EXPECT_FALSE(heard[i].leaving());
+  }
+}
 
-class HeartbeatClientTest : public ::testing::Test {
+TEST(HeartbeatClient, ARefusedWorkerContinuesItsHeartbeats) {
+  FakeRouter router("another model");
+  Statuses statuses;
+  HeartbeatClient client({router.address()}, Fingerprint(), statuses.Next());
+  EXPECT_GE(router.Heard(2).size(), 2u);
+}
+
+TEST(HeartbeatClient, LeavingSendsEveryRouterOneGoodbye) {
+  FakeRouter first, second;
+  Statuses statuses;
+  HeartbeatClient client({first.address(), second.address()}, Fingerprint(), statuses.Next());
+  first.Heard(1);
+  second.Heard(1);
+  client.Leave();
+  for (FakeRouter* router : {&first, &second}) {
+    const std::vector<v1::HeartbeatRequest> heard = router->Heard(2);
+    ASSERT_GE(heard.size(), 2u);
+    EXPECT_TRUE(heard.back().leaving());
+    for (size_t i = 0; i + 1 < heard.size(); ++i) EXPECT_FALSE(heard[i].leaving());
+  }
+  const size_t count = first.Heard(0).size();
+  client.Leave();
+  EXPECT_EQ(first.Heard(0).size(), count) << "no heartbeat after the goodbye";
+}
+
+TEST(HeartbeatClient, TheDestructorSendsAGoodbyeToo) {
+  FakeRouter router;
+  Statuses statuses;
+  { HeartbeatClient client({router.address()}, Fingerprint(), statuses.Next()); }
+  const std::vector<v1::HeartbeatRequest> heard = router.Heard(1);
+  ASSERT_FALSE(heard.empty());
+  EXPECT_TRUE(heard.back().leaving());
+}
+
+TEST(HeartbeatClient, AnUnreachableRouterDelaysNoOther) {
+  std::string nowhere;
+  {
+    FakeRouter gone;
+    nowhere = gone.address();
+  }
+  FakeRouter router;
+  Statuses statuses;
+  HeartbeatClient client({nowhere, router.address()}, Fingerprint(), statuses.Next());
+  EXPECT_GE(router.Heard(3).size(), 3u);
+  client.Leave();
+  EXPECT_TRUE(router.Heard(1).back().leaving());
+}
+
+TEST(HeartbeatClient, ARouterThatRestartsAtItsAddressHearsFromTheWorker) {
+  Statuses statuses;
+  auto router = std::make_unique<FakeRouter>();
+  const std::string address = router->address();
+  HeartbeatClient client({address}, Fingerprint(), statuses.Next());
+  ASSERT_FALSE(router->Heard(1).empty());
+  router.reset();
+  router = std::make_unique<FakeRouter>("", address);
+  EXPECT_FALSE(router->Heard(1).empty());
+}
+
+// The newest size that the router has heard of.
+int32_t NewestLimit(FakeRouter& router) {
+  return router.Heard(1).back().status().pool().limit_blocks();
+}
+
+class HeartbeatClientTellNow : public ::testing::Test {
  protected:
   std::unique_ptr<HeartbeatClient> Client(std::vector<std::string> routers) {
     return std::make_unique<HeartbeatClient>(std::move(routers), v1::KvFingerprint(), [this] {
@@ -61,30 +130,30 @@ class HeartbeatClientTest : public ::testing::Test {
   std::atomic<int32_t> blocks_ = 1;
 };
 
-TEST_F(HeartbeatClientTest, EveryRouterHasTheNewStatusWhenTellNowReturns) {
-  Router a;
-  Router b;
-  const auto client = Client({a.server->address(), b.server->address()});
+TEST_F(HeartbeatClientTellNow, EveryRouterHasTheNewStatusWhenItReturns) {
+  FakeRouter a;
+  FakeRouter b;
+  const auto client = Client({a.address(), b.address()});
   EXPECT_EQ(client->routers(), 2);
   for (int32_t blocks = 2; blocks < 20; ++blocks) {
     blocks_ = blocks;
     EXPECT_EQ(client->TellNow(kPatientMs), 2);
-    EXPECT_EQ(a.registry.last(), blocks);
-    EXPECT_EQ(b.registry.last(), blocks);
+    EXPECT_EQ(NewestLimit(a), blocks);
+    EXPECT_EQ(NewestLimit(b), blocks);
   }
 }
 
-TEST_F(HeartbeatClientTest, ARouterThatDoesNotAnswerIsNotCounted) {
-  Router router;
-  const auto client = Client({router.server->address(), "127.0.0.1:1"});
+TEST_F(HeartbeatClientTellNow, DoesNotCountARouterThatDoesNotAnswer) {
+  FakeRouter router;
+  const auto client = Client({router.address(), "127.0.0.1:1"});
   EXPECT_EQ(client->TellNow(1000), 1);
 }
 
-TEST_F(HeartbeatClientTest, WithoutRoutersThereIsNothingToWaitFor) {
+TEST_F(HeartbeatClientTellNow, WaitsForNothingWithoutRouters) {
   EXPECT_EQ(Client({})->TellNow(kPatientMs), 0);
 }
 
-TEST_F(HeartbeatClientTest, LeavingEndsTheWait) {
+TEST_F(HeartbeatClientTellNow, StopsWaitingWhenTheWorkerLeaves) {
   const auto client = Client({"127.0.0.1:1"});
   std::thread leaver([&] { client->Leave(); });
   EXPECT_EQ(client->TellNow(kPatientMs), 0);

@@ -4,12 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <string>
 
-#include "rpc/channel.h"
-#include "rpc/rpc_server.h"
-#include "tests/e2e/fake_engine.h"
+#include "tests/worker_rpc/served_worker.h"
 
 namespace baton {
 namespace {
@@ -18,31 +15,19 @@ using ::testing::HasSubstr;
 
 class WorkerServiceTest : public ::testing::Test {
  protected:
-  template <typename Request, typename Response>
-  grpc::Status Ask(grpc::Status (v1::Worker::Stub::*method)(grpc::ClientContext*, const Request&,
-                                                            Response*),
-                   const Request& request, Response* response) {
-    grpc::ClientContext context;
-    context.set_deadline(DeadlineIn(20'000));
-    return (stub_.get()->*method)(&context, request, response);
-  }
   v1::WorkerStatus Status() {
     v1::WorkerStatus status;
     EXPECT_TRUE(
-        Ask(&v1::Worker::Stub::GetWorkerStatus, v1::GetWorkerStatusRequest(), &status).ok());
+        worker_.Ask(&v1::Worker::Stub::GetWorkerStatus, v1::GetWorkerStatusRequest(), &status)
+            .ok());
     return status;
   }
 
-  FakeEngine engine_{7, {.model_name = "fake", .context_length = 300}};
-  WorkerService service_{&engine_, {"w", "", v1::WORKER_ROLE_DECODE}};
-  std::unique_ptr<RpcServer> server_ =
-      *RpcServer::Start({.listen = "127.0.0.1:0"}, {&service_}, {"baton.v1.Worker"});
-  std::shared_ptr<grpc::Channel> channel_ = MakeChannel(server_->address());
-  std::unique_ptr<v1::Worker::Stub> stub_ = v1::Worker::NewStub(channel_);
+  ServedWorker worker_{{.model_name = "fake", .context_length = 300}};
 };
 
 TEST_F(WorkerServiceTest, ReturnsItsStatus) {
-  service_.SetAddress("host:9");
+  worker_.service.SetAddress("host:9");
   v1::WorkerStatus status = Status();
   EXPECT_EQ(status.worker_id(), "w");
   EXPECT_EQ(status.address(), "host:9");
@@ -52,7 +37,7 @@ TEST_F(WorkerServiceTest, ReturnsItsStatus) {
   EXPECT_GT(status.resident_bytes(), 0);
   EXPECT_FALSE(status.draining());
   EXPECT_GE(status.uptime_ms(), 0);
-  service_.SetDraining();
+  worker_.service.SetDraining();
   EXPECT_TRUE(Status().draining());
 }
 
@@ -61,7 +46,7 @@ TEST_F(WorkerServiceTest, APingForAnotherEpochIsRefused) {
     v1::PingRequest request;
     request.set_epoch(epoch);
     v1::PingResponse response;
-    return Ask(&v1::Worker::Stub::Ping, request, &response);
+    return worker_.Ask(&v1::Worker::Stub::Ping, request, &response);
   };
   EXPECT_TRUE(ping(0).ok()) << "0 means any epoch";
   EXPECT_TRUE(ping(7).ok());
@@ -72,7 +57,8 @@ TEST_F(WorkerServiceTest, APingForAnotherEpochIsRefused) {
 
 TEST_F(WorkerServiceTest, DescribesItsTokenizer) {
   v1::TokenizerDescription tokenizer;
-  ASSERT_TRUE(Ask(&v1::Worker::Stub::GetTokenizer, v1::GetTokenizerRequest(), &tokenizer).ok());
+  ASSERT_TRUE(
+      worker_.Ask(&v1::Worker::Stub::GetTokenizer, v1::GetTokenizerRequest(), &tokenizer).ok());
   EXPECT_EQ(tokenizer.model_name(), "fake");
   EXPECT_EQ(tokenizer.tokens_size(), 257);
   EXPECT_EQ(tokenizer.eos_id(), 256);
@@ -81,17 +67,18 @@ TEST_F(WorkerServiceTest, DescribesItsTokenizer) {
 TEST_F(WorkerServiceTest, RefusesASizeBeforeTheEngineIsAsked) {
   v1::ResizePoolRequest request;
   v1::ResizePoolResponse response;
-  EXPECT_EQ(Ask(&v1::Worker::Stub::ResizePool, request, &response).error_code(),
+  EXPECT_EQ(worker_.Ask(&v1::Worker::Stub::ResizePool, request, &response).error_code(),
             grpc::StatusCode::INVALID_ARGUMENT);
   request.set_blocks(5);
-  EXPECT_EQ(Ask(&v1::Worker::Stub::ResizePool, request, &response).error_message(), "a fake pool");
+  EXPECT_EQ(worker_.Ask(&v1::Worker::Stub::ResizePool, request, &response).error_message(),
+            "a fake pool");
 }
 
 TEST_F(WorkerServiceTest, ClearsAndInspects) {
   v1::ClearCacheResponse cleared;
-  EXPECT_TRUE(Ask(&v1::Worker::Stub::ClearCache, v1::ClearCacheRequest(), &cleared).ok());
+  EXPECT_TRUE(worker_.Ask(&v1::Worker::Stub::ClearCache, v1::ClearCacheRequest(), &cleared).ok());
   v1::InspectResponse inspected;
-  EXPECT_TRUE(Ask(&v1::Worker::Stub::Inspect, v1::InspectRequest(), &inspected).ok());
+  EXPECT_TRUE(worker_.Ask(&v1::Worker::Stub::Inspect, v1::InspectRequest(), &inspected).ok());
 }
 
 }  // namespace

@@ -1,0 +1,61 @@
+// Command line of a worker's program. Each case runs in a separate process.
+#include "worker_rpc/worker_program.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "common/exit_code.h"
+
+namespace baton {
+namespace {
+
+[[noreturn]] void RunProgram(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "test-worker");
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  std::exit(RunWorkerMain(static_cast<int>(arguments.size()), argv.data(),
+                          {.name = "test-worker",
+                           .description = "Tests.",
+                           .id_prefix = "test",
+                           .role = v1::WORKER_ROLE_DECODE,
+                           .role_services = {}}));
+}
+
+class WorkerProgramDeathTest : public ::testing::Test {
+ protected:
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+
+TEST_F(WorkerProgramDeathTest, HelpAndSettingsAreNoErrors) {
+  EXPECT_EXIT(RunProgram({"--help"}), ::testing::ExitedWithCode(kExitSuccess), "");
+  EXPECT_EXIT(RunProgram({"--show-settings"}), ::testing::ExitedWithCode(kExitSuccess), "");
+}
+
+TEST_F(WorkerProgramDeathTest, AWrongCommandLineIsNamed) {
+  EXPECT_EXIT(RunProgram({"--nonsense"}), ::testing::ExitedWithCode(kExitUsage), "--nonsense");
+  EXPECT_EXIT(RunProgram({"--router", "nowhere"}), ::testing::ExitedWithCode(kExitUsage),
+              "--router.*nowhere");
+  EXPECT_EXIT(RunProgram({"--nice", "20"}), ::testing::ExitedWithCode(kExitUsage), "--nice.*20");
+}
+
+TEST_F(WorkerProgramDeathTest, AddressesAreCheckedBeforeAModelIsLoaded) {
+  const std::string no_model = "--model=/nowhere/model.gguf";
+  EXPECT_EXIT(RunProgram({no_model, "--listen=127.0.0.1"}), ::testing::ExitedWithCode(kExitUsage),
+              "test-worker: --listen: \"127.0.0.1\" is not HOST:PORT");
+  EXPECT_EXIT(RunProgram({no_model, "--transfer-listen=here"}),
+              ::testing::ExitedWithCode(kExitUsage),
+              "test-worker: --transfer-listen: \"here\" is not HOST:PORT");
+  EXPECT_EXIT(RunProgram({no_model}), ::testing::ExitedWithCode(kExitUsage), "/nowhere/model.gguf");
+}
+
+TEST_F(WorkerProgramDeathTest, WarnsOfAWildcardAddress) {
+  EXPECT_EXIT(RunProgram({"--model=/nowhere/model.gguf", "--listen=0.0.0.0:0"}),
+              ::testing::ExitedWithCode(kExitUsage),
+              "--listen 0.0.0.0:0 accepts connections to every address");
+}
+
+}  // namespace
+}  // namespace baton
