@@ -42,10 +42,9 @@ enum class Mutant : uint8_t {
 struct MutantInfo {
   Mutant mutant;
   std::string_view name;
-  std::string_view what;  // what is wrong with it
-  int64_t seeds;          // number of seeds, from 1 on, within which it is caught
-  std::string_view
-      oracle;  // oracle that catches it (oracle.h); "check": a CHECK of production code
+  std::string_view what;    // what is wrong with it
+  int64_t seeds;            // number of seeds, from 1 on, within which it is caught
+  std::string_view oracle;  // oracle that catches it (oracle.h); "check" is a CHECK
 };
 
 std::span<const MutantInfo> Mutants();
