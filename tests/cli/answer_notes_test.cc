@@ -80,7 +80,7 @@ TEST(AnswerNotes, LogprobsStandInAlignedColumns) {
             "  token             logprob   most likely\n"
             "  \"é\\x0a\"            -0.250   \"é\\x0a\"            -0.250  "
             "\"\\x1b[\"            -1.500\n"
-            "  \"\\x1b[\"          -12.500   #3                 -0.125\n");
+            "  \"\\x1b[\"           -12.500   #3                 -0.125\n");
 }
 
 TEST(AnswerNotes, WithoutLogprobsThereIsNoTable) {

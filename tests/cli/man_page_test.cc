@@ -33,7 +33,7 @@ TEST(ManPage, EveryCommandHasAPageWithEveryOption) {
       EXPECT_THAT(pages[i].text, HasSubstr("\\fB" + Escaped(name) + "\\fR")) << pages[i].file_name;
     }
     for (const CommandDescription& below : commands[i].commands) {
-      EXPECT_THAT(pages[i].text, HasSubstr("\\fB" + below.path.back() + "\\fR"));
+      EXPECT_THAT(pages[i].text, HasSubstr("\\fB" + Escaped(below.path.back()) + "\\fR"));
     }
     for (const char* section : {"NAME", "SYNOPSIS", "OPTIONS", "CONFIGURATION", "EXIT STATUS"}) {
       EXPECT_THAT(pages[i].text, HasSubstr(std::string("\n.SH ") + section + "\n"));

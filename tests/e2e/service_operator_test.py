@@ -154,7 +154,7 @@ class Status(ServiceTest):
 
 
 class NotesBelowAnswers(ServiceTest):
-    worker_arguments = ("--kv-blocks=64", "--threads=1")
+    worker_arguments = ("--kv-blocks=20", "--threads=1")
 
     def notes(self, *arguments, code=0):
         done = run("generate", "--router", self.cluster.router, "--no-ledger", "--temperature=0", *arguments)
