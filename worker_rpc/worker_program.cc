@@ -23,7 +23,7 @@ namespace {
 
 // A router that is gone or frozen holds blocks here until its connection is cut: 1.3 seconds.
 constexpr int32_t kKeepaliveMs = 400;
-constexpr int32_t kKeepaliveTimeoutMs = 900;
+constexpr int32_t kWorkerKeepaliveTimeoutMs = 900;
 
 struct WorkerOptions {
   EngineOptions engine;
@@ -138,7 +138,7 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   Termination termination;
   WorkerOptions options;
   options.server.keepalive_ms = kKeepaliveMs;
-  options.server.keepalive_timeout_ms = kKeepaliveTimeoutMs;
+  options.server.keepalive_timeout_ms = kWorkerKeepaliveTimeoutMs;
   SettingList worker_settings;
   SettingList engine_settings;
   RegisterSettings(options, worker_settings);

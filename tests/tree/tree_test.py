@@ -12,7 +12,7 @@
     longer than 450 lines, Python files compile.
  5. CLI11, which takes seconds to compile, is included in one file: common/command_line.cc.
  6. The tree names no path of one developer's machine and no document that is not in it. No file has a conflict marker.
- 7. Two sources of a library give no file-local name two meanings: release builds compile eight of them as one file.
+ 7. Two sources of a library give no file-local name two meanings: release builds compile several of them as one file.
  8. A KV pool's memory belongs to kernels and to the pool's own files: only the files in POOL_ADDRESSES ask where it is.
 
 Before it looks at the tree it plants one violation of every rule in a small tree of its own and checks that each is found.
