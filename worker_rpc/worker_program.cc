@@ -24,7 +24,7 @@ namespace {
 // Keepalive of workers' servers. If a router is gone or frozen, its requests hold blocks until the
 // connection is closed, after 1.3 seconds.
 constexpr int32_t kKeepaliveMs = 400;
-constexpr int32_t kKeepaliveTimeoutMs = 900;
+constexpr int32_t kWorkerKeepaliveTimeoutMs = 900;
 
 struct WorkerOptions {
   EngineOptions engine;
@@ -142,7 +142,7 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   Termination termination;
   WorkerOptions options;
   options.server.keepalive_ms = kKeepaliveMs;
-  options.server.keepalive_timeout_ms = kKeepaliveTimeoutMs;
+  options.server.keepalive_timeout_ms = kWorkerKeepaliveTimeoutMs;
   SettingList worker_settings;
   SettingList engine_settings;
   RegisterSettings(options, worker_settings);

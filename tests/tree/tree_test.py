@@ -12,7 +12,7 @@
     450 lines. Python files compile.
  5. Only common/command_line.cc includes CLI11, because CLI11 takes seconds to compile.
  6. The tree names no path of a developer's machine, and no document that is not in the tree. No file has a conflict marker.
- 7. Sources of one library do not give a file-local name different meanings, because release builds compile eight sources as one file.
+ 7. Sources of one library do not give a file-local name different meanings, because release builds compile several as one file.
  8. Only the files in POOL_ADDRESSES use the address of a KV pool.
 
 First the script checks itself: it builds a small tree with one violation of every rule and must find each. Standard library only.
