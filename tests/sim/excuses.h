@@ -51,6 +51,9 @@ class Excuses {
 
   const SimWorker::Options& WorkerAt(int32_t node) const;
   bool Decodes(int32_t node) const;
+  // Until the fault is over. Another worker does what is left to do of a lost prefill worker, or of
+  // a lost path between workers, as soon as the loss is found.
+  bool IsWaitedFor(const Fault& fault) const;
   void OnPathFault(const Fault& fault, const Span& away);
   // The worker was away for a while.
   void Lose(int32_t node, const Span& away);
