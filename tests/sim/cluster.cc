@@ -14,7 +14,8 @@ constexpr int64_t kWorkerKeepaliveUs = 1'300'000;   // as in worker_rpc/worker_p
 constexpr int64_t kLongestRunUs = 300 * kSecondUs;  // far behind any deadline and any fault
 constexpr int64_t kSettleUs = 1'200'000;            // a tick and a heartbeat of everybody
 constexpr int64_t kRegisterUs = 10 * kSecondUs;     // heartbeats, and taking over an address
-constexpr int64_t kRestUs = 3 * kSecondUs;          // a dead peer is found in 1 s, and reclaimed
+constexpr int64_t kPeerLossUs = kSecondUs;          // a lost peer is found and its transfers end
+constexpr int64_t kReclaimUs = 2 * kSecondUs;       // after that, its blocks are free again
 constexpr int64_t kQuietUs = 500'000;               // in which nothing may happen
 constexpr int64_t kDrainUs = 8 * kSecondUs;         // a worker that was told to end has done so
 constexpr int64_t kLastPathUs = 30'000;             // after an isolated process is back
@@ -255,6 +256,12 @@ bool SimCluster::AllIdle() const {
          });
 }
 
+bool SimCluster::NoTransfers() const {
+  return std::all_of(workers_.begin(), workers_.end(), [](const auto& worker) {
+    return worker->engine() == nullptr || worker->engine()->core().active_transfers() == 0;
+  });
+}
+
 std::vector<SimWorker*> SimCluster::Workers() const {
   std::vector<SimWorker*> workers;
   for (const auto& worker : workers_) workers.push_back(worker.get());
@@ -262,7 +269,7 @@ std::vector<SimWorker*> SimCluster::Workers() const {
 }
 
 void SimCluster::ExpectRest(const char* when) {
-  Await(kRestUs, [this] { return AllIdle() && IsIndexCurrent(*router_, Workers()); });
+  Await(kReclaimUs, [this] { return AllIdle() && IsIndexCurrent(*router_, Workers()); });
   if (violation_) return;
   for (const auto& worker : workers_) {
     if (worker->engine() == nullptr) {
@@ -348,6 +355,9 @@ std::optional<Violation> SimCluster::Run() {
   if (violation_) return violation_;
 
   Heal();
+  if (!Await(kPeerLossUs, [this] { return NoTransfers(); })) {
+    Violate({"liveness", "transfers are still open a second after the last fault", 0, -1});
+  }
   RunUntil(queue_.now_us() + kSettleUs, [] { return false; });
   if (!Await(kDrainUs + kRegisterUs, [this] { return AllRegistered(); })) {
     Violate({"liveness", "workers and router do not find together again", 0, -1});

@@ -64,6 +64,7 @@ class SimCluster {
   bool Await(int64_t for_us, Condition condition);
   bool AllRegistered();
   bool AllIdle() const;
+  bool NoTransfers() const;  // of workers that are up
   std::vector<SimWorker*> Workers() const;
   void ExpectRest(const char* when);
   void ExpectQuiet();

@@ -8,8 +8,9 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kPromptUs = 3'000'000;  // a dead peer is found in 1 s; the rest is work
-constexpr int64_t kChoiceUs = 250'000;    // more of it for each choice beside a request's first
+constexpr int64_t kPromptUs = 2'000'000;     // the work itself
+constexpr int64_t kLossFoundUs = 1'000'000;  // a lost peer is found: another worker computes
+constexpr int64_t kChoiceUs = 250'000;       // more for each choice after a request's first
 constexpr int64_t kWorkerDrainUs = 5'000'000;
 constexpr int64_t kBreaksCallsUs = SimNode::kKeepaliveUs - 1'000'000;
 // A worker that returns gets its id back with its next heartbeat, 2 s after its last one.
@@ -54,6 +55,14 @@ void Excuses::OnPathFault(const Fault& fault, const Span& away) {
   }
 }
 
+bool Excuses::IsWaitedFor(const Fault& fault) const {
+  const auto needed = [this](int32_t node) { return node < kFirstWorkerNode || Decodes(node); };
+  const bool of_a_path =
+      fault.kind == FaultKind::kPartition || fault.kind == FaultKind::kOneWayPartition;
+  if (!of_a_path) return needed(fault.node);
+  return fault.node < kFirstWorkerNode || fault.other < kFirstWorkerNode;
+}
+
 void Excuses::OnFault(const Fault& fault, int64_t now_us) {
   if (fault.kind == FaultKind::kClockJump) {
     if (Decodes(fault.node)) clock_jumps_.push_back({now_us, now_us});
@@ -63,7 +72,8 @@ void Excuses::OnFault(const Fault& fault, int64_t now_us) {
   }
   const int64_t drain_us = fault.kind == FaultKind::kTerminate ? kWorkerDrainUs : 0;
   const int64_t over_us = now_us + fault.duration_us + drain_us;
-  delays_.push_back({now_us, over_us});
+  delays_.push_back(
+      {now_us, IsWaitedFor(fault) ? over_us : std::min(over_us, now_us + kLossFoundUs)});
   const Span away = {now_us, over_us + kRecoveryUs};
   if (fault.kind == FaultKind::kPartition || fault.kind == FaultKind::kOneWayPartition) {
     return OnPathFault(fault, away);
@@ -130,6 +140,7 @@ absl::Status Excuses::Judge(const ScenarioRequest& request, const End& end) cons
         absl::StrCat("no fault during this request excuses ", end.status.ToString()));
   }
   int64_t excused_us = kPromptUs;
+  if (scenario_.pulls != 0) excused_us += scenario_.router.pull_least_ms * 1000;
   for (const Span& delay : delays_) {
     const int64_t from_us = std::max(delay.from_us, request.start_us);
     excused_us += std::max<int64_t>(0, std::min(delay.until_us, end.at_us) - from_us);

@@ -51,6 +51,9 @@ class Excuses {
 
   const SimWorker::Options& WorkerAt(int32_t node) const;
   bool Decodes(int32_t node) const;
+  // Returns true if requests must wait until the fault is over. If a prefill worker or a path
+  // between workers is lost, another worker continues as soon as the loss is found.
+  bool IsWaitedFor(const Fault& fault) const;
   void OnPathFault(const Fault& fault, const Span& away);
   // Records that the worker was away during `away`.
   void Lose(int32_t node, const Span& away);
