@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""clang-format and clang-tidy on C++ files: those that the commit changed (scripts/ci_slice.py changed), or those named.
+"""Runs clang-format and clang-tidy on the named C++ files, or else on those that the commit changed (scripts/ci_slice.py changed).
 
     check_style.py [--seconds N] [FILE …]
 
-clang-tidy reads .cc files, each by itself and without a precompiled header; a header is read with the .cc file of its name. It
-stops after N seconds (600) and prints what it left. The exit code is 1 if there was a finding, else 0.
+clang-tidy reads .cc files, each alone and without a precompiled header. A header is read with the .cc file of its name. After N
+seconds (600) clang-tidy stops, and the script prints the files that it did not read. The exit code is 1 if there was a finding.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def exists(path):
 
 
 def sources_of(paths):
-    """The .cc files in which clang-tidy sees these files. tests/ and what needs CUDA's headers are left out."""
+    """Returns the .cc files in which clang-tidy sees these files. Leaves out tests/ and files that need CUDA's headers."""
     wanted = []
     for path in paths:
         source = path.removesuffix(".h") + ".cc" if path.endswith(".h") else path
@@ -38,7 +38,7 @@ def sources_of(paths):
 
 
 def tidy(source, seconds):
-    """Its findings; "" for none; None when time ran out."""
+    """Returns the findings of clang-tidy, "" if there are none, or None if time ran out."""
     if seconds <= 0:
         return None
     try:
@@ -64,12 +64,12 @@ def main():
     sources = sources_of(paths)
     findings, left = {}, []
     if sources:
-        # Every file by itself: no unity build, no precompiled header. The generated wire types are all that has to be built.
+        # Reads every file alone: no unity build, no precompiled header. Only the generated wire types must be built.
         subprocess.run(["cmake", "--preset", "tidy", "-Wno-dev"], check=True, stdout=subprocess.DEVNULL)
         subprocess.run(["cmake", "--build", "--preset", "tidy", "--target", "proto_sources"], check=True,
                        stdout=subprocess.DEVNULL)
         end = time.monotonic() + options.seconds
-        random.Random(ci_slice.commit_number()).shuffle(sources)  # what is left differs from commit to commit
+        random.Random(ci_slice.commit_number()).shuffle(sources)  # unread files differ between commits
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             results = list(pool.map(lambda source: tidy(source, end - time.monotonic()), sources))
         findings = {source: found for source, found in zip(sources, results) if found}

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Which slice of the longer checks CI runs for a commit.
+"""Chooses the slice of the longer checks that CI runs for a commit.
 
-    ci_slice.py choose     prints the slice of the checked-out commit, and on stderr the reason
-    ci_slice.py changed    prints the paths that the commit changed, a line each
+    ci_slice.py choose     prints the slice of the checked-out commit; prints the reason to standard error
+    ci_slice.py changed    prints the paths that the commit changed, one on each line
     ci_slice.py list       prints all slices
 
 A submission runs one slice (scripts/ci_slice.sh). The changed paths name the slices that test them. The commit's number
-picks one of those, so a few submissions cover all. Paths that name no slice leave the choice to the number alone.
+picks one of those, so a few submissions cover all. If no path names a slice, only the number decides.
 
-The changed paths are those since $BATON_CI_BASE, else since the fork from origin/main, else since the commit's first parent.
+The paths changed since $BATON_CI_BASE count, or else since the fork from origin/main, or else since the commit's first parent.
 Standard library only.
 """
 
@@ -34,20 +34,20 @@ RULES = [(re.compile(pattern), slices) for pattern, slices in [
 
 
 def choose(changed, number):
-    """The slice for a commit that changed these paths and has this number; pure."""
+    """Returns the slice for a commit with these changed paths and this number. Pure."""
     named = {slice for path in changed for pattern, slices in RULES if pattern.search(path) for slice in slices}
     candidates = [slice for slice in SLICES if slice in named] or SLICES
     return candidates[number % len(candidates)]
 
 
 def git(*arguments):
-    """What git prints; None if it fails."""
+    """Returns the output of git, or None if it fails."""
     done = subprocess.run(["git", *arguments], capture_output=True, text=True)
     return done.stdout.strip() if done.returncode == 0 else None
 
 
 def base_commit():
-    """The commit that the changes are counted from; None for a commit whose parent is not in this clone."""
+    """Returns the commit from which changes count, or None if this clone does not have the commit's parent."""
     if given := os.environ.get("BATON_CI_BASE"):
         return given
     fork = git("merge-base", "HEAD", "origin/main")

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # Runs one slice of the longer checks: scripts/ci_slice.sh NAME [SECONDS]
-#   heavy      tests of minutes on real processes, packets dropped between network namespaces, the longest lists of faults
+#   heavy      tests that take minutes on real processes, dropped packets between network namespaces, the longest lists of faults
 #   asan       unit tests and the simulation under AddressSanitizer and UndefinedBehaviorSanitizer, without gRPC
 #   tsan       the same under ThreadSanitizer
 #   asan-grpc  tests of the gRPC edges under AddressSanitizer and UndefinedBehaviorSanitizer
 #   fuzz       every libFuzzer target for a minute
 #   tidy       clang-format and clang-tidy on changed files, then the build without gRPC and its tests
-# A slice ends after SECONDS (1800). It then prints what it left, and fails only for the faults that it found.
-# The order starts at another place for each commit, so that slow machines cover all over several commits.
+# A slice ends after SECONDS (1800). It then prints the checks that it did not finish, and fails only for the faults that it found.
+# Each commit starts at another check, so a slow machine covers all checks over several commits.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 usage() { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
-if [ "${1:-}" = --knows ]; then  # for the test of the choice
+if [ "${1:-}" = --knows ]; then  # used by tests/ci/ci_slice_test.py
   case ${2:-} in heavy | asan | tsan | asan-grpc | fuzz | tidy) exit 0 ;; *) exit 2 ;; esac
 fi
 [ $# -ge 1 ] || usage
@@ -22,7 +22,7 @@ number=$(git rev-list --count HEAD 2>/dev/null || echo 0)
 
 remaining() { echo $((limit_s - SECONDS)); }
 
-# within WHAT COMMAND…: runs the command in the time that remains. A fault is noted and the slice goes on.
+# within WHAT COMMAND…: runs the command in the remaining time. After a fault, notes it and the slice continues.
 # Returns 0 only if the command succeeded.
 within() {
   local what=$1 code=0
@@ -41,7 +41,7 @@ within() {
   return 1
 }
 
-# rotated NAME…: the same names, from another one on for each commit.
+# rotated NAME…: prints the names, and starts with another name for each commit.
 rotated() {
   local names=("$@") index
   for ((index = 0; index < $#; ++index)); do echo "${names[(index + number) % $#]}"; done
@@ -51,11 +51,11 @@ rotated() {
 tests_of() {
   local what=$1 build=$2
   shift 2
-  # Twenty seconds less than `within` allows, so that ctest ends by itself and says what it left.
+  # 20 s less than `within` allows, so that run_ctest.py can print the tests that it did not finish.
   within "$what" scripts/run_ctest.py "$build" --seconds $(($(remaining) > 30 ? $(remaining) - 20 : 10)) "$@"
 }
 
-# sanitized PRESET FOLDER…: builds and runs the tests of a folder after the other, so that lack of time costs only the last ones.
+# sanitized PRESET FOLDER…: builds and runs the tests folder by folder. If time runs out, only the last folders are missing.
 sanitized() {
   local preset=$1 folder targets
   shift

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Everything that CI runs, in one night: the build, the tests, every slice without a limit of 30 minutes.
-#   scripts/nightly.sh [SECONDS]     how long each slice may take, 7200 by default
-# Goes on after a fault. The closing lines say which parts failed.
+# Runs everything that CI runs: the build, the tests and every slice, without the limit of 30 minutes.
+#   scripts/nightly.sh [SECONDS]     limit of each slice, 7200 by default
+# Continues after a fault. The last lines name the parts that failed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 limit_s=${1:-7200}

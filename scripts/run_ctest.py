@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Runs ctest, and closes with lines that a reader of a cut log needs: how many tests passed, failed, were not run and why.
+"""Runs ctest. The last lines show how many tests passed, failed and were not run, and why, so a cut log still has them.
 
     run_ctest.py BUILD [--seconds N] [ctest arguments …]
 
 A test that this machine cannot run prints `not run: REASON` and exits with 77 (a script), or skips with that message (a case of
-a gtest program). With --seconds, tests that have not ended after N seconds are left: they count neither as passed nor as
-failed. The exit code is 1 if a test failed, else 0. Standard library only.
+a gtest program). With --seconds, the run ends after N seconds; unfinished tests count neither as passed nor as failed. The exit
+code is 1 if a test failed, else 0. Standard library only.
 """
 
 import os
@@ -19,11 +19,11 @@ import xml.etree.ElementTree as ElementTree
 
 NOT_RUN = re.compile(r"\bnot run: (.+)")
 RESULT = re.compile(r"^ *\d+/\d+ Test +#\d+: (\S+) \.*(.*) +[\d.]+ sec")
-KEPT_OUTPUT = 1 << 20  # bytes of a passed test in which its reasons are looked for
+KEPT_OUTPUT = 1 << 20  # bytes of a passed test's output that are searched for reasons
 
 
 class Outcome:
-    """What became of each test of a run."""
+    """The outcome of each test of a run."""
 
     def __init__(self):
         self.passed, self.failed, self.not_run, self.left = [], [], [], []
@@ -36,7 +36,7 @@ class Outcome:
 
 
 def outcome_of(junit, names):
-    """The outcome of a run that ended by itself, from what ctest wrote. A test without a result failed."""
+    """Returns the outcome of a run that ended by itself, from the file of ctest. A test without a result failed."""
     outcome, seen = Outcome(), set()
     for case in ElementTree.fromstring(junit).iter("testcase"):
         name = case.get("name")
@@ -55,7 +55,7 @@ def outcome_of(junit, names):
 
 
 def stopped_outcome(lines, names):
-    """The outcome of a run that was stopped, from ctest's lines."""
+    """Returns the outcome of a run that was stopped, from ctest's lines."""
     outcome, seen = Outcome(), set()
     for name, result in (match.groups() for line in lines if (match := RESULT.match(line))):
         seen.add(name)
@@ -70,13 +70,13 @@ def stopped_outcome(lines, names):
 
 
 def test_names(command):
-    """The tests that the command would run."""
+    """Returns the names of the tests that the command would run."""
     listed = subprocess.run([*command, "-N"], capture_output=True, text=True).stdout
     return re.findall(r"^ *Test +#\d+: (.+)$", listed, re.M)
 
 
 def run(command, seconds):
-    """Shows what ctest prints. Returns its exit code, its lines, and whether it was stopped after `seconds`."""
+    """Shows the output of ctest. Returns its exit code, its lines, and whether it was stopped after `seconds`."""
     lines, stopped = [], threading.Event()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace",
                                start_new_session=seconds is not None)

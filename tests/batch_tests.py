@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes one C++ file out of several test files, so that their headers are compiled once for all (BATON_UNITY).
+"""Joins several test files into one C++ file, so that their headers are compiled only once (BATON_UNITY).
 
     batch_tests.py OUT SOURCE…
 
-A test file keeps its tests and helpers in one anonymous namespace, and in another file the same names mean something else. Each
-anonymous namespace therefore becomes one that is named after its file. Standard library only.
+A test file has its tests and helpers in one anonymous namespace. Two files may use the same names for different things, so each
+anonymous namespace gets a name made from the file's name. Standard library only.
 """
 
 import pathlib
@@ -15,7 +15,7 @@ ANONYMOUS = re.compile(r"^namespace \{$", re.M)
 
 
 def batch(sources):
-    """`sources`: paths and contents. Raises ValueError for a file that cannot be in a batch."""
+    """Returns the joined text of `sources`, pairs of path and text. Raises ValueError for a file that cannot be in a batch."""
     parts = []
     for path, text in sources:
         name = "in_" + re.sub(r"\W", "_", "/".join(pathlib.PurePath(path).with_suffix("").parts[-2:]))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Batches of test files: same names in two files stay apart, and what cannot be in a batch is refused."""
+"""Batches of test files: equal names in two files stay separate, and files of another form are refused."""
 
 import pathlib
 import sys

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which sources scripts/check_style.py gives to clang-tidy, and what it makes of its answer."""
+"""Tests which sources scripts/check_style.py gives to clang-tidy, and how it reads the answer."""
 
 import os
 import pathlib
@@ -24,7 +24,7 @@ class Sources(unittest.TestCase):
 
 class Tidy(unittest.TestCase):
     def answer(self, script, seconds=20):
-        """tidy() with a made-up clang-tidy."""
+        """Calls tidy() with a script in place of clang-tidy."""
         with tempfile.TemporaryDirectory() as folder:
             program = pathlib.Path(folder, "clang-tidy")
             program.write_text(f"#!/bin/sh\n{script}\n")

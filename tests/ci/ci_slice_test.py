@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The choice of CI's slice: from the changed paths, else from the commit's number."""
+"""Choice of the slice for CI: by the changed paths, or else by the commit's number."""
 
 import pathlib
 import subprocess
@@ -45,7 +45,7 @@ class Choice(unittest.TestCase):
 
 class Rules(unittest.TestCase):
     def test_every_rule_names_known_slices_and_fits_a_file_of_the_tree(self):
-        # Not `git ls-files`: the tree may come without its history.
+        # Not `git ls-files`, because the tree may lack its history.
         files = [path.relative_to(ROOT).as_posix() for folder in ROOT.iterdir()
                  if folder.is_dir() and folder.name not in ("build", ".git") for path in folder.rglob("*") if path.is_file()]
         for pattern, slices in ci_slice.RULES:

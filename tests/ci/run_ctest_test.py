@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What scripts/run_ctest.py says of tests that pass, fail, cannot be run here, or have not ended in time."""
+"""Last lines of scripts/run_ctest.py for tests that pass, fail, cannot run on this machine, or do not end in time."""
 
 import pathlib
 import subprocess

@@ -280,7 +280,7 @@ def check_names(tree):
                     tree.report(where, f"speaks of a document that is not in the tree: {match.group()}")
 
 
-# A constant, a type, an alias or a function at the outermost level of an anonymous namespace → name and the rest.
+# Matches a constant, type, alias or function at the outermost level of an anonymous namespace.
 LOCAL = re.compile(r"(?:using |class |struct |enum |enum class )(?P<type>\w+)(?P<is>[^;{]*)"
                    r"|(?:static |inline )?(?:constexpr|const) [^=({]*?(?P<constant>\bk[A-Z]\w*)\b"
                    r"|(?!using|class|struct|enum|namespace|return|template)[\w:<>,&*\s]*?[\s&*](?P<function>\w+)\((?P<arguments>[^)]*)")
@@ -288,7 +288,7 @@ PARAMETER_NAME = re.compile(r" ?\b\w+(?= *(?:,|$|=))")
 
 
 def local_names(text):
-    """{(name, what tells it from an overload): its definition} of what a source keeps to itself."""
+    """Returns {(name, parameter types): definition} of the names that are local to a source."""
     names, inside = {}, False
     for match in re.finditer(r"^(?P<line>[^\s/#}].*(?:\n    .*)*)|^}  // namespace$", text, re.M):
         line = match.group("line")
@@ -297,7 +297,7 @@ def local_names(text):
         elif inside and (found := LOCAL.match(line)):
             if name := found["function"]:
                 arguments = " ".join(found["arguments"].split())
-                names[name, PARAMETER_NAME.sub("", arguments)] = match.start()  # unique: no two may be alike
+                names[name, PARAMETER_NAME.sub("", arguments)] = match.start()  # a unique value, because no two may be equal
             elif name := found["constant"]:
                 names[name, ""] = match.start()
             else:
@@ -317,7 +317,7 @@ def check_batches(tree):
         for key, definition in local_names(tree.texts[path]).items():
             other, first = seen.setdefault((library, *key), (path, definition))
             if other != path and (first != definition or isinstance(definition, int)):
-                tree.report(path, f"defines {key[0]} for itself, and so does {other}: rename one, or name it in UNITY_ALONE")
+                tree.report(path, f"defines a local {key[0]}, and so does {other}: rename one, or add the file to UNITY_ALONE")
 
 
 def check_pool_addresses(tree):
@@ -368,11 +368,11 @@ def self_check():
         "text/same_a.cc": ("namespace {\nconstexpr int kSame = 1;\nusing J = int;\nint Of(int a) {\n}\n}  // namespace\n",
                            "text/same_a.cc: has no"),
         "text/same_b.cc": ("namespace {\nconstexpr int kSame = 2;\n}  // namespace\n",
-                           "text/same_b.cc: defines kSame for itself, and so does text/same_a.cc"),
+                           "text/same_b.cc: defines a local kSame, and so does text/same_a.cc"),
         "text/same_c.cc": ("namespace {\nusing J = char;\nint Of(int b) {\n}\n}  // namespace\n",
-                           "text/same_c.cc: defines J for itself, and so does text/same_a.cc"),
+                           "text/same_c.cc: defines a local J, and so does text/same_a.cc"),
         "text/same_d.cc": ("namespace {\nint Of(int other) {\n}\n}  // namespace\n",
-                           "text/same_d.cc: defines Of for itself, and so does text/same_a.cc"),
+                           "text/same_d.cc: defines a local Of, and so does text/same_a.cc"),
         "scripts/p.py": ("  x = 1\n", "scripts/p.py:1: is not Python"),
         "scripts/q.sh": ("ls /wo" + "rk/main\n", "scripts/q.sh:1: names a path"),
         "scripts/r.md": ("see GONE." + "md\n", "scripts/r.md:1: speaks of a document"),
