@@ -12,14 +12,14 @@
 namespace baton {
 namespace {
 
-constexpr size_t kMostPieceBytes = 24;  // of a token in the table
-constexpr int kTokenColumns = 16;       // that most tokens fit into
+constexpr size_t kMostPieceBytes = 24;  // shown of a token in the table
+constexpr int kTokenColumns = 16;       // wide enough for most tokens
 
 bool MayBeAStopString(const Job& job, const JobResult& result) {
   return !job.sampling.stop.empty() && result.finish_reason == "stop";
 }
 
-// The stop string that ends within the last token; empty: none does.
+// Returns the stop string that ends within the last token. Empty if none does.
 std::string_view StopStringAtTheEnd(const Job& job, const JobResult& result,
                                     const TokenPieces& pieces) {
   std::string text;
@@ -46,7 +46,7 @@ std::string TokenText(TokenId token, const TokenPieces& pieces) {
   return piece == pieces.end() ? absl::StrCat("#", token) : Quoted(piece->second, kMostPieceBytes);
 }
 
-// Characters, not bytes: every byte that does not continue one.
+// Returns the number of characters: of bytes that do not continue a character.
 int Characters(std::string_view text) {
   return static_cast<int>(std::count_if(
       text.begin(), text.end(), [](char c) { return (static_cast<uint8_t>(c) & 0xc0) != 0x80; }));

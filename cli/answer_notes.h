@@ -1,5 +1,5 @@
-// What stands below an answer for people, on standard error: why it ended, its tokens'
-// log-probabilities, and one ledger for all its choices.
+// Notes after an answer in text form, for standard error: why it ended, the log-probabilities of
+// its tokens, and one ledger for all its choices.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -14,27 +14,27 @@
 
 namespace baton {
 
-// The bytes of tokens, by id.
+// Maps the ids of tokens to their bytes.
 using TokenPieces = absl::flat_hash_map<TokenId, std::string>;
 
-// The tokens whose pieces StopNote and LogprobsTable need, each once. Often none.
+// Returns the tokens whose pieces StopNote and LogprobsTable need, each once. Often none.
 std::vector<TokenId> TokensToShow(const Job& job, const std::vector<JobResult>& results);
 
-// Why the answer ended, "(stopped: 128 tokens, --max-tokens)"; empty where it reached its own end.
-// The pieces tell a stop string. One line, without the line break.
+// Returns why the answer ended, such as "(stopped: 128 tokens, --max-tokens)". Empty if the answer
+// reached its natural end. Needs the pieces to find a stop string. One line, without a newline.
 std::string StopNote(const Job& job, const JobResult& result, const TokenPieces& pieces);
 
-// Why an answer that had begun broke off: "(stopped: the deadline passed)". Empty for other errors
-// than a deadline and a cancellation.
+// Returns why an answer stopped in the middle, such as "(stopped: the deadline passed)". Empty for
+// errors other than a deadline and a cancellation.
 std::string StopNote(const absl::Status& error);
 
-// Token by token: its text, quoted and escaped, its log-probability, and the most likely ones
-// there. A token without a piece is shown by its id. Several lines; empty where no log-probability
-// was asked for.
+// Returns a table with one row for each token: its quoted and escaped text, its log-probability,
+// and the most likely tokens at its place. A token without a piece is shown by its id. Empty if the
+// job did not ask for log-probabilities.
 std::string LogprobsTable(const JobResult& result, const TokenPieces& pieces);
 
-// The ledger of a request with several choices: what concerns the prompt is the same for each. The
-// total is the longest one; tokens are counted together.
+// Returns one ledger for a request with several choices. The prompt's figures are the same for all
+// choices. The total is the longest one, and the tokens are those of all choices.
 JobResult WithOneLedger(const std::vector<JobResult>& results);
 
 }  // namespace baton

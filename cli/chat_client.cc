@@ -324,11 +324,11 @@ class Chat {
     if (!tables.empty()) std::cerr << Dim(tables, colours_) << std::flush;
   }
 
-  // Asks the router until it has told once. A new connection may lead to another model.
+  // Asks the router until it has answered once. A new connection may lead to another model.
   SamplingDefaults ModelSampling() {
     if (!model_sampling_) {
-      const absl::StatusOr<SamplingDefaults> told = client_.RecommendedSampling();
-      if (told.ok()) model_sampling_ = *told;
+      const absl::StatusOr<SamplingDefaults> answer = client_.RecommendedSampling();
+      if (answer.ok()) model_sampling_ = *answer;
     }
     return model_sampling_.value_or(SamplingDefaults());
   }
@@ -375,7 +375,7 @@ class Chat {
   ChatInput input_;
   Interrupter interrupter_;
   Conversation conversation_;
-  std::optional<SamplingDefaults> model_sampling_;  // as the router told it
+  std::optional<SamplingDefaults> model_sampling_;  // from the router
 };
 
 }  // namespace

@@ -8,8 +8,7 @@
 namespace baton {
 namespace {
 
-// Calls `visit` for each setting with its name, the model's value, the value where neither a flag
-// nor the model has one, and the field.
+// Calls `visit` for each setting with its name, the model's value, the default and the field.
 template <typename Visit>
 void ForEachSetting(const SamplingDefaults& model, SamplingParams& sampling, const Visit& visit) {
   const SamplingParams off;
@@ -29,9 +28,9 @@ bool Given(const FlagIsGiven& is_given, const char* name) {
 
 const char kChatSamplingHelp[] =
     "Conversations: a sampling option that is not given has the value that the model's file\n"
-    "recommends, where it has one (general.sampling.temp, top_k, top_p, min_p, penalty_repeat), "
-    "else\n"
-    "--temperature 0.4 and --top-p 0.9.";
+    "recommends (general.sampling.temp, top_k, top_p, min_p, penalty_repeat). If the file "
+    "recommends\n"
+    "none, the defaults are --temperature 0.4 and --top-p 0.9.";
 
 void SetChatSampling(const SamplingDefaults& model, const FlagIsGiven& is_given,
                      SamplingParams& sampling) {

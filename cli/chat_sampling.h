@@ -1,8 +1,8 @@
-// How tokens of a conversation are chosen: `baton chat`, and --chat of `run` and `generate`.
+// Sampling of conversations: `baton chat`, and --chat of `run` and `generate`.
 //
 // Each setting comes from its flag, else from the model's file (SamplingDefaults), else from the
-// constants below. Temperature 1, a request's default, makes small models talk nonsense; so does
-// 0.7 with the default model. Jobs of --jobs, --prompt and the API keep a request's defaults.
+// constants below. At temperature 1, a request's default, small models talk nonsense. The default
+// model does so even at 0.7. Jobs of --jobs, --prompt and the API keep a request's defaults.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -19,19 +19,19 @@ namespace baton {
 inline constexpr float kChatTemperature = 0.4f;
 inline constexpr float kChatTopP = 0.9f;
 
-// Whether the command line gives the flag of this name, "--temperature".
+// Returns true if the command line has the flag of this name, such as "--temperature".
 using FlagIsGiven = std::function<bool(const std::string& flag)>;
 
-// Sets the fields of `sampling` that no flag gives.
+// Sets the fields of `sampling` that have no flag on the command line.
 void SetChatSampling(const SamplingDefaults& model, const FlagIsGiven& is_given,
                      SamplingParams& sampling);
 
-// "temperature 0.4 (default), top-k 20 (model), top-p 0.8 (flag)": for each setting its value and
-// its source. A setting that is off and that nothing names is left out.
+// Returns each setting with its value and source, such as "temperature 0.4 (default), top-k 20
+// (model), top-p 0.9 (flag)". Leaves out a setting that is off and has no source.
 std::string DescribeChatSampling(const SamplingDefaults& model, const FlagIsGiven& is_given,
                                  const SamplingParams& sampling);
 
-// For the help of commands with a conversation.
+// Help text for commands with a conversation.
 extern const char kChatSamplingHelp[];
 
 }  // namespace baton

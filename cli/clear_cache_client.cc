@@ -1,4 +1,4 @@
-// `baton clear-cache`: a running worker forgets what it has cached.
+// `baton clear-cache`: clears the prefix caches of running workers.
 
 #include <memory>
 #include <optional>
@@ -45,8 +45,9 @@ void AddClearCacheCommand(CommandLine& line) {
       line.AddCommand("clear-cache", "Clear the prefix caches of running workers");
   auto options = std::make_shared<ClearOptions>();
   AddWorkerFlags(command, &options->choice);
-  command.Add("--tenant", &options->tenant, "Only what requests with this tenant left");
-  command.Add("--cache-salt", &options->cache_salt, "Only what requests with this salt left");
+  command.Add("--tenant", &options->tenant, "Clear only prefixes of requests with this tenant");
+  command.Add("--cache-salt", &options->cache_salt,
+              "Clear only prefixes of requests with this salt");
   command.OnRun([options] {
     return ForEachWorker(options->choice, [options](const std::string& address) {
       return Clear(*options, address);

@@ -9,7 +9,7 @@ namespace baton {
 // Local commands: no gRPC.
 void AddRunCommand(CommandLine& line);
 void AddPerplexityCommand(CommandLine& line);
-// `completion` and `man`: about all commands of `line`, also those that are added later.
+// Adds `completion` and `man`. They cover all commands of `line`, also those that are added later.
 void AddDocumentationCommands(CommandLine& line);
 // Returns the `inspect` command, to which `inspect worker` can be added.
 CommandLine& AddInspectCommand(CommandLine& line);

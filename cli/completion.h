@@ -1,5 +1,5 @@
-// Shell completion of a program's commands, options and values, made of what its command line
-// declares.
+// Shell completion of a program's commands, options and values, generated from the declarations of
+// its command line.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -10,8 +10,8 @@
 
 namespace baton {
 
-// A script to source, or to put where the shell looks for completions. An option without choices
-// completes its value with file names.
+// Returns a script that the shell can source, or load from its folder of completions. The value of
+// an option without choices is completed with file names.
 std::string BashCompletion(const CommandDescription& program);
 std::string ZshCompletion(const CommandDescription& program);
 std::string FishCompletion(const CommandDescription& program);

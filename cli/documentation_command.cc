@@ -1,4 +1,4 @@
-// `baton completion` and `baton man`: what the command line declares, for shells and for man(1).
+// `baton completion` and `baton man`: shell completions and manual pages of the command line.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -22,7 +22,7 @@ absl::Status WriteFile(const std::string& path, const std::string& text) {
   std::FILE* const file = std::fopen(path.c_str(), "we");
   if (file == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat("cannot make ", path, ": ", std::strerror(errno)));
+        absl::StrCat("cannot create ", path, ": ", std::strerror(errno)));
   }
   const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
   if (std::fclose(file) == 0 && written) return absl::OkStatus();
@@ -34,7 +34,7 @@ absl::Status WriteManPages(const CommandDescription& program, const std::string&
   std::filesystem::create_directories(directory, error);
   if (error) {
     return absl::InvalidArgumentError(
-        absl::StrCat("cannot make the directory ", directory, ": ", error.message()));
+        absl::StrCat("cannot create the directory ", directory, ": ", error.message()));
   }
   for (const ManPage& page : ManPages(program)) {
     RETURN_IF_ERROR(WriteFile(absl::StrCat(directory, "/", page.file_name), page.text));
@@ -62,7 +62,8 @@ void AddDocumentationCommands(CommandLine& line) {
   }
   CommandLine& man = line.AddCommand("man", "Write a manual page for each command");
   auto directory = std::make_shared<std::string>();
-  man.Add("DIRECTORY", directory.get(), "Where to write them; made if it is not there").Required();
+  man.Add("DIRECTORY", directory.get(), "Where to write the pages; created if it does not exist")
+      .Required();
   man.OnRun([&line, directory] {
     const absl::Status written = WriteManPages(line.Describe(), *directory);
     return written.ok() ? kExitSuccess : ReportError(written);

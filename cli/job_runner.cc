@@ -74,8 +74,8 @@ void PrintForPeople(JobRunner& runner, const Job& job, const std::vector<JobResu
   std::fprintf(stderr, "%s", notes.c_str());
 }
 
-// An answer that has begun and then ends with `error`: a deadline and a cancellation are no more
-// than a reason. Returns the exit code.
+// Reports `error`, which ended an answer. After the answer's first text, a deadline or a
+// cancellation is only a note. Returns the exit code.
 int ReportBreak(const absl::Status& error, bool has_text) {
   if (has_text) PrintResult("\n");
   const std::string note = has_text ? StopNote(error) : "";
@@ -89,7 +89,7 @@ absl::Status TooLong(int64_t number) {
       absl::StrCat("line ", number, ": it has more than ", kMaxJobLineBytes, " bytes"));
 }
 
-// What all threads of a run share.
+// Shared state of all threads of a run.
 struct LineRun {
   JobRunner& runner;
   const RunJobsOptions& options;
@@ -139,7 +139,7 @@ void AnswerAllLines(const LineRun& run, bool show_progress) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Absent: the input cannot be read twice.
+// Returns the number of jobs to do. Absent if the input cannot be read twice.
 absl::StatusOr<std::optional<int64_t>> JobsToDo(InputFile& input, const Job& defaults,
                                                 const AnsweredJobs* answered) {
   if (input.CanRewind()) return CountJobsToDo(input, defaults, answered);

@@ -23,32 +23,32 @@
 
 namespace baton {
 
-// The error of a job that never began: the command was interrupted first, or no router took it.
-// Such a job has no result. Returns `status` with a mark that IsNotBegun sees.
+// Marks the error of a job that never began, because the command was interrupted first or no router
+// accepted it. Such a job has no result. IsNotBegun finds the mark.
 absl::Status NotBegun(absl::Status status);
 bool IsNotBegun(const absl::Status& status);
-// Without the mark.
+// Returns `status` without the mark.
 absl::Status AsBegun(absl::Status status);
 
 class JobRunner {
  public:
   virtual ~JobRunner() = default;
-  // Blocks until the job has ended. Returns its choices, in order. `on_text` gets the answer as it
-  // comes, where the job asks for one alone; it may be empty.
+  // Blocks until the job has ended. Returns its choices, in order. If the job has only one choice,
+  // `on_text` gets the answer as it comes. `on_text` may be empty.
   virtual absl::StatusOr<std::vector<JobResult>> Run(
       const Job& job, const std::function<void(std::string_view)>& on_text) = 0;
-  // The bytes of each of `tokens`, for people. Unimplemented where the runner does not know them.
+  // Returns the bytes of each of `tokens`. Unimplemented if the runner does not know them.
   virtual absl::StatusOr<std::vector<std::string>> Pieces(const std::vector<TokenId>& tokens) {
     return absl::UnimplementedError(absl::StrCat("the text of ", tokens.size(), " tokens"));
   }
-  // What the model's file recommends for conversations.
+  // Returns the sampling that the model's file recommends for conversations.
   virtual absl::StatusOr<SamplingDefaults> RecommendedSampling() { return SamplingDefaults(); }
-  // Ends everything that runs, and whatever comes later, with Cancelled.
+  // Ends all running and later jobs with Cancelled.
   virtual void Interrupt() = 0;
 };
 
-// The pieces that an answer's notes show (cli/answer_notes.h); none where `runner` does not tell
-// them.
+// Returns the pieces that an answer's notes show (cli/answer_notes.h). Empty if `runner` does not
+// know them.
 TokenPieces FindPieces(JobRunner& runner, const Job& job, const std::vector<JobResult>& results);
 
 struct RunJobsOptions {
@@ -58,19 +58,23 @@ struct RunJobsOptions {
   bool no_ledger = false;  // with text: leaves out the latency ledger
 };
 
-// Answers one job: text on standard output as it comes, or a result line. Standard error gets what
-// cli/answer_notes.h makes of it: why the answer ended, log-probabilities, the ledger. Several
-// choices come at the end, each under a line of its own, or a result line each. Returns the exit
-// code of the job's status.
+// Answers one job and returns the exit code of its status. Standard output gets the text as it
+// comes, or a result line. Standard error gets the notes of cli/answer_notes.h: why the answer
+// ended, log-probabilities, the ledger. Several choices are printed at the end, each after a title
+// line or as a result line.
 int RunOneJob(JobRunner& runner, const Job& job, const RunJobsOptions& options);
 
-// Answers every line of `input` except those that `answered` has, which may be null. `defaults` is
-// as in ParseJob. A line that is not a job has an error as its result. Standard error gets the
-// progress, where it is a terminal, and the totals in the end.
+// Answers every line of `input` except those that `answered` has. `answered` may be null.
+// `defaults` is as in ParseJob. A line that is not a job gets an error as its result. Standard
+// error gets the progress, if it is a terminal, and the totals at the end.
 //
-// Returns 0 when every job succeeded, 2 when `answered` is given and the input cannot be read twice
-// or has an id twice, else 1. No new line is begun once reading fails or a job never began; both
-// are reported. The same holds once results cannot be written any more (cli/outcome.h).
+// Returns:
+//  - 0 if every job succeeded
+//  - 2 if `answered` is given and the input cannot be read twice or has an id twice
+//  - 1 otherwise
+//
+// Starts no new line after a read failure or after a job that never began, and reports both. Also
+// starts none if results can no longer be written (cli/outcome.h).
 int RunJobLines(JobRunner& runner, InputFile& input, const RunJobsOptions& options,
                 const Job& defaults = {}, const AnsweredJobs* answered = nullptr);
 

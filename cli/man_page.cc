@@ -13,7 +13,7 @@
 namespace baton {
 namespace {
 
-// Text as troff shows it: a hyphen that can be copied, no escapes, no macro at a line's begin.
+// Escapes text for troff: hyphens stay copyable, and no line starts with a macro.
 std::string Escaped(const std::string& text) {
   std::vector<std::string> lines = absl::StrSplit(text, '\n');
   for (std::string& line : lines) {

@@ -1,4 +1,4 @@
-// Manual pages of a program and its commands, made of what its command line declares.
+// Manual pages of a program and its commands, generated from the declarations of its command line.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -15,7 +15,7 @@ struct ManPage {
   std::string text;       // man(7) macros
 };
 
-// One for the program and one for each command below it.
+// Returns a page for the program and one for each command below it.
 std::vector<ManPage> ManPages(const CommandDescription& program);
 
 }  // namespace baton

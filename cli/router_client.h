@@ -30,7 +30,7 @@ class RouterClient final : public JobRunner {
   absl::StatusOr<std::vector<JobResult>> Run(
       const Job& job, const std::function<void(std::string_view)>& on_text) override;
   absl::StatusOr<std::vector<std::string>> Pieces(const std::vector<TokenId>& tokens) override;
-  // An older router recommends nothing.
+  // Returns no recommendation from a router of an older version.
   absl::StatusOr<SamplingDefaults> RecommendedSampling() override;
   // Ends the jobs that run. Until Resume, later ones end at once as Cancelled.
   void Interrupt() override;

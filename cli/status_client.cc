@@ -27,7 +27,7 @@ namespace baton {
 namespace {
 
 constexpr int64_t kStatusTimeoutMs = 5000;
-constexpr int64_t kWatchTimeoutMs = 2000;  // how late Ctrl-C may be noticed
+constexpr int64_t kWatchTimeoutMs = 2000;  // longest delay of Ctrl-C
 
 struct StatusOptions {
   RouterClientOptions client{.router = kDefaultRouter};
@@ -103,12 +103,12 @@ int Status(const StatusOptions& options) {
   return kExitSuccess;
 }
 
-// Over what the terminal shows, without a flash: each line is replaced, what is left is erased.
+// Redraws without flicker: replaces each line of the terminal, then erases the rest.
 std::string Redrawn(const std::string& text) {
   return absl::StrCat("\033[H", absl::StrReplaceAll(text, {{"\n", "\033[K\n"}}), "\033[J");
 }
 
-// Until a signal comes. A router that does not answer may come back.
+// Repeats until a signal comes, also while the router does not answer, because it may come back.
 int Watch(const StatusOptions& options) {
   Termination termination;
   RouterClient client(options.client);
@@ -144,10 +144,10 @@ void AddStatusCommand(CommandLine& line) {
       .ShowDefault();
   command.AddFlag("--json", &options->json, "Print one JSON object");
   command.AddFlag("--index", &options->index,
-                  "Show what the router knows of the workers' prefix caches too");
+                  "Also show what the router knows of the workers' prefix caches");
   command
       .Add("--watch", &options->watch_s,
-           "Show it again every so many seconds until Ctrl-C; without a number every 2")
+           "Repeat after so many seconds until Ctrl-C; without a number, after 2")
       .Range(0.1, 3600.0)
       .OptionalValue("2");
   command.AddHelpText(kStatusColumnsHelp);

@@ -13,7 +13,8 @@ namespace {
 
 using Row = std::vector<std::string>;
 
-// Columns of their widest cell; the first `texts` are left-aligned, the others right-aligned.
+// Pads each column to the width of its widest cell. Aligns the first `texts` columns left, others
+// right.
 std::string Aligned(const Row& row, const std::vector<size_t>& widths, size_t texts) {
   std::string line;
   for (size_t i = 0; i < row.size(); ++i) {
@@ -46,7 +47,7 @@ const char* RoleName(v1::WorkerRole role) {
   }
 }
 
-// Of the tokens looked up in the prefix cache; "off" where there is none.
+// Returns the share of looked-up tokens that the prefix cache had, or "off" without a prefix cache.
 std::string HitPercent(const v1::PoolStatus& pool) {
   if (pool.has_prefix_cache() && !pool.prefix_cache()) return "off";
   if (pool.lookup_tokens() == 0) return "0.0";
@@ -54,7 +55,7 @@ std::string HitPercent(const v1::PoolStatus& pool) {
                                      static_cast<double>(pool.lookup_tokens()));
 }
 
-// Tokens that a sequence, prompt and answer, can have there.
+// Returns the longest sequence, prompt and answer, that the worker can hold, in tokens.
 int64_t Room(const v1::WorkerStatus& worker) {
   const int64_t pool = int64_t{worker.pool().limit_blocks()} * worker.pool().block_size();
   return worker.context_length() > 0 ? std::min<int64_t>(pool, worker.context_length()) : pool;
@@ -109,7 +110,7 @@ Row WorkerRow(const v1::WorkerStatus& worker) {
           absl::StrCat(worker.resident_bytes() >> 20)};
 }
 
-// What does not fit into a worker's row.
+// Returns the lines for data that do not fit into a worker's row.
 std::string LinesBelow(const v1::WorkerStatus& worker) {
   const v1::PoolStatus& pool = worker.pool();
   std::string out;
@@ -157,21 +158,20 @@ std::string IndexTable(const v1::IndexStatus& index) {
 
 const char kStatusColumnsHelp[] =
     "Columns:\n"
-    "  state         serving; no new requests go to the others: draining (it ends; figures as it\n"
-    "                left), silent (it answers no probes), unreachable (a call failed), damaged "
-    "(its\n"
-    "                block accounting is wrong)\n"
-    "  wait run kv   sequences that wait, that are in the batch, that wait for KV of another "
-    "worker\n"
-    "  free cached   blocks of the KV pool: free, in the prefix cache alone, in use by sequences,\n"
-    "  owned step      held by a step that runs, and all of them\n"
+    "  state         serving; or why the worker gets no new requests: draining (it is ending;\n"
+    "                  its figures are those of its last heartbeat), silent (it answers no\n"
+    "                  probes), unreachable (a call failed), damaged (its block accounting is "
+    "wrong)\n"
+    "  wait run kv   sequences that wait, are in the batch, wait for KV from another worker\n"
+    "  free cached   blocks of the KV pool: free, held only by the prefix cache, held by\n"
+    "  owned step      sequences, held by the running step, all\n"
     "  total\n"
-    "  room          tokens that a prompt and its answer can have there\n"
+    "  room          longest sequence in tokens, prompt and answer, that the worker can hold\n"
     "  hit%          share of looked-up prompt tokens that the prefix cache had; off: no cache\n"
-    "  prompt/s      prompt tokens computed, answer tokens generated: a second, mean of the last\n"
-    "  answer/s        five seconds\n"
-    "  uptime        since the worker started\n"
-    "  RSS MiB       memory of the process";
+    "  prompt/s      prompt tokens computed and answer tokens generated in a second, mean of the\n"
+    "  answer/s        last five seconds\n"
+    "  uptime        time since the worker started\n"
+    "  RSS MiB       resident memory of the process";
 
 const char* WorkerState(const v1::WorkerStatus& worker) {
   if (worker.unreachable()) return "unreachable";

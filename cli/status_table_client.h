@@ -1,4 +1,4 @@
-// The fleet's status as a table for people.
+// The fleet's status as a table.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -9,15 +9,15 @@
 
 namespace baton {
 
-// "serving"; or why no new requests go there: "draining", "silent", "unreachable", "damaged" (a
-// recount of its blocks failed).
+// Returns "serving", or why the worker gets no new requests: "draining", "silent", "unreachable" or
+// "damaged" (the integrity check of its blocks failed).
 const char* WorkerState(const v1::WorkerStatus& worker);
 
-// The router, a row for each worker, and refused workers; with `index`, what the router knows of
-// the workers' prefix caches. Several lines.
+// Returns lines for the router, a row for each worker, and lines for refused workers. With `index`,
+// also shows what the router knows of the workers' prefix caches.
 std::string StatusTable(const v1::GetStatusResponse& status, bool index);
 
-// What the columns mean, for the help.
+// Meaning of the columns, for the help.
 extern const char kStatusColumnsHelp[];
 
 }  // namespace baton

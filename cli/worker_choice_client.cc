@@ -28,8 +28,8 @@ absl::StatusOr<std::vector<NamedWorker>> Choose(const WorkerChoice& choice) {
   return FindWorkers(choice, status);
 }
 
-// A line behind the name, or several lines below it.
-std::string BehindName(const NamedWorker& worker, const std::string& text) {
+// Returns the name with one line after it, or with several lines below it.
+std::string WithName(const NamedWorker& worker, const std::string& text) {
   const bool one_line = std::count(text.begin(), text.end(), '\n') <= 1;
   return one_line ? absl::StrCat(Printable(worker.name), ": ", text)
                   : absl::StrCat(Printable(worker.name), " at ", worker.address, "\n", text, "\n");
@@ -42,7 +42,7 @@ void AddWorkerFlags(CommandLine& command, WorkerChoice* choice) {
       "--worker", &choice->worker, "Name of the worker in `baton status`, or its HOST:PORT");
   CommandLine::Option all = command.AddFlag("--all", &choice->all, "Every worker of the router");
   worker.Excludes(all);
-  command.Add("--router", &choice->router, "HOST:PORT of the router that knows the names")
+  command.Add("--router", &choice->router, "HOST:PORT of the router that resolves the names")
       .IsHostPort()
       .FromEnvironment()
       .ShowDefault();
@@ -83,7 +83,7 @@ int ForEachWorker(const WorkerChoice& choice, const WorkerAction& act) {
   for (const NamedWorker& worker : *workers) {
     const absl::StatusOr<std::string> text = act(worker.address);
     if (text.ok()) {
-      std::cout << (choice.all ? BehindName(worker, *text) : *text) << std::flush;
+      std::cout << (choice.all ? WithName(worker, *text) : *text) << std::flush;
       continue;
     }
     const absl::Status error =

@@ -1,5 +1,5 @@
-// Which workers a command is for: --worker NAME or HOST:PORT, or --all. Names are looked up in the
-// status of a router.
+// Choice of the workers for a command: --worker NAME, --worker HOST:PORT or --all. The status of a
+// router resolves names.
 //
 // Thread safety: belongs to one thread.
 #pragma once
@@ -29,14 +29,14 @@ struct NamedWorker {
   std::string address;  // HOST:PORT
 };
 
-// The chosen workers, as `status` has them, in its order. NotFound names the nearest name, or all
-// of them. REQUIRES: choice.all or a name in choice.worker.
+// Returns the chosen workers in the order of `status`. NotFound has the nearest name, or all names.
+// REQUIRES: choice.all, or a name in choice.worker.
 absl::StatusOr<std::vector<NamedWorker>> FindWorkers(const WorkerChoice& choice,
                                                      const v1::GetStatusResponse& status);
 
-// Runs `act` with the address of each chosen worker and prints what it returns: with --all behind
-// the worker's name. An error of one worker does not keep the others from their turn. Returns the
-// exit code: 0 where all went well, else that of the first error.
+// Runs `act` with the address of each chosen worker and prints the result; with --all, after the
+// worker's name. After an error, continues with the next worker. Returns the exit code: 0 if all
+// succeeded, else that of the first error.
 using WorkerAction = std::function<absl::StatusOr<std::string>(const std::string& address)>;
 int ForEachWorker(const WorkerChoice& choice, const WorkerAction& act);
 

@@ -1,4 +1,4 @@
-// What a program's command line takes, as data: for shell completion and manual pages.
+// Description of a program's command line as data, for shell completion and manual pages.
 //
 // Thread safety: plain data.
 #pragma once
@@ -13,17 +13,17 @@ struct OptionDescription {
   std::string positional = {};            // "DIRECTORY"; empty for an option
   std::string value = {};                 // "INT", "TEXT"; empty for a flag
   bool value_is_optional = false;         // "--watch" and "--watch=5"
-  std::vector<std::string> choices = {};  // values, where only these are valid
-  std::string help = {};                  // sentences, also of range and default
-  std::string group = {};                 // the heading that it stands under
+  std::vector<std::string> choices = {};  // the only valid values; empty: any value
+  std::string help = {};                  // sentences, with range and default
+  std::string group = {};                 // heading in the help
   bool repeatable = false;
 };
 
 struct CommandDescription {
   std::vector<std::string> path = {};  // names from the program on: {"baton", "inspect", "model"}
   std::string description = {};
-  std::vector<OptionDescription> options = {};  // those of commands above are not repeated
-  std::string epilogue = {};                    // text behind the options
+  std::vector<OptionDescription> options = {};  // without those of the commands above
+  std::string epilogue = {};                    // text after the options
   std::vector<CommandDescription> commands = {};
 };
 

@@ -50,7 +50,7 @@ CLI::Validator InRange(Number minimum, Number maximum) {
     if (CLI::detail::lexical_cast(text, value) && value >= minimum && value <= maximum) return "";
     return absl::StrCat("is ", text, ", must be ", minimum, " to ", maximum);
   };
-  return {check, "", "range"};  // the option's help has it
+  return {check, "", "range"};  // the option's help has the range
 }
 
 // Adds a sentence to the option's help.
@@ -122,7 +122,7 @@ class HelpFormatter : public CLI::Formatter {
   std::string make_option(const CLI::Option* option, bool is_positional) const override {
     constexpr size_t kColumn = 30;
     constexpr size_t kWidth = 100;
-    // CLI11 has "--cache,--no-cache{false}".
+    // CLI11 writes "--cache,--no-cache{false}".
     const std::string names = option->get_name(is_positional, /*all_options=*/!is_positional);
     std::string out = absl::StrCat("  ", absl::StrReplaceAll(names, {{"{false}", ""}}));
     if (!is_positional && !IsFlag(*option)) {

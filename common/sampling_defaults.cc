@@ -6,7 +6,7 @@
 namespace baton {
 namespace {
 
-// Removes `value` unless a request may have it as its `field`.
+// Removes `value` if CheckSampling refuses it as `field` of a request.
 template <typename Value>
 void Check(std::optional<Value>& value, Value SamplingParams::*field,
            std::vector<std::string>& reasons) {

@@ -1,5 +1,5 @@
-// The sampling settings that a model's file recommends. They are hints for conversations: no
-// request gets them unless its client asks for it by sending them.
+// Sampling settings that a model's file recommends for conversations. They affect only requests
+// whose clients send them.
 //
 // Thread safety: plain data and pure functions.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace baton {
 
-// As the fields of SamplingParams. Absent where the model's file says nothing.
+// Same units as the fields of SamplingParams. A field is absent if the model's file has no value.
 struct SamplingDefaults {
   std::optional<float> temperature = {};
   std::optional<int32_t> top_k = {};
@@ -24,7 +24,7 @@ struct SamplingDefaults {
   bool operator==(const SamplingDefaults&) const = default;
 };
 
-// Removes every field that is out of its range (CheckSampling), NaN included. Files and peers are
+// Removes every field that is NaN or out of its range (CheckSampling), because files and peers are
 // not trusted. Returns a sentence for each removed field, with its value and the range.
 std::vector<std::string> RemoveWrongFields(SamplingDefaults& defaults);
 

@@ -1,4 +1,4 @@
-// Text in lines of a given width.
+// Breaks text into lines of a given width.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -9,9 +9,9 @@
 
 namespace baton {
 
-// `text` broken at blanks, so that no line is longer than `width` bytes unless one word is. Each
-// line but the first begins with `indent` blanks, which do not count. Line breaks of `text` count
-// as blanks. Without a line break at the end.
+// Breaks `text` at blanks into lines of at most `width` bytes; a longer word gets its own line. All
+// lines but the first begin with `indent` blanks, which do not count. Line breaks in `text` count
+// as blanks. The result has no line break at the end.
 std::string WrappedText(std::string_view text, size_t width, size_t indent);
 
 }  // namespace baton

@@ -15,7 +15,7 @@ struct ModelInfo {
   ModelSpec spec;
   TokenizerSpec tokenizer;
   std::string chat_template;  // empty: none
-  SamplingDefaults sampling;  // for conversations; no answer depends on it
+  SamplingDefaults sampling;  // recommended for conversations; affects no answer by itself
 };
 
 }  // namespace baton

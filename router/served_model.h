@@ -22,7 +22,7 @@ struct ModelDescription {
   int32_t layers = 0;
   TokenizerSpec tokenizer;
   std::string chat_template;
-  SamplingDefaults sampling;  // for conversations: clients ask for it and send it
+  SamplingDefaults sampling;  // recommended for conversations; clients read it and send it
 };
 
 class ServedModel {

@@ -13,7 +13,7 @@ namespace baton {
 absl::StatusOr<SamplingParams> SamplingFromWire(const v1::SamplingParams& wire);
 v1::SamplingParams SamplingToWire(const SamplingParams& sampling);
 
-// Of what a model's file recommends. Fields out of range count as absent: peers are not trusted.
+// Recommended sampling. Fields out of range count as absent, because peers are not trusted.
 SamplingDefaults SamplingDefaultsFromWire(const v1::SamplingParams& wire);
 v1::SamplingParams SamplingDefaultsToWire(const SamplingDefaults& defaults);
 

@@ -1,6 +1,6 @@
-// The rate at which a count grows: its mean over the last seconds.
+// Mean rate of growth of a counter over the last seconds.
 //
-// Thread safety: none; the owner's lock.
+// Thread safety: none. The owner locks.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,13 @@ namespace baton {
 class CountRate {
  public:
   static constexpr int64_t kWindowUs = 5'000'000;
-  // Samples that are closer together are not kept: a status may be asked for at any rate.
+  // Samples that are closer together are not stored, because clients may ask for status at any
+  // rate.
   static constexpr int64_t kLeastIntervalUs = 100'000;
 
-  // `count` at `now_us`; neither ever shrinks. Returns its growth per second since the youngest
-  // sample that is kWindowUs old, or since the first one. 0 for the first sample.
+  // Takes the value of the counter at `now_us`; neither may decrease. Returns the growth per second
+  // since the newest sample that is at least kWindowUs old, or else since the first. 0 for the
+  // first sample.
   double Sample(int64_t now_us, int64_t count);
 
  private:
@@ -23,7 +25,7 @@ class CountRate {
     int64_t time_us = 0;
     int64_t count = 0;
   };
-  std::deque<Point> points_;  // the first one is the youngest that is kWindowUs old, if any is
+  std::deque<Point> points_;  // the first one is the newest that is at least kWindowUs old, if any
 };
 
 }  // namespace baton
