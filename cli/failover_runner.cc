@@ -10,7 +10,7 @@ namespace baton {
 FailoverRunner::FailoverRunner(std::vector<std::unique_ptr<JobRunner>> routers,
                                const FailoverOptions& options)
     : routers_(std::move(routers)), options_(options) {
-  CHECK(!routers_.empty()) << "no router to ask";
+  CHECK(!routers_.empty()) << "there is no router";
 }
 
 absl::StatusOr<std::vector<JobResult>> FailoverRunner::Run(
@@ -36,7 +36,7 @@ absl::StatusOr<std::vector<JobResult>> FailoverRunner::Run(
       begun |= !IsNotBegun(failure);
       if (begun) failure = AsBegun(std::move(failure));
       if (passed_on || !IsForTheNext(failure)) return failure;
-      // Unless another job has moved on already.
+      // Has no effect if another job has already changed it.
       first_.compare_exchange_strong(router, (router + 1) % routers_.size());
     }
     if (round >= options_.retries || !Wait(backoff)) return failure;

@@ -1,11 +1,11 @@
-// Runs jobs through several routers, one at a time: when one is unreachable, lost or draining, the
-// next one is asked, and jobs can be repeated.
+// Runs jobs through several routers, one at a time. If one is unreachable, lost or draining, the
+// next one is asked. Jobs can be repeated.
 //
-// A round asks every router once, from the one that answered last. It goes on to the next router
-// after Unavailable, and after Cancelled when nothing here cancelled. When a round has failed, the
-// next one begins after a backoff, as often as `retries` says. An answer is given out once and
-// whole: a job is repeated only while none of its text was passed to `on_text`, and the results of
-// an attempt that failed are dropped. A job without a seed has another one in each attempt.
+// A round asks every router once, first the one that answered last. It continues with the next
+// router after Unavailable, and after Cancelled if this process did not cancel. After a failed
+// round, the next one begins after a backoff, at most `retries` times. An answer is delivered once
+// and complete: a job is repeated only while none of its text was passed to `on_text`, and the
+// results of a failed attempt are dropped. A job without a seed gets a new seed in each attempt.
 //
 // Thread safety: Run from many threads at once; Interrupt from any.
 #pragma once
@@ -27,7 +27,7 @@ namespace baton {
 
 struct FailoverOptions {
   int32_t retries = 0;
-  // Before the first further round; each later one waits twice as long, up to the longest.
+  // Wait before the second round. Each later wait is twice as long, up to the longest.
   std::chrono::milliseconds first_backoff{200};
   std::chrono::milliseconds longest_backoff{2000};
 };
@@ -37,7 +37,7 @@ class FailoverRunner final : public JobRunner {
   // REQUIRES: routers is not empty.
   FailoverRunner(std::vector<std::unique_ptr<JobRunner>> routers, const FailoverOptions& options);
 
-  // The error is the last router's. It has the mark of NotBegun if no attempt began.
+  // Returns the last router's error, with the mark of NotBegun if no attempt began.
   absl::StatusOr<std::vector<JobResult>> Run(
       const Job& job, const std::function<void(std::string_view)>& on_text) override;
   // Asks every router once, until one answers.

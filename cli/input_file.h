@@ -29,14 +29,14 @@ class InputFile {
   // the line had more than `max_bytes`, and `line` holds its first `max_bytes`. kFailed: status()
   // says why; a line that had begun is lost.
   LineRead ReadLine(size_t max_bytes, std::string& line);
-  // Whether a newline ended the line that ReadLine returned last; false where the input ended it.
+  // Returns true if a newline ended the last line of ReadLine, and false if the input ended there.
   bool line_ended() const { return line_ended_; }
-  // Bytes that ReadLine has taken, newlines included.
+  // Number of bytes that ReadLine has read, with newlines.
   int64_t bytes_read() const { return bytes_read_; }
 
-  // Whether the input can be read again: a regular file, not a pipe or a terminal.
+  // Returns true if the input can be read again: a regular file, not a pipe or a terminal.
   bool CanRewind() const { return begin_ >= 0; }
-  // Reads on from where the input was when this was created. REQUIRES: CanRewind.
+  // Continues from the position at which this was created. REQUIRES: CanRewind().
   void Rewind();
 
   // All that is left. InvalidArgument when that is more than `max_bytes`; else as status().
@@ -54,7 +54,7 @@ class InputFile {
 
   std::unique_ptr<std::FILE, Close> file_;
   std::string name_;
-  int64_t begin_ = -1;  // where reading began; negative: cannot go back there
+  int64_t begin_ = -1;  // position where reading began; negative: the input cannot be rewound
   bool line_ended_ = false;
   int64_t bytes_read_ = 0;
   absl::Status status_;

@@ -60,7 +60,7 @@ absl::Status SetMessages(const JsonPlace& place, const Json& value, Job& job) {
   return absl::OkStatus();
 }
 
-// OpenAI's completions take token ids under "prompt" too.
+// OpenAI's completions also accept token ids as "prompt".
 absl::Status SetPrompt(const JsonPlace& place, const Json& value, Job& job) {
   if (job.form != JobForm::kBaton && value.is_array()) {
     ASSIGN_OR_RETURN(job.prompt_token_ids, ToTokenIds(place, value));
@@ -152,10 +152,10 @@ absl::Status SetSamplingNumber(const JsonPlace& place, const Json& value, Job& j
   }
 }
 
-// Fields whose meaning depends on each other: ReadMaxTokens and ReadLogprobs read them.
+// For fields that depend on each other. ReadMaxTokens and ReadLogprobs read them.
 absl::Status ReadTogether(const JsonPlace&, const Json&, Job&) { return absl::OkStatus(); }
 
-// One limit under either name.
+// Reads one limit, which has two names.
 absl::Status ReadMaxTokens(const JsonPlace& place, const Json& object, SamplingParams& sampling) {
   const Json* const one = FindField(object, "max_tokens");
   const Json* const other = FindField(object, "max_completion_tokens");
@@ -264,7 +264,7 @@ absl::Status SetField(const JsonPlace& place, const std::string& name, const Jso
   return value.is_null() ? absl::OkStatus() : found->set(place, value, job);
 }
 
-// What can be told without the model; a router or an engine, which know it, check again.
+// Checks what needs no model. A router or an engine, which has the model, checks again.
 absl::Status CheckJob(const Job& job) {
   RequestFields fields = {.request_id = {},
                           .session_id = job.session_id,
@@ -281,8 +281,8 @@ absl::Status CheckJob(const Job& job) {
   return CheckRequest(fields, RequestLimits());
 }
 
-// Points at the field that CheckJob's message begins with; at the object if the line does not name
-// it.
+// Returns a fault at the field with which CheckJob's message begins, or at the object if the line
+// does not have this field.
 absl::Status AtItsField(const JsonPlace& place, const Json& object, std::string_view message) {
   const std::string name(
       message.substr(0, message.find_first_not_of("abcdefghijklmnopqrstuvwxyz_")));

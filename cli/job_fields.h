@@ -1,4 +1,4 @@
-// The fields of a job: how each is read, and the help that describes them.
+// Reads the fields of a job, and describes them for the help.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -12,14 +12,14 @@
 
 namespace baton {
 
-// Reads the fields of `object`, which stands at `place`, into `job`, and checks them. `job` has its
-// label, whose form decides which fields there are, and the defaults of the other fields.
+// Reads the fields of `object` at `place` into `job` and checks them. `job` has the defaults of its
+// fields, and its label, whose form decides which fields are allowed.
 absl::Status ReadJobFields(const JsonPlace& place, const nlohmann::json& object, Job& job);
 
 // Reads "id" or "custom_id".
 absl::Status ReadJobId(const JsonPlace& place, const nlohmann::json& value, JobLabel& label);
 
-// The format of job lines and of their results, as --help shows it.
+// Returns the format of job lines and of their results, for --help.
 std::string JobFormatHelp();
 
 }  // namespace baton

@@ -115,7 +115,7 @@ void AddJobFlags(CommandLine& line, JobFlags& flags) {
 }
 
 void AddSamplingFlags(CommandLine& line, SamplingParams& s) {
-  // A field whose absence means its default, and one that may stay absent.
+  // `add` is for fields with a default, `add_optional` for fields that may stay absent.
   const auto add = [&line](const char* name, auto* field, auto least, auto most, const char* help) {
     line.Add(name, field, help).Range(least, most).Group("Sampling").ShowDefault();
   };

@@ -1,5 +1,5 @@
-// The command-line flags that commands share: how sampled (`run`, `generate`, `chat`), which jobs
-// and how printed (`run`, `generate`).
+// Command-line flags that commands share: sampling (`run`, `generate`, `chat`), and the choice and
+// output of jobs (`run`, `generate`).
 #pragma once
 
 #include <optional>
@@ -16,20 +16,20 @@ struct JobFlags {
   std::optional<std::string> prompt;  // with --prompt
   std::optional<std::string> chat;    // with --chat
   std::optional<std::string> jobs;    // with --jobs: a file of JSON lines, "-" for standard input
-  Job job;                            // sampling of --prompt and --chat; the jobs' defaults
+  Job job;                            // sampling of --prompt and --chat; defaults of --jobs
   std::optional<std::string> resume;  // with --resume: a file of results
   RunJobsOptions options;
   FlagIsGiven flag_is_given;  // set by AddJobFlags
 };
 
-// How tokens are chosen and where an answer ends; a flag for every field. A number outside its
-// field's range is refused here; what the model or another flag makes of it, by whoever answers.
+// Adds a flag for every sampling field. Numbers outside the range of their field are refused here.
+// Conflicts with the model or with another flag are refused by the router or engine that answers.
 void AddSamplingFlags(CommandLine& line, SamplingParams& sampling);
-// Those, and which jobs; the help of `line` gets the job format.
+// Adds these and the flags of jobs. The help of `line` gets the job format.
 void AddJobFlags(CommandLine& line, JobFlags& flags);
 
-// Runs what the flags name and returns the exit code: as RunOneJob or RunJobLines has it, or 2 for
-// a command line without a job or a file that cannot be read.
+// Runs the jobs that the flags name. Returns the exit code of RunOneJob or RunJobLines, or 2 for a
+// command line without a job or with a file that cannot be read.
 int RunFlaggedJobs(JobRunner& runner, JobFlags& flags);
 
 }  // namespace baton

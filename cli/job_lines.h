@@ -1,11 +1,11 @@
-// Hands out the lines of a file of jobs, and prints what became of them.
+// Hands out the lines of a file of jobs and prints their results.
 //
-// Every line that Next returns gets exactly one of Answered, Failed, Skipped and NotBegun.
+// Every line that Next returns gets exactly one call of Answered, Failed, Skipped or NotBegun.
 // Invariant of `ordered`: results are printed in the order of their lines, and Next waits while
-// kMostOpenLines lines lie between the first one without a result and the newest one.
+// kMostOpenLines lines are between the first one without a result and the newest one.
 //
-// Thread safety: every function, from any thread. Results are printed while another thread waits
-// for a line.
+// Thread safety: every function, from any thread. A thread that waits for a line does not stop
+// other threads from printing results.
 #pragma once
 
 #include <chrono>
@@ -29,29 +29,29 @@ class JobLines {
   // `to_do` as in JobCounts. Both pointers must outlive this.
   JobLines(InputFile* input, ProgressDisplay* display, bool ordered, std::optional<int64_t> to_do);
 
-  // The next line that is not blank, with its number. kEnd also once results cannot be written any
-  // more, and after NotBegun. Then nothing is left to be said of the line.
+  // Returns the next line that is not blank, with its number. Returns kEnd also if results can no
+  // longer be written, and after NotBegun. kEnd and kFailed return no line.
   LineRead Next(std::string& line, int64_t& number);
 
-  // `text` is printed with a newline.
+  // Prints `text` and a newline.
   void Answered(int64_t number, const std::string& text, int64_t tokens);
   void Failed(int64_t number, const std::string& text);
-  // The job was answered before; nothing is printed.
+  // Records that an earlier run answered the job. Prints nothing.
   void Skipped(int64_t number);
-  // The job never began: nothing is printed, and no further line is handed out.
+  // Records that the job never began. Prints nothing; Next returns no further line.
   void NotBegun(int64_t number, const absl::Status& why);
 
   // Rewrites the progress line.
   void ShowProgress();
 
-  // So far. `not_begun` also counts the lines that were not handed out, as far as `to_do` tells.
+  // Counts so far. If `to_do` is known, `not_begun` also counts the lines that were not handed out.
   JobCounts counts() const;
   std::chrono::milliseconds elapsed() const;
-  // Of the first NotBegun; OK if there was none.
+  // Returns the status of the first NotBegun, or OK.
   absl::Status not_begun_status() const;
 
  private:
-  // Both with mutex_ held. Close forgets the line, with what is to be printed of it.
+  // REQUIRES for all three: the caller holds mutex_. Close ends the line and prints `text`, if any.
   void Close(int64_t number, const std::string* text);
   void Print(const std::string& text);
   bool Stopped() const;
@@ -62,15 +62,15 @@ class JobLines {
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 
   std::mutex input_mutex_;  // taken before mutex_
-  int64_t lines_ = 0;       // read; guarded by input_mutex_
+  int64_t lines_ = 0;       // lines read; guarded by input_mutex_
 
   mutable std::mutex mutex_;
   std::condition_variable closed_;
   JobCounts counts_;
   bool output_lost_ = false;
   absl::Status not_begun_;
-  // ordered: every line that was handed out and whose results are not printed, with these results
-  // once they are there.
+  // With `ordered`: every line that was handed out and whose results are not printed yet. Absent:
+  // the line has no results yet.
   std::map<int64_t, std::optional<std::string>> open_;
 };
 

@@ -22,12 +22,12 @@ absl::StatusOr<std::string> ToTextPart(const JsonPlace& place, const Json& part)
     return place.FaultOf("must be an object, {\"type\": \"text\", \"text\": string}");
   }
   const Json* const type = FindField(part, "type");
-  if (type == nullptr) return place.FaultOf("has no \"type\"; \"text\" is taken");
+  if (type == nullptr) return place.FaultOf("has no \"type\"; it must be \"text\"");
   const JsonPlace type_place = place.Member("type");
   ASSIGN_OR_RETURN(const std::string name, ToText(type_place, *type));
   if (name != "text") {
     return type_place.FaultOf(
-        absl::StrCat("is \"", Printable(name, 64), "\"; only \"text\" is taken"));
+        absl::StrCat("is \"", Printable(name, 64), "\"; only \"text\" is supported"));
   }
   for (const auto& [key, value] : part.items()) {
     if (key != "type" && key != "text") return NotKnown(place.Member(key));

@@ -1,4 +1,4 @@
-// The messages of a job: roles, and content that is a string or an array of text parts.
+// Reads the messages of a job: roles, and content that is a string or an array of text parts.
 //
 // Thread safety: pure function.
 #pragma once
@@ -12,8 +12,8 @@
 
 namespace baton {
 
-// Text parts are joined by line breaks. InvalidArgument names a part of another type, or a member
-// that is not known.
+// Joins text parts with line breaks. InvalidArgument names a part of another type or an unknown
+// member.
 absl::StatusOr<std::vector<ChatMessage>> ReadMessages(const JsonPlace& place,
                                                       const nlohmann::json& value);
 

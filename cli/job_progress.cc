@@ -56,7 +56,7 @@ std::string TotalsText(const JobCounts& counts, milliseconds elapsed) {
 
 void ProgressDisplay::Show(const std::string& text) {
   if (!enabled_) return;
-  std::fprintf(output_, "\r%s\033[K", text.c_str());  // and clears the rest of the line
+  std::fprintf(output_, "\r%s\033[K", text.c_str());  // also clears the rest of the line
   std::fflush(output_);
   shown_ = true;
 }

@@ -15,7 +15,7 @@ std::string Dump(const OrderedJson& json) {
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
-// As the job had it: a string or a number.
+// Returns the id in the form of the job: a string or a number.
 OrderedJson IdOf(const JobLabel& label) {
   if (!label.id_is_number) return label.id;
   OrderedJson number = OrderedJson::parse(label.id, nullptr, /*allow_exceptions=*/false);
@@ -34,7 +34,7 @@ OrderedJson LogprobsToJson(const std::vector<JobTokenDetail>& details) {
   return out;
 }
 
-// A client has no tokenizer, so OpenAI's forms name a token by its id.
+// Names a token by its id in OpenAI's forms, because a client has no tokenizer.
 std::string TokenName(TokenId token) { return absl::StrCat("token_id:", token); }
 
 TokenId TokenAt(const JobResult& result, size_t i) {
@@ -121,7 +121,7 @@ OrderedJson BatchResult(const Job& job, const std::vector<JobResult>& results,
   return BatchLine(job, 200, std::move(body), nullptr);
 }
 
-// The status that an HTTP server would have answered.
+// Returns the status code that an HTTP server would send.
 int HttpStatus(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kInvalidArgument:

@@ -1,4 +1,4 @@
-// The results of jobs as lines: Baton's own form, and that of OpenAI's batches.
+// Results of jobs as lines, in Baton's own form or that of OpenAI's batches.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -12,18 +12,18 @@
 
 namespace baton {
 
-// One choice as a JSON object. Without the newline.
+// Returns one choice as a JSON object, without a newline.
 std::string ResultLine(const JobLabel& label, const JobResult& result);
-// A job that failed, as a JSON object in the form that the label names. Without the newline.
+// Returns a failed job as a JSON object in the label's form, without a newline.
 std::string ErrorLine(const JobLabel& label, const absl::Status& status);
 
-// All choices of a job of a file, without the last newline. Of a batch: one JSON object, whatever
-// `json` says, which carries `unix_seconds` as its time. Else a line for each choice: an object, or
-// "[id] text".
+// Returns all choices of a job of a file, without the last newline. For a batch: one JSON object
+// with the time `unix_seconds`; `json` has no effect. Otherwise a line for each choice: a JSON
+// object with `json`, else "[id] text".
 std::string JobResultText(const Job& job, const std::vector<JobResult>& results, bool json,
                           int64_t unix_seconds);
 
-// How text output names a choice: "choice 0 (stop)".
+// Returns the title of a choice in text output, such as "choice 0 (stop)".
 std::string ChoiceTitle(const JobResult& result);
 
 }  // namespace baton

@@ -25,12 +25,13 @@ constexpr int kHttpOk = 200;
 constexpr uint32_t kAllChoices = ~uint32_t{0};
 static_assert(kMaxChoices < 32);
 
-// 5 and "5" are different ids.
+// Returns different keys for the ids 5 and "5".
 std::string KeyOf(const JobLabel& label) {
   return absl::StrCat(label.id_is_number ? "number " : "text ", label.id);
 }
 
-// Of a batch's result: its response has status 200 and there is no error.
+// Returns true if the result is an answer. A batch's answer has no error and a response with status
+// 200.
 bool IsAnswer(const Json& result) {
   if (FindField(result, "error") != nullptr) return false;
   if (!result.contains("custom_id")) return result.contains("finish_reason");

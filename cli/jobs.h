@@ -2,8 +2,8 @@
 //
 // A line has Baton's own form or that of OpenAI's batches. JobFormatHelp (cli/job_fields.h) names
 // every field. Reading is strict: an unknown field, a wrong type or a value out of range is an
-// error that names line, column and field. `null` is the same as absent. What a line holds past the
-// limits below is never kept.
+// error that names line, column and field. `null` is the same as absent. Data of a line beyond the
+// limits below is never stored.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -26,16 +26,16 @@ namespace baton {
 inline constexpr size_t kMaxJobLineBytes = size_t{32} << 20;
 inline constexpr size_t kMaxJobTokenIds = size_t{1} << 20;  // in one array
 
-// The form of a job's line, and so of its results.
+// Form of a job's line and of its results.
 enum class JobForm : uint8_t {
   kBaton,
   kChatBatch,        // OpenAI's batches, for /v1/chat/completions
   kCompletionBatch,  // the same, for /v1/completions
 };
 
-// What the results of a job say of it.
+// Data of a job that its results repeat.
 struct JobLabel {
-  std::string id;             // of a batch: its custom_id
+  std::string id;             // for a batch, its custom_id
   bool id_is_number = false;  // `id` has the digits of a JSON number
   JobForm form = JobForm::kBaton;
   int64_t line = 0;  // the line's number, from 1 on
@@ -52,13 +52,13 @@ struct Job : JobLabel {
   std::string cache_salt;
   std::string session_id;  // for the router; one process ignores it
   int32_t priority = 0;    // −100–100
-  std::string model;       // of a batch: copied into the result, and not checked
+  std::string model;       // only for batches: copied into the result, not checked
 };
 
-// Sampling, `n` and `priority` have the values of `defaults` where the line does not name them. A
-// job without an id gets `line_number` as its id.
+// Parses a job. Sampling, `n` and `priority` have the values of `defaults` if the line does not
+// name them. A job without an id gets `line_number` as its id.
 absl::StatusOr<Job> ParseJob(std::string_view line, int64_t line_number, const Job& defaults = {});
-// The label of the job's answer, also where ParseJob refuses the line.
+// Returns the label of the job's answer, also if ParseJob refuses the line.
 JobLabel LabelOfLine(std::string_view line, int64_t line_number);
 
 struct JobTokenDetail {

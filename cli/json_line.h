@@ -1,4 +1,4 @@
-// A line of JSON from outside: parsed within limits, with the line and column of every fault.
+// Parses an untrusted line of JSON within limits. Every fault has its line and column.
 //
 // A column counts characters from 1 on. Every error is InvalidArgument and begins with the place:
 // `line 3, column 17: "max_tokens" must be a whole number`.
@@ -21,40 +21,40 @@ namespace baton {
 struct JsonLimits {
   size_t max_bytes = 0;
   int max_depth = 0;  // arrays and objects around a value; 0 for the outermost one
-  // An object or array counts twice, a key once. Values past the limit are not kept, so a line
-  // costs a few times its length in memory.
+  // An object or array counts twice, a key once. Values beyond the limit are not stored, so a line
+  // needs only a few times its length in memory.
   size_t max_values = 0;
 };
 
-// `number` is the line's number, for messages.
+// Parses the line. `number` is the line's number, for messages.
 absl::StatusOr<nlohmann::json> ParseJsonLine(std::string_view line, int64_t number,
                                              const JsonLimits& limits);
 
-// The same without limits on what the line holds: values inside more than `depth` arrays and
-// objects are left out.
+// Parses the line without limits on its content, but leaves out values inside more than `depth`
+// arrays and objects.
 absl::StatusOr<nlohmann::json> ParseJsonOutline(std::string_view line, int64_t number, int depth);
 
-// "line 3, column 17: MESSAGE" for the byte `offset` of the line.
+// Returns "line 3, column 17: MESSAGE" for the byte `offset` of the line.
 absl::Status JsonFault(std::string_view line, int64_t number, size_t offset,
                        std::string_view message);
 
-// A value of a line that is valid JSON: its name in messages, and where it stands.
+// Place of a value in a line of valid JSON: its name in messages and its position.
 class JsonPlace {
  public:
-  // The outermost value.
+  // Place of the outermost value.
   JsonPlace(std::string_view line, int64_t number);
 
   JsonPlace Member(std::string_view key) const;
   JsonPlace Element(size_t index) const;
 
-  // As in "messages[0].content"; empty for the outermost value.
+  // Returns a name such as "messages[0].content"; empty for the outermost value.
   std::string Name() const;
 
-  // Points at the value.
+  // Returns a fault with the position of the value.
   absl::Status Fault(std::string_view message) const;
-  // The same with the value's name in front: `"top_p" must be a number`.
+  // Returns the same with the value's name before the message: `"top_p" must be a number`.
   absl::Status FaultOf(std::string_view message) const;
-  // Points at the member's key, for a member that should not be there.
+  // Returns a fault with the position of the member's key, for a member that is not allowed.
   absl::Status FaultAtKey(std::string_view message) const;
 
  private:
@@ -74,10 +74,10 @@ class JsonPlace {
   bool is_member_ = false;
 };
 
-// The string that stands at `place`; any other value is a fault.
+// Returns the string at `place`. Any other value is a fault.
 absl::StatusOr<std::string> ToText(const JsonPlace& place, const nlohmann::json& value);
 
-// The member that is there and not null, else a null pointer.
+// Returns the member, or a null pointer if it is absent or null.
 const nlohmann::json* FindField(const nlohmann::json& object, const std::string& name);
 
 }  // namespace baton

@@ -135,8 +135,9 @@ absl::StatusOr<std::string> TakeEvent(const v1::GenerateResponse& response,
   return text;
 }
 
-// Of a call that brought no message: whether no router took the request. Otherwise a router refused
-// it, or it was too late. Cancelled comes from an interrupt here or from a router that ends.
+// For a call that returned no message: returns true if no router accepted the request. Otherwise a
+// router refused it, or its deadline passed. Cancelled comes from an interrupt in this process or
+// from a router that ends.
 bool NoRouterTookIt(grpc::Channel& channel, const absl::Status& failure) {
   if (absl::IsCancelled(failure)) return true;
   if (!absl::IsUnavailable(failure)) return false;

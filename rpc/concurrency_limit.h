@@ -14,7 +14,7 @@
 
 namespace baton {
 
-// Refusal of a process that ends and takes no more calls. A client knows it by this text.
+// Message with which a process that ends refuses calls. Clients recognise it by this text.
 inline constexpr char kDrainingMessage[] = "this process is draining";
 
 class ConcurrencyLimit {

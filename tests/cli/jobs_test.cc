@@ -247,7 +247,7 @@ TEST(Jobs, TextPartsAreJoinedByLineBreaksAndOthersRefusedByTypeAndPlace) {
       with(R"([{"type":"text","text":"a"},{"type":"image_url","image_url":{}}])");
   EXPECT_EQ(Refusal(image), absl::StrCat("line 7, column ", image.find("\"image_url\"") + 1,
                                          ": \"messages[0].content[1].type\" is \"image_url\"; "
-                                         "only \"text\" is taken"));
+                                         "only \"text\" is supported"));
   EXPECT_THAT(Refusal(with(R"([{"text":"a"}])")), HasSubstr("content[0]\" has no \"type\""));
   EXPECT_THAT(Refusal(with(R"([{"type":"text"}])")), HasSubstr("content[0]\" has no \"text\""));
   EXPECT_THAT(Refusal(with(R"([{"type":"text","text":1}])")),
