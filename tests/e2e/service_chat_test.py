@@ -183,11 +183,14 @@ class AtATerminal(ServiceTest):
                 self.assertEqual(roles, ["user", "assistant"])
 
     def test_a_signal_during_an_answer_saves_the_conversation(self):
+        def decoded():
+            return int(self.cluster.workers()["decode-0"]["decode_tokens"])
+
+        before = decoded()
         with tempfile.TemporaryDirectory() as directory:
             terminal = self.terminal("--ignore-eos", directory=directory)
             terminal.type("Tell me a story\r")
-            wait_until(lambda: busy(self.cluster.workers()["decode-0"]), SEEN_TIMEOUT_S, "an answer")
-            terminal.wait_for(" ")
+            wait_until(lambda: decoded() > before + 5, SEEN_TIMEOUT_S, "tokens")
             terminal.process.send_signal(signal.SIGTERM)
             self.assertEqual(terminal.wait(), 130)
             saved, = pathlib.Path(directory).iterdir()
