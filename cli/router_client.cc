@@ -174,7 +174,7 @@ absl::StatusOr<std::vector<JobResult>> RouterClient::Run(
     running_.insert(&context);
   }
   std::vector<JobResult> results = EmptyResults(job);
-  const Connection connection = Newest();
+  const Connection connection = Usable();
   const auto reader = connection.stub->Generate(&context, RequestToWire(job, options_.placement));
   v1::GenerateResponse response;
   absl::Status understood;
@@ -209,6 +209,15 @@ absl::StatusOr<std::vector<JobResult>> RouterClient::Run(
 
 RouterClient::Connection RouterClient::Newest() {
   std::lock_guard lock(mutex_);
+  return connection_;
+}
+
+// A channel that failed to connect refuses calls. It comes back only while a call polls it, so a
+// client that waits between calls would never see its router again.
+RouterClient::Connection RouterClient::Usable() {
+  std::lock_guard lock(mutex_);
+  const auto state = connection_.channel->GetState(/*try_to_connect=*/false);
+  if (state == GRPC_CHANNEL_TRANSIENT_FAILURE) connection_ = NewConnection(options_.router);
   return connection_;
 }
 

@@ -51,6 +51,8 @@ class RouterClient final : public JobRunner {
   static Connection NewConnection(const std::string& router);
   // The newest one; calls that run keep theirs.
   Connection Newest();
+  // The same, or another one in its place if it has failed to connect.
+  Connection Usable();
 
   const RouterClientOptions options_;
   std::mutex mutex_;
