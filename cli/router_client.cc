@@ -212,8 +212,8 @@ RouterClient::Connection RouterClient::Newest() {
   return connection_;
 }
 
-// A channel that failed to connect refuses calls. It comes back only while a call polls it, so a
-// client that waits between calls would never see its router again.
+// A channel that failed to connect refuses calls. It reconnects only while a call polls it, so a
+// client that waits between calls would never reach its router again.
 RouterClient::Connection RouterClient::Usable() {
   std::lock_guard lock(mutex_);
   const auto state = connection_.channel->GetState(/*try_to_connect=*/false);
@@ -268,7 +268,7 @@ absl::StatusOr<SamplingDefaults> RouterClient::RecommendedSampling() {
   grpc::ClientContext context;
   context.set_deadline(DeadlineIn(kModelTimeoutMs));
   v1::GetModelResponse response;
-  const grpc::Status status = Newest().stub->GetModel(&context, v1::GetModelRequest(), &response);
+  const grpc::Status status = Usable().stub->GetModel(&context, v1::GetModelRequest(), &response);
   if (!status.ok()) return FromGrpcStatus(status);
   return SamplingDefaultsFromWire(response.recommended_sampling());
 }
@@ -280,7 +280,7 @@ absl::StatusOr<std::vector<std::string>> RouterClient::Pieces(const std::vector<
   request.mutable_ids()->Add(tokens.begin(), tokens.end());
   request.set_with_pieces(true);
   v1::DetokenizeResponse response;
-  const grpc::Status status = Newest().stub->Detokenize(&context, request, &response);
+  const grpc::Status status = Usable().stub->Detokenize(&context, request, &response);
   if (!status.ok()) return FromGrpcStatus(status);
   return std::vector<std::string>(response.pieces().begin(), response.pieces().end());
 }

@@ -51,7 +51,7 @@ class RouterClient final : public JobRunner {
   static Connection NewConnection(const std::string& router);
   // The newest one; calls that run keep theirs.
   Connection Newest();
-  // The same, or another one in its place if it has failed to connect.
+  // Returns the newest connection. Replaces it first if it failed to connect.
   Connection Usable();
 
   const RouterClientOptions options_;

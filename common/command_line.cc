@@ -201,7 +201,7 @@ CommandLine::Option& CommandLine::Option::FromEnvironment() {
 
 CommandLine::Option& CommandLine::Option::ShowDefault() {
   option_->capture_default_str();
-  // CLI11 writes a list in brackets, which the command line does not take.
+  // CLI11 writes a list in brackets, which the command line does not accept.
   const std::string text = option_->get_default_str();
   if (text.starts_with('[') && text.ends_with(']')) {
     option_->default_str(text.substr(1, text.size() - 2));

@@ -3,15 +3,18 @@
 
     check_style.py [--seconds N] [FILE …]
 
-clang-tidy reads .cc files, each alone and without a precompiled header. A header is read with the .cc file of its name. After N
-seconds (600) clang-tidy stops, and the script prints the files that it did not read. The exit code is 1 if there was a finding.
+clang-tidy reads .cc files, each alone and without a precompiled header, so it finds missing includes. A header is read with the
+.cc file of its name. For a commit, findings count only on changed lines; for named files, on every line. After N seconds (600)
+clang-tidy stops, and the script prints the files that it did not read. The exit code is 1 if there was a finding.
 """
 
 import argparse
 import concurrent.futures
+import json
 import os
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import time
@@ -37,12 +40,25 @@ def sources_of(paths):
     return list(dict.fromkeys(wanted))
 
 
-def tidy(source, seconds):
+def changed_lines(diff):
+    """Returns clang-tidy's --line-filter for the added lines of a diff without context."""
+    filter = []
+    for line in diff.splitlines():
+        if line.startswith("+++ b/"):
+            filter.append({"name": line[6:], "lines": []})
+        elif match := re.match(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@", line):
+            first, count = int(match[1]), int(match[2] or 1)
+            if count:
+                filter[-1]["lines"].append([first, first + count - 1])
+    return [file for file in filter if file["lines"]]
+
+
+def tidy(source, seconds, arguments=()):
     """Returns the findings of clang-tidy, "" if there are none, or None if time ran out."""
     if seconds <= 0:
         return None
     try:
-        done = subprocess.run(["clang-tidy", "--quiet", "-p", BUILD, source], cwd=ROOT, capture_output=True, text=True,
+        done = subprocess.run(["clang-tidy", "--quiet", *arguments, "-p", BUILD, source], cwd=ROOT, capture_output=True, text=True,
                               timeout=seconds)
     except subprocess.TimeoutExpired:
         return None
@@ -62,7 +78,11 @@ def main():
         print(f"{path}: clang-format would change it")
 
     sources = sources_of(paths)
-    findings, left = {}, []
+    findings, left, arguments = {}, [], []
+    if sources and not options.files:
+        diff = subprocess.run(["git", "diff", "-U0", "--no-color", ci_slice.base_commit(), "HEAD", "--", *paths],
+                              capture_output=True, text=True, check=True).stdout
+        arguments = ["--line-filter=" + json.dumps(changed_lines(diff))]
     if sources:
         # Reads every file alone: no unity build, no precompiled header. Only the generated wire types must be built.
         subprocess.run(["cmake", "--preset", "tidy", "-Wno-dev"], check=True, stdout=subprocess.DEVNULL)
@@ -71,7 +91,7 @@ def main():
         end = time.monotonic() + options.seconds
         random.Random(ci_slice.commit_number()).shuffle(sources)  # unread files differ between commits
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            results = list(pool.map(lambda source: tidy(source, end - time.monotonic()), sources))
+            results = list(pool.map(lambda source: tidy(source, end - time.monotonic(), arguments), sources))
         findings = {source: found for source, found in zip(sources, results) if found}
         left = [source for source, found in zip(sources, results) if found is None]
     for found in findings.values():

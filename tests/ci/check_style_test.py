@@ -22,6 +22,13 @@ class Sources(unittest.TestCase):
         self.assertEqual(check_style.sources_of(["tests/common/crc32c_test.cc", "kernels/cuda/kv_staging.cu"]), [])
 
 
+class Lines(unittest.TestCase):
+    def test_added_lines_are_those_of_the_new_file(self):
+        diff = ("diff --git a/cli/a.cc b/cli/a.cc\n--- a/cli/a.cc\n+++ b/cli/a.cc\n@@ -3 +3 @@ int\n-x\n+y\n@@ -8,0 +9,2 @@\n+a\n+b\n"
+                "@@ -20,2 +22,0 @@\n-a\n-b\ndiff --git a/cli/b.h b/cli/b.h\n--- a/cli/b.h\n+++ b/cli/b.h\n@@ -1 +0,0 @@\n-a\n")
+        self.assertEqual(check_style.changed_lines(diff), [{"name": "cli/a.cc", "lines": [[3, 3], [9, 10]]}])
+
+
 class Tidy(unittest.TestCase):
     def answer(self, script, seconds=20):
         """Calls tidy() with a script in place of clang-tidy."""
