@@ -93,6 +93,7 @@ TEST_P(PoolResizerTest, MemoryComesAndGoesWithTheBlocks) {
   ASSERT_GT(used, 700);
   EXPECT_GE(full.resident_pool_bytes, used * block);
   ASSERT_TRUE(engine->Resize(100).ok());
+  EXPECT_EQ(engine->Status().pool.limit, 100);
   const EngineInspection small = engine->Inspect();
   // Whole pages go; the largest may be split in the kernel's time, so a huge page for each end.
   const int64_t ends = options.layout == KvLayoutKind::kBlockMajor ? 1 : 2 * 4;
