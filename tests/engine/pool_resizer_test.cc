@@ -93,6 +93,7 @@ TEST_P(PoolResizerTest, MemoryComesAndGoesWithTheBlocks) {
   ASSERT_GT(used, 700);
   EXPECT_GE(full.resident_pool_bytes, used * block);
   ASSERT_TRUE(engine->Resize(100).ok());
+  EXPECT_EQ(engine->Status().pool.limit, 100);
   const EngineInspection small = engine->Inspect();
   // Only whole pages are released. The kernel splits a huge page later, so allow one huge page for
   // each end of a range.
