@@ -490,6 +490,39 @@ TEST_F(Sources, TheSettingsCanBePrintedInPlaceOfARun) {
   EXPECT_THAT(Refusal(line_, {"serve", "--blocks=129", "--show-settings"}), HasSubstr("129"));
 }
 
+TEST(CommandLine, AnOptionThatNeedsAnotherIsRefusedWithoutIt) {
+  CommandLine line("A test.");
+  bool file = false;
+  bool resume = false;
+  const CommandLine::Option needed = line.AddFlag("--file", &file, "A file");
+  line.AddFlag("--resume", &resume, "Resume").Needs(needed);
+  EXPECT_THAT(Refusal(line, {"--resume"}), HasSubstr("--resume requires --file"));
+  EXPECT_EQ(Parse(line, {"--resume", "--file"}), std::nullopt);
+}
+
+TEST(CommandLine, TheDefaultOfAListIsShownAsItIsTyped) {
+  CommandLine line("A test.");
+  std::vector<std::string> routers = {"a:1"};
+  line.Add("--router", &routers, "Routers").TakesOne().ShowDefault();
+  EXPECT_THAT(Help(line), HasSubstr("--router TEXT=a:1 ..."));
+  EXPECT_EQ(Parse(line, {}), std::nullopt);
+  EXPECT_THAT(routers, ElementsAre("a:1"));
+  EXPECT_EQ(Parse(line, {"--router=b:2", "--router", "c:3"}), std::nullopt);
+  EXPECT_THAT(routers, ElementsAre("b:2", "c:3"));
+}
+
+TEST(CommandLine, TextOfACommandsHelpStandsBehindItsOptionsAlone) {
+  CommandLine line("A test.", "program");
+  CommandLine& one = line.AddCommand("one", "One");
+  line.AddCommand("two", "Two").OnRun([] { return 0; });
+  one.OnRun([] { return 0; });
+  one.AddHelpText("Lines have a form.");
+  const std::string help = Help(line, {"one", "--help"});
+  EXPECT_LT(help.find("--help"), help.find("Lines have a form."));
+  EXPECT_LT(help.find("Lines have a form."), help.find("Exit codes:"));
+  EXPECT_THAT(Help(line, {"two", "--help"}), Not(HasSubstr("Lines have a form.")));
+}
+
 TEST(CommandLine, HelpOfACommandAndOfAllCommandsRunsNothing) {
   CommandLine line("A test.");
   line.AddCommand("one", "The first").OnRun([]() -> int { throw "it ran"; });
