@@ -353,9 +353,7 @@ OptionDescription CommandLine::DescribeOption(const CLI::Option& option) const {
     out.value_is_optional = option.get_expected_min() == 0;
     out.repeatable = option.get_expected_max() == CLI::detail::expected_max_vector_size;
   }
-  if (const auto found = choices_.find(&option); found != choices_.end()) {
-    out.choices = found->second;
-  }
+  if (const auto at = choices_.find(&option); at != choices_.end()) out.choices = at->second;
   out.help = FullHelp(option);
   out.group = option.get_group();
   return out;
@@ -410,13 +408,11 @@ void CommandLine::BindEnvironment(std::span<const char* const> arguments) {
 }
 
 std::string CommandLine::ErrorMessage(const CLI::Error& error) const {
-  // An unknown name is reported first, because it can be the reason why another argument is
-  // missing.
+  // Reports an unknown name first, because it can be why another argument is missing.
   const std::vector<std::string> unknown = app_->remaining(/*recurse=*/true);
   const CommandLine& named = Named();
   if (!unknown.empty()) return named.UnknownArgument(unknown.front());
-  const bool needs_command = !named.commands_.empty() && error.get_name() == "RequiredError";
-  if (needs_command) {
+  if (!named.commands_.empty() && error.get_name() == "RequiredError") {
     return absl::StrCat("name a command: ", absl::StrJoin(CommandNames(*named.app_), ", "));
   }
   if (error.get_name() == "ConfigError") return absl::StrCat("--config: ", error.what());

@@ -323,16 +323,6 @@ TEST(CommandLine, AnOptionalValueHasADefaultOfItsOwn) {
   EXPECT_THAT(Refusal(line, {"--every=0.1"}), HasSubstr("must be 0.5 to 60"));
 }
 
-TEST(CommandLine, AnEpilogueStandsInItsCommandsHelpAlone) {
-  CommandLine line("A test.");
-  CommandLine& one = line.AddCommand("one", "");
-  one.AddHelpText("Of the first.");
-  line.AddCommand("two", "").OnRun([] { return 0; });
-  EXPECT_THAT(Help(line, {"one", "--help"}),
-              AllOf(HasSubstr("Of the first."), HasSubstr("Exit codes")));
-  EXPECT_THAT(Help(line, {"two", "--help"}), Not(HasSubstr("Of the first.")));
-}
-
 TEST(CommandLine, DescribesItsCommandsAndOptions) {
   int32_t number = 7;
   bool flag = false;
@@ -504,14 +494,14 @@ TEST(CommandLine, TheDefaultOfAListIsShownAsItIsTyped) {
   CommandLine line("A test.");
   std::vector<std::string> routers = {"a:1"};
   line.Add("--router", &routers, "Routers").TakesOne().ShowDefault();
-  EXPECT_THAT(Help(line), HasSubstr("--router TEXT=a:1 ..."));
+  EXPECT_THAT(Help(line), HasSubstr("Routers. Default: a:1. Repeatable."));
   EXPECT_EQ(Parse(line, {}), std::nullopt);
   EXPECT_THAT(routers, ElementsAre("a:1"));
   EXPECT_EQ(Parse(line, {"--router=b:2", "--router", "c:3"}), std::nullopt);
   EXPECT_THAT(routers, ElementsAre("b:2", "c:3"));
 }
 
-TEST(CommandLine, TextOfACommandsHelpStandsBehindItsOptionsAlone) {
+TEST(CommandLine, TheTextOfACommandsHelpFollowsOnlyItsOptions) {
   CommandLine line("A test.", "program");
   CommandLine& one = line.AddCommand("one", "One");
   line.AddCommand("two", "Two").OnRun([] { return 0; });
