@@ -97,7 +97,7 @@ TEST_F(KvCacheManagerTest, AStepKeepsTheBlocksOfAnEndedSequenceUntilItEnds) {
   EXPECT_EQ(cache.available_blocks(), 13) << "pinned blocks cannot be evicted";
   EXPECT_TRUE(cache.CheckConservation().ok()) << cache.CheckConservation();
   EXPECT_TRUE(cache.CheckStepHolds(table).ok()) << cache.CheckStepHolds(table);
-  EXPECT_EQ(cache.CheckStepHolds({}).message(), "block 0 has 1 step holds, steps own 0");
+  EXPECT_EQ(cache.CheckStepHolds({}).message(), "block 0 has 1 step holds, but steps claim 0");
   cache.ReleaseStepHold(table);
   EXPECT_EQ(cache.available_blocks(), 16);
   EXPECT_EQ(cache.step_blocks(), 0);
