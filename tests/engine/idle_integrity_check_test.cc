@@ -73,7 +73,7 @@ TEST(WorkerCoreConservation, ATransferHoldThatNoTransferOwnsIsFound) {
   ASSERT_FALSE(cached.empty());
   const absl::Status found = bench.core->CheckConservation();
   EXPECT_EQ(found.code(), absl::StatusCode::kInternal);
-  EXPECT_THAT(std::string(found.message()), HasSubstr("1 transfer holds, transfers own 0"));
+  EXPECT_THAT(std::string(found.message()), HasSubstr("1 transfer holds, but transfers claim 0"));
   bench.cache.ReleaseTransferHold(cached);
   EXPECT_TRUE(bench.core->CheckConservation().ok());
 }
