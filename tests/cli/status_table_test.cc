@@ -46,7 +46,7 @@ std::string Cell(const v1::GetStatusResponse& status, const std::string& title) 
   return "no column " + title;
 }
 
-TEST(StatusTable, TheStateIsTheWorstOfThem) {
+TEST(StatusTable, ShowsTheWorstState) {
   v1::GetStatusResponse status = OneWorker();
   v1::WorkerStatus& worker = *status.mutable_workers(0);
   EXPECT_EQ(Cell(status, "state"), "serving");
@@ -69,7 +69,7 @@ TEST(StatusTable, AWorkerThatHasLeftAndDrainsIsShown) {
   EXPECT_EQ(Cell(status, "state"), "draining");
 }
 
-TEST(StatusTable, UptimeAndRatesAreShownWhereTheWorkerTellsThem) {
+TEST(StatusTable, ShowsUptimeAndRatesIfTheWorkerReportsThem) {
   v1::GetStatusResponse status = OneWorker();
   for (const char* column : {"uptime", "prompt/s", "answer/s"}) {
     EXPECT_EQ(Cell(status, column), "-") << column;
@@ -108,7 +108,7 @@ TEST(StatusTable, TheIndexIsShownOnRequest) {
   EXPECT_EQ(Lines(status, true).size(), Lines(status).size() + 4);
 }
 
-TEST(StatusTable, WhatWorkersSayControlsNoTerminal) {
+TEST(StatusTable, TextFromWorkersCannotControlTheTerminal) {
   v1::GetStatusResponse status = OneWorker();
   status.mutable_workers(0)->set_worker_id("evil\x1b[2J");
   status.add_refused_workers()->set_reason("\x1b]0;title\x07");
