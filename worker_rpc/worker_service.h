@@ -79,7 +79,7 @@ class WorkerService final : public v1::Worker::CallbackService {
 
   Engine* const engine_;
   std::mutex mutex_;
-  WorkerIdentity identity_;  // guarded by mutex_, as the next four
+  WorkerIdentity identity_;  // guarded by mutex_, like the next four
   bool draining_ = false;
   TellRouters tell_routers_;
   CountRate prefill_rate_;
