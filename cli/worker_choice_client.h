@@ -29,7 +29,7 @@ struct NamedWorker {
   std::string address;  // HOST:PORT
 };
 
-// The chosen workers, as `status` has them, in its order. NotFound names the nearest name, or all
+// The chosen workers, as `status` has them, by name. NotFound names the nearest name, or all
 // of them. REQUIRES: choice.all or a name in choice.worker.
 absl::StatusOr<std::vector<NamedWorker>> FindWorkers(const WorkerChoice& choice,
                                                      const v1::GetStatusResponse& status);
