@@ -69,6 +69,14 @@ TEST(StatusTable, AWorkerThatHasLeftAndDrainsIsShown) {
   EXPECT_EQ(Cell(status, "state"), "draining");
 }
 
+TEST(StatusTable, WorkersAreOrderedByName) {
+  v1::GetStatusResponse status = OneWorker();
+  for (const char* name : {"prefill-0", "a"}) status.add_workers()->set_worker_id(name);
+  std::string names;
+  for (const std::string& line : Lines(status)) names += line.substr(0, line.find(' ')) + " ";
+  EXPECT_THAT(names, HasSubstr("worker a decode-0 prefill-0 "));
+}
+
 TEST(StatusTable, ShowsUptimeAndRatesIfTheWorkerReportsThem) {
   v1::GetStatusResponse status = OneWorker();
   for (const char* column : {"uptime", "prompt/s", "answer/s"}) {

@@ -41,15 +41,15 @@ std::string Refusal(const WorkerChoice& choice, const v1::GetStatusResponse& sta
 TEST(WorkerChoice, FindsANameOrAllWorkers) {
   EXPECT_THAT(Found({.worker = "decode-0"}), ElementsAre("decode-0 127.0.0.1:9002"));
   EXPECT_THAT(Found({.all = true}),
-              ElementsAre("prefill-0 127.0.0.1:9001", "decode-0 127.0.0.1:9002",
-                          "decode-1 127.0.0.1:9003"));
+              ElementsAre("decode-0 127.0.0.1:9002", "decode-1 127.0.0.1:9003",
+                          "prefill-0 127.0.0.1:9001"));
 }
 
 TEST(WorkerChoice, AnUnknownNameGetsTheNearestNameOrAllNames) {
   EXPECT_EQ(Refusal({.worker = "decod-0"}, Fleet()),
             "there is no worker decod-0; did you mean decode-0?");
   EXPECT_EQ(Refusal({.worker = "zebra"}, Fleet()),
-            "there is no worker zebra; there are: prefill-0, decode-0, decode-1");
+            "there is no worker zebra; there are: decode-0, decode-1, prefill-0");
   EXPECT_EQ(Refusal({.all = true}, v1::GetStatusResponse()), "the router has no workers");
 }
 
