@@ -12,7 +12,8 @@ Server and load share the machine, so what the load itself costs is printed (`â€
 beforehand.
 
 Prints `name value` lines. Exit code 1 when a request ended in another way than it may, a process has grown, blocks or
-requests are left behind, nothing was refused, or a figure passes its bound in BOUNDS, which is far from what is usual.
+requests are left behind, nothing was refused, a phase has no answer at all, or a figure passes its bound in BOUNDS, which is far
+from what is usual.
 """
 
 import argparse
@@ -43,6 +44,10 @@ MAX_GROWTH_MIB = 600  # router or worker beside its pool: far below what one mes
 # Usual: 0.95 and more, 6 ms, 1.
 BOUNDS = {"overload_goodput_share_per_cpu": (0.5, math.inf), "refusal_p99_ms": (0, 1000), "recovered_share": (0.7, math.inf)}
 ALLOWED = {"OK", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "CANCELLED"}
+
+
+class NoAnswer(Exception):
+    """A phase in which every request failed: its figures would say nothing."""
 
 
 class Tally:
@@ -98,15 +103,17 @@ class Overload:
             code = "CANCELLED"
         tally.add(code, (time.monotonic() - begin) * 1000, detail)
 
-    async def closed_loop(self, generate, seconds):
-        """Answers a second of `clients` clients that always wait for one."""
+    async def closed_loop(self, generate, seconds, phase):
+        """Answers a second of `clients` clients that always wait for one. Where there is none, nothing else can be measured."""
         tally, end = Tally(), time.monotonic() + seconds
         async def client():
             while time.monotonic() < end:
                 await self.ask(generate, tally)
         begin = time.monotonic()
         await asyncio.gather(*(client() for _ in range(self.options.clients)))
-        self.check(tally, {"OK"}, "a saturating load")
+        self.check(tally, {"OK"}, phase)
+        if tally.ends["OK"] == 0:
+            raise NoAnswer(f"{phase}: no request was answered within {self.options.deadline_s} s; is the machine busy with other work?")
         return tally.ends["OK"] / (time.monotonic() - begin)
 
     async def open_loop(self, generate, rate, seconds):
@@ -158,9 +165,9 @@ class Overload:
             stub = pb_grpc.InferenceStub(channel)
             self.requests = self.make_requests((await stub.GetModel(pb.GetModelRequest())).vocabulary)
             generate = channel.unary_stream("/baton.v1.Inference/Generate")
-            await self.closed_loop(generate, 2)  # warms up
+            await self.closed_loop(generate, 2, "warming up")
             cpu_s = time.process_time()
-            peak = await self.beside_non_readers(self.closed_loop(generate, self.options.seconds))
+            peak = await self.beside_non_readers(self.closed_loop(generate, self.options.seconds, "peak"))
             yield "peak_goodput_per_s", peak
             peak_load_cpus = (time.process_time() - cpu_s) / self.options.seconds
             yield "peak_load_cpus", peak_load_cpus
@@ -184,7 +191,7 @@ class Overload:
             yield "refusal_p50_ms", tally.refusal_ms(0.5)
             yield "refusal_p99_ms", tally.refusal_ms(0.99)
             await asyncio.sleep(RECOVERY_PAUSE_S)
-            recovered = await self.beside_non_readers(self.closed_loop(generate, self.options.seconds))
+            recovered = await self.beside_non_readers(self.closed_loop(generate, self.options.seconds, "recovery"))
             yield "recovered_share", recovered / peak
             watch.cancel()
             for name, mib in before.items():
@@ -212,7 +219,10 @@ def main():
                 least, most = BOUNDS.get(name, (-math.inf, math.inf))
                 if not least <= value <= most:
                     overload.problems.append(f"{name} is {value:.2f}, [{least}, {most}] is allowed")
-        asyncio.run(play())
+        try:
+            asyncio.run(play())
+        except NoAnswer as nothing:
+            overload.problems.append(str(nothing))
         for name, worker in cluster.wait_at_rest().items():
             if busy(worker):
                 overload.problems.append(f"{name} still has {busy(worker)}")
