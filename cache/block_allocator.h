@@ -9,9 +9,8 @@
 //     all zero and its id is below the limit.
 //  2. free + held = total, always; CheckConservation recounts it. total counts the ids below the
 //     limit, and held ones behind it (retiring).
-//  3. O(1) per block for allocate, hold, release and accounting. A block that was never handed out
-//     is never touched: fresh ids are handed out only when no returned one is left, so memory is
-//     committed as it is used.
+//  3. O(1) per block for allocate, hold, release and accounting. Fresh ids are handed out only when
+//     no returned one is left. Memory that is not populated at start is so committed as it is used.
 //
 // Forks (parallel samples, beams) share blocks by holding them once more. A block is writable for a
 // holder that is the only one of its kind; MakeWritable gives the others a block of their own, and
