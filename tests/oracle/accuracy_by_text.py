@@ -13,8 +13,9 @@ For each predicted token and engine:
   kl      Kullback-Leibler divergence of the reference's distribution to the engine's, nats
   coarse  the same over 22 events at most: the engine's 20 best tokens, the text's token, all others as one. It is a lower
           bound of kl, and all that Baton's interface shows.
-Differences are paired by token. Their standard errors come from resampling blocks of neighbouring tokens within each
-text (bootstrap); once with short blocks, once with whole chunks, which holds where the errors of a chunk hang together.
+Differences are paired by token. Their standard errors come from a bootstrap that draws blocks of neighbouring tokens
+within each text. For all texts together there is a second one, in parentheses: it draws whole texts, and so holds for
+other texts of such kinds too.
 
 Baton reports no log-likelihood of a given token. So each position is a job of one token that a logit bias forces to be
 the text's; the log-probabilities reported are those before the bias. The mean is compared with `baton perplexity`.
@@ -181,8 +182,9 @@ def join(parts):
     """Figures of several runs as of one; texts of one name are one text. Keeps the columns that all have."""
     texts, chunks, columns = [], 0, {}
     for part in parts:
-        texts += [name for name in part["texts"] if name not in texts]
-        part["text"] = np.array([texts.index(name) for name in part["texts"]])[part["text"]]
+        named = part["texts"][np.unique(part["text"])]  # a run that was broken off names texts without a token
+        texts += [name for name in named if name not in texts]
+        part["text"] = np.array([texts.index(name) if name in texts else -1 for name in part["texts"]])[part["text"]]
         part["chunk"] = part["chunk"] + chunks
         chunks = part["chunk"].max() + 1
     for name in parts[0]:
@@ -206,15 +208,18 @@ def rows_of(data):
 
 def print_table(data, block, seed):
     texts = [(name, data["text"] == t) for t, name in enumerate(data["texts"])]
-    print(f"standard errors by bootstrap: 2,000 draws, seed {seed}; blocks of {block} tokens (whole chunks)")
+    print(f"standard errors by bootstrap: 2,000 draws, seed {seed}; blocks of {block} tokens (whole texts)")
     print("tokens: " + ", ".join(f"{name} {int(mask.sum())}" for name, mask in texts) + f"; all {len(data['text'])}")
     print("reference nll: " + ", ".join(f"{name} {data['reference nll'][mask].mean():.4f}" for name, mask in texts)
           + f"; all {data['reference nll'].mean():.4f}")
     for what, values in rows_of(data):
         print(what)
-        for name, mask in [*texts, ("all", np.full(len(values), True))]:
-            errors = [bootstrap(values[mask], data["chunk"][mask], data["text"][mask], b, seed) for b in (block, None)]
-            print(f"  {name:16} {values[mask].mean():+.5f} ± {errors[0]:.5f} ({errors[1]:.5f})")
+        for name, mask in texts:
+            error = bootstrap(values[mask], data["chunk"][mask], data["text"][mask], block, seed)
+            print(f"  {name:16} {values[mask].mean():+.5f} ± {error:.5f}")
+        errors = [bootstrap(values, data["chunk"], data["text"], block, seed),
+                  bootstrap(values, data["text"], np.zeros_like(data["text"]), None, seed)]
+        print(f"  {'all':16} {values.mean():+.5f} ± {errors[0]:.5f} ({errors[1]:.5f})")
 
 
 def main():

@@ -65,8 +65,21 @@ class Roundings(unittest.TestCase):
         self.assertTrue((error["none"] == 0).all())
         mean = {name: e.mean() for name, e in error.items()}
         for better, worse in [("groups_of_16", "baton"), ("baton", "groups_of_64"), ("baton", "power_of_two"),
-                              ("outlier", "baton"), ("int16", "outlier"), ("baton", "stochastic"), ("baton", "f16_scale")]:
+                              ("outlier", "baton"), ("int16", "outlier"), ("baton", "stochastic"), ("baton", "f16_scale"),
+                              ("worst_group", "worst_group_of_all"), ("worst_group_of_all", "baton"),
+                              ("four_apart", "baton")]:
             self.assertLess(mean[better], mean[worse], (better, worse))
+
+    def test_a_column_that_is_always_large_gets_a_scale_of_its_own(self):
+        x = rows()
+        x[:, 40] = 1000
+        for name in ("worst_group", "worst_group_of_all", "four_apart"):
+            rounded = rounded_llama.ROUNDINGS[name](x)
+            others = np.delete(np.arange(32, 64), 8)
+            of_baton = np.abs(rounded_llama.baton(x) - x)[:, others].mean()
+            self.assertLess(np.abs(rounded - x)[:, others].mean(), of_baton / 10, name)
+            if name != "four_apart":
+                np.testing.assert_array_equal(rounded[:, :32], rounded_llama.baton(x)[:, :32])
 
     def test_the_outlier_stays_as_it_was(self):
         x = rows()
@@ -116,7 +129,7 @@ class Figures(unittest.TestCase):
         np.testing.assert_allclose(all_but_one, full, atol=1e-5)
 
     def test_runs_of_the_same_text_are_joined(self):
-        part = {"texts": np.array(["a"]), "text": np.array([0, 0]), "chunk": np.array([0, 1]), "x nll": np.array([1.0, 2.0])}
+        part = {"texts": np.array(["a", "broken off"]), "text": np.array([0, 0]), "chunk": np.array([0, 1]), "x nll": np.array([1.0, 2.0])}
         other = {**part, "texts": np.array(["b", "a"]), "text": np.array([0, 1]), "x nll": np.array([3.0, 4.0])}
         joined = accuracy_by_text.join([part, {**other, "y nll": np.zeros(2)}])
         self.assertEqual({name: list(values) for name, values in joined.items()},

@@ -116,13 +116,47 @@ def int16(x):
     return (np.rint(groups * _divide(np.full_like(amax, most), amax)) * (amax / most)).reshape(x.shape)
 
 
+def worst_group(x):
+    """The group of a row with the largest scale has 15 bits and a sign, the others are as in `baton`."""
+    largest = np.abs(x).reshape(len(x), -1, GROUP).max(axis=-1)
+    return _in_two_planes(x, largest.argmax(axis=-1))
+
+
+def worst_group_of_all(x):
+    """As `worst_group`, but one group for all rows: that with the largest sum of squared scales over the rows given.
+
+    Position 0 does not vote: its values are like no other's.
+    """
+    largest = np.abs(x).reshape(len(x), -1, GROUP).max(axis=-1)
+    return _in_two_planes(x, np.full(len(x), (largest[1:] ** 2).sum(axis=0).argmax()))
+
+
+def _in_two_planes(x, at):
+    line = np.arange(len(x))
+    rounded = baton(x).reshape(len(x), -1, GROUP)
+    rounded[line, at] = int16(x).reshape(rounded.shape)[line, at]
+    return rounded.reshape(x.shape)
+
+
+def four_apart(x):
+    """The four columns of each group that are largest over the rows given have a scale of their own."""
+    groups = x.reshape(len(x), -1, GROUP)
+    order = np.argsort((groups[1:] ** 2).sum(axis=0), axis=-1)[None]
+    ordered = np.take_along_axis(groups, np.broadcast_to(order, groups.shape), axis=-1)
+    parts = [baton(np.ascontiguousarray(part).reshape(len(x), -1), part.shape[-1]).reshape(part.shape)
+             for part in (ordered[..., :-4], ordered[..., -4:])]
+    rounded = np.empty_like(groups)
+    np.put_along_axis(rounded, np.broadcast_to(order, groups.shape), np.concatenate(parts, axis=-1), axis=-1)
+    return rounded.reshape(x.shape)
+
+
 def none(x):
     """Activations stay float32: what is left is f16 K and V."""
     return x
 
 
 ROUNDINGS = {f.__name__: f for f in (baton, f16_scale, groups_of_16, groups_of_64, power_of_two, full_range, refit, search,
-                                     outlier, stochastic, int16, none)}
+                                     outlier, worst_group, worst_group_of_all, four_apart, stochastic, int16, none)}
 
 
 def parse(scheme):
