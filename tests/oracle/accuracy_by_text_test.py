@@ -67,19 +67,32 @@ class Roundings(unittest.TestCase):
         for better, worse in [("groups_of_16", "baton"), ("baton", "groups_of_64"), ("baton", "power_of_two"),
                               ("outlier", "baton"), ("int16", "outlier"), ("baton", "stochastic"), ("baton", "f16_scale"),
                               ("worst_group", "worst_group_of_all"), ("worst_group_of_all", "baton"),
-                              ("four_apart", "baton")]:
+                              ("four_apart", "baton"), ("four_apart_by_shift", "baton"), ("word_apart", "baton")]:
             self.assertLess(mean[better], mean[worse], (better, worse))
 
     def test_a_column_that_is_always_large_gets_a_scale_of_its_own(self):
         x = rows()
         x[:, 40] = 1000
-        for name in ("worst_group", "worst_group_of_all", "four_apart"):
+        for name in ("worst_group", "worst_group_of_all", "four_apart", "four_apart_by_shift", "word_apart"):
             rounded = rounded_llama.ROUNDINGS[name](x)
             others = np.delete(np.arange(32, 64), 8)
             of_baton = np.abs(rounded_llama.baton(x) - x)[:, others].mean()
             self.assertLess(np.abs(rounded - x)[:, others].mean(), of_baton / 5, name)
-            if name != "four_apart":
+            if name.startswith("worst"):
                 np.testing.assert_array_equal(rounded[:, :32], rounded_llama.baton(x)[:, :32])
+
+    def test_a_word_apart_costs_itself_at_most_one_bit_and_the_rest_nothing(self):
+        x = rows(columns=32)
+        x[:8, 5] *= 1000  # at times beyond the shift
+        x[8] = 0
+        word = np.abs(x).argmax(axis=-1) // 4
+        apart = np.arange(32)[None] // 4 == word[:, None]
+        error = np.abs(rounded_llama.word_apart(x) - x)
+        steps = [np.where(part, np.abs(x), 0).max(axis=-1, keepdims=True) / 127 for part in (apart, ~apart)]
+        self.assertTrue((error[apart] <= (np.broadcast_to(steps[0], x.shape) * 1.001)[apart]).all())
+        within = ~apart & (steps[0] <= 256 * steps[1])
+        self.assertTrue((error[within] <= (np.broadcast_to(steps[1], x.shape) * 0.501)[within]).all())
+        self.assertGreater(within.sum(), 28 * 50)
 
     def test_the_outlier_stays_as_it_was(self):
         x = rows()

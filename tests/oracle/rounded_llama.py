@@ -150,13 +150,44 @@ def four_apart(x):
     return rounded.reshape(x.shape)
 
 
+def word_apart(x):
+    """The four neighbours that hold the largest magnitude of a group have a scale of their own, which is a power of two
+    times the scale of the other 28: a product of integers shifts one partial sum and stays one sum."""
+    words = x.reshape(len(x), -1, GROUP // 4, 4)
+    largest = np.abs(words).max(axis=-1, keepdims=True)
+    apart = np.arange(GROUP // 4)[:, None] == largest.argmax(axis=-2, keepdims=True)
+    return _by_shift(words, apart).reshape(x.shape)
+
+
+def four_apart_by_shift(x):
+    """`four_apart` with scales as in `word_apart`."""
+    groups = x.reshape(len(x), -1, GROUP)
+    order = np.argsort((groups[1:] ** 2).sum(axis=0), axis=-1)
+    apart = np.zeros(groups.shape[1:], bool)
+    np.put_along_axis(apart, order[:, -4:], True, axis=-1)
+    return _by_shift(groups[..., None], np.broadcast_to(apart[None, ..., None], (*groups.shape, 1))).reshape(x.shape)
+
+
+def _by_shift(words, apart, most_bits=8):
+    """`words` [rows, groups, words, columns]; `apart` marks words. Scales differ by a factor of 2^0 to 2^most_bits."""
+    magnitude = np.abs(words).max(axis=-1, keepdims=True)
+    of_rest = np.where(apart, 0, magnitude).max(axis=-2, keepdims=True)
+    of_apart = np.where(apart, magnitude, 0).max(axis=-2, keepdims=True)
+    ratio = np.where(of_rest > 0, of_apart / np.where(of_rest > 0, of_rest, 1), np.inf)
+    bits = np.clip(np.ceil(np.log2(np.maximum(ratio, 1))), 0, most_bits)
+    scale = np.maximum(of_rest, of_apart / np.exp2(bits)) / MOST  # above the rest's own where the shift does not reach
+    scale = np.where(apart, scale * np.exp2(bits), scale).astype(np.float32)
+    return np.clip(np.rint(np.divide(words, scale, out=np.zeros_like(words), where=scale > 0)), -MOST, MOST) * scale
+
+
 def none(x):
     """Activations stay float32: what is left is f16 K and V."""
     return x
 
 
 ROUNDINGS = {f.__name__: f for f in (baton, f16_scale, groups_of_16, groups_of_64, power_of_two, full_range, refit, search,
-                                     outlier, worst_group, worst_group_of_all, four_apart, stochastic, int16, none)}
+                                     outlier, worst_group, worst_group_of_all, four_apart, four_apart_by_shift, word_apart,
+                                     stochastic, int16, none)}
 
 
 def parse(scheme):
