@@ -60,16 +60,17 @@ void AddGenerateCommand(CommandLine& line) {
   auto options = std::make_shared<GenerateOptions>();
   command
       .Add("--router", &options->routers,
-           "HOST:PORT of the router (repeatable: if one is unreachable, lost or draining, the next "
-           "one is asked)")
+           "HOST:PORT of the router (repeatable: the next one is asked if one is unreachable, lost "
+           "or draining)")
       .TakesOne()
       .IsHostPort()
       .FromEnvironment()
       .ShowDefault();
   command
       .Add("--retries", &options->failover.retries,
-           "Repeats a request that no router took or whose router was lost, up to so many times, "
-           "after 0.2 s first and 2 s at most. A streamed answer is not repeated once it has begun")
+           "How often to ask all routers again for a request that none took, or that was lost with "
+           "its router; after 0.2 s at first, 2 s at most. A streamed answer that has begun is not "
+           "repeated")
       .Range(0, kMaxRetries)
       .ShowDefault();
   command

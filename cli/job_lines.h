@@ -1,4 +1,4 @@
-// Hands out the lines of a file of jobs, and prints what became of them.
+// Hands out the lines of a file of jobs, and prints their results.
 //
 // Every line that Next returns gets exactly one of Answered, Failed, Skipped and NotBegun.
 // Invariant of `ordered`: results are printed in the order of their lines, and Next waits while
@@ -30,7 +30,7 @@ class JobLines {
   JobLines(InputFile* input, ProgressDisplay* display, bool ordered, std::optional<int64_t> to_do);
 
   // The next line that is not blank, with its number. kEnd also once results cannot be written any
-  // more, and after NotBegun. Then nothing is left to be said of the line.
+  // more, and after NotBegun.
   LineRead Next(std::string& line, int64_t& number);
 
   // `text` is printed with a newline.
@@ -51,7 +51,7 @@ class JobLines {
   absl::Status not_begun_status() const;
 
  private:
-  // Both with mutex_ held. Close forgets the line, with what is to be printed of it.
+  // These three need mutex_ held. Close prints `text`, where it is not null, and forgets the line.
   void Close(int64_t number, const std::string* text);
   void Print(const std::string& text);
   bool Stopped() const;
@@ -69,8 +69,8 @@ class JobLines {
   JobCounts counts_;
   bool output_lost_ = false;
   absl::Status not_begun_;
-  // ordered: every line that was handed out and whose results are not printed, with these results
-  // once they are there.
+  // With `ordered`: the lines that were handed out and are not printed yet, with their text once it
+  // is known.
   std::map<int64_t, std::optional<std::string>> open_;
 };
 

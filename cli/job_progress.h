@@ -35,7 +35,7 @@ class ProgressDisplay {
   ProgressDisplay& operator=(const ProgressDisplay&) = delete;
 
   bool enabled() const { return enabled_; }
-  // In place of what is shown.
+  // Replaces the line.
   void Show(const std::string& text);
   // Removes the line, so that other text can be printed there.
   void Clear();

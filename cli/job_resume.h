@@ -1,8 +1,8 @@
 // What `--resume FILE` leaves out: the jobs that a file of results has answered.
 //
-// A file of results has Baton's lines or those of batches. A job that failed there is not answered,
-// and neither is one of whose choices some are missing. A last line without a newline was torn when
-// its program ended; it does not count.
+// A file of results has Baton's lines or those of batches. A job counts as answered when all its
+// choices are there. A failed job does not count. A last line without a newline does not count
+// either: it was torn when its program ended.
 //
 // Thread safety: AnsweredJobs is immutable after Read. The functions belong to one thread.
 #pragma once

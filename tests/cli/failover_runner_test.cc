@@ -121,7 +121,7 @@ TEST_F(Failover, AnAnswerThatWasPassedOnIsNotRepeated) {
   EXPECT_THAT(asked_, ElementsAre("A"));
 }
 
-TEST_F(Failover, AnAnswerThatNobodyReadsYetIsRepeatedWhole) {
+TEST_F(Failover, AnAnswerThatIsNotStreamedIsRepeatedWhole) {
   FailoverRunner runner = Make({{{"half", kLost}}, {}}, 0);
   const auto results = runner.Run(Job(), {});
   ASSERT_TRUE(results.ok()) << results.status();

@@ -51,7 +51,7 @@ TEST_F(JobLinesTest, ResultsArePrintedAsTheyEnd) {
   EXPECT_EQ(lines.counts().tokens, 4);
 }
 
-TEST_F(JobLinesTest, OrRatherInTheOrderOfTheirLines) {
+TEST_F(JobLinesTest, OrderedResultsArePrintedInTheOrderOfTheirLines) {
   JobLines lines(&input_, &display_, /*ordered=*/true, 4);
   EXPECT_EQ(Printed(lines, {4, 1, 5, 3},
                     [&](int64_t n) {
@@ -62,7 +62,7 @@ TEST_F(JobLinesTest, OrRatherInTheOrderOfTheirLines) {
             "3\nfailed\n5\n");
 }
 
-TEST_F(JobLinesTest, WhatNeverBeganHoldsBackNoResult) {
+TEST_F(JobLinesTest, AJobThatNeverBeganHoldsBackNoResult) {
   JobLines lines(&input_, &display_, /*ordered=*/true, 4);
   EXPECT_EQ(Printed(lines, {3, 4, 1},
                     [&](int64_t n) {

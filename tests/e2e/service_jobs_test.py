@@ -121,7 +121,7 @@ class InOneProcess(JobFiles):
         whole = {result["id"]: result["token_ids"] for result in lines_of(results.read_text()) if "error" not in result}
         self.assertEqual(whole, self.token_ids(short))
 
-    def test_a_terminal_shows_progress_and_everybody_the_totals(self):
+    def test_a_terminal_shows_progress_and_every_run_its_totals(self):
         master, slave = pty.openpty()
         command = [baton(), "run", "--model", ARGUMENTS.model, "--json", "--jobs", self.write_jobs(self.jobs(6))]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=slave, env={**os.environ, "TERM": "xterm"}) as run:
@@ -200,7 +200,7 @@ class ThroughRouters(JobFiles):
         self.assertEqual(client.returncode, 0, error + output)
         self.assertEqual(len(lines_of(output)), 3)
 
-    def test_what_no_router_took_is_no_result_and_is_told_at_the_end(self):
+    def test_a_job_that_no_router_took_has_no_result_and_is_counted_at_the_end(self):
         jobs = self.jobs(60)
         client = self.generate(jobs, routers=self.addresses[:1])
         self.wait_for_requests()
