@@ -1,24 +1,25 @@
 #!/usr/bin/env python3
-"""How far Baton and llama.cpp are from a float32 reference, token by token, and whether one is farther than the other.
+"""Compares Baton and llama.cpp with a float32 reference, token by token.
 
     python3 -m venv /tmp/venv && /tmp/venv/bin/pip install gguf==0.19.0 numpy xllamacpp
     /tmp/venv/bin/python tests/oracle/accuracy_by_text.py --texts DIR --baton build/release/bin/baton --peer
     /tmp/venv/bin/python tests/oracle/accuracy_by_text.py --texts DIR --schemes baton,f16_scale,groups_of_16
 
-DIR has one .txt file for each text. Each is cut into chunks of --chunk tokens; a chunk is computed from an empty cache,
-without a token before it, by every engine. Schemes are roundings of rounded_llama.py within the reference.
+DIR has one .txt file for each text. The program cuts each text into chunks of --chunk tokens. Every engine computes each
+chunk from an empty cache, without a token before it. Schemes are roundings of rounded_llama.py within the reference.
 
 For each predicted token and engine:
   nll     negative log-likelihood of the text's token, nats
   kl      Kullback-Leibler divergence of the reference's distribution to the engine's, nats
   coarse  the same over 22 events at most: the engine's 20 best tokens, the text's token, all others as one. It is a lower
-          bound of kl, and all that Baton's interface shows.
+          bound of kl. Baton's interface does not show more.
 Differences are paired by token. Their standard errors come from a bootstrap that draws blocks of neighbouring tokens
-within each text. For all texts together there is a second one, in parentheses: it draws whole texts, and so holds for
-other texts of such kinds too.
+within each text. All texts together have a second standard error, in parentheses. It draws whole texts, so it also holds
+for other texts of such kinds.
 
-Baton reports no log-likelihood of a given token. So each position is a job of one token that a logit bias forces to be
-the text's; the log-probabilities reported are those before the bias. The mean is compared with `baton perplexity`.
+Baton reports no log-likelihood of a given token. So each position is a job of one token, and a logit bias forces that
+token to be the text's. The reported log-probabilities are those before the bias. The program compares their mean with
+`baton perplexity`.
 """
 
 import argparse

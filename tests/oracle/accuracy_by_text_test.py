@@ -3,7 +3,7 @@
 
     accuracy_by_text_test.py --baton build/release/bin/baton
 
-Needs PyPI's gguf and numpy. Exit code 77 (skipped) where they are absent.
+Needs PyPI's gguf and numpy. Exits with code 77 (skipped) if they are absent.
 """
 
 import argparse

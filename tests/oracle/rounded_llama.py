@@ -1,11 +1,11 @@
-"""The reference model with activations rounded to 8 bits in one of several ways, to study what a rounding costs.
+"""The reference model with activations rounded to 8 bits in one of several ways, to study the error of each rounding.
 
-`baton` is kernels/NUMERICS.md §3; the others change one thing in it. Products stay float32 on dequantised weights, so
-what is compared is the rounding alone. K and V are rounded to f16 as in both engines.
+`baton` is kernels/NUMERICS.md §3. Each other scheme changes one thing in it. Products stay float32 on dequantised
+weights, so only the roundings differ. K and V are rounded to f16 as in both engines.
 
-A scheme may end in `@` and parts of matrices' names, separated by `+`: only the inputs of those are rounded
-(`baton@ffn_down`). It may end in `~` and a number: the embedding is multiplied by 1 + that number of millionths. The
-rounding then falls otherwise by chance, which shows how much of a figure is chance.
+A scheme may end in `@` and parts of matrices' names, separated by `+`. Only the inputs of those matrices are rounded
+(`baton@ffn_down`). A scheme may end in `~` and a number. The embedding is multiplied by 1 + that number of millionths.
+This changes the roundings by chance, and shows how much of a figure is chance.
 """
 
 import gguf
