@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "cache/eviction_policy.h"
 #include "cache/kv_cache_manager.h"
 #include "cache/kv_cache_spec.h"
@@ -17,8 +18,6 @@
 #include "model/architectures.h"
 
 namespace baton {
-
-class LoopbackNetwork;
 
 inline constexpr int32_t kMaxEngineThreads = 256;
 inline constexpr int32_t kMaxKvCacheMib = 1 << 24;
@@ -64,8 +63,9 @@ struct EngineOptions {
   bool transfer_shm = false;  // over shared memory with peers on this host; the pool lies in a file
   bool transfer_nccl = false;      // payload over NCCL beside TCP, where both sides can
   std::string transfer_advertise;  // HOST or HOST:PORT that peers dial; empty: as it listens
-  std::shared_ptr<LoopbackNetwork> loopback;
-  std::string loopback_name;
+  // Opens the way to other workers in place of what these four name. Null: they count.
+  std::function<absl::StatusOr<std::unique_ptr<KvTransport>>(TransportOptions transport)>
+      open_transport = nullptr;
   int64_t transfer_timeout_ms = 120'000;
   int64_t op_stall_ms = 30'000;  // an operation of a step that takes longer hangs (loop_watchdog.h)
   int32_t layer_pieces = 0;      // of a prompt's last chunk (layer_pieces.h)

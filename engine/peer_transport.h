@@ -17,9 +17,9 @@
 
 namespace baton {
 
-// How KV comes from other workers. A further medium is a value here, a name in TransferMediumNames
-// and what it opens in UseMedium and CreatePeerTransport.
-enum class TransferMedium : uint8_t { kAuto, kTcp, kShm, kNccl };
+// How KV comes from other workers: a row of the table in peer_transport.cc, 0 the default. A
+// further medium is a further row.
+enum class TransferMedium : uint8_t {};
 // The values of --transport, the default first.
 std::vector<std::pair<std::string, TransferMedium>> TransferMediumNames();
 // Makes `options` open the ways of `medium`; `listen` is HOST:PORT for those over TCP.
@@ -28,7 +28,7 @@ void UseMedium(TransferMedium medium, const std::string& listen, EngineOptions& 
 // REQUIRES: settled options.
 KvFingerprint FingerprintOf(const ModelInfo& model, const EngineOptions& options);
 
-// What the options name: loopback, or TCP and shared memory; null when they name nothing. Where
+// What the options open, or name: TCP, shared memory, NCCL; null when they name nothing. Where
 // shared memory cannot be had and FallBackToTcp allows it, `options` says so afterwards.
 absl::StatusOr<std::unique_ptr<KvTransport>> CreatePeerTransport(TransportOptions transport,
                                                                  EngineOptions& options);

@@ -105,6 +105,12 @@ class GenerateSession {
   // What the decode worker, and the prefill worker, of this attempt go on behind.
   std::span<const AnswerChoices::Choice> DecodeGoesOnBehind() const;
   std::span<const AnswerChoices::Choice> PrefillGoesOnBehind() const;
+  // The prefix that this attempt's pull brings. REQUIRES: the plan has a pull.
+  std::vector<TokenId> PulledTokens() const;
+  // Where an answer without a limit of the client ends, in tokens behind the prompt: where the
+  // worker that began it would have ended it, whichever worker goes on. None: the client's limit
+  // counts, or no worker's room is known.
+  std::optional<int32_t> MostNewTokens() const;
 
  private:
   struct Tokens {

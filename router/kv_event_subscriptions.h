@@ -1,4 +1,5 @@
-// Which workers' streams of KV events a router follows, and when it opens one again.
+// Which workers' streams of KV events a router follows, when it opens one again, and what the index
+// learns of a stream's end (a stream's messages: kv_event_intake.h).
 //
 // A router follows one stream for each incarnation that keeps a prefix cache. A stream that ends is
 // opened again after 0.1 s. The pause doubles up to 2 s while streams end without progress. A
@@ -17,19 +18,24 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "router/fleet_index.h"
 #include "routing/worker_registry.h"
 
 namespace baton {
 
 class KvEventSubscriptions {
  public:
-  // Opens the stream of a worker. False: it cannot be opened yet; the next Tick asks again.
-  using Open = std::function<bool(const WorkerRecord& worker)>;
+  // Opens the stream of a worker, which begins at `position`.
+  using Open = std::function<void(const WorkerRecord& worker, const KvEventPosition& position)>;
   // Cancels an open stream. Its end need not be reported any more.
   using Cancel = std::function<void(WorkerNumber worker)>;
 
-  // Opens the streams that are due, and cancels those of workers that are gone. Call it several
-  // times a second with all live workers. Neither function may call this object.
+  // `index` outlives this.
+  explicit KvEventSubscriptions(FleetIndex* index) : index_(index) {}
+
+  // Opens the streams that are due and whose workers the index knows, and cancels those of workers
+  // that are gone. Call it several times a second with all live workers. Neither function may call
+  // this object.
   void Tick(const std::vector<WorkerRecord>& workers, int64_t now_us, const Open& open,
             const Cancel& cancel);
 
@@ -50,6 +56,7 @@ class KvEventSubscriptions {
     int64_t backoff_us = 0;
   };
 
+  FleetIndex* index_;
   std::map<WorkerNumber, Subscription> subscriptions_;
 };
 

@@ -66,7 +66,9 @@ absl::Status NoWorkerError(Placement placement) {
   return absl::UnavailableError(placement == Placement::kRemote
                                     ? "no prefill worker and decode worker are ready that have "
                                       "equal fingerprints, backends that "
-                                      "a test has confirmed, and a protocol version in common"
+                                      "a test has confirmed, a protocol version in common, and, "
+                                      "with several KV groups, blocks that are not smaller on the "
+                                      "prefill worker"
                                     : "no decode worker is ready");
 }
 

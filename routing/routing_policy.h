@@ -5,7 +5,8 @@
 // all of them:
 //  - A decode worker that is usable (reachable, not draining) and has not refused this request.
 //  - A prefill worker that is usable, is not the decode worker, and may hand over to it
-//    (worker_match.h). Their pools may be cut differently.
+//    (worker_match.h). Block sizes and layouts of the two may differ, with a limit for models with
+//    several KV groups.
 //  - The decode worker computes the prompt itself when the caller says so, when there is no such
 //    prefill worker, or when that takes less time than having it computed elsewhere and shipped
 //    (route_cost.h), whatever the policy.

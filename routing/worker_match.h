@@ -13,7 +13,8 @@ namespace baton {
 
 // Equal in everything that the functions below look at: what holds for one holds for the other.
 inline bool SameKind(const WorkerReport& a, const WorkerReport& b) {
-  return a.fingerprint == b.fingerprint && a.backend == b.backend && a.protocol == b.protocol;
+  return a.fingerprint == b.fingerprint && a.backend == b.backend && a.protocol == b.protocol &&
+         a.kv_groups == b.kv_groups && (a.kv_groups == 1 || a.block_size == b.block_size);
 }
 
 // Its answers have the bits of workers with this fingerprint and backend: one goes on where another
@@ -26,9 +27,12 @@ inline bool SameAnswers(const WorkerReport& a, const WorkerReport& b) {
   return SameAnswers(a.fingerprint, a.backend, b);
 }
 
-// KV of one may go to the other.
-inline bool MayHandOver(const WorkerReport& a, const WorkerReport& b) {
-  return SameAnswers(a, b) && HaveCommonVersion(a.protocol, b.protocol);
+// KV of `from` may go to `to`. With several KV groups the receiver refuses a sender with smaller
+// blocks: the begin of a window would land in a part of a block.
+inline bool MayHandOver(const WorkerReport& from, const WorkerReport& to) {
+  const bool blocks_fit =
+      (from.kv_groups == 1 && to.kv_groups == 1) || from.block_size >= to.block_size;
+  return blocks_fit && SameAnswers(from, to) && HaveCommonVersion(from.protocol, to.protocol);
 }
 
 }  // namespace baton

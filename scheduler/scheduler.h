@@ -50,6 +50,7 @@
 // Pure: no clock, no threads. Belongs to the engine thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -72,6 +73,11 @@ struct SchedulerOptions {
   int32_t max_waiting = 1024;      // queue bound, for those that have not begun
   bool insert_chunks = true;       // committed blocks enter the prefix tree after every chunk
 };
+
+// At most so many tokens of one sequence are in steps that are not committed.
+inline int32_t MaxStepTokens(const SchedulerOptions& options, int32_t steps_in_flight) {
+  return std::min(options.max_chunk_tokens, options.token_budget) * steps_in_flight;
+}
 
 enum class SequencePhase : uint8_t {
   kWaiting,       // in the queue, no blocks

@@ -9,17 +9,13 @@
 #include "engine/engine.h"
 #include "rpc/concurrency_limit.h"
 #include "rpc/task_pool.h"
+#include "worker_rpc/served_calls.h"
 #include "worker_rpc/wire_conversion.h"
 
 namespace baton {
 
 // The process's resident memory, in bytes; 0 where /proc does not tell.
 int64_t ResidentBytes();
-
-// Readers of KV events at a time: one for each router, and those whose end was not noticed yet.
-inline constexpr int32_t kMaxKvEventStreams = 64;
-// Pulls that this worker is asked for at a time, and prefixes to send for other workers' pulls.
-inline constexpr int32_t kMaxPulls = 1024;
 
 class WorkerService final : public v1::Worker::CallbackService {
  public:

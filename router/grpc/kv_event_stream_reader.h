@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "router/fleet_index.h"
+#include "router/kv_event_intake.h"
 #include "routing/worker_registry.h"
 #include "rpc/task_pool.h"
 
@@ -38,18 +39,15 @@ class KvEventStreamReader final : public grpc::ClientReadReactor<v1::KvEventBatc
   void OnDone(const grpc::Status& status) override;
   void TakeMessage();
   // No further message is wanted.
-  void StopReading(absl::Status why);
+  void StopReading();
 
   const std::unique_ptr<v1::Worker::Stub> stub_;
-  const WorkerNumber worker_;
-  FleetIndex* const index_;
   TaskPool* const tasks_;
   const OnEnd on_end_;
   grpc::ClientContext context_;
   v1::StreamKvEventsRequest request_;
   v1::KvEventBatch message_;
-  absl::Status stopped_by_;  // what was wrong with a message
-  bool progressed_ = false;
+  KvEventIntake intake_;
   std::shared_ptr<KvEventStreamReader> self_;
 };
 

@@ -1,0 +1,72 @@
+// The report that routing makes of a heartbeat: what a worker tells of itself, and what follows
+// from it.
+//
+// Workers are not trusted: every number is brought into its range. What an older worker does not
+// tell has the meaning that its field says.
+//
+// Pure: the router's gRPC edge fills the fields from the wire, the simulation from its engines.
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/protocol_range.h"
+#include "common/strong_int.h"
+#include "routing/worker_registry.h"
+
+namespace baton {
+
+// What all workers of a fleet must have in common so that their answers have the same bits.
+struct HeartbeatFingerprint {
+  std::string model = {};
+  std::string kv_type = {};
+  std::string numerics = {};
+  int32_t layers = 0;
+  int32_t kv_heads = 0;
+  int32_t head_dim = 0;
+  std::string rope = {};
+};
+
+struct Heartbeat {
+  std::string id = {};
+  std::string address = {};
+  WorkerRole role = WorkerRole::kDecode;
+  Epoch epoch{0};
+  std::string model_name = {};
+  bool draining = false;
+
+  HeartbeatFingerprint fingerprint = {};
+  std::string backend = {};
+  std::string layout = {};
+  ProtocolRange protocol = {};
+
+  // Sequences.
+  int32_t waiting = 0;
+  int32_t running = 0;
+  int32_t waiting_for_kv = 0;
+
+  // The pool, in blocks of KV group 0.
+  int32_t block_size = 0;
+  int32_t free_blocks = 0;
+  int32_t cached_blocks = 0;
+  int32_t retiring_blocks = 0;
+  int32_t limit_blocks = 0;
+  int64_t bytes_per_block = 0;
+  int64_t kv_groups = 0;  // 0: not told, and one
+  bool paged = true;
+  bool prefix_cache = true;
+  int32_t min_prefix_tokens = 0;
+
+  int32_t context_length = 0;
+  int32_t max_running = 0;
+};
+
+WorkerReport ReportOf(Heartbeat heartbeat);
+
+// Of workers with equal texts, answers are equal bit for bit. Block size, layout, backend and
+// protocol versions are told beside it.
+std::string FingerprintText(const HeartbeatFingerprint& fingerprint);
+
+}  // namespace baton
