@@ -79,7 +79,7 @@ struct SchedulerOptions {
   bool insert_chunks = true;       // insert committed blocks into the prefix tree after every chunk
 };
 
-// At most so many tokens of one sequence are in steps that are not committed.
+// Returns the largest number of tokens of one sequence in uncommitted steps.
 inline int32_t MaxStepTokens(const SchedulerOptions& options, int32_t steps_in_flight) {
   return std::min(options.max_chunk_tokens, options.token_budget) * steps_in_flight;
 }

@@ -40,7 +40,7 @@ TEST(WorkerMatch, KvNeedsACommonProtocolVersionButAnswersDoNot) {
   EXPECT_TRUE(SameAnswers(Report(), other));
 }
 
-// The receiver refuses a sender with smaller blocks where a window may begin inside a block of its.
+// The receiver refuses a sender with smaller blocks if a window may begin inside its own block.
 TEST(WorkerMatch, WithSeveralKvGroupsASenderNeedsBlocksThatAreNotSmaller) {
   WorkerReport small = Report();
   small.block_size = 8;

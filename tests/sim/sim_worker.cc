@@ -14,8 +14,8 @@ constexpr int64_t kDrainPollUs = 5'000;
 
 }  // namespace
 
-// What the sinks of one incarnation share: a call's stream, and the way to the history. After the
-// process's death they say nothing more.
+// State that the sinks of one incarnation share: a call's stream and access to the history. After
+// the process has died, the sinks send and record nothing.
 struct SimWorker::Reply {
   SimNode* node;
   uint64_t request;  // in the history

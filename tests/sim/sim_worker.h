@@ -1,5 +1,5 @@
-// A simulated worker: incarnations of an engine behind production's served calls (worker_rpc), over
-// simulated streams. Registration and drain are production's too.
+// Simulated worker: incarnations of an engine, with production's served calls (worker_rpc) over
+// simulated streams. Registration and drain are production code too.
 //
 // Its id and addresses stay the same over restarts; its epoch does not.
 #pragma once
