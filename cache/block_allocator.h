@@ -13,7 +13,8 @@
 //  2. free + held = total, always; CheckConservation recounts it. The total is the ids below the
 //     limit plus the held ids above it (retiring).
 //  3. Allocate, hold, release and accounting take O(1) for each block. Fresh ids are handed out
-//     only when no returned id is left. So memory is committed only as it is used.
+//     only when no returned id is left. So memory that is not populated at start is committed only
+//     as it is used.
 //
 // Forks (parallel samples, beams) share blocks by adding holds. A holder may write a block if it
 // has the only hold of its kind. Otherwise MakeWritable gives it another block, and the caller

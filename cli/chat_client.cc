@@ -113,12 +113,12 @@ struct BlockedSignals {
   }
 };
 
-// Takes SIGINT, SIGTERM and SIGHUP on a thread of its own. SIGINT ends the running answer; between
+// Handles SIGINT, SIGTERM and SIGHUP on a separate thread. SIGINT ends the running answer; between
 // answers it drops the line at a terminal. The others end the conversation: at a terminal through
 // the main thread, which restores the terminal's mode and saves the messages.
 //
-// Where no terminal is, a blocking read cannot be ended: those signals, and SIGINT between answers,
-// end the program at once.
+// Without a terminal, a blocking read cannot be interrupted: those signals, and SIGINT between
+// answers, end the program at once.
 class Interrupter {
  public:
   Interrupter(RouterClient& client, ChatInput& input)

@@ -1,11 +1,11 @@
-// A program started by this one, which never outlives it.
+// A child process, which never outlives this process.
 //
-// The child is killed by the kernel when this process dies, has a process group of its own (so that
-// Ctrl-C at the terminal reaches this process alone, which then ends its children in order), and
-// gets the termination signals unblocked.
+// The kernel kills the child when this process dies. The child has its own process group, so Ctrl-C
+// at the terminal reaches only this process, which then ends its children in order. The child gets
+// the termination signals unblocked.
 //
-// Thread safety: belongs to the thread that started it, which must live as long as the child shall
-// (the kernel's promise is tied to it).
+// Thread safety: belongs to the thread that started it. This thread must live as long as the child,
+// because the kernel kills the child when the thread ends.
 #pragma once
 
 #include <sys/types.h>

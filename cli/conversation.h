@@ -26,7 +26,8 @@ enum class ChatCommand : uint8_t {
 
 struct ChatLine {
   ChatCommand command = ChatCommand::kMessage;
-  // The message; or behind the command's name, without the blanks around it. Of kUnknown: the name.
+  // The message, or the text after the command's name without blanks around it. For kUnknown, the
+  // name.
   std::string text;
 };
 

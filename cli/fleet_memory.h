@@ -1,5 +1,6 @@
-// The memory of the workers that `baton up` starts on one machine. A worker alone takes a part of
-// what is available when it starts; many that start at once would take it all many times over.
+// The memory of the workers that `baton up` starts on one machine. A worker takes a part of the
+// memory that is available at its start. Several workers that start at once would take too much
+// together.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -23,7 +24,7 @@ struct WorkerMemory {
 WorkerMemory MemoryOf(std::string_view settings, int64_t weight_bytes);
 
 // The MiB of KV to give each worker that chooses by itself; nullopt leaves it the choice.
-// ResourceExhausted when the weights and pools of all workers pass what is available.
+// ResourceExhausted if the weights and pools of all workers exceed the available memory.
 // `available_bytes` < 0: not known, and nothing is checked.
 absl::StatusOr<std::optional<int64_t>> ShareMemory(std::span<const WorkerMemory> workers,
                                                    int64_t available_bytes);

@@ -7,9 +7,9 @@
 namespace baton {
 namespace {
 
-// Where both kinds share the processors, decode steps that come as soon as they can are many small
-// ones, each of which reads all weights. A decode worker that gets a fifth of the time beside a
-// busy prefill worker has more sequences in each step, and both together answer a quarter more.
+// If both kinds share the processors and decode steps run as early as possible, there are many
+// small steps, and each reads all weights. With a fifth of the time next to a busy prefill worker,
+// a decode worker has more sequences in each step, and both together answer a quarter more.
 constexpr int kDecodeNiceBesidePrefill = 6;
 
 void Append(std::vector<std::string>& arguments, const std::vector<std::string>& more) {

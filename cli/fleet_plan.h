@@ -15,9 +15,9 @@ struct FleetOptions {
   int32_t prefill_workers = 1;
   int32_t decode_workers = 1;
   std::string router_address = {};  // to listen at; port 0 picks a free one
-  // Passed on, behind the arguments that the plan gives.
+  // Passed on after the arguments of the plan.
   std::vector<std::string> worker_arguments = {};   // to every worker
-  std::vector<std::string> prefill_arguments = {};  // behind those
+  std::vector<std::string> prefill_arguments = {};  // after those
   std::vector<std::string> decode_arguments = {};
   std::vector<std::string> router_arguments = {};
   // The KV pool of each worker of the role; absent where its own settings decide.

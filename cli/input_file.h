@@ -1,5 +1,5 @@
-// What a command reads: a file that its line names, or standard input. Nobody vouches for either: a
-// line longer than the limit is read over, never kept, and reading that fails is told from the end.
+// Input of a command: a file that the command line names, or standard input. Neither is trusted: a
+// line beyond the limit is skipped and never stored. A read failure is distinguished from the end.
 //
 // Thread safety: belongs to one thread.
 #pragma once

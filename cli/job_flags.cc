@@ -72,10 +72,10 @@ void AddJobFlags(CommandLine& line, JobFlags& flags) {
   CommandLine::Option prompt = line.Add("--prompt", &flags.prompt, "Plain text to continue");
   CommandLine::Option chat =
       line.Add("--chat", &flags.chat, "A user's message, put into the model's chat template");
-  CommandLine::Option jobs =
-      line.Add("--jobs", &flags.jobs,
-               "File of jobs, a line each, in the format below; - reads standard input. Sampling "
-               "flags are the jobs' defaults");
+  CommandLine::Option jobs = line.Add(
+      "--jobs", &flags.jobs,
+      "File with one job on each line, in the format below; - reads standard input. Sampling "
+      "flags are the defaults of the jobs");
   prompt.Group("Jobs").Excludes(chat).Excludes(jobs);
   chat.Group("Jobs").Excludes(jobs);
   jobs.Group("Jobs");
@@ -87,7 +87,8 @@ void AddJobFlags(CommandLine& line, JobFlags& flags) {
       .Range(1, kMaxChoices)
       .ShowDefault()
       .Group("Sampling");
-  line.Add("--priority", &flags.job.priority, "Higher goes first and gives way last")
+  line.Add("--priority", &flags.job.priority,
+           "Requests with a higher priority run first and are preempted last")
       .Range(kMinPriority, kMaxPriority)
       .ShowDefault()
       .Group("Jobs");
@@ -124,24 +125,30 @@ void AddSamplingFlags(CommandLine& line, SamplingParams& s) {
     line.Add(name, field, help).Range(least, most).Group("Sampling");
   };
   add_optional("--max-tokens", &s.max_tokens, 1, kMaxInt,
-               "Tokens to generate; else to the context's end");
+               "Most tokens to generate; without it, up to the end of the context");
   add("--min-tokens", &s.min_tokens, 0, kMaxInt,
-      "Nothing ends the answer before so many, and no stop string begins; at most --max-tokens");
-  add("--temperature", &s.temperature, 0.0, kMaxTemperature, "Spread of the choice; 0 is greedy");
-  add("--top-k", &s.top_k, 0, kMaxInt, "Only so many most likely tokens; 0: all");
-  add("--top-p", &s.top_p, 0.0, 1.0, "Only the most likely tokens with this share; above 0");
+      "Least tokens to generate: no end token, stop token or stop string counts before; at most "
+      "--max-tokens");
+  add("--temperature", &s.temperature, 0.0, kMaxTemperature,
+      "Randomness of the choice; 0 is greedy");
+  add("--top-k", &s.top_k, 0, kMaxInt, "Choose only among so many most likely tokens; 0: all");
+  add("--top-p", &s.top_p, 0.0, 1.0,
+      "Choose only among the most likely tokens that together have this probability; above 0");
   add("--min-p", &s.min_p, 0.0, 1.0,
-      "Only tokens with this share of the likeliest one's probability");
+      "Choose only among tokens with at least this share of the most likely token's probability");
   add("--repetition-penalty", &s.repetition_penalty, kLeastRepetitionPenalty, kMaxRepetitionPenalty,
-      "Above 1: discourage known tokens");
+      "Makes tokens of prompt and answer less likely if above 1");
   add("--presence-penalty", &s.presence_penalty, -kMaxPenalty, kMaxPenalty,
-      "Subtracted once from generated tokens");
+      "Subtracted once from the logit of each generated token");
   add("--frequency-penalty", &s.frequency_penalty, -kMaxPenalty, kMaxPenalty,
-      "Subtracted for every time generated");
-  line.Add("--seed", &s.seed, "Seed, for the same answer again; 0 to 2^64-1; else drawn anew")
+      "Subtracted from the logit of each generated token for every time that it was generated");
+  line.Add("--seed", &s.seed,
+           "Seed of the random choices. The same seed gives the same answer. 0 to 2^64-1; without "
+           "it, a "
+           "random one")
       .Group("Sampling");
   add_optional("--logprobs", &s.logprobs, 0, kMaxTopLogprobs,
-               "Report so many alternatives for each token");
+               "Report log-probabilities, with so many alternatives for each token");
   line.AddParsedList(
           "--logit-bias", [&s](const std::string& entry) { return AddLogitBias(entry, s); },
           "ID:BIAS, added to that token's logit; -100 to 100")
@@ -149,11 +156,11 @@ void AddSamplingFlags(CommandLine& line, SamplingParams& s) {
       .Group("Sampling");
   line.Add("--stop", &s.stop, "Text that ends the answer").TakesOne().Group("Sampling");
   line.Add("--stop-token-id", &s.stop_token_ids,
-           "Token that ends the answer, beside the model's own")
+           "Token that ends the answer, in addition to the model's end token")
       .TakesOne()
       .Range(0, kMaxInt)
       .Group("Sampling");
-  line.AddFlag("--ignore-eos", &s.ignore_eos, "Do not end at the model's own end token")
+  line.AddFlag("--ignore-eos", &s.ignore_eos, "Do not end the answer at the model's end token")
       .Group("Sampling");
 }
 

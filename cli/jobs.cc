@@ -12,9 +12,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A batch line's body is an object in an object: its content parts lie five deep.
+// A batch line's body is an object in an object, so its content parts are nested five deep.
 constexpr int kMaxJobDepth = 8;
-// Every token id, and all else that a job of sense may hold.
+// Enough for the most token ids and all other values of a reasonable job.
 constexpr size_t kMaxJobValues = kMaxJobTokenIds + (1 << 16);
 
 constexpr char kChatUrl[] = "/v1/chat/completions";
@@ -33,7 +33,7 @@ bool IsBatchLine(const Json& json) {
   return false;
 }
 
-// A url that is not known is of a chat: the line has a label all the same.
+// An unknown url counts as a chat, so that the line has a label.
 JobForm FormOf(const Json& json) {
   if (!IsBatchLine(json)) return JobForm::kBaton;
   const Json* const url = FindField(json, "url");

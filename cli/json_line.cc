@@ -12,8 +12,8 @@ using Json = nlohmann::json;
 
 constexpr size_t kMaxShownFaultBytes = 200;
 
-// Walks over a text that should be JSON. Every step ends at the text's end at the latest, so text
-// that is not JSON gives a wrong place and never a crash.
+// Walks over a text that should be JSON. No step goes beyond the end of the text, so text that is
+// not JSON gives a wrong place but no crash.
 class JsonWalk {
  public:
   explicit JsonWalk(std::string_view text) : text_(text) {}
@@ -24,7 +24,7 @@ class JsonWalk {
     return std::min(text_.find_first_not_of(" \t\r\n", at), text_.size());
   }
 
-  // `at` is the opening quote; returns the byte behind the closing one.
+  // `at` is the opening quote. Returns the byte after the closing one.
   size_t SkipString(size_t at) const {
     for (++at; at < text_.size(); ++at) {
       if (text_[at] == '\\') {
@@ -36,7 +36,7 @@ class JsonWalk {
     return text_.size();
   }
 
-  // A string, a bracket or a comma, or a run of anything else.
+  // Skips a string, a bracket, a comma, or a run of other bytes.
   size_t SkipToken(size_t at) const {
     if (At(at, '"')) return SkipString(at);
     const size_t end = std::min(text_.find_first_of("{}[],:\" \t\r\n", at), text_.size());
@@ -54,7 +54,7 @@ class JsonWalk {
     return at;
   }
 
-  // Where the first value or key begins that lies in more than `max_depth` brackets.
+  // Returns the start of the first value or key inside more than `max_depth` brackets.
   size_t FirstDeeperThan(int max_depth) const {
     int open = 0;
     for (size_t at = SkipSpace(0); at < text_.size(); at = SkipSpace(SkipToken(at))) {
@@ -69,7 +69,7 @@ class JsonWalk {
     return 0;
   }
 
-  // Where the token begins that holds the byte `inside`.
+  // Returns the start of the token that contains the byte `inside`.
   size_t TokenWith(size_t inside) const {
     size_t at = SkipSpace(0);
     while (at < text_.size()) {
@@ -84,7 +84,7 @@ class JsonWalk {
   const std::string_view text_;
 };
 
-// Whether the string literal `quoted`, with its quotes, means `key`.
+// Returns true if the string literal `quoted`, with its quotes, means `key`.
 bool Means(std::string_view quoted, std::string_view key) {
   if (quoted.size() < 2) return false;
   if (quoted.find('\\') == std::string_view::npos)
@@ -93,7 +93,7 @@ bool Means(std::string_view quoted, std::string_view key) {
   return json.is_string() && json.get_ref<const std::string&>() == key;
 }
 
-// Takes the place and the reason of a syntax error out of the parser.
+// Receives the place and the reason of a syntax error from the parser.
 class SyntaxErrorCatcher final : public nlohmann::json_sax<Json> {
  public:
   bool null() override { return true; }
@@ -115,12 +115,12 @@ class SyntaxErrorCatcher final : public nlohmann::json_sax<Json> {
     return false;
   }
 
-  // Bytes that were read, the wrong one with them.
+  // Number of bytes read, with the wrong one.
   size_t position() const { return position_; }
 
-  // "[json.exception.parse_error.101] parse error at line 1, column 9: syntax error while parsing
-  // value - unexpected ']'; expected …" without what stands before the reason, and without the
-  // token, which can be long.
+  // Shortens "[json.exception.parse_error.101] parse error at line 1, column 9: syntax error while
+  // parsing value - unexpected ']'; expected …" to the reason, without the token, which can be
+  // long.
   std::string Reason() const {
     std::string reason = what_;
     const size_t code_end = reason.find("] ");
@@ -149,7 +149,7 @@ absl::Status SyntaxFault(std::string_view line, int64_t number) {
   Json::sax_parse(line, &catcher);
   const std::string reason = catcher.Reason();
   size_t offset = catcher.position() == 0 ? 0 : catcher.position() - 1;
-  // The parser has read the whole token when it finds it out of place.
+  // The parser has read the whole token before it reports it as misplaced.
   if (reason.starts_with("unexpected")) offset = JsonWalk(line).TokenWith(offset);
   return JsonFault(line, number, offset, StrCat("not valid JSON: ", reason));
 }
@@ -191,7 +191,7 @@ absl::StatusOr<Json> ParseJsonOutline(std::string_view line, int64_t number, int
 absl::Status JsonFault(std::string_view line, int64_t number, size_t offset,
                        std::string_view message) {
   const std::string_view before = line.substr(0, std::min(offset, line.size()));
-  // Bytes of a character behind its first one are 10xxxxxx.
+  // The bytes after a character's first one are 10xxxxxx.
   const auto characters = std::count_if(before.begin(), before.end(), [](char byte) {
     return (static_cast<unsigned char>(byte) & 0xC0) != 0x80;
   });
@@ -233,8 +233,8 @@ JsonPlace::Found JsonPlace::Find() const {
     const size_t key = at;
     if (is_member_) {
       const size_t key_end = walk.SkipString(at);
-      at = walk.SkipSpace(walk.SkipSpace(key_end) + 1);  // behind the colon
-      // Of equal keys the parser keeps the last one.
+      at = walk.SkipSpace(walk.SkipSpace(key_end) + 1);  // after the colon
+      // The parser keeps the last of equal keys.
       if (Means(line_.substr(key, key_end - key), key_)) found = {.key = key, .value = at};
     } else if (i == index_) {
       return {.key = at, .value = at};

@@ -68,7 +68,7 @@ struct LineEditor::State {
     }
   }
 
-  // The next character; what is no UTF-8 becomes U+FFFD. Returns as ReadByte.
+  // Reads the next character. U+FFFD replaces invalid UTF-8. Returns the same as ReadByte.
   static int ReadCharacter(EditLine* editor, wchar_t* character) {
     State& state = Of(editor);
     std::mbstate_t decoding = {};
@@ -78,7 +78,7 @@ struct LineEditor::State {
       if (count != 1) return count;
       const char text = static_cast<char>(byte);
       const size_t used = std::mbrtowc(character, &text, 1, &decoding);
-      if (used == static_cast<size_t>(-2)) continue;  // goes on in the next byte
+      if (used == static_cast<size_t>(-2)) continue;  // continues in the next byte
       if (used == static_cast<size_t>(-1)) *character = kReplacement;
       return 1;
     }

@@ -61,7 +61,7 @@ void MergedLog::Finish() {
 }
 
 void MergedLog::Run() {
-  sigset_t broken_pipe;  // a log that nobody reads any more is no reason to die
+  sigset_t broken_pipe;  // a log without readers must not end this process
   sigemptyset(&broken_pipe);
   sigaddset(&broken_pipe, SIGPIPE);
   pthread_sigmask(SIG_BLOCK, &broken_pipe, nullptr);
@@ -127,7 +127,7 @@ void MergedLog::Print(const Writer& writer, std::string_view line) {
     const size_t most = std::min<size_t>(text.size() - done, PIPE_BUF);
     const ssize_t count = write(output_, text.data() + done, most);
     if (count > 0) done += static_cast<size_t>(count);
-    if (count < 0 && errno != EINTR && errno != EAGAIN) return;  // nobody reads the log any more
+    if (count < 0 && errno != EINTR && errno != EAGAIN) return;  // the log has no reader any more
   }
 }
 

@@ -1,16 +1,15 @@
-// One log of several writers: each line that one of them writes to its pipe appears in the output
-// at once, behind the writer's name. What a writer wrote before it died is not lost, be it half a
-// line.
+// One log of several writers. Each line that a writer writes to its pipe appears in the output at
+// once, after the writer's name. Text from before a writer's death is not lost, even half a line.
 //
 //   router     | listening 127.0.0.1:8090
 //   prefill-0  | ready 127.0.0.1:40123
 //
 // A line is printed with one write (a long one with several, one after the other), so that lines do
-// not mix. Of a writer that ends no line, up to kMaxLineBytes are held; then they are printed as a
-// line. An output that takes nothing holds up the writers, but not the end: Finish drops what it
-// cannot print within kFinishWaitMs.
+// not mix. If a writer does not end its line, up to kMaxLineBytes are stored and then printed as a
+// line. An output that accepts no data blocks the writers, but not the end: Finish drops the text
+// that it cannot print within kFinishWaitMs.
 //
-// Thread safety: everything from one thread; a thread of its own does the rest.
+// Thread safety: all functions on one thread. The log reads and prints on its own thread.
 #pragma once
 
 #include <atomic>
@@ -31,16 +30,16 @@ class MergedLog {
   static constexpr size_t kMaxLineBytes = 16 << 10;
   static constexpr int kFinishWaitMs = 2000;
 
-  // Internal when there is no pipe to be had. `output` is a file descriptor that stays open.
+  // Internal if no pipe can be created. `output` is a file descriptor that stays open.
   static absl::StatusOr<std::unique_ptr<MergedLog>> Create(int output);
   // As Finish.
   ~MergedLog();
 
-  // The end of a pipe to write to. The caller closes it once the writer has a copy of its own.
+  // Returns the end of a pipe for writing. The caller closes it after the writer has its own copy.
   absl::StatusOr<int> AddWriter(const std::string& name);
 
-  // Prints what is left and returns when every writer has closed its pipe, as a process does when
-  // it ends. Nobody is added afterwards. Idempotent.
+  // Prints the rest and returns when every writer has closed its pipe, as a process does when it
+  // ends. REQUIRES: no AddWriter afterwards. Idempotent.
   void Finish();
 
  private:

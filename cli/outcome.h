@@ -1,4 +1,4 @@
-// How a command tells its outcome: an error on standard error, and the exit code
+// Reports the outcome of a command: an error on standard error, and the exit code
 // (common/exit_code.h).
 //
 // Thread safety: from any thread; PrintResult from one at a time.

@@ -1,5 +1,5 @@
-// The settings that a program of the fleet would run with: what its command line, its file and its
-// variables come to. The program itself tells them (--show-settings).
+// The settings that a program of the fleet would have, from its command line, its file and its
+// environment variables. The program itself prints them (--show-settings).
 //
 // Thread safety: AskForSettings belongs to one thread (cli/child_process.h); the rest is pure.
 #pragma once

@@ -1,5 +1,5 @@
 // `baton up`: a router, prefill workers and decode workers as processes of this machine, in the
-// foreground. Their logs are one, on standard error: each line behind the name of its process.
+// foreground. Standard error has one log of all: each line comes after the name of its process.
 
 #include <fcntl.h>
 #include <poll.h>
@@ -231,7 +231,7 @@ int Up(UpOptions options) {
   const absl::StatusOr<std::unique_ptr<MergedLog>> log = MergedLog::Create(STDERR_FILENO);
   if (!log.ok()) return ReportError(log.status());
   status = RunFleet(options, directory, **log, termination);
-  (*log)->Finish();  // what the processes said last comes before what is said about them
+  (*log)->Finish();  // prints the last lines of the processes before the messages about them
   if (status.ok()) return kExitSuccess;
   return StandardErrorHasRoom() ? ReportError(status) : ExitCodeOf(status);
 }
@@ -243,7 +243,7 @@ void AddUpCommand(CommandLine& line) {
       "up", "Start a router and workers on this machine and keep them in the foreground");
   auto options = std::make_shared<UpOptions>();
   FleetOptions& fleet = options->fleet;
-  // Not from BATON_MODEL: the workers read that themselves, behind their own files.
+  // Does not read BATON_MODEL, because the workers read it themselves after their own files.
   command.Add("--model", &fleet.model, "GGUF file; else the workers' own setting");
   command.Add("--prefill-workers", &fleet.prefill_workers, "Prefill workers to start")
       .Range(0, 64)
@@ -258,19 +258,19 @@ void AddUpCommand(CommandLine& line) {
       .ShowDefault();
   command
       .Add("--ready-timeout-ms", &options->ready_timeout_ms,
-           "Give up when not ready after so long, in milliseconds")
+           "Longest time until the service is ready, in milliseconds")
       .Range(int64_t{1}, kMaxTimeoutMs)
       .ShowDefault();
   command.AddFlag("--exit-on-failure", &options->exit_on_failure,
-                  "End all when one process ends, in place of starting it again");
+                  "End all processes when one ends, instead of restarting it");
   command.AddFlag("--verbose", &options->verbose,
-                  "Print every setting, in place of those that are not the default");
+                  "Print every setting, not only those that differ from the default");
   command.Add("--worker-argument", &fleet.worker_arguments,
               "Passed on to every worker, as in --worker-argument=--block-size=32");
   command.Add("--prefill-argument", &fleet.prefill_arguments,
-              "Passed on to every prefill worker, behind those for all");
+              "Passed on to every prefill worker, after the arguments for all workers");
   command.Add("--decode-argument", &fleet.decode_arguments,
-              "Passed on to every decode worker, behind those for all");
+              "Passed on to every decode worker, after the arguments for all workers");
   command.Add("--router-argument", &fleet.router_arguments, "Passed on to the router");
   command.OnRun([options] { return Up(*options); });
 }

@@ -62,7 +62,10 @@ absl::StatusOr<std::vector<NamedWorker>> FindWorkers(const WorkerChoice& choice,
     }
     found.push_back({.name = worker.worker_id(), .address = worker.address()});
   }
+  std::sort(found.begin(), found.end(),
+            [](const NamedWorker& a, const NamedWorker& b) { return a.name < b.name; });
   if (!found.empty()) return found;
+  std::sort(names.begin(), names.end());
   if (names.empty()) return absl::NotFoundError("the router has no workers");
   const std::string nearest = NearestName(choice.worker, names);
   return absl::NotFoundError(nearest.empty()

@@ -29,8 +29,8 @@ struct NamedWorker {
   std::string address;  // HOST:PORT
 };
 
-// Returns the chosen workers in the order of `status`. NotFound has the nearest name, or all names.
-// REQUIRES: choice.all, or a name in choice.worker.
+// Returns the chosen workers of `status`, ordered by name. NotFound has the nearest name, or all
+// names. REQUIRES: choice.all, or a name in choice.worker.
 absl::StatusOr<std::vector<NamedWorker>> FindWorkers(const WorkerChoice& choice,
                                                      const v1::GetStatusResponse& status);
 

@@ -5,11 +5,12 @@
 #include <memory>
 #include <utility>
 
+#include "common/status_macros.h"
 #include "rpc/sampling_wire.h"
 #include "rpc/status_conversion.h"
 #include "rpc/stream_writer.h"
 #include "rpc/unary_call.h"
-#include "worker_rpc/engine_call.h"
+#include "worker_rpc/served_calls.h"
 #include "worker_rpc/wire_conversion.h"
 
 namespace baton {
@@ -29,66 +30,37 @@ int64_t MillisecondsLeft(const grpc::CallbackServerContext& context) {
   return std::max<int64_t>(1, left.count());
 }
 
-int64_t SoonerTimeoutMs(int64_t a, int64_t b) {
-  if (a <= 0 || b <= 0) return std::max(a, b);
-  return std::min(a, b);
-}
-
-class DecodeCall final : public StreamWriter<v1::DecodeEvent>, public RequestSink {
+class DecodeCall final : public StreamWriter<v1::DecodeEvent>, public ServedDecode {
  public:
-  DecodeCall(Engine* engine, ConcurrencyLimit* limit, size_t max_queued)
-      : StreamWriter(max_queued), engine_(engine), limit_(limit), engine_call_(engine) {}
+  DecodeCall(Engine* engine, size_t max_queued) : StreamWriter(max_queued), ServedDecode(engine) {}
 
-  // REQUIRES: `self` is this.
-  void Start(const v1::DecodeRequest& wire, int64_t deadline_ms,
-             std::shared_ptr<RequestSink> self) {
-    absl::StatusOr<ConcurrencyLimit::Slot> slot = limit_->Enter();
-    if (!slot.ok()) return End(ToGrpcStatus(slot.status()));
-    slot_ = *std::move(slot);
-    absl::StatusOr<SamplingParams> sampling = SamplingFromWire(wire.sampling());
-    if (!sampling.ok()) return End(ToGrpcStatus(sampling.status()));
-    const absl::Status fits = CheckSize(wire, engine_->options().context_length);
-    if (!fits.ok()) return End(ToGrpcStatus(fits));
-    GenerateRequest request =
-        GenerateRequestFromWire(v1::DecodeRequest(wire), *std::move(sampling));
-    request.timeout_ms = SoonerTimeoutMs(request.timeout_ms, deadline_ms);
-    engine_call_.Started(engine_->Generate(std::move(request), std::move(self)));
-  }
+ protected:
+  void OnCalledOff() override { CancelRequest(); }
 
-  void OnTicket(const TransferTicket& ticket) override {
+  bool SendTicket(const TransferTicket& ticket) override {
     v1::DecodeEvent event;
     *event.mutable_ticket() = TicketToWire(ticket);
-    SendOrCancel(std::move(event));
+    return Send(std::move(event));
   }
-  void OnTokens(TokenOutput output) override {
+  bool SendTokens(TokenOutput output) override {
     v1::DecodeEvent event;
     event.set_logits_hash(output.logits_hash);
     *event.mutable_tokens() = TokensToWire(std::move(output));
-    SendOrCancel(std::move(event));
+    return Send(std::move(event));
   }
-  void OnFinish(FinishInfo info) override {
-    const bool last = info.last;
+  bool SendFinish(FinishInfo info) override {
     v1::DecodeEvent event;
     *event.mutable_finished() = FinishedToWire(std::move(info));
-    if (!last) return SendOrCancel(std::move(event));
-    Send(std::move(event));
-    End(grpc::Status::OK);
+    return Send(std::move(event));
   }
-  void OnError(absl::Status status) override { End(ToGrpcStatus(status)); }
-
- protected:
-  void OnCalledOff() override { engine_call_.Cancel(); }
-
- private:
-  void SendOrCancel(v1::DecodeEvent event) {
-    if (!Send(std::move(event))) engine_call_.Cancel();
-  }
-
-  Engine* const engine_;
-  ConcurrencyLimit* const limit_;
-  ConcurrencyLimit::Slot slot_;
-  EngineCall engine_call_;
+  void EndCall(const absl::Status& status) override { End(ToGrpcStatus(status)); }
 };
+
+absl::StatusOr<GenerateRequest> RequestOf(const v1::DecodeRequest& wire, const Engine& engine) {
+  ASSIGN_OR_RETURN(SamplingParams sampling, SamplingFromWire(wire.sampling()));
+  RETURN_IF_ERROR(CheckSize(wire, engine.options().context_length));
+  return GenerateRequestFromWire(v1::DecodeRequest(wire), std::move(sampling));
+}
 
 }  // namespace
 
@@ -100,9 +72,10 @@ grpc::ServerWriteReactor<v1::DecodeEvent>* DecodeService::Decode(
   const auto tokens = static_cast<size_t>(engine_->model_info().spec.context_length);
   const auto choices = static_cast<size_t>(std::clamp(request->n(), 1, kMaxChoices));
   const size_t messages = kTicket + choices * (tokens + kFinish);
-  auto call = std::make_shared<DecodeCall>(engine_, limit_, messages);
+  auto call = std::make_shared<DecodeCall>(engine_, messages);
   call->Hold();
-  call->Start(*request, MillisecondsLeft(*context), call);
+  call->Start(
+      *limit_, [&] { return RequestOf(*request, *engine_); }, MillisecondsLeft(*context), call);
   return call.get();
 }
 

@@ -15,17 +15,13 @@
 #include "common/entropy.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
-#include "engine/engine_inbox.h"
-#include "engine/engine_loop.h"
-#include "engine/idle_integrity_check.h"
+#include "engine/engine_machines.h"
 #include "engine/kv_pool.h"
 #include "engine/loop_watchdog.h"
 #include "engine/model_loader.h"
 #include "engine/peer_transport.h"
 #include "engine/pending_cancellations.h"
-#include "engine/pool_resizer.h"
 #include "engine/sequence_inspection.h"
-#include "engine/worker_core.h"
 #include "model/architecture.h"
 
 namespace baton {
@@ -45,39 +41,39 @@ class EngineImpl final : public Engine {
 
   ~EngineImpl() override {
     if (!thread_.joinable()) return;
-    inbox_.Close();
+    machines_->inbox().Close();
     thread_.join();
   }
 
   absl::Status Load();
 
   RequestHandle Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink) override {
-    return inbox_.Generate(std::move(request), std::move(sink));
+    return machines_->inbox().Generate(std::move(request), std::move(sink));
   }
   RequestHandle Prefill(PrefillRequest request, std::shared_ptr<PrefillSink> sink) override {
-    return inbox_.Prefill(std::move(request), std::move(sink));
+    return machines_->inbox().Prefill(std::move(request), std::move(sink));
   }
   RequestHandle PullPrefix(PullRequest request, std::shared_ptr<PullSink> sink) override {
-    return inbox_.PullPrefix(std::move(request), std::move(sink));
+    return machines_->inbox().PullPrefix(std::move(request), std::move(sink));
   }
   void SendPrefix(SendPrefixRequest request,
                   std::function<void(absl::StatusOr<int32_t>)> done) override {
-    inbox_.SendPrefix(std::move(request), std::move(done));
+    machines_->inbox().SendPrefix(std::move(request), std::move(done));
   }
   void Cancel(RequestHandle handle) override {
     cancels_.Add(handle);
-    inbox_.Cancel(handle);
+    machines_->inbox().Cancel(handle);
   }
   void PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch,
                       std::function<void(absl::Status)> done) override {
-    inbox_.PrefillLocally(transfer_id, receiver_epoch, std::move(done));
+    machines_->inbox().PrefillLocally(transfer_id, receiver_epoch, std::move(done));
   }
 
   absl::StatusOr<PoolSize> Resize(int32_t blocks) override {
-    RETURN_IF_ERROR(resizer_->Prepare(Status().pool.limit, blocks));
+    RETURN_IF_ERROR(machines_->PrepareResize(Status().pool.limit, blocks));
     return Ask<absl::StatusOr<PoolSize>>(
-        [this, blocks](WorkerCore& core) {
-          absl::StatusOr<PoolSize> size = resizer_->Resize(core, blocks);
+        [this, blocks] {
+          absl::StatusOr<PoolSize> size = machines_->Resize(blocks);
           PublishState();  // Status() has the new size when Resize returns
           return size;
         },
@@ -87,20 +83,21 @@ class EngineImpl final : public Engine {
   int64_t BlocksIn(int64_t bytes) const override { return pool_.BlocksIn(bytes); }
 
   absl::StatusOr<int32_t> ClearCache(std::optional<CacheNamespace> only) override {
-    return Ask<absl::StatusOr<int32_t>>([=, this](WorkerCore&) { return cache_->ClearCache(only); },
+    return Ask<absl::StatusOr<int32_t>>([=, this] { return machines_->cache().ClearCache(only); },
                                         absl::UnavailableError("the engine is shutting down"));
   }
 
-  KvEventFeed* kv_events() override { return loop_->kv_events(); }
-  void SnapshotKvEvents(KvEventSnapshotDone done) override { loop_->SnapshotKvEvents(done); }
+  KvEventFeed* kv_events() override { return machines_->loop().kv_events(); }
+  void SnapshotKvEvents(KvEventSnapshotDone done) override {
+    machines_->loop().SnapshotKvEvents(done);
+  }
 
   EngineStatus Status() override {
     std::lock_guard lock(status_mutex_);
     return status_;
   }
   EngineInspection Inspect() override {
-    return Ask<EngineInspection>([this](WorkerCore& core) { return MakeInspection(core); },
-                                 EngineInspection());
+    return Ask<EngineInspection>([this] { return MakeInspection(); }, EngineInspection());
   }
 
   absl::Status CheckWatchdog() const override { return watchdog_.Check(); }
@@ -116,24 +113,22 @@ class EngineImpl final : public Engine {
   // Runs `question` on the loop thread and returns its answer. Returns `otherwise` if the inbox is
   // closed. Accepted questions always run, so this always returns.
   template <typename Result>
-  Result Ask(std::function<Result(WorkerCore&)> question, Result otherwise) {
+  Result Ask(std::function<Result()> question, Result otherwise) {
     // The caller is a sink on the loop thread. Waiting for the loop would deadlock.
-    if (std::this_thread::get_id() == thread_.get_id()) return question(*core_);
+    if (std::this_thread::get_id() == thread_.get_id()) return question();
     auto promise = std::make_shared<std::promise<Result>>();
     std::future<Result> answer = promise->get_future();
-    const absl::Status posted =
-        inbox_.Post([promise, question](WorkerCore& core) { promise->set_value(question(core)); },
-                    EngineInbox::Bound::kWaived);
+    const absl::Status posted = machines_->inbox().Post(
+        [promise, question](WorkerCore&) { promise->set_value(question()); },
+        EngineInbox::Bound::kWaived);
     return posted.ok() ? answer.get() : otherwise;
   }
 
   void RunLoop();
   void Wake();
   void Wait(int64_t us);
-  absl::Status CheckIntegrity() const;
   void PublishState();
-  EngineStatus MakeStatus(const WorkerCore& core) const;
-  EngineInspection MakeInspection(const WorkerCore& core) const;
+  EngineInspection MakeInspection() const;
   std::string OpPath() const;
 
   EngineOptions options_;
@@ -149,21 +144,13 @@ class EngineImpl final : public Engine {
   KvPool pool_;
   // Its threads wake the loop, read cancels_ and feed watchdog_.
   std::unique_ptr<ModelRunner> runner_;
-  std::unique_ptr<KvCacheManager> cache_;
-  std::unique_ptr<PoolResizer> resizer_;
-  std::unique_ptr<Scheduler> scheduler_;
   KvFingerprint fingerprint_;
 
   std::mutex status_mutex_;
-  EngineStatus status_;  // guarded by status_mutex_
-  KvEventFeed kv_event_feed_;
-  IdleIntegrityCheck integrity_check_{[this] { return CheckIntegrity(); }, &clock_};
-  EngineInbox inbox_{&integrity_check_, [this] { Wake(); }};
-
+  EngineStatus status_;                     // guarded by status_mutex_
   std::unique_ptr<KvTransport> transport_;  // its threads wake the loop
-  std::unique_ptr<WorkerCore> core_;
-  std::unique_ptr<EngineLoop> loop_;
-  std::thread thread_;  // runs loop_
+  std::unique_ptr<EngineMachines> machines_;
+  std::thread thread_;  // runs the machines' loop
 };
 
 absl::Status EngineImpl::Load() {
@@ -191,59 +178,50 @@ absl::Status EngineImpl::Load() {
                                              "; the device (", model_.device->Description(),
                                              ") takes at most ", runner_->max_in_flight()));
   }
-  cache_ = std::make_unique<KvCacheManager>(
-      KvCacheOptions{.num_blocks = options_.kv_blocks,
-                     .max_blocks = pool_.max_blocks(0),
-                     .block_size = options_.block_size,
-                     .kind = options_.cache_kind,
-                     .paged = options_.paged,
-                     .min_prefix_tokens = options_.min_prefix_tokens,
-                     .eviction_policy = options_.eviction_policy,
-                     .hash_seed = EntropyBits(),
-                     .high_water = options_.high_water,
-                     .low_water = options_.low_water,
-                     .kv_events = options_.kv_events,
-                     .record_trace = true,
-                     .windows = pool_.Windows(options_),
-                     .max_step_tokens = MaxStepTokens(options_)},
-      &clock_);
-  resizer_ = std::make_unique<PoolResizer>(&pool_, cache_.get());
-  scheduler_ =
-      std::make_unique<Scheduler>(SchedulerOptions{.token_budget = options_.token_budget,
-                                                   .max_chunk_tokens = options_.max_chunk_tokens,
-                                                   .max_running = options_.max_running,
-                                                   .max_waiting = options_.max_waiting,
-                                                   .insert_chunks = options_.prefix_cache},
-                                  cache_.get());
   const auto wake = [this] { Wake(); };
   ASSIGN_OR_RETURN(
       transport_,
       CreatePeerTransport(
           {.fingerprint = fingerprint_, .epoch = epoch_, .pool = &pool_.lender(), .waker = wake},
           options_));
-  core_ = std::make_unique<WorkerCore>(
-      WorkerCoreOptions{.vocabulary = model_.info.spec.vocabulary,
-                        .context_length = options_.context_length,
-                        .block_size = options_.block_size,
-                        .hash_logits = options_.hash_logits,
-                        .steps_in_flight = options_.steps_in_flight,
-                        .transfer_timeout_ms = options_.transfer_timeout_ms,
-                        .layer_pieces = {model_.info.spec.layers,
-                                         pool_.layout().bytes_per_block() / options_.block_size,
-                                         options_.layer_pieces}},
-      cache_.get(), scheduler_.get(), runner_.get(), transport_.get(), model_.tokenizer.get(),
-      &clock_, EntropyBits);
   runner_->set_waker(wake);
-  core_->set_pending_cancellations(&cancels_);
-  core_->set_watchdog(&watchdog_);
-  loop_ = std::make_unique<EngineLoop>(EngineLoop::Parts{.core = core_.get(),
-                                                         .cache = cache_.get(),
-                                                         .inbox = &inbox_,
-                                                         .kv_events = &kv_event_feed_,
-                                                         .integrity_check = &integrity_check_,
-                                                         .watchdog = &watchdog_,
-                                                         .clock = &clock_,
-                                                         .publish = [this] { PublishState(); }});
+  machines_ = std::make_unique<EngineMachines>(
+      EngineMachinesOptions{.cache = {.num_blocks = options_.kv_blocks,
+                                      .max_blocks = pool_.max_blocks(0),
+                                      .block_size = options_.block_size,
+                                      .kind = options_.cache_kind,
+                                      .paged = options_.paged,
+                                      .min_prefix_tokens = options_.min_prefix_tokens,
+                                      .eviction_policy = options_.eviction_policy,
+                                      .hash_seed = EntropyBits(),
+                                      .high_water = options_.high_water,
+                                      .low_water = options_.low_water,
+                                      .kv_events = options_.kv_events,
+                                      .record_trace = true,
+                                      .windows = pool_.Windows(options_)},
+                            .scheduler = {.token_budget = options_.token_budget,
+                                          .max_chunk_tokens = options_.max_chunk_tokens,
+                                          .max_running = options_.max_running,
+                                          .max_waiting = options_.max_waiting},
+                            .vocabulary = model_.info.spec.vocabulary,
+                            .context_length = options_.context_length,
+                            .hash_logits = options_.hash_logits,
+                            .steps_in_flight = options_.steps_in_flight,
+                            .transfer_timeout_ms = options_.transfer_timeout_ms,
+                            .layer_pieces = options_.layer_pieces,
+                            .kv_type = std::string(KvTypeName(options_.kv_type))},
+      EngineEnvironment{.clock = &clock_,
+                        .layout = pool_.layout(),
+                        .pool = &pool_,
+                        .runner = runner_.get(),
+                        .transport = transport_.get(),
+                        .tokenizer = model_.tokenizer.get(),
+                        .cancellations = &cancels_,
+                        .watchdog = &watchdog_,
+                        .random_bits = EntropyBits,
+                        .also_check = options_.also_check,
+                        .wake = wake,
+                        .publish = [this] { PublishState(); }});
   PublishState();
   thread_ = std::thread([this] { RunLoop(); });
   return absl::OkStatus();
@@ -264,65 +242,33 @@ void EngineImpl::Wait(int64_t us) {
 }
 
 void EngineImpl::RunLoop() {
+  EngineLoop& loop = machines_->loop();
   while (true) {
-    Wait(loop_->Rest());
-    if (!loop_->Turn()) break;
-    if (loop_->has_step()) loop_->Step();
+    Wait(loop.Rest());
+    if (!loop.Turn()) break;
+    if (loop.has_step()) loop.Step();
   }
-  loop_->Shutdown();
-  while (!loop_->PollUntilIdle()) {
+  loop.Shutdown();
+  while (!loop.PollUntilIdle()) {
     std::this_thread::sleep_for(std::chrono::microseconds(EngineLoop::kShutdownPollUs));
   }
 }
 
-absl::Status EngineImpl::CheckIntegrity() const {
-  RETURN_IF_ERROR(core_->CheckConservation());
-  return options_.also_check();
-}
-
 void EngineImpl::PublishState() {
-  resizer_->GiveBackRetired();
-  EngineStatus status = MakeStatus(*core_);
+  EngineStatus status = machines_->Status();
   std::lock_guard lock(status_mutex_);
   status_ = std::move(status);
 }
 
-EngineStatus EngineImpl::MakeStatus(const WorkerCore& core) const {
-  EngineStatus status;
-  status.cache = cache_->Stats();
-  status.block_size = options_.block_size;
-  status.context_length = options_.context_length;
-  status.max_running = options_.max_running;
-  status.bytes_per_block = pool_.layout().group(0).bytes_per_block();
-  status.layout = std::string(KvLayoutKindName(options_.layout));
-  status.kv_type = std::string(KvTypeName(options_.kv_type));
-  status.paged = options_.paged;
-  status.prefix_cache = options_.prefix_cache;
-  status.min_prefix_tokens = options_.min_prefix_tokens;
-  status.pool = resizer_->Size();
-  status.groups = KvGroupStatuses(pool_.layout(), *cache_, status.cache);
-  status.waiting = scheduler_->waiting_count();
-  status.running = scheduler_->running_count();
-  status.waiting_for_kv = scheduler_->waiting_for_kv_count();
-  status.active_transfers = core.active_transfers();
-  status.steps = core.counters().steps;
-  status.prefill_tokens = core.counters().prefill_tokens;
-  status.decode_tokens = core.counters().decode_tokens;
-  status.preemptions = scheduler_->preemption_count();
-  status.requests = core.counters().requests;
-  status.failures = core.counters().failures;
-  status.conservation_error = std::string(integrity_check_.error().message());
-  return status;
-}
-
-EngineInspection EngineImpl::MakeInspection(const WorkerCore& core) const {
+EngineInspection EngineImpl::MakeInspection() const {
+  const KvCacheManager& cache = machines_->cache();
   EngineInspection inspection;
   inspection.op_path = OpPath();
-  inspection.status = MakeStatus(core);
+  inspection.status = machines_->Status();
   inspection.resident_pool_bytes = pool_.ResidentBytes();
-  inspection.cache_depth = cache_->CacheDepth();
-  inspection.trace = cache_->trace();
-  inspection.sequences = InspectSequences(core, *scheduler_, *cache_);
+  inspection.cache_depth = cache.CacheDepth();
+  inspection.trace = cache.trace();
+  inspection.sequences = InspectSequences(machines_->core(), machines_->scheduler(), cache);
   return inspection;
 }
 

@@ -4,6 +4,7 @@
 
 #include "common/str_cat.h"
 #include "kernels/create_device.h"
+#include "scheduler/scheduler.h"
 
 namespace baton {
 namespace {
@@ -37,7 +38,9 @@ absl::Status SettleContextLength(EngineOptions& options, int32_t models) {
 }
 
 int32_t MaxStepTokens(const EngineOptions& options) {
-  return std::min(options.max_chunk_tokens, options.token_budget) * options.steps_in_flight;
+  return MaxStepTokens(SchedulerOptions{.token_budget = options.token_budget,
+                                        .max_chunk_tokens = options.max_chunk_tokens},
+                       options.steps_in_flight);
 }
 
 int64_t DefaultKvCacheMiB(int64_t available_bytes) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "cache/eviction_policy.h"
 #include "cache/kv_cache_manager.h"
 #include "cache/kv_cache_spec.h"
@@ -17,8 +18,6 @@
 #include "model/architectures.h"
 
 namespace baton {
-
-class LoopbackNetwork;
 
 inline constexpr int32_t kMaxEngineThreads = 256;
 inline constexpr int32_t kMaxKvCacheMib = 1 << 24;
@@ -65,8 +64,9 @@ struct EngineOptions {
   bool transfer_shm = false;  // shared memory with peers on this host; the pool is a shared mapping
   bool transfer_nccl = false;      // payload over NCCL where both sides support it
   std::string transfer_advertise;  // HOST or HOST:PORT that peers dial; empty: as transfer_listen
-  std::shared_ptr<LoopbackNetwork> loopback;
-  std::string loopback_name;
+  // Opens the transport to peers. If set, the four fields above have no effect. Null: they apply.
+  std::function<absl::StatusOr<std::unique_ptr<KvTransport>>(TransportOptions transport)>
+      open_transport = nullptr;
   int64_t transfer_timeout_ms = 120'000;
   int64_t op_stall_ms = 30'000;  // longest operation of a step (loop_watchdog.h)
   int32_t layer_pieces = 0;      // pieces of a prompt's last chunk (layer_pieces.h)

@@ -93,16 +93,18 @@ absl::StatusOr<std::unique_ptr<InProcessPair>> InProcessPair::Create(
     const EngineOptions& options, PairTransport transport, std::optional<KvGeometry> prefill_pool) {
   auto pair = std::make_unique<InProcessPair>();
   EngineOptions one = options;
-  if (transport == PairTransport::kLoopback) {
-    one.loopback = CreateLoopbackNetwork();
-  } else if (transport == PairTransport::kTcp) {
-    one.transfer_listen = "127.0.0.1:0";
-  } else {
-    one.transfer_shm = true;
-  }
-  one.loopback_name = "decode";
+  const std::shared_ptr<LoopbackNetwork> network = CreateLoopbackNetwork();
+  const auto join = [&](const char* name) {
+    if (transport != PairTransport::kLoopback) return;
+    one.open_transport = [network, name](TransportOptions opened) {
+      return CreateLoopbackTransport(network, name, std::move(opened));
+    };
+  };
+  join("decode");
+  if (transport == PairTransport::kTcp) one.transfer_listen = "127.0.0.1:0";
+  if (transport == PairTransport::kShm) one.transfer_shm = true;
   ASSIGN_OR_RETURN(pair->decode_, Engine::Create(one));
-  one.loopback_name = "prefill";
+  join("prefill");
   if (prefill_pool) {
     RETURN_IF_ERROR(CheckBlockSize("the prefill engine's block_size", prefill_pool->block_size));
     one.layout = prefill_pool->layout;

@@ -10,13 +10,34 @@
 #include "common/thread_slice.h"
 #include "engine/kv_pool.h"
 #include "kernels/numerics.h"
-#include "kvtransfer/loopback/loopback_transport.h"
 #include "kvtransfer/sockets/create_socket_transport.h"
 
 namespace baton {
 namespace {
 
 constexpr char kBackend[] = "cpu";  // the same for all CPU devices
+
+// Values of --transport, the default first, and how each one sets the options. A medium that does
+// not use sockets sets EngineOptions::open_transport.
+struct Medium {
+  const char* name;
+  void (*use)(const std::string& listen, EngineOptions& options);
+};
+constexpr Medium kMedia[] = {
+    {"auto",
+     [](const std::string& listen, EngineOptions& options) {
+       options.transfer_listen = listen;
+       options.transfer_shm = true;
+     }},
+    {"tcp",
+     [](const std::string& listen, EngineOptions& options) { options.transfer_listen = listen; }},
+    {"shm", [](const std::string&, EngineOptions& options) { options.transfer_shm = true; }},
+    {"nccl",
+     [](const std::string& listen, EngineOptions& options) {
+       options.transfer_listen = listen;
+       options.transfer_nccl = true;
+     }},
+};
 
 }  // namespace
 
@@ -38,23 +59,24 @@ KvFingerprint FingerprintOf(const ModelInfo& model, const EngineOptions& options
 }
 
 std::vector<std::pair<std::string, TransferMedium>> TransferMediumNames() {
-  return {{"auto", TransferMedium::kAuto},
-          {"tcp", TransferMedium::kTcp},
-          {"shm", TransferMedium::kShm},
-          {"nccl", TransferMedium::kNccl}};
+  std::vector<std::pair<std::string, TransferMedium>> names;
+  for (const Medium& medium : kMedia) {
+    names.emplace_back(medium.name, TransferMedium(names.size()));
+  }
+  return names;
 }
 
 void UseMedium(TransferMedium medium, const std::string& listen, EngineOptions& options) {
-  options.transfer_listen = medium == TransferMedium::kShm ? "" : listen;
-  options.transfer_shm = medium == TransferMedium::kAuto || medium == TransferMedium::kShm;
-  options.transfer_nccl = medium == TransferMedium::kNccl;
+  options.transfer_listen.clear();
+  options.transfer_shm = false;
+  options.transfer_nccl = false;
+  options.open_transport = nullptr;
+  kMedia[static_cast<size_t>(medium)].use(listen, options);
 }
 
 absl::StatusOr<std::unique_ptr<KvTransport>> CreatePeerTransport(TransportOptions transport,
                                                                  EngineOptions& options) {
-  if (options.loopback != nullptr) {
-    return CreateLoopbackTransport(options.loopback, options.loopback_name, std::move(transport));
-  }
+  if (options.open_transport) return options.open_transport(std::move(transport));
   if (options.transfer_listen.empty() && !options.transfer_shm) return nullptr;
   SocketEndpoints endpoints{.tcp_listen = options.transfer_listen,
                             .tcp_advertise_host = options.transfer_advertise,

@@ -18,9 +18,9 @@
 
 namespace baton {
 
-// How KV travels between workers. To add a medium, add a value here, a name in TransferMediumNames,
-// and its endpoints in UseMedium and CreatePeerTransport.
-enum class TransferMedium : uint8_t { kAuto, kTcp, kShm, kNccl };
+// How KV travels between workers: the index of a row in the table of peer_transport.cc. 0 is the
+// default. To add a medium, add a row.
+enum class TransferMedium : uint8_t {};
 // Values of --transport; the default comes first.
 std::vector<std::pair<std::string, TransferMedium>> TransferMediumNames();
 // Sets the transfer options to the endpoints of `medium`. `listen`: HOST:PORT for TCP.
@@ -29,8 +29,9 @@ void UseMedium(TransferMedium medium, const std::string& listen, EngineOptions& 
 // Returns the fingerprint of the KV that this engine computes. REQUIRES: the options are settled.
 KvFingerprint FingerprintOf(const ModelInfo& model, const EngineOptions& options);
 
-// Creates the transport that the options name: loopback, or TCP and shared memory. Null if they
-// name none. Turns `transfer_shm` off if shared memory fails and FallBackToTcp allows that.
+// Creates the transport that `open_transport` opens, or that the other options name: TCP, shared
+// memory, NCCL. Null if they name none. Turns `transfer_shm` off if shared memory fails and
+// FallBackToTcp allows that.
 absl::StatusOr<std::unique_ptr<KvTransport>> CreatePeerTransport(TransportOptions transport,
                                                                  EngineOptions& options);
 

@@ -1,5 +1,7 @@
 #include "router/generate_session.h"
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace baton {
@@ -190,9 +192,9 @@ RequestFlow::Actions GenerateSession::ChooseRoute() {
 
 void GenerateSession::StartPull(const FlowAction& action) {
   const WorkerNumber receiver = route_.plan.prefiller();
-  const Epoch receiver_epoch = route_.plan.prefill ? route_.prefill_epoch : route_.decode_epoch;
   pull_ = {.receiver = receiver, .source = route_.plan.pull->from};
-  failure_detector_->Attach({receiver, receiver_epoch, route_.prefiller_address()}, Listener());
+  failure_detector_->Attach({receiver, route_.prefiller_epoch(), route_.prefiller_address()},
+                            Listener());
   failure_detector_->Attach({pull_->source, route_.pull_source_epoch, route_.pull_source_address},
                             Listener());
   calls_->StartPull(action.attempt);
@@ -279,6 +281,19 @@ std::span<const AnswerChoices::Choice> GenerateSession::DecodeGoesOnBehind() con
 std::span<const AnswerChoices::Choice> GenerateSession::PrefillGoesOnBehind() const {
   if (request_.choices.n() > 1) return {};
   return DecodeGoesOnBehind();
+}
+
+std::vector<TokenId> GenerateSession::PulledTokens() const {
+  std::vector<TokenId> tokens = request_.choices.CommonTokens(request_.prompt);
+  const auto pulled = static_cast<size_t>(std::max(0, route_.plan.pull->tokens));
+  tokens.resize(std::min(tokens.size(), pulled));
+  return tokens;
+}
+
+std::optional<int32_t> GenerateSession::MostNewTokens() const {
+  const int64_t room = route_.room - static_cast<int64_t>(request_.prompt.size());
+  if (!request_.open_ended || room <= 0) return std::nullopt;
+  return static_cast<int32_t>(std::min<int64_t>(room, std::numeric_limits<int32_t>::max()));
 }
 
 void GenerateSession::PrefillEnded() {

@@ -108,6 +108,12 @@ class GenerateSession {
   // The parts of the answer from which this attempt's decode worker, and prefill worker, resume.
   std::span<const AnswerChoices::Choice> DecodeGoesOnBehind() const;
   std::span<const AnswerChoices::Choice> PrefillGoesOnBehind() const;
+  // The prefix that this attempt's pull brings. REQUIRES: the plan has a pull.
+  std::vector<TokenId> PulledTokens() const;
+  // Length limit of an answer for which the client set no limit: the room that the first worker
+  // had after the prompt. So the answer ends at the same token wherever it is resumed. Absent if
+  // the client set a limit or no worker's room is known.
+  std::optional<int32_t> MostNewTokens() const;
 
  private:
   struct Tokens {

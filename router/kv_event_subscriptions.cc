@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/status/statusor.h"
+
 namespace baton {
 namespace {
 
@@ -18,7 +20,11 @@ void KvEventSubscriptions::Tick(const std::vector<WorkerRecord>& workers, int64_
     Subscription& subscription = subscriptions_[worker.number];
     subscription.present = true;
     const bool due = now_us >= subscription.retry_at_us;
-    if (!subscription.open && !subscription.cannot_tell && due) subscription.open = open(worker);
+    if (subscription.open || subscription.cannot_tell || !due) continue;
+    const absl::StatusOr<KvEventPosition> position = index_->Position(worker.number);
+    if (!position.ok()) continue;  // the index learns of the worker with its next tick
+    subscription.open = true;
+    open(worker, *position);
   }
   std::erase_if(subscriptions_, [&](const auto& entry) {
     if (entry.second.present) return false;
@@ -36,12 +42,14 @@ KvEventSubscriptions::End KvEventSubscriptions::OnEnd(WorkerNumber worker,
   subscription.open = false;
   if (absl::IsUnimplemented(status) || absl::IsFailedPrecondition(status)) {
     subscription.cannot_tell = true;
+    index_->CannotTell(worker, status);
     return End::kCannotTell;
   }
   const bool is_first = progressed || subscription.backoff_us == 0;
   subscription.backoff_us =
       is_first ? kFirstRetryUs : std::min(2 * subscription.backoff_us, kLastRetryUs);
   subscription.retry_at_us = now_us + subscription.backoff_us;
+  index_->Interrupted(worker, status);
   return End::kRetried;
 }
 

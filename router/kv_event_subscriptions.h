@@ -1,4 +1,5 @@
-// Decides which workers' KV event streams a router follows, and when it reopens one.
+// Decides which workers' KV event streams a router follows and when it reopens one. Reports to the
+// index how a stream ended. The messages of a stream go through kv_event_intake.h.
 //
 // A router follows one stream for each incarnation that has a prefix cache. A stream that ends is
 // reopened after 0.1 s. The pause doubles up to 2 s while streams end without progress. A worker
@@ -16,20 +17,24 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "router/fleet_index.h"
 #include "routing/worker_registry.h"
 
 namespace baton {
 
 class KvEventSubscriptions {
  public:
-  // Opens the stream of a worker. Returns false if it cannot be opened yet; the next Tick tries
-  // again.
-  using Open = std::function<bool(const WorkerRecord& worker)>;
+  // Opens the stream of a worker, which begins at `position`.
+  using Open = std::function<void(const WorkerRecord& worker, const KvEventPosition& position)>;
   // Cancels an open stream. OnEnd() need not be called for it.
   using Cancel = std::function<void(WorkerNumber worker)>;
 
-  // Opens the streams that are due, and cancels the streams of workers that are gone. Call it
-  // several times a second with all live workers. The two callbacks must not call this object.
+  // `index` must outlive this.
+  explicit KvEventSubscriptions(FleetIndex* index) : index_(index) {}
+
+  // Opens the streams that are due and whose workers the index knows. Cancels the streams of
+  // workers that are gone. Call it several times a second with all live workers. The two callbacks
+  // must not call this object.
   void Tick(const std::vector<WorkerRecord>& workers, int64_t now_us, const Open& open,
             const Cancel& cancel);
 
@@ -51,6 +56,7 @@ class KvEventSubscriptions {
     int64_t backoff_us = 0;
   };
 
+  FleetIndex* index_;
   std::map<WorkerNumber, Subscription> subscriptions_;
 };
 

@@ -14,11 +14,17 @@
 // Thread safety: none; the caller locks.
 #pragma once
 
+#include <cstdint>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "router/router_options.h"
+#include "routing/routing_policy.h"
 
 namespace baton {
+
+// How long a pull is waited for.
+int64_t PullTimeoutMs(const RouterOptions& options, const PrefixPull& pull);
 
 class PullFlow {
  public:

@@ -48,6 +48,7 @@ struct Route {
   const std::string& prefiller_address() const {
     return plan.prefill ? prefill_address : decode_address;
   }
+  Epoch prefiller_epoch() const { return plan.prefill ? prefill_epoch : decode_epoch; }
 };
 
 struct RouteQuestion {

@@ -65,8 +65,9 @@ bool MayPrefillFor(const WorkerRecord& decode, const WorkerRecord& worker) {
 absl::Status NoWorkerError(Placement placement) {
   return absl::UnavailableError(placement == Placement::kRemote
                                     ? "no pair of a prefill and a decode worker is ready with "
-                                      "equal fingerprints, a confirmed pair of backends "
-                                      "and a protocol version in common"
+                                      "equal fingerprints, a confirmed pair of backends, "
+                                      "a protocol version in common and, with several KV groups, "
+                                      "blocks on the prefill worker that are not smaller"
                                     : "no decode worker is ready");
 }
 

@@ -4,7 +4,8 @@
 // A policy chooses among the permitted workers. The permission rules are the same for all policies:
 //  - The decode worker is usable (reachable, not draining) and has not refused this request.
 //  - The prefill worker is usable, is not the decode worker, and may hand over to it
-//    (worker_match.h). Their pools may have different shapes.
+//    (worker_match.h). Their block sizes and layouts may differ, with a limit for models with
+//    several KV groups.
 //  - The decode worker computes the prompt itself in three cases: the caller demands it, no such
 //    prefill worker exists, or that takes less time than computing elsewhere and transferring
 //    (route_cost.h).

@@ -14,7 +14,8 @@ namespace baton {
 
 // True if both are equal for all functions below.
 inline bool SameKind(const WorkerReport& a, const WorkerReport& b) {
-  return a.fingerprint == b.fingerprint && a.backend == b.backend && a.protocol == b.protocol;
+  return a.fingerprint == b.fingerprint && a.backend == b.backend && a.protocol == b.protocol &&
+         a.kv_groups == b.kv_groups && (a.kv_groups == 1 || a.block_size == b.block_size);
 }
 
 // True if the worker's answers have the same bits as those of workers with this fingerprint and
@@ -27,9 +28,12 @@ inline bool SameAnswers(const WorkerReport& a, const WorkerReport& b) {
   return SameAnswers(a.fingerprint, a.backend, b);
 }
 
-// True if KV of one worker may be sent to the other.
-inline bool MayHandOver(const WorkerReport& a, const WorkerReport& b) {
-  return SameAnswers(a, b) && HaveCommonVersion(a.protocol, b.protocol);
+// True if KV of `from` may be sent to `to`. With several KV groups, the receiver refuses a sender
+// with smaller blocks: the start of a window would be in the middle of a block.
+inline bool MayHandOver(const WorkerReport& from, const WorkerReport& to) {
+  const bool blocks_fit =
+      (from.kv_groups == 1 && to.kv_groups == 1) || from.block_size >= to.block_size;
+  return blocks_fit && SameAnswers(from, to) && HaveCommonVersion(from.protocol, to.protocol);
 }
 
 }  // namespace baton

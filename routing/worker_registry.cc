@@ -67,8 +67,8 @@ absl::Status WorkerRegistry::CheckUnchanged(const WorkerReport& before,
       before.prefix_cache != report.prefix_cache) {
     return absl::FailedPreconditionError(absl::StrCat(
         "worker ", report.id,
-        " changed its model, fingerprint, backend, protocol versions, role or prefix cache "
-        "within one epoch"));
+        " changed its model, fingerprint, backend, protocol versions, KV groups, their block size, "
+        "role or prefix cache within one epoch"));
   }
   return absl::OkStatus();
 }

@@ -66,6 +66,7 @@ struct WorkerReport {
   std::string backend;
   ProtocolRange protocol;  // versions of the protocol between workers
   std::string pool_layout;
+  int32_t kv_groups = 1;     // of the model
   bool prefix_cache = true;  // keeps the KV of finished sequences
   bool draining = false;
   int32_t queued = 0;              // sequences waiting, running and waiting for KV

@@ -55,6 +55,7 @@
 // Pure: no clock, no threads. Used by the engine thread only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -77,6 +78,11 @@ struct SchedulerOptions {
   int32_t max_waiting = 1024;      // queue bound for sequences that never ran
   bool insert_chunks = true;       // insert committed blocks into the prefix tree after every chunk
 };
+
+// Returns the largest number of tokens of one sequence in uncommitted steps.
+inline int32_t MaxStepTokens(const SchedulerOptions& options, int32_t steps_in_flight) {
+  return std::min(options.max_chunk_tokens, options.token_budget) * steps_in_flight;
+}
 
 enum class SequencePhase : uint8_t {
   kWaiting,       // in the queue, without blocks

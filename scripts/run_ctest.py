@@ -5,7 +5,7 @@
 
 A test that this machine cannot run prints `not run: REASON` and exits with 77 (a script), or skips with that message (a case of
 a gtest program). With --seconds, the run ends after N seconds; unfinished tests count neither as passed nor as failed. The exit
-code is 1 if a test failed, else 0. Standard library only.
+code is 1 if a test failed, 75 if none failed and some did not end, else 0. Standard library only.
 """
 
 import os
@@ -19,6 +19,7 @@ import xml.etree.ElementTree as ElementTree
 
 NOT_RUN = re.compile(r"\bnot run: (.+)")
 RESULT = re.compile(r"^ *\d+/\d+ Test +#\d+: (\S+) \.*(.*) +[\d.]+ sec")
+SOME_LEFT = 75
 KEPT_OUTPUT = 1 << 20  # bytes of a passed test's output that are searched for reasons
 
 
@@ -117,7 +118,7 @@ def main():
         else:
             return code or 1
     print("\n".join(outcome.lines()), flush=True)
-    return 1 if outcome.failed else 0 if stopped else code
+    return 1 if outcome.failed else SOME_LEFT if outcome.left else 0 if stopped else code
 
 
 if __name__ == "__main__":

@@ -7,14 +7,14 @@
 #include <mutex>
 #include <optional>
 
-#include "engine/engine.h"
+#include "engine/engine_requests.h"
 
 namespace baton {
 
 class EngineCall {
  public:
   // `engine` must outlive this.
-  explicit EngineCall(Engine* engine) : engine_(engine) {}
+  explicit EngineCall(EngineRequests* engine) : engine_(engine) {}
 
   void Started(RequestHandle handle) {
     std::unique_lock lock(mutex_);
@@ -33,7 +33,7 @@ class EngineCall {
   }
 
  private:
-  Engine* const engine_;
+  EngineRequests* const engine_;
   std::mutex mutex_;
   std::optional<RequestHandle> handle_;
   bool cancelled_ = false;

@@ -20,8 +20,8 @@ namespace baton {
 
 class HeartbeatClient {
  public:
-  // `status` is called before every heartbeat, from several threads; it may block. `drain_ms` is how
-  // long calls may continue after the goodbye.
+  // `status` is called before every heartbeat, from several threads; it may block. `drain_ms` is
+  // how long calls may continue after the goodbye.
   HeartbeatClient(std::vector<std::string> routers, v1::KvFingerprint fingerprint,
                   std::function<v1::WorkerStatus()> status, int64_t drain_ms = 0);
   ~HeartbeatClient();
@@ -38,7 +38,7 @@ class HeartbeatClient {
   void Run(const std::string& router, size_t index);
   // Waits until a heartbeat is due, at most `ms`. Returns true if it is time to leave.
   bool Pause(int64_t ms, size_t index);
-  // Returns the number of the newest call of TellNow, which the next heartbeat answers.
+  // Returns the number of the newest call of TellNow, for which the next heartbeat is sent.
   int64_t BeginHeartbeat(size_t index);
   // Records that the router has confirmed a status taken after call `call` of TellNow.
   void SetTold(size_t index, int64_t call);
@@ -52,7 +52,7 @@ class HeartbeatClient {
   bool leaving_ = false;
   int64_t asked_ = 0;          // calls of TellNow so far
   std::vector<int64_t> told_;  // for each router: newest call of TellNow that it has confirmed
-  std::vector<int64_t> sent_;  // for each router: newest call that a heartbeat has answered
+  std::vector<int64_t> sent_;  // for each router: newest call for which a heartbeat was sent
   std::vector<std::thread> threads_;
 };
 

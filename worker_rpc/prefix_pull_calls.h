@@ -8,18 +8,18 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include "absl/status/statusor.h"
+#include <memory>
+
 #include "baton/v1/worker.grpc.pb.h"
 #include "engine/engine.h"
 #include "rpc/concurrency_limit.h"
 
 namespace baton {
 
-// `engine` must outlive the calls. If `slot` or `limit` refuses the call, the call answers with
-// that error.
-grpc::ServerWriteReactor<v1::PullPrefixEvent>* StartPull(
-    Engine* engine, const v1::PullPrefixRequest& request,
-    absl::StatusOr<ConcurrencyLimit::Slot> slot);
+// `engine` and `limit` must outlive the calls. A call that `limit` refuses answers with that error.
+grpc::ServerWriteReactor<v1::PullPrefixEvent>* StartPull(Engine* engine,
+                                                         const v1::PullPrefixRequest& request,
+                                                         ConcurrencyLimit& limit);
 grpc::ServerUnaryReactor* StartSend(Engine* engine, const v1::SendPrefixRequest& request,
                                     v1::SendPrefixResponse* response,
                                     const std::shared_ptr<ConcurrencyLimit>& limit);

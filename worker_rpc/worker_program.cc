@@ -33,7 +33,7 @@ struct WorkerOptions {
   std::string advertise;
   std::string transfer_listen = "127.0.0.1:0";
   std::string transfer_advertise;
-  TransferMedium transport = TransferMedium::kAuto;
+  TransferMedium transport{};
   std::string worker_id;
   int32_t nice = 0;
   std::vector<std::string> routers;

@@ -46,12 +46,7 @@ WorkerService::WorkerService(Engine* engine, WorkerIdentity identity)
 grpc::ServerUnaryReactor* WorkerService::Ping(grpc::CallbackServerContext* context,
                                               const v1::PingRequest* request, v1::PingResponse*) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const Epoch meant(request->epoch());
-  reactor->Finish(
-      meant.value() == 0 || meant == engine_->epoch()
-          ? ToGrpcStatus(engine_->CheckWatchdog())
-          : ToGrpcStatus(absl::FailedPreconditionError(absl::StrCat(
-                "epoch ", meant.value(), " has ended; this is epoch ", engine_->epoch().value()))));
+  reactor->Finish(ToGrpcStatus(AnswerPing(*engine_, Epoch(request->epoch()))));
   return reactor;
 }
 
@@ -114,13 +109,13 @@ grpc::ServerWriteReactor<v1::KvEventBatch>* WorkerService::StreamKvEvents(
     grpc::CallbackServerContext*, const v1::StreamKvEventsRequest* request) {
   auto stream = std::make_shared<KvEventStream>(engine_);
   stream->Hold();
-  stream->Start(*request, kv_event_streams_.Enter());
+  stream->Start(kv_event_streams_, Epoch(request->epoch()), request->sequence());
   return stream.get();
 }
 
 grpc::ServerWriteReactor<v1::PullPrefixEvent>* WorkerService::PullPrefix(
     grpc::CallbackServerContext*, const v1::PullPrefixRequest* request) {
-  return StartPull(engine_, *request, pulls_.Enter());
+  return StartPull(engine_, *request, pulls_);
 }
 
 grpc::ServerUnaryReactor* WorkerService::SendPrefix(grpc::CallbackServerContext*,

@@ -13,19 +13,13 @@
 #include "rpc/concurrency_limit.h"
 #include "rpc/task_pool.h"
 #include "worker_rpc/count_rate.h"
+#include "worker_rpc/served_calls.h"
 #include "worker_rpc/wire_conversion.h"
 
 namespace baton {
 
 // Resident memory of the process in bytes; 0 if /proc does not report it.
 int64_t ResidentBytes();
-
-// Limit of concurrent readers of KV events: one per router, plus readers that are gone but not yet
-// noticed.
-inline constexpr int32_t kMaxKvEventStreams = 64;
-// Limit of concurrent pulls to this worker, and of concurrent send calls for pulls of other
-// workers.
-inline constexpr int32_t kMaxPulls = 1024;
 
 class WorkerService final : public v1::Worker::CallbackService {
  public:
@@ -79,7 +73,7 @@ class WorkerService final : public v1::Worker::CallbackService {
 
   Engine* const engine_;
   std::mutex mutex_;
-  WorkerIdentity identity_;  // guarded by mutex_, as the next four
+  WorkerIdentity identity_;  // guarded by mutex_, like the next four
   bool draining_ = false;
   TellRouters tell_routers_;
   CountRate prefill_rate_;

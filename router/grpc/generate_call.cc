@@ -213,12 +213,9 @@ void GenerateCall::Describe(WorkerRequest& request) const {
   request.set_request_id(request_id_);
   request.mutable_prompt_token_ids()->Add(asked.prompt.begin(), asked.prompt.end());
   *request.mutable_sampling() = sampling_;
-  // Limits an open-ended answer to the room that the first worker had, so that it ends at the same
-  // token wherever it is resumed.
-  const int64_t room = session_.route().room - static_cast<int64_t>(asked.prompt.size());
-  if (asked.open_ended && room > 0) {
+  if (const std::optional<int32_t> most = session_.MostNewTokens()) {
     v1::SamplingParams& sampling = *request.mutable_sampling();
-    sampling.set_max_tokens(static_cast<int32_t>(room));
+    sampling.set_max_tokens(*most);
     // The client set no max_tokens that its min_tokens could exceed.
     if (sampling.min_tokens() > sampling.max_tokens()) {
       sampling.set_min_tokens(sampling.max_tokens());

@@ -12,16 +12,14 @@ void GenerateCall::StartPull(int32_t attempt) {
   const GenerateSession::Request& asked = session_.request();
   const PrefixPull& pull = *route.plan.pull;
   v1::PullPrefixRequest request;
-  const std::vector<TokenId> tokens = asked.choices.CommonTokens(asked.prompt);
+  const std::vector<TokenId> tokens = session_.PulledTokens();
   request.mutable_token_ids()->Add(tokens.begin(), tokens.end());
-  request.mutable_token_ids()->Truncate(pull.tokens);
   request.set_cache_namespace(asked.cache_namespace.low());
   request.set_cache_namespace_high(asked.cache_namespace.high());
   request.set_priority(priority_);
   request.set_timeout_ms(PullTimeoutMs(*host_.options, pull));
-  const Epoch receiver_epoch = route.plan.prefill ? route.prefill_epoch : route.decode_epoch;
   pull_ = std::make_shared<PullCall>(
-      host_.channels->Get(route.prefiller_address(), receiver_epoch),
+      host_.channels->Get(route.prefiller_address(), route.prefiller_epoch()),
       host_.channels->Get(route.pull_source_address, route.pull_source_epoch), std::move(request),
       [self = shared_from_this(), attempt, began_us = host_.clock->NowUs()](
           const PullOutcome& outcome) { self->OnPullEnd(attempt, began_us, outcome); });

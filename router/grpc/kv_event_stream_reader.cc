@@ -9,11 +9,7 @@ namespace baton {
 KvEventStreamReader::KvEventStreamReader(std::unique_ptr<v1::Worker::Stub> stub,
                                          WorkerNumber worker, FleetIndex* index, TaskPool* tasks,
                                          OnEnd on_end)
-    : stub_(std::move(stub)),
-      worker_(worker),
-      index_(index),
-      tasks_(tasks),
-      on_end_(std::move(on_end)) {}
+    : stub_(std::move(stub)), tasks_(tasks), on_end_(std::move(on_end)), intake_(index, worker) {}
 
 void KvEventStreamReader::Start(const KvEventPosition& position) {
   self_ = shared_from_this();
@@ -28,29 +24,30 @@ void KvEventStreamReader::Start(const KvEventPosition& position) {
 void KvEventStreamReader::OnReadDone(bool ok) {
   if (!ok) return RemoveHold();  // the stream has ended: OnDone follows
   const absl::Status posted = tasks_->Post([this] { TakeMessage(); });
-  if (!posted.ok()) StopReading(posted);
+  if (posted.ok()) return;
+  intake_.Stop(posted);
+  StopReading();
 }
 
 void KvEventStreamReader::TakeMessage() {
-  const absl::Status taken = index_->Take(worker_, {.epoch = Epoch(message_.epoch()),
-                                                    .sequence = message_.sequence(),
-                                                    .events = message_.events(),
-                                                    .part = message_.part(),
-                                                    .parts = message_.parts()});
-  if (!taken.ok()) return StopReading(taken);
-  progressed_ = true;
+  const bool goes_on = intake_.Take({.epoch = Epoch(message_.epoch()),
+                                     .sequence = message_.sequence(),
+                                     .events = message_.events(),
+                                     .part = message_.part(),
+                                     .parts = message_.parts()});
+  if (!goes_on) return StopReading();
   message_.Clear();
   StartRead(&message_);
 }
 
-void KvEventStreamReader::StopReading(absl::Status why) {
-  stopped_by_ = std::move(why);
+void KvEventStreamReader::StopReading() {
   context_.TryCancel();
   RemoveHold();
 }
 
 void KvEventStreamReader::OnDone(const grpc::Status& status) {
-  on_end_(stopped_by_.ok() ? FromGrpcStatus(status) : stopped_by_, progressed_ && stopped_by_.ok());
+  const KvEventIntake::End end = intake_.OnCallEnded(FromGrpcStatus(status));
+  on_end_(end.status, end.progressed);
   const auto last = std::move(self_);  // may destroy this at the end of the scope
 }
 

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "router/fleet_index.h"
+#include "router/kv_event_intake.h"
 #include "routing/worker_registry.h"
 #include "rpc/task_pool.h"
 
@@ -37,19 +38,16 @@ class KvEventStreamReader final : public grpc::ClientReadReactor<v1::KvEventBatc
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
   void TakeMessage();
-  // Ends the call because of `why`.
-  void StopReading(absl::Status why);
+  // Cancels the call and reads no further message.
+  void StopReading();
 
   const std::unique_ptr<v1::Worker::Stub> stub_;
-  const WorkerNumber worker_;
-  FleetIndex* const index_;
   TaskPool* const tasks_;
   const OnEnd on_end_;
   grpc::ClientContext context_;
   v1::StreamKvEventsRequest request_;
   v1::KvEventBatch message_;
-  absl::Status stopped_by_;  // the error of a refused message
-  bool progressed_ = false;
+  KvEventIntake intake_;
   std::shared_ptr<KvEventStreamReader> self_;
 };
 

@@ -13,6 +13,7 @@ KvEventSubscriber::KvEventSubscriber(FleetIndex* index, WorkerChannels* channels
     : index_(index),
       channels_(channels),
       clock_(clock),
+      subscriptions_(index),
       // Each stream has at most one message here. Streams of workers that have just left may have
       // one too.
       index_writer_(/*threads=*/1, size_t{2} * static_cast<size_t>(max_workers),
@@ -27,14 +28,15 @@ KvEventSubscriber::~KvEventSubscriber() {
 void KvEventSubscriber::Tick(const std::vector<WorkerRecord>& workers) {
   std::lock_guard lock(mutex_);
   subscriptions_.Tick(
-      workers, clock_->NowUs(), [this](const WorkerRecord& worker) { return Begin(worker); },
+      workers, clock_->NowUs(),
+      [this](const WorkerRecord& worker, const KvEventPosition& position) {
+        Open(worker, position);
+      },
       [this](WorkerNumber number) { streams_.extract(number).mapped()->Cancel(); });
 }
 
 // REQUIRES: mutex_.
-bool KvEventSubscriber::Begin(const WorkerRecord& worker) {
-  const absl::StatusOr<KvEventPosition> position = index_->Position(worker.number);
-  if (!position.ok()) return false;  // the next tick of the index will add the worker
+void KvEventSubscriber::Open(const WorkerRecord& worker, const KvEventPosition& position) {
   auto stream = std::make_shared<KvEventStreamReader>(
       v1::Worker::NewStub(channels_->Get(worker.report.address, worker.report.epoch)),
       worker.number, index_, &index_writer_,
@@ -42,9 +44,8 @@ bool KvEventSubscriber::Begin(const WorkerRecord& worker) {
         OnEnd(number, status, progressed);
       });
   ++open_streams_;
-  stream->Start(*position);
+  stream->Start(position);
   streams_.emplace(worker.number, std::move(stream));
-  return true;
 }
 
 void KvEventSubscriber::OnEnd(WorkerNumber number, const absl::Status& status, bool progressed) {
@@ -57,10 +58,8 @@ void KvEventSubscriber::OnEnd(WorkerNumber number, const absl::Status& status, b
     case KvEventSubscriptions::End::kCannotTell:
       LOG(WARNING) << "worker " << number
                    << " publishes no KV events: " << Printable(status.ToString());
-      index_->CannotTell(number, status);
       break;
     case KvEventSubscriptions::End::kRetried:
-      index_->Interrupted(number, status);
       break;
   }
   streams_.erase(number);

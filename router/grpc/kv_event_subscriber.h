@@ -41,7 +41,7 @@ class KvEventSubscriber {
 
  private:
   friend class KvEventStreamReader;
-  bool Begin(const WorkerRecord& worker);
+  void Open(const WorkerRecord& worker, const KvEventPosition& position);
   // `progressed`: at least one message was applied.
   void OnEnd(WorkerNumber worker, const absl::Status& status, bool progressed);
 

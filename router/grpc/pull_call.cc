@@ -1,17 +1,10 @@
 #include "router/grpc/pull_call.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "rpc/status_conversion.h"
 
 namespace baton {
-
-int64_t PullTimeoutMs(const RouterOptions& options, const PrefixPull& pull) {
-  constexpr double kLongestMs = 3'600'000;
-  const double patience_ms = options.pull_patience * static_cast<double>(pull.us) / 1000;
-  return std::max(options.pull_least_ms, static_cast<int64_t>(std::min(patience_ms, kLongestMs)));
-}
 
 PullCall::PullCall(const std::shared_ptr<grpc::Channel>& receiver,
                    const std::shared_ptr<grpc::Channel>& source, v1::PullPrefixRequest request,

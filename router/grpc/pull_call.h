@@ -16,8 +16,6 @@
 #include "absl/status/status.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "router/pull_flow.h"
-#include "router/router_options.h"
-#include "routing/routing_policy.h"
 #include "rpc/call_deadline.h"
 #include "rpc/client_unary_call.h"
 
@@ -26,9 +24,6 @@ namespace baton {
 struct PullOutcome : PullFlow::Outcome {
   v1::PulledPrefix prefix;  // empty unless the status is OK
 };
-
-// Returns the timeout of a pull in milliseconds.
-int64_t PullTimeoutMs(const RouterOptions& options, const PrefixPull& pull);
 
 class PullCall final : public grpc::ClientReadReactor<v1::PullPrefixEvent>,
                        public std::enable_shared_from_this<PullCall> {

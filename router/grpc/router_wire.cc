@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "routing/heartbeat_report.h"
 #include "rpc/sampling_wire.h"
 #include "text/utf8.h"
 
@@ -14,14 +15,15 @@ namespace {
 
 constexpr size_t kMaxHeartbeatBytes = size_t{1} << 16;
 
-// Describes a kind of workers: equal texts mean equal answers, bit for bit. Pool layout, backend
-// and protocol versions are not part of it; the heartbeat carries them separately.
-std::string FingerprintText(const v1::KvFingerprint& wire) {
-  const std::string numerics =
-      wire.numerics().empty() ? absl::StrCat("r", wire.numerics_revision()) : wire.numerics();
-  return absl::StrCat("model ", wire.model(), ", KV type ", wire.kv_type(), ", numerics ", numerics,
-                      ", ", wire.layers(), " layers, ", wire.kv_heads(), " KV heads of ",
-                      wire.head_dim(), ", RoPE ", wire.rope());
+HeartbeatFingerprint FingerprintFromWire(const v1::KvFingerprint& wire) {
+  return {.model = wire.model(),
+          .kv_type = wire.kv_type(),
+          .numerics = wire.numerics().empty() ? absl::StrCat("r", wire.numerics_revision())
+                                              : wire.numerics(),
+          .layers = wire.layers(),
+          .kv_heads = wire.kv_heads(),
+          .head_dim = wire.head_dim(),
+          .rope = wire.rope()};
 }
 
 ProtocolRange ProtocolFromWire(const v1::KvFingerprint& wire) {
@@ -76,35 +78,33 @@ absl::StatusOr<WorkerReport> ReportFromWire(const v1::HeartbeatRequest& wire) {
                                                    kMaxHeartbeatBytes, " are allowed"));
   }
   const v1::WorkerStatus& status = wire.status();
-  WorkerReport out;
-  ASSIGN_OR_RETURN(out.role, RoleFromWire(status.role()));
-  out.id = status.worker_id();
-  out.address = status.address();
-  out.epoch = Epoch(status.epoch());
-  out.model = wire.fingerprint().model();
-  out.model_name = status.model_name().substr(0, WorkerRegistry::kMaxNameBytes);
-  out.fingerprint = FingerprintText(wire.fingerprint());
-  out.backend = wire.fingerprint().backend();
-  out.protocol = ProtocolFromWire(wire.fingerprint());
-  out.pool_layout = wire.fingerprint().layout();
-  out.draining = status.draining();
-  const int64_t queued = int64_t{status.waiting()} + status.running() + status.waiting_for_kv();
-  out.queued = static_cast<int32_t>(std::clamp<int64_t>(queued, 0, 1 << 30));
-  // A pool that shrank must still give up its retiring blocks.
-  const int64_t available = int64_t{status.pool().free_blocks()} + status.pool().cached_blocks() -
-                            status.pool().retiring_blocks();
-  out.available_blocks = static_cast<int32_t>(std::clamp<int64_t>(available, 0, 1 << 30));
-  out.prefix_cache = !status.pool().has_prefix_cache() || status.pool().prefix_cache();
-  out.block_size = std::clamp(status.pool().block_size(), 1, 1 << 20);
-  out.pool_tokens = int64_t{std::max(0, status.pool().limit_blocks())} * out.block_size;
-  out.paged = status.pool().paged();
-  out.context_length = std::max(0, status.context_length());
-  out.max_running = std::max(0, status.max_running());
-  out.min_prefix_tokens = std::clamp(status.pool().min_prefix_tokens(), 0, 1 << 30);
-  constexpr int64_t kMostBytesPerBlock = int64_t{1} << 40;
-  out.kv_bytes_per_token =
-      std::clamp<int64_t>(status.pool().bytes_per_block(), 0, kMostBytesPerBlock) / out.block_size;
-  return out;
+  const v1::PoolStatus& pool = status.pool();
+  ASSIGN_OR_RETURN(const WorkerRole role, RoleFromWire(status.role()));
+  return ReportOf({.id = status.worker_id(),
+                   .address = status.address(),
+                   .role = role,
+                   .epoch = Epoch(status.epoch()),
+                   .model_name = status.model_name(),
+                   .draining = status.draining(),
+                   .fingerprint = FingerprintFromWire(wire.fingerprint()),
+                   .backend = wire.fingerprint().backend(),
+                   .layout = wire.fingerprint().layout(),
+                   .protocol = ProtocolFromWire(wire.fingerprint()),
+                   .waiting = status.waiting(),
+                   .running = status.running(),
+                   .waiting_for_kv = status.waiting_for_kv(),
+                   .block_size = pool.block_size(),
+                   .free_blocks = pool.free_blocks(),
+                   .cached_blocks = pool.cached_blocks(),
+                   .retiring_blocks = pool.retiring_blocks(),
+                   .limit_blocks = pool.limit_blocks(),
+                   .bytes_per_block = pool.bytes_per_block(),
+                   .kv_groups = pool.groups_size(),
+                   .paged = pool.paged(),
+                   .prefix_cache = !pool.has_prefix_cache() || pool.prefix_cache(),
+                   .min_prefix_tokens = pool.min_prefix_tokens(),
+                   .context_length = status.context_length(),
+                   .max_running = status.max_running()});
 }
 
 ModelDescription ModelFromWire(v1::TokenizerDescription&& wire) {

@@ -7,18 +7,10 @@
 #include "rpc/channel.h"
 
 namespace baton {
-namespace {
-
-// A worker of the previous version does not know Ping, but its error is an answer.
-bool IsAnswer(const absl::Status& status) { return status.ok() || absl::IsUnimplemented(status); }
-
-}  // namespace
-
 WorkerProber::WorkerProber(RouterCore* core, WorkerChannels* channels,
                            FailureDetector* failure_detector, int64_t silence_ms)
-    : core_(core),
+    : rounds_(core, failure_detector, silence_ms),
       channels_(channels),
-      failure_detector_(failure_detector),
       silence_ms_(silence_ms),
       thread_([this] { Run(); }) {}
 
@@ -35,23 +27,15 @@ WorkerProber::~WorkerProber() {
 }
 
 void WorkerProber::Run() {
-  while (!Pause()) Round();
+  while (!Pause()) {
+    rounds_.Run([this](const FailureDetector::Target& target) { Probe(target); });
+  }
 }
 
 bool WorkerProber::Pause() {
-  const auto round =
-      std::chrono::microseconds(silence_ms_ * 1000 / FailureDetector::kRoundsToSilence);
+  const auto round = std::chrono::microseconds(rounds_.interval_us());
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, round, [this] { return stopping_; });
-}
-
-void WorkerProber::Round() {
-  for (const FailureDetector::Target& target : failure_detector_->Round(core_->Workers()))
-    Probe(target);
-  for (const WorkerNumber worker : core_->SetSilent(failure_detector_->Silent())) {
-    for (const auto& listener : failure_detector_->ListenersOf(worker))
-      listener->OnWorkerSilent(worker);
-  }
 }
 
 void WorkerProber::Probe(const FailureDetector::Target& target) {
@@ -68,10 +52,7 @@ void WorkerProber::Probe(const FailureDetector::Target& target) {
       v1::Worker::NewStub(channels_->Get(target.address, target.epoch)), std::move(request),
       DeadlineIn(silence_ms_), begin,
       [this, id, number = target.number](const absl::Status& status, const v1::PingResponse&) {
-        if (IsAnswer(status)) {
-          failure_detector_->OnAnswer(number);
-          core_->MarkReachable(number);
-        }
+        rounds_.OnAnswer(number, status);
         std::lock_guard lock(mutex_);
         probes_.erase(id);
         if (probes_.empty()) changed_.notify_all();

@@ -15,6 +15,7 @@
 #include "baton/v1/worker.grpc.pb.h"
 #include "router/failure_detector.h"
 #include "router/grpc/worker_channels.h"
+#include "router/probe_rounds.h"
 #include "router/router_core.h"
 #include "rpc/client_unary_call.h"
 
@@ -33,13 +34,11 @@ class WorkerProber {
   using PingCall = ClientUnaryCall<v1::Worker::Stub, v1::PingRequest, v1::PingResponse>;
 
   void Run();
-  void Round();
   void Probe(const FailureDetector::Target& target);
   bool Pause();
 
-  RouterCore* const core_;
+  ProbeRounds rounds_;
   WorkerChannels* const channels_;
-  FailureDetector* const failure_detector_;
   const int64_t silence_ms_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -1,4 +1,4 @@
-// The command line of `baton` with all its commands, and what its help names.
+// Command line of `baton` with all its commands, and the options that its help names.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ inline void AddAllCommands(CommandLine& line) {
   AddDocumentationCommands(line);
 }
 
-// Below `command`, and itself.
+// Returns `command` and all commands below it.
 inline std::vector<CommandDescription> AllCommands(const CommandDescription& command) {
   std::vector<CommandDescription> out = {command};
   for (const CommandDescription& below : command.commands) {
@@ -35,8 +35,8 @@ inline std::vector<CommandDescription> AllCommands(const CommandDescription& com
   return out;
 }
 
-// "--name" of every option that the command's --help lists at the begin of a line. Independent of
-// CommandLine::Describe.
+// Returns "--name" of every option that the command's --help lists at the start of a line. Does not
+// use CommandLine::Describe.
 inline std::set<std::string> OptionsInHelp(const std::vector<std::string>& path) {
   CommandLine line("A test.", "baton");
   AddAllCommands(line);

@@ -22,12 +22,12 @@ JobResult Ended(const std::string& reason, std::vector<TokenId> tokens) {
   return result;
 }
 
-TEST(AnswerNotes, AnAnswerThatReachedItsOwnEndNeedsNoNote) {
+TEST(AnswerNotes, AnAnswerThatReachedItsNaturalEndHasNoNote) {
   EXPECT_EQ(StopNote(Job(), Ended("stop", {1, 2}), {}), "");
   EXPECT_THAT(TokensToShow(Job(), {Ended("stop", {1, 2})}), IsEmpty());
 }
 
-TEST(AnswerNotes, TheLimitOfTokensIsToldFromTheEndOfTheRoom) {
+TEST(AnswerNotes, NamesTheTokenLimitOrTheEndOfTheRoom) {
   Job job;
   job.sampling.max_tokens = 2;
   EXPECT_EQ(StopNote(job, Ended("length", {1, 2}), {}), "(stopped: 2 tokens, --max-tokens)");
@@ -63,14 +63,14 @@ TEST(AnswerNotes, AStopStringThatEndedBeforeTheLastTokenIsNotTheReason) {
   EXPECT_EQ(StopNote(job, Ended("stop", {1, 2, 3}), {}), "") << "pieces are not known";
 }
 
-TEST(AnswerNotes, ADeadlineAndACancellationAreTold) {
+TEST(AnswerNotes, NamesADeadlineAndACancellation) {
   EXPECT_EQ(StopNote(absl::DeadlineExceededError("x")),
             "(stopped: the deadline passed, --timeout-ms)");
   EXPECT_EQ(StopNote(absl::CancelledError("x")), "(stopped: cancelled)");
   EXPECT_EQ(StopNote(absl::UnavailableError("x")), "");
 }
 
-TEST(AnswerNotes, LogprobsStandInAlignedColumns) {
+TEST(AnswerNotes, LogprobsAreInAlignedColumns) {
   JobResult result = Ended("stop", {1, 2});
   result.logprobs = {{.logprob = -0.25f, .top = {{1, -0.25f}, {2, -1.5f}}},
                      {.logprob = -12.5f, .top = {{3, -0.125f}}}};

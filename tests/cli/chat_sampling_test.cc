@@ -13,7 +13,7 @@ FlagIsGiven Given(const std::set<std::string>& flags) {
   return [flags](const std::string& flag) { return flags.contains(flag); };
 }
 
-TEST(ChatSampling, WithoutFlagsAndWithoutTheModelsWordTheConstantsHold) {
+TEST(ChatSampling, UsesTheConstantsWithoutFlagsAndRecommendation) {
   SamplingParams sampling;
   SetChatSampling({}, Given({}), sampling);
   EXPECT_EQ(sampling.temperature, kChatTemperature);
@@ -25,7 +25,7 @@ TEST(ChatSampling, WithoutFlagsAndWithoutTheModelsWordTheConstantsHold) {
             "temperature 0.4 (default), top-p 0.9 (default)");
 }
 
-TEST(ChatSampling, TheModelGoesBeforeTheConstantsSettingBySetting) {
+TEST(ChatSampling, TheModelOverridesTheConstantsForEachSetting) {
   const SamplingDefaults model = {
       .temperature = 0.6f, .top_k = 20, .min_p = 0.05f, .repetition_penalty = 1.1f};
   SamplingParams sampling;
@@ -40,7 +40,7 @@ TEST(ChatSampling, TheModelGoesBeforeTheConstantsSettingBySetting) {
             "repetition-penalty 1.1 (model)");
 }
 
-TEST(ChatSampling, AFlagGoesBeforeTheModelAlsoWhereItNamesTheRequestsDefault) {
+TEST(ChatSampling, AFlagOverridesTheModelAlsoWithTheRequestsDefault) {
   const SamplingDefaults model = {.temperature = 0.6f, .top_k = 20};
   SamplingParams sampling;
   sampling.temperature = 1;
@@ -53,7 +53,7 @@ TEST(ChatSampling, AFlagGoesBeforeTheModelAlsoWhereItNamesTheRequestsDefault) {
             "temperature 1 (flag), top-k 0 (flag), top-p 0.9 (default)");
 }
 
-TEST(ChatSampling, TheRestOfTheRequestStaysAsItIs) {
+TEST(ChatSampling, OtherFieldsStayUnchanged) {
   SamplingParams sampling;
   sampling.max_tokens = 7;
   sampling.presence_penalty = 0.5f;

@@ -75,7 +75,7 @@ TEST_F(Commands, EveryHelpHasOneStyle) {
   }
 }
 
-TEST_F(Commands, TheHelpOfJobsNamesEveryFieldThatAJobCanHave) {
+TEST_F(Commands, TheHelpNamesEveryFieldOfAJob) {
   const std::string line =
       R"({"id":1,"prompt":"a","n":1,"priority":0,"max_tokens":9,"max_completion_tokens":9,
           "min_tokens":1,"temperature":0,"top_k":5,"top_p":0.5,"min_p":0.1,"repetition_penalty":1,

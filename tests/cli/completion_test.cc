@@ -30,7 +30,7 @@ CommandDescription Program() {
   return line.Describe();
 }
 
-// What bash offers for the last of `words`.
+// Returns the completions that bash offers for the last of `words`.
 std::vector<std::string> Offered(const std::vector<std::string>& words) {
   const std::string path = ::testing::TempDir() + "/baton_completion_test.bash";
   std::ofstream(path) << BashCompletion(Program()) << "\nCOMP_WORDS=('"
@@ -84,7 +84,7 @@ TEST(Completion, ZshAndFishHaveEveryOptionOfEveryCommand) {
   }
 }
 
-// Quotes are closed in every line that has any, so that a help text cannot end the script.
+// Every line closes its quotes, so a help text cannot end the script.
 TEST(Completion, HelpTextsAreQuoted) {
   CommandDescription program;
   program.path = {"baton"};

@@ -18,7 +18,7 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::ElementsAre;
 
-// A router that ends its runs as told, then answers all. It notes its name for each run.
+// A router that ends its first runs as scripted, then answers all. It records its name in each run.
 class ScriptedRouter final : public JobRunner {
  public:
   struct End {
@@ -111,14 +111,14 @@ TEST_F(Failover, WithRetriesOneRouterIsAskedAgain) {
   EXPECT_EQ(asked_.size(), 4u);
 }
 
-TEST_F(Failover, AJobThatBeganOnceIsNoJobThatNeverBegan) {
+TEST_F(Failover, AJobThatBeganOnceIsNotReportedAsNeverBegun) {
   FailoverRunner runner = Make({{{"", kLost}, {"", kGone}}}, 1);
   const absl::Status status = runner.Run(Job(), {}).status();
   EXPECT_EQ(status.message(), "gone");
   EXPECT_FALSE(IsNotBegun(status));
 }
 
-TEST_F(Failover, OtherFailuresAreTheJobsOwn) {
+TEST_F(Failover, OtherFailuresEndTheJob) {
   for (const absl::Status& own : {absl::InvalidArgumentError("x"), absl::DeadlineExceededError("x"),
                                   absl::ResourceExhaustedError("x"), absl::InternalError("x")}) {
     asked_.clear();
@@ -137,7 +137,7 @@ TEST_F(Failover, AnAnswerThatWasPassedOnIsNotRepeated) {
   EXPECT_THAT(asked_, ElementsAre("A"));
 }
 
-TEST_F(Failover, AnAnswerThatNobodyReadsYetIsRepeatedWhole) {
+TEST_F(Failover, AnAnswerThatWasNotPassedOnIsRepeatedWhole) {
   FailoverRunner runner = Make({{{"half", kLost}}, {}}, 0);
   const auto results = runner.Run(Job(), {});
   ASSERT_TRUE(results.ok()) << results.status();
@@ -156,7 +156,7 @@ TEST_F(Failover, RecommendedSamplingIsRepeatedAsAJobIs) {
   EXPECT_THAT(asked_, ElementsAre("A", "B", "A", "B"));
 }
 
-TEST_F(Failover, RecommendedSamplingThatOneRouterRefusesIsNotAskedOfTheNext) {
+TEST_F(Failover, ARouterThatRefusesRecommendedSamplingIsTheLastAsked) {
   FailoverRunner runner = Make({{{"", absl::UnimplementedError("x")}}, {}}, 3);
   EXPECT_EQ(runner.RecommendedSampling().status(), absl::UnimplementedError("x"));
   EXPECT_THAT(asked_, ElementsAre("A"));

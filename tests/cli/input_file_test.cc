@@ -54,14 +54,14 @@ TEST(InputFile, ReadsLinesAndALastOneWithoutNewline) {
   EXPECT_TRUE(input.status().ok());
 }
 
-TEST(InputFile, ALineThatEndsWithTheInputHasNoEmptyOneBehindIt) {
+TEST(InputFile, ALineThatEndsWithTheInputIsFollowedByNoEmptyLine) {
   InputFile input = TextFile("one\n");
   std::string line;
   EXPECT_EQ(input.ReadLine(10, line), LineRead::kLine);
   EXPECT_EQ(input.ReadLine(10, line), LineRead::kEnd);
 }
 
-TEST(InputFile, ALineOfTheLimitIsReadAndALongerOneIsReadOver) {
+TEST(InputFile, ReadsALineOfTheLimitAndSkipsALongerOne) {
   InputFile input = TextFile("12345\n123456789\nnext\n123456");
   std::string line;
   EXPECT_EQ(input.ReadLine(5, line), LineRead::kLine);
@@ -81,7 +81,7 @@ TEST(InputFile, BytesAreNotText) {
   EXPECT_EQ(line, bytes);
 }
 
-TEST(InputFile, TheEndOfALineAndOfTheInputAreToldApart) {
+TEST(InputFile, DistinguishesTheEndOfALineAndOfTheInput) {
   InputFile input = TextFile("one\ntoo long\ntwo");
   std::string line;
   EXPECT_EQ(input.ReadLine(3, line), LineRead::kLine);
@@ -106,7 +106,7 @@ TEST(InputFile, AFileCanBeReadAgainAndAPipeCannot) {
   EXPECT_FALSE(DamagedText{"one"}.Open().CanRewind());
 }
 
-TEST(InputFile, ReadingThatFailsIsNotTheEnd) {
+TEST(InputFile, AReadFailureIsNotTheEnd) {
   DamagedText disk{"one\ntw"};
   InputFile input = disk.Open();
   std::string line;
@@ -121,7 +121,7 @@ TEST(InputFile, ReadingThatFailsIsNotTheEnd) {
             absl::UnavailableError("cannot read disk: Input/output error"));
 }
 
-TEST(InputFile, AllOfItIsReadUpToTheLimit) {
+TEST(InputFile, ReadsAllUpToTheLimit) {
   const std::string text = std::string(20'000, 'x') + "\n";
   EXPECT_EQ(TextFile(text).ReadAll(text.size()).value(), text);
   EXPECT_EQ(TextFile("").ReadAll(0).value(), "");
@@ -129,7 +129,7 @@ TEST(InputFile, AllOfItIsReadUpToTheLimit) {
             absl::InvalidArgumentError("text has more than 20000 bytes"));
 }
 
-TEST(InputFile, WhatCannotBeReadIsNamedWithTheReason) {
+TEST(InputFile, NamesAnUnreadableFileWithTheReason) {
   for (const auto& [path, why] : {std::pair{"/", "Is a directory"},
                                   {"/nowhere/file", "No such file or directory"},
                                   {"/dev/null/file", "Not a directory"},

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
 
-// What the flags come to, or what is said of a wrong one.
+// Returns the job that the flags describe, or the error for a wrong flag.
 absl::StatusOr<SamplingParams> ParseFlags(const std::vector<std::string>& arguments) {
   CommandLine line("A test.");
   SamplingParams sampling;
@@ -104,7 +104,7 @@ TEST(JobFlags, APriorityIsTheJobsAndHasARange) {
   }
 }
 
-TEST(JobFlags, ResumingAndOrderingAreForFilesOfJobs) {
+TEST(JobFlags, ResumeAndOrderedNeedAFileOfJobs) {
   const auto refusal = [](const std::vector<const char*>& arguments) {
     CommandLine line("A test.");
     JobFlags flags;

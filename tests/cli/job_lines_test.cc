@@ -17,8 +17,8 @@ namespace {
 
 class JobLinesTest : public ::testing::Test {
  protected:
-  // Hands out all lines of `input`, ends each with `end` in the order of `ends`, and returns what
-  // was printed.
+  // Hands out all lines of `input`, ends each with `end` in the order of `ends`, and returns the
+  // output.
   template <typename End>
   std::string Printed(JobLines& lines, std::vector<int64_t> ends, const End& end) {
     std::string line;
@@ -51,7 +51,7 @@ TEST_F(JobLinesTest, ResultsArePrintedAsTheyEnd) {
   EXPECT_EQ(lines.counts().tokens, 4);
 }
 
-TEST_F(JobLinesTest, OrRatherInTheOrderOfTheirLines) {
+TEST_F(JobLinesTest, OrderedResultsArePrintedInTheOrderOfTheirLines) {
   JobLines lines(&input_, &display_, /*ordered=*/true, 4);
   EXPECT_EQ(Printed(lines, {4, 1, 5, 3},
                     [&](int64_t n) {
@@ -62,7 +62,7 @@ TEST_F(JobLinesTest, OrRatherInTheOrderOfTheirLines) {
             "3\nfailed\n5\n");
 }
 
-TEST_F(JobLinesTest, WhatNeverBeganHoldsBackNoResult) {
+TEST_F(JobLinesTest, JobsThatNeverBeganDelayNoResult) {
   JobLines lines(&input_, &display_, /*ordered=*/true, 4);
   EXPECT_EQ(Printed(lines, {3, 4, 1},
                     [&](int64_t n) {
@@ -73,7 +73,7 @@ TEST_F(JobLinesTest, WhatNeverBeganHoldsBackNoResult) {
   std::string line;
   int64_t number = 0;
   EXPECT_EQ(lines.Next(line, number), LineRead::kEnd);
-  EXPECT_EQ(lines.counts().not_begun, 2);  // with the one that was not handed out
+  EXPECT_EQ(lines.counts().not_begun, 2);  // also counts the line that was not handed out
   EXPECT_EQ(lines.not_begun_status(), absl::UnavailableError("gone"));
 }
 
@@ -86,7 +86,7 @@ TEST_F(JobLinesTest, WithoutATotalOnlyLinesThatWereReadAreCounted) {
   EXPECT_EQ(lines.counts().not_begun, 1);
 }
 
-// Many threads, results that end in any order: an ordered output has them all, in order.
+// Many threads end results in any order. An ordered output has all of them in order.
 TEST(JobLines, ThreadsPrintInOrder) {
   constexpr int kLines = 3 * static_cast<int>(kMostOpenLines);
   std::string text;
@@ -114,7 +114,7 @@ TEST(JobLines, ThreadsPrintInOrder) {
   EXPECT_EQ(::testing::internal::GetCapturedStdout() == text, true);
 }
 
-// The first line takes long: the others wait before they are too many to hold.
+// The first line takes long. The other threads wait before too many results are stored.
 TEST(JobLines, ResultsThatWaitForTheirTurnAreBounded) {
   std::string text;
   for (size_t i = 0; i < kMostOpenLines + 10; ++i) absl::StrAppend(&text, i, "\n");
@@ -134,7 +134,7 @@ TEST(JobLines, ResultsThatWaitForTheirTurnAreBounded) {
     lines.Answered(1, "0", 1);
   });
   ASSERT_EQ(lines.Next(line, number), LineRead::kLine);
-  EXPECT_EQ(lines.counts().answered, static_cast<int64_t>(kMostOpenLines));  // the first one too
+  EXPECT_EQ(lines.counts().answered, static_cast<int64_t>(kMostOpenLines));  // with the first line
   first.join();
   ::testing::internal::GetCapturedStdout();
 }

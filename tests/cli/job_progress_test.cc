@@ -19,23 +19,23 @@ std::string Written(std::FILE* file) {
   return text;
 }
 
-TEST(JobProgress, TheLineTellsHowFarItIsHowFastAndHowLongYet) {
+TEST(JobProgress, TheLineShowsProgressSpeedAndTimeLeft) {
   JobCounts counts = {.answered = 29, .tokens = 2120, .to_do = 50};
   EXPECT_EQ(ProgressText(counts, milliseconds(10'000)), "29/50, 212 tokens/s, 0:08 left");
   counts.failed = 2;
   EXPECT_EQ(ProgressText(counts, milliseconds(31'000)), "31/50, 2 failed, 68 tokens/s, 0:19 left");
-  // Jobs that --resume leaves out are not to be done.
+  // Jobs that --resume leaves out do not count as jobs to do.
   counts.skipped = 100;
   EXPECT_EQ(ProgressText(counts, milliseconds(31'000)), "31/50, 2 failed, 68 tokens/s, 0:19 left");
 }
 
-TEST(JobProgress, WithoutAJobDoneOrAnEndInSightNoTimeIsLeftToTell) {
+TEST(JobProgress, ShowsNoTimeLeftWithoutAFinishedJobOrATotal) {
   EXPECT_EQ(ProgressText({.to_do = 50}, milliseconds(0)), "0/50, 0 tokens/s");
   EXPECT_EQ(ProgressText({.answered = 3, .tokens = 30, .to_do = {}}, milliseconds(1000)),
             "3 done, 30 tokens/s");
 }
 
-TEST(JobProgress, HoursAreHours) {
+TEST(JobProgress, ShowsHours) {
   EXPECT_EQ(ProgressText({.answered = 1, .to_do = 3}, milliseconds(3'661'000)),
             "1/3, 0 tokens/s, 2:02:02 left");
 }
@@ -50,7 +50,7 @@ TEST(JobProgress, TotalsCountEveryJobOnce) {
             "5 tokens/s");
   EXPECT_EQ(TotalsText({.answered = 1, .to_do = {}}, milliseconds(0)),
             "1 job: 1 answered; 0 tokens in 0:00, 0 tokens/s");
-  // The lines that were not read are not counted.
+  // Does not count lines that were not read.
   EXPECT_EQ(TotalsText({.not_begun = 2, .to_do = {}}, milliseconds(0)),
             "2 jobs: 0 answered, 2 or more not begun; 0 tokens in 0:00, 0 tokens/s");
 }
@@ -70,7 +70,7 @@ TEST(JobProgress, TheLineIsRewrittenInPlaceAndRemoved) {
   std::fclose(file);
 }
 
-TEST(JobProgress, NothingIsShownWhereThereIsNoTerminal) {
+TEST(JobProgress, ShowsNothingWithoutATerminal) {
   std::FILE* const file = std::tmpfile();
   {
     ProgressDisplay display(file, /*enabled=*/false);

@@ -16,7 +16,7 @@ JobResult SomeResult() {
   JobResult result;
   result.prompt_token_ids = {1};
   result.token_ids = {2, 3};
-  result.text = "x\xff";  // never invalid on the wire, but never a crash either
+  result.text = "x\xff";  // the wire never has invalid UTF-8, but it must not crash
   result.finish_reason = "stop";
   result.prompt_tokens = 5;
   result.cached_tokens = 4;
@@ -34,7 +34,7 @@ Job BatchJob(JobForm form) {
   return job;
 }
 
-TEST(JobResults, AResultLineHoldsWhatScriptsReadFromIt) {
+TEST(JobResults, AResultLineHasTheFieldsThatScriptsRead) {
   const Json json = Json::parse(ResultLine({.id = "a"}, SomeResult()));
   EXPECT_EQ(json["id"], "a");
   EXPECT_EQ(json["token_ids"], Json({2, 3}));
@@ -45,14 +45,14 @@ TEST(JobResults, AResultLineHoldsWhatScriptsReadFromIt) {
   EXPECT_EQ(json["ledger"]["total_us"], 5);
 }
 
-TEST(JobResults, AnErrorLineHoldsCodeAndMessage) {
+TEST(JobResults, AnErrorLineHasCodeAndMessage) {
   const Json json = Json::parse(ErrorLine({.id = "a"}, absl::UnavailableError("no \"worker\"")));
   EXPECT_EQ(json["id"], "a");
   EXPECT_EQ(json["error"]["code"], "UNAVAILABLE");
   EXPECT_EQ(json["error"]["message"], "no \"worker\"");
 }
 
-TEST(JobResults, AnIdThatWasANumberIsOneAgain) {
+TEST(JobResults, ANumberAsIdStaysANumber) {
   const JobLabel label = {.id = "18446744073709551615", .id_is_number = true};
   EXPECT_EQ(Json::parse(ResultLine(label, SomeResult()))["id"], 18446744073709551615u);
   EXPECT_TRUE(Json::parse(ErrorLine(label, absl::InternalError("x")))["id"].is_number());
@@ -115,7 +115,7 @@ TEST(JobResults, ACompletionOfABatchHasOpenAisForm) {
                   "top_logprobs": [{"token_id:9": -0.25}, {}]}}])"));
 }
 
-TEST(JobResults, AFailedLineOfABatchHasTheStatusThatAServerWouldAnswer) {
+TEST(JobResults, AFailedLineOfABatchHasTheStatusThatAServerWouldSend) {
   const Json json =
       Json::parse(ErrorLine(BatchJob(JobForm::kChatBatch), absl::InvalidArgumentError("wrong")));
   EXPECT_EQ(json, Json::parse(R"({

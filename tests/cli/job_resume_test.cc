@@ -55,14 +55,14 @@ TEST(JobResume, AnswersCountAndFailuresDoNot) {
   EXPECT_FALSE(answered.Has(Text("d"), 1));
 }
 
-TEST(JobResume, ANumberIsAnotherIdThanItsText) {
+TEST(JobResume, ANumberAndItsTextAreDifferentIds) {
   const AnsweredJobs answered = Answered(Line(Number("5")) + Line(Text("6")));
   EXPECT_TRUE(answered.Has(Number("5"), 1));
   EXPECT_FALSE(answered.Has(Text("5"), 1));
   EXPECT_FALSE(answered.Has(Number("6"), 1));
 }
 
-TEST(JobResume, OfChoicesAllMustBeThere) {
+TEST(JobResume, AJobIsAnsweredOnlyWithAllItsChoices) {
   const AnsweredJobs answered = Answered(Line(Text("a"), 0) + Line(Text("a"), 1));
   EXPECT_TRUE(answered.Has(Text("a"), 2));
   EXPECT_FALSE(answered.Has(Text("a"), 3));
@@ -92,7 +92,7 @@ TEST(JobResume, ATornLastLineDoesNotCount) {
   EXPECT_FALSE(Answered("").torn());
 }
 
-TEST(JobResume, ALineThatIsNoResultIsRefusedWithItsPlace) {
+TEST(JobResume, RefusesALineThatIsNoResultWithItsPlace) {
   EXPECT_THAT(Refusal(Line(Text("a")) + "[a] hello\n"),
               HasSubstr("line 2, column 2: not valid JSON"));
   EXPECT_THAT(Refusal("[]\n"), HasSubstr("line 1, column 1: a result must be a JSON object"));
@@ -102,7 +102,7 @@ TEST(JobResume, ALineThatIsNoResultIsRefusedWithItsPlace) {
               HasSubstr("\"choice\" must be a whole number of 0 to 15"));
 }
 
-TEST(JobResume, DamagedResultsAreRefusedAndNeverACrash) {
+TEST(JobResume, RefusesDamagedResultsWithoutACrash) {
   const uint32_t seed = std::random_device()();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
@@ -178,7 +178,7 @@ TEST_F(Appending, OverwritingTheResultsIsRefused) {
   EXPECT_EQ(Content(), whole_ + "{\"id\":");
 }
 
-TEST_F(Appending, AnotherFileIsLeftAlone) {
+TEST_F(Appending, AnotherFileStaysUnchanged) {
   absl::StatusOr<InputFile> file = InputFile::Open(path_);
   const absl::StatusOr<AnsweredJobs> answered = AnsweredJobs::Read(*file);
   const int output = open("/dev/null", O_WRONLY | O_CLOEXEC);

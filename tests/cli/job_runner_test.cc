@@ -77,7 +77,7 @@ int RunLines(const std::string& lines, std::string& output) {
   return ran.code;
 }
 
-TEST(JobRunner, TheExitCodeOfOneJobSaysWhatWasWrong) {
+TEST(JobRunner, TheExitCodeOfOneJobNamesTheFailure) {
   std::string output;
   EXPECT_EQ(RunOne("hello", output), 0);
   EXPECT_THAT(output, HasSubstr("hello"));
@@ -86,7 +86,7 @@ TEST(JobRunner, TheExitCodeOfOneJobSaysWhatWasWrong) {
   EXPECT_EQ(RunOne("unavailable", output), 1);
 }
 
-TEST(JobRunner, EveryChoiceHasALineOfItsOwn) {
+TEST(JobRunner, EveryChoiceHasItsOwnLine) {
   std::string output;
   EXPECT_EQ(RunLines(R"({"id":"a","prompt":"hello","n":3})", output), 0);
   EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 3);
@@ -95,7 +95,7 @@ TEST(JobRunner, EveryChoiceHasALineOfItsOwn) {
   EXPECT_THAT(output, ::testing::Not(HasSubstr("choice")));
 }
 
-TEST(JobRunner, ChoicesAreTitledForPeople) {
+TEST(JobRunner, TextOutputHasATitleForEachChoice) {
   EchoRunner runner;
   Job job;
   job.id = "it";
@@ -110,7 +110,7 @@ TEST(JobRunner, ChoicesAreTitledForPeople) {
       AllOf(HasSubstr("=== choice 0 (stop)"), HasSubstr("=== choice 1 (stop) ===\nhello\n")));
 }
 
-// Ends as the job's prompt says.
+// Ends in the way that the job's prompt names.
 class EndingRunner final : public JobRunner {
  public:
   absl::StatusOr<std::vector<JobResult>> Run(
@@ -147,7 +147,7 @@ std::string Notes(Job job, bool no_ledger, int expected_code = 0) {
   return ::testing::internal::GetCapturedStderr();
 }
 
-TEST(JobRunner, PeopleAreToldWhyAnAnswerStopped) {
+TEST(JobRunner, NotesSayWhyAnAnswerStopped) {
   Job job;
   job.sampling.max_tokens = 1;
   EXPECT_EQ(Notes(job, true), "(stopped: 1 token, --max-tokens)\n");
@@ -155,7 +155,7 @@ TEST(JobRunner, PeopleAreToldWhyAnAnswerStopped) {
   EXPECT_THAT(Notes(job, true), HasSubstr("\"piece\""));
 }
 
-TEST(JobRunner, AnAnswerThatBreaksOffHasOneLineForTheReason) {
+TEST(JobRunner, AnAnswerThatEndsEarlyHasOneLineForTheReason) {
   Job job;
   job.prompt = "late";
   EXPECT_EQ(Notes(job, true, 1), "(stopped: the deadline passed, --timeout-ms)\n");
@@ -186,7 +186,7 @@ TEST(JobRunner, OneBadLineOfManyMakesTheExitCodeOne) {
   }
 }
 
-TEST(JobRunner, ReadingThatFailsIsNotTheEndOfTheJobs) {
+TEST(JobRunner, AReadFailureIsNotTheEndOfTheJobs) {
   EchoRunner runner;
   InputFile input(std::fopen("/", "r"), "folder");
   ::testing::internal::CaptureStderr();
@@ -195,7 +195,7 @@ TEST(JobRunner, ReadingThatFailsIsNotTheEndOfTheJobs) {
               StartsWith("baton: UNAVAILABLE: cannot read folder: Is a directory\n0 jobs: "));
 }
 
-TEST(JobRunner, NoMoreJobsAreBegunThanTheirResultsCanBeWritten) {
+TEST(JobRunner, StartsNoJobAfterAFailedWrite) {
   EchoRunner runner;
   InputFile input = TextFile("{\"prompt\":\"a\"}\n{\"prompt\":\"b\"}\n{\"prompt\":\"c\"}\n");
   {
@@ -212,7 +212,7 @@ TEST(JobRunner, NoMoreJobsAreBegunThanTheirResultsCanBeWritten) {
   EXPECT_EQ(line, "{\"prompt\":\"b\"}");
 }
 
-TEST(JobRunner, ALineOverTheLimitIsAnErrorOfItsOwn) {
+TEST(JobRunner, ALineOverTheLimitHasItsOwnError) {
   std::string output;
   const std::string spaces(kMaxJobLineBytes + 1, ' ');
   EXPECT_EQ(RunLines("{\"prompt\":\"a\"" + spaces + "}\n{\"prompt\":\"b\"}", output), 1);

@@ -71,7 +71,7 @@ TEST(Jobs, AbsentFieldsKeepTheDefaults) {
   EXPECT_FALSE(job->sampling.seed.has_value());
 }
 
-TEST(Jobs, WhatOpenAiClientsSendIsUnderstood) {
+TEST(Jobs, AcceptsTheFieldsThatOpenAiClientsSend) {
   const auto sampling = [](const std::string& fields) {
     const absl::StatusOr<Job> job = ParseJob("{\"prompt\":\"a\"," + fields + "}", 1);
     EXPECT_TRUE(job.ok()) << job.status();
@@ -109,7 +109,7 @@ TEST(Jobs, BoundsAreThoseOfARouter) {
   EXPECT_EQ(ParseJob(with("tenant", 256), 1)->tenant.size(), 256u);
 }
 
-TEST(Jobs, NullIsAsGoodAsAbsent) {
+TEST(Jobs, NullMeansAbsent) {
   const absl::StatusOr<Job> job = ParseJob(
       R"({"id":null,"prompt":"a","messages":null,"prompt_token_ids":null,"temperature":null,"n":null,
           "max_tokens":null,"max_completion_tokens":4,"logprobs":null,"top_logprobs":null,"stop":null,
@@ -125,7 +125,7 @@ TEST(Jobs, NullIsAsGoodAsAbsent) {
   EXPECT_THAT(Refusal(R"({"prompt":"a","best_of":null})"), HasSubstr("best_of"));
 }
 
-TEST(Jobs, WhatALineMayCostIsBounded) {
+TEST(Jobs, TheMemoryOfALineIsBounded) {
   const auto with_ids = [](size_t count) {
     std::string line = R"({"id":"a","prompt_token_ids":[0)";
     for (size_t i = 1; i < count; ++i) line += ",0";
@@ -196,7 +196,7 @@ TEST(Jobs, AnIdCanBeAWholeNumberAndKeepsItsDigits) {
   }
 }
 
-TEST(Jobs, FieldsThatALineDoesNotNameHaveTheFlagsValues) {
+TEST(Jobs, AbsentFieldsHaveTheFlagsValues) {
   Job defaults;
   defaults.n = 3;
   defaults.priority = 5;
@@ -279,7 +279,7 @@ TEST(Jobs, ALineOfAnOpenAiBatchIsAJob) {
   EXPECT_THAT(*ids.prompt_token_ids, ElementsAre(1, 2));
 }
 
-TEST(Jobs, ALineOfABatchThatCannotBeDoneIsRefusedByName) {
+TEST(Jobs, RefusesAnUnsupportedBatchLineByName) {
   const auto body = [](const char* text) { return BatchLine("/v1/completions", text); };
   const std::string tools = body(R"({"prompt":"a","tools":[]})");
   EXPECT_EQ(Refusal(tools), absl::StrCat("line 7, column ", tools.find("\"tools\"") + 1,
@@ -323,7 +323,7 @@ TEST(Jobs, AFaultHasItsColumn) {
   }
 }
 
-// Lines that are damaged anywhere are jobs or faults with their place, and never a crash.
+// Lines with damage at any place are jobs or faults with their place, without a crash.
 TEST(Jobs, DamagedLinesAreRefusedWithTheirPlace) {
   const uint32_t seed = std::random_device()();
   SCOPED_TRACE(testing::Message() << "seed " << seed);

@@ -22,7 +22,7 @@ std::string Refusal(std::string_view line) {
   return std::string(json.status().message());
 }
 
-TEST(JsonLine, ASyntaxErrorHasItsPlaceAndWhatWasWanted) {
+TEST(JsonLine, ASyntaxErrorHasItsPlaceAndTheExpectedToken) {
   EXPECT_EQ(Refusal(R"({"a":1 "b":2})"),
             "line 7, column 8: not valid JSON: unexpected string literal; expected '}'");
   EXPECT_EQ(Refusal(R"({"a":1)"),
@@ -47,7 +47,7 @@ TEST(JsonLine, LimitsHold) {
               HasSubstr("more than 20 values"));
 }
 
-TEST(JsonLine, AnOutlineLeavesOutWhatLiesDeeper) {
+TEST(JsonLine, AnOutlineLeavesOutDeeperValues) {
   const absl::StatusOr<Json> json =
       ParseJsonOutline(R"({"a":{"b":1,"c":{"d":[1,2]}},"e":[3]})", 1, 2);
   ASSERT_TRUE(json.ok()) << json.status();
@@ -72,18 +72,18 @@ TEST(JsonLine, APlaceHasANameAndAColumn) {
   EXPECT_EQ(column(one.Fault("m")), "line 4, column 22: m");
   EXPECT_EQ(column(b.FaultOf("m")), "line 4, column 27: \"a.x\"y[1].b\" m");
   EXPECT_EQ(column(root.Member("c").Fault("m")), "line 4, column 37: m");
-  // A member that is not there is where it would be.
+  // An absent member has the place of its object.
   EXPECT_EQ(column(root.Member("z").Fault("m")), "line 4, column 2: m");
 }
 
-TEST(JsonLine, OfEqualKeysTheLastOneCountsAndIsPointedAt) {
+TEST(JsonLine, TheLastOfEqualKeysCountsAndGivesThePlace) {
   const std::string line = R"({"a":1,"a":2})";
   EXPECT_EQ((*ParseJsonLine(line, 1, kLimits))["a"], 2);
   EXPECT_THAT(std::string(JsonPlace(line, 1).Member("a").Fault("m").message()),
               HasSubstr("column 12"));
 }
 
-// Damaged lines give a fault within the line, and never a crash.
+// Damaged lines give a fault within the line, without a crash.
 TEST(JsonLine, DamagedLinesHaveAFaultInside) {
   const uint32_t seed = std::random_device()();
   SCOPED_TRACE(testing::Message() << "seed " << seed);

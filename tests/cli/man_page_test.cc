@@ -41,7 +41,7 @@ TEST(ManPage, EveryCommandHasAPageWithEveryOption) {
   }
 }
 
-TEST(ManPage, NoTextIsTakenForAMacro) {
+TEST(ManPage, TextNeverBecomesAMacro) {
   CommandDescription program;
   program.path = {"baton"};
   program.epilogue = ".so /etc/passwd\n'\\escape\nplain";

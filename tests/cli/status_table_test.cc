@@ -46,7 +46,7 @@ std::string Cell(const v1::GetStatusResponse& status, const std::string& title) 
   return "no column " + title;
 }
 
-TEST(StatusTable, TheStateIsTheWorstOfThem) {
+TEST(StatusTable, ShowsTheWorstState) {
   v1::GetStatusResponse status = OneWorker();
   v1::WorkerStatus& worker = *status.mutable_workers(0);
   EXPECT_EQ(Cell(status, "state"), "serving");
@@ -69,7 +69,15 @@ TEST(StatusTable, AWorkerThatHasLeftAndDrainsIsShown) {
   EXPECT_EQ(Cell(status, "state"), "draining");
 }
 
-TEST(StatusTable, UptimeAndRatesAreShownWhereTheWorkerTellsThem) {
+TEST(StatusTable, WorkersAreOrderedByName) {
+  v1::GetStatusResponse status = OneWorker();
+  for (const char* name : {"prefill-0", "a"}) status.add_workers()->set_worker_id(name);
+  std::string names;
+  for (const std::string& line : Lines(status)) names += line.substr(0, line.find(' ')) + " ";
+  EXPECT_THAT(names, HasSubstr("worker a decode-0 prefill-0 "));
+}
+
+TEST(StatusTable, ShowsUptimeAndRatesIfTheWorkerReportsThem) {
   v1::GetStatusResponse status = OneWorker();
   for (const char* column : {"uptime", "prompt/s", "answer/s"}) {
     EXPECT_EQ(Cell(status, column), "-") << column;
@@ -108,7 +116,7 @@ TEST(StatusTable, TheIndexIsShownOnRequest) {
   EXPECT_EQ(Lines(status, true).size(), Lines(status).size() + 4);
 }
 
-TEST(StatusTable, WhatWorkersSayControlsNoTerminal) {
+TEST(StatusTable, TextFromWorkersCannotControlTheTerminal) {
   v1::GetStatusResponse status = OneWorker();
   status.mutable_workers(0)->set_worker_id("evil\x1b[2J");
   status.add_refused_workers()->set_reason("\x1b]0;title\x07");

@@ -38,18 +38,18 @@ std::string Refusal(const WorkerChoice& choice, const v1::GetStatusResponse& sta
   return std::string(FindWorkers(choice, status).status().message());
 }
 
-TEST(WorkerChoice, ANameIsFoundAndAllAreAll) {
+TEST(WorkerChoice, FindsANameOrAllWorkers) {
   EXPECT_THAT(Found({.worker = "decode-0"}), ElementsAre("decode-0 127.0.0.1:9002"));
   EXPECT_THAT(Found({.all = true}),
-              ElementsAre("prefill-0 127.0.0.1:9001", "decode-0 127.0.0.1:9002",
-                          "decode-1 127.0.0.1:9003"));
+              ElementsAre("decode-0 127.0.0.1:9002", "decode-1 127.0.0.1:9003",
+                          "prefill-0 127.0.0.1:9001"));
 }
 
-TEST(WorkerChoice, AnUnknownNameIsAnsweredWithTheNearestOrWithAll) {
+TEST(WorkerChoice, AnUnknownNameGetsTheNearestNameOrAllNames) {
   EXPECT_EQ(Refusal({.worker = "decod-0"}, Fleet()),
             "there is no worker decod-0; did you mean decode-0?");
   EXPECT_EQ(Refusal({.worker = "zebra"}, Fleet()),
-            "there is no worker zebra; there are: prefill-0, decode-0, decode-1");
+            "there is no worker zebra; there are: decode-0, decode-1, prefill-0");
   EXPECT_EQ(Refusal({.all = true}, v1::GetStatusResponse()), "the router has no workers");
 }
 
@@ -60,7 +60,7 @@ TEST(WorkerChoice, ANamesAddressIsNotTrusted) {
 }
 
 // Nothing listens at port 1.
-TEST(WorkerChoice, OneErrorIsTheExitCodeAndAnAddressNeedsNoRouter) {
+TEST(WorkerChoice, AnErrorGivesTheExitCodeAndAnAddressNeedsNoRouter) {
   ::testing::internal::CaptureStderr();
   const int code = ForEachWorker({.router = "127.0.0.1:1", .worker = "127.0.0.1:7"},
                                  [](const std::string& address) -> absl::StatusOr<std::string> {
@@ -71,7 +71,7 @@ TEST(WorkerChoice, OneErrorIsTheExitCodeAndAnAddressNeedsNoRouter) {
   EXPECT_EQ(code, 2);
 }
 
-TEST(WorkerChoice, OneMustBeNamed) {
+TEST(WorkerChoice, RefusesAnEmptyChoice) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(ForEachWorker({}, nullptr), 2);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("--worker or --all"));

@@ -291,7 +291,7 @@ TEST(CommandLine, OnlyTheNamedCommandRuns) {
   EXPECT_THAT(ran, ElementsAre("inner", "other"));
 }
 
-TEST(CommandLine, AnOptionTellsWhetherItWasGiven) {
+TEST(CommandLine, KnowsWhetherAnOptionWasGiven) {
   float value = 1;
   CommandLine line("A test.");
   CommandLine& command = line.AddCommand("it", "");

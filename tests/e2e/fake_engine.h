@@ -364,7 +364,7 @@ class FakeEngine final : public Engine {
   ModelInfo info_;
   KvFingerprint fingerprint_;
   std::atomic<bool> hangs_ = false;
-  std::atomic<int32_t> pool_blocks_ = 0;  // not told
+  std::atomic<int32_t> pool_blocks_ = 0;  // 0: not reported
   std::unique_ptr<const Tokenizer> tokenizer_;
   std::function<void(const TransferTicket&)> deliver_;
   Send send_;

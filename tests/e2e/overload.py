@@ -17,7 +17,8 @@ Prints `name value` lines. Exit code 1 if
 - a request ended with a code that is not allowed,
 - a process grew too much,
 - blocks or requests are left over,
-- no request was refused, or
+- no request was refused,
+- a phase has no answer, or
 - a figure is outside BOUNDS, which are far from the usual values.
 """
 
@@ -49,6 +50,10 @@ MAX_GROWTH_MIB = 600  # of a router or worker; far less than one message for eve
 # Usual values: at least 0.95, 6 ms, 1.
 BOUNDS = {"overload_goodput_share_per_cpu": (0.5, math.inf), "refusal_p99_ms": (0, 1000), "recovered_share": (0.7, math.inf)}
 ALLOWED = {"OK", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "CANCELLED"}
+
+
+class NoAnswer(Exception):
+    """Every request of a phase failed, so its figures mean nothing."""
 
 
 class Tally:
@@ -104,15 +109,17 @@ class Overload:
             code = "CANCELLED"
         tally.add(code, (time.monotonic() - begin) * 1000, detail)
 
-    async def closed_loop(self, generate, seconds):
-        """Returns the answers per second of --clients clients, each with one request at a time."""
+    async def closed_loop(self, generate, seconds, phase):
+        """Returns the answers per second of --clients clients, each with one request at a time. Raises NoAnswer if there is none."""
         tally, end = Tally(), time.monotonic() + seconds
         async def client():
             while time.monotonic() < end:
                 await self.ask(generate, tally)
         begin = time.monotonic()
         await asyncio.gather(*(client() for _ in range(self.options.clients)))
-        self.check(tally, {"OK"}, "a saturating load")
+        self.check(tally, {"OK"}, phase)
+        if tally.ends["OK"] == 0:
+            raise NoAnswer(f"{phase}: no request was answered within {self.options.deadline_s} s; is the machine busy with other work?")
         return tally.ends["OK"] / (time.monotonic() - begin)
 
     async def open_loop(self, generate, rate, seconds):
@@ -164,9 +171,9 @@ class Overload:
             stub = pb_grpc.InferenceStub(channel)
             self.requests = self.make_requests((await stub.GetModel(pb.GetModelRequest())).vocabulary)
             generate = channel.unary_stream("/baton.v1.Inference/Generate")
-            await self.closed_loop(generate, 2)  # warm-up
+            await self.closed_loop(generate, 2, "warming up")
             cpu_s = time.process_time()
-            peak = await self.beside_non_readers(self.closed_loop(generate, self.options.seconds))
+            peak = await self.beside_non_readers(self.closed_loop(generate, self.options.seconds, "peak"))
             yield "peak_goodput_per_s", peak
             peak_load_cpus = (time.process_time() - cpu_s) / self.options.seconds
             yield "peak_load_cpus", peak_load_cpus
@@ -190,7 +197,7 @@ class Overload:
             yield "refusal_p50_ms", tally.refusal_ms(0.5)
             yield "refusal_p99_ms", tally.refusal_ms(0.99)
             await asyncio.sleep(RECOVERY_PAUSE_S)
-            recovered = await self.beside_non_readers(self.closed_loop(generate, self.options.seconds))
+            recovered = await self.beside_non_readers(self.closed_loop(generate, self.options.seconds, "recovery"))
             yield "recovered_share", recovered / peak
             watch.cancel()
             for name, mib in before.items():
@@ -218,7 +225,10 @@ def main():
                 least, most = BOUNDS.get(name, (-math.inf, math.inf))
                 if not least <= value <= most:
                     overload.problems.append(f"{name} is {value:.2f}, [{least}, {most}] is allowed")
-        asyncio.run(play())
+        try:
+            asyncio.run(play())
+        except NoAnswer as nothing:
+            overload.problems.append(str(nothing))
         for name, worker in cluster.wait_at_rest().items():
             if busy(worker):
                 overload.problems.append(f"{name} still has {busy(worker)}")

@@ -65,7 +65,7 @@ absl::Status OfAnEngine(const Asked& asked) {
 
 absl::Status OfAJob(const std::string& fields) {
   const absl::Status status = ParseJob(absl::StrCat("{\"prompt\":\"a\",", fields, "}"), 1).status();
-  // Behind "line 1, column C: ". The column is that of the field.
+  // The message follows "line 1, column C: " with the column of the field.
   const std::pair<std::string, std::string> parts =
       absl::StrSplit(status.message(), absl::MaxSplits(": ", 1));
   EXPECT_THAT(parts.first, ::testing::MatchesRegex("line 1, column [0-9]+")) << status;

@@ -164,6 +164,12 @@ def worker_of(up):
     return next((pid for pid, name in children_of(up.pid).items() if name == "baton-decode-wo"), None)
 
 
+def router_told_to(worker):
+    """HOST:PORT that a worker process was given."""
+    arguments = pathlib.Path(f"/proc/{worker}/cmdline").read_text().split("\0")
+    return next(argument.split("=", 1)[1] for argument in arguments if argument.startswith("--router="))
+
+
 class Ending(unittest.TestCase):
     def test_interrupting_up_ends_every_process_even_with_work_running(self):
         for signal_number in (signal.SIGINT, signal.SIGTERM):
@@ -264,6 +270,23 @@ class Ending(unittest.TestCase):
             self.assertRegex(log, r"(?m)^baton +\| decode-\d is starting again$")
             self.assertRegex(log, r"(?m)^baton +\| router ended: signal 9")
             self.assertEqual(cluster.end(), 0)
+
+    def test_a_router_that_advertises_another_port_restarts_on_its_own_port(self):
+        """The advertised address may be a proxy's. In this test, no process listens there."""
+        with Cluster(ARGUMENTS.bin, ARGUMENTS.model, prefill=0, worker_arguments=("--kv-blocks=64",),
+                     router_arguments=("--advertise=127.0.0.1:1",)) as cluster:
+            self.assertEqual(cluster.router, "127.0.0.1:1")
+            cluster.router = router_told_to(worker_of(cluster.process))
+            children = children_of(cluster.process.pid)
+            os.kill(next(pid for pid, name in children.items() if name == "baton-router"), signal.SIGKILL)
+            def whole():
+                new = [pid for pid, name in children_of(cluster.process.pid).items()
+                       if name == "baton-router" and pid not in children]
+                try:
+                    return new and cluster.status().get("ready")
+                except (subprocess.CalledProcessError, json.JSONDecodeError, RuntimeError):
+                    return False  # no router
+            wait_until(whole, SEEN_TIMEOUT_S, "the router again where it listened")
 
     def test_a_fleet_continues_if_no_process_reads_its_log(self):
         for full in (False, True):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Files of jobs on the real model: batch form, order, progress, interrupts, and several routers of which one goes.
+"""Files of jobs on the real model: batch form, order, progress, interrupts, and several routers of which one ends.
 
   service_jobs_test.py --bin build/release/bin [--model M.gguf] [unittest's own arguments, such as -k resume]
 
@@ -28,7 +28,7 @@ def lines_of(text):
 
 
 class JobFiles(unittest.TestCase):
-    """A folder for each test; jobs and results are files there."""
+    """Each test has a folder for its files of jobs and results."""
 
     def setUp(self):
         self.directory = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
@@ -47,7 +47,7 @@ class JobFiles(unittest.TestCase):
                               capture_output=True, text=True, timeout=600, **fields)
 
     def token_ids(self, jobs):
-        """The reference: {id: token ids}, by one process and one job at a time."""
+        """Returns the reference {id: token ids} of one process that runs one job at a time."""
         done = self.run_file(jobs, "--json", "--no-prefix-cache")
         self.assertEqual(done.returncode, 0, done.stderr)
         return {result["id"]: result["token_ids"] for result in lines_of(done.stdout)}
@@ -57,7 +57,7 @@ class InOneProcess(JobFiles):
     def test_ordered_results_have_the_order_of_their_jobs(self):
         jobs = self.jobs(12)
         for i, job in enumerate(jobs):
-            job["max_tokens"] = 2 + 40 * (i % 3 == 0)  # every third one takes longer than those behind it
+            job["max_tokens"] = 2 + 40 * (i % 3 == 0)  # every third job takes longer than those after it
         done = self.run_file(jobs, "--json", "--ordered", "--concurrency=6")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual([result["id"] for result in lines_of(done.stdout)], [job["id"] for job in jobs])
@@ -92,7 +92,7 @@ class InOneProcess(JobFiles):
         self.assertEqual(answers["wrong"]["response"]["status_code"], 400)
         self.assertRegex(answers["wrong"]["error"]["message"], r'^line 4, column \d+: "body.tools" is not a field of a job$')
 
-    def test_an_interrupted_run_writes_nothing_of_what_never_began_and_resumes(self):
+    def test_an_interrupted_run_writes_no_result_of_jobs_that_never_began_and_resumes(self):
         jobs = self.jobs(200)
         results = self.directory / "results.jsonl"
         command = [baton(), "run", "--model", ARGUMENTS.model, "--jobs", self.write_jobs(jobs), "--json", "--resume",
@@ -109,7 +109,7 @@ class InOneProcess(JobFiles):
         begun = results.read_text().count("\n")
         self.assertIn(f" {len(jobs) - begun} not begun; ", error.splitlines()[-1])
 
-        # Two more jobs are enough to see that it goes on behind a torn line, and repeats what failed.
+        # Two more jobs show that it continues after a torn line and repeats failed jobs.
         with results.open("a") as output:
             output.write('{"id": "job-199", "tok')
         short = jobs[:len(answered) + 2]
@@ -121,7 +121,7 @@ class InOneProcess(JobFiles):
         whole = {result["id"]: result["token_ids"] for result in lines_of(results.read_text()) if "error" not in result}
         self.assertEqual(whole, self.token_ids(short))
 
-    def test_a_terminal_shows_progress_and_everybody_the_totals(self):
+    def test_a_terminal_shows_progress_and_all_outputs_the_totals(self):
         master, slave = pty.openpty()
         command = [baton(), "run", "--model", ARGUMENTS.model, "--json", "--jobs", self.write_jobs(self.jobs(6))]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=slave, env={**os.environ, "TERM": "xterm"}) as run:
@@ -171,7 +171,7 @@ class ThroughRouters(JobFiles):
                                  *(f"--router={address}" for address in routers or self.addresses)],
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def test_answers_go_on_through_the_next_router_when_one_goes(self):
+    def test_jobs_continue_through_the_next_router_if_one_ends(self):
         jobs = self.jobs(12)
         want = self.token_ids(jobs)
         for end in (signal.SIGKILL, signal.SIGTERM):
@@ -200,7 +200,7 @@ class ThroughRouters(JobFiles):
         self.assertEqual(client.returncode, 0, error + output)
         self.assertEqual(len(lines_of(output)), 3)
 
-    def test_what_no_router_took_is_no_result_and_is_told_at_the_end(self):
+    def test_jobs_that_no_router_accepted_have_no_result_and_are_counted(self):
         jobs = self.jobs(60)
         client = self.generate(jobs, routers=self.addresses[:1])
         self.wait_for_requests()
@@ -215,7 +215,7 @@ class ThroughRouters(JobFiles):
         self.assertEqual(len(lines), 2, error)
         self.assertRegex(lines[0], "^baton: UNAVAILABLE: ")
         self.assertIn(f" {len(jobs) - len(results)} not begun; ", lines[1])
-        # Nothing begins, and nothing is written.
+        # No job begins, and nothing is written.
         again = self.generate(jobs, routers=self.addresses[:1])
         self.assertEqual(again.communicate(timeout=60)[0], "")
         self.assertEqual(again.returncode, 1)

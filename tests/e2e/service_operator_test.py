@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What an operator and a person at a terminal do with a running fleet: workers by name, `baton status --watch`, notes below answers.
+"""Operator's commands on a running fleet: workers by name, `baton status --watch`, notes after answers.
 
   service_operator_test.py --bin build/release/bin [--model M.gguf] [unittest's own arguments, such as -k watch]
 
@@ -86,7 +86,7 @@ class Status(ServiceTest):
         row = next(line.split() for line in lines if line.startswith(name))
         return dict(zip(lines[1].replace("RSS MiB", "RSS").split(), row))
 
-    def test_a_worker_tells_its_state_its_uptime_and_its_rate(self):
+    def test_a_worker_shows_its_state_uptime_and_rate(self):
         self.cluster.generate([{"id": "it", "prompt": "Once upon a time", "max_tokens": 40, "ignore_eos": True}])
         wait_until(lambda: float(self.row("decode-0")["answer/s"]) > 0, SEEN_TIMEOUT_S, "a rate")
         row = self.row("decode-0")
@@ -130,7 +130,7 @@ class Status(ServiceTest):
         self.assertGreaterEqual(shown.count("\033[H"), 3)
         self.assertGreaterEqual(shown.count("router: ready"), 3)
 
-    def test_watch_goes_on_where_no_router_answers(self):
+    def test_watch_continues_without_a_router(self):
         with subprocess.Popen([baton(), "status", "--router", "127.0.0.1:1", "--watch=0.1"],
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watch:
             for _ in range(2):
@@ -161,7 +161,7 @@ class NotesBelowAnswers(ServiceTest):
         self.assertEqual(done.returncode, code, done.stderr)
         return done.stderr
 
-    def test_they_say_why_an_answer_stopped(self):
+    def test_notes_say_why_an_answer_stopped(self):
         prompt = ("--prompt", "Once upon a time, there was a")
         self.assertEqual(self.notes(*prompt, "--max-tokens=3"), "(stopped: 3 tokens, --max-tokens)\n")
         self.assertEqual(self.notes(*prompt, "--stop", " the", "--max-tokens=200"), '(stopped: " the", --stop)\n')
@@ -186,7 +186,7 @@ class NotesBelowAnswers(ServiceTest):
         self.assertEqual(done.stderr.count("(stopped: 2 tokens, --max-tokens)"), 3)
 
     def test_a_conversation_samples_with_its_own_defaults(self):
-        """A seed gives the answer that these settings give when they are named."""
+        """With a seed, the defaults give the same answer as flags with the same values."""
         ask = ("generate", "--router", self.cluster.router, "--chat=Tell me a story.", "--max-tokens=24", "--seed=7",
                "--no-ledger")
         answer = run(*ask).stdout

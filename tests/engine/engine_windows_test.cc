@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/in_process_pair.h"
 #include "engine/model_loader.h"
 #include "engine/perplexity.h"
 #include "engine/worker_core.h"
@@ -392,6 +393,66 @@ TEST(EngineWindowPool, ResizingChangesEveryGroupByTheSameRule) {
     EXPECT_EQ(engine->Resize(0).status().code(), absl::StatusCode::kInvalidArgument);
     ExpectAllHome(*engine);
   }
+}
+
+int64_t ComputedBy(Engine& engine) { return engine.Inspect().status.prefill_tokens; }
+
+// The prefill engine's blocks are larger than the decode engine's, or of the same size.
+TEST(EngineWindowPair, AnswersEqualTheReferenceIfTheSendersBlocksAreNotSmaller) {
+  const std::vector<GenerateRequest> requests = Requests();
+  for (const PairTransport transport :
+       {PairTransport::kLoopback, PairTransport::kTcp, PairTransport::kShm}) {
+    for (const auto& [block_size, prefill] :
+         {std::pair(4, KvGeometry{KvLayoutKind::kBlockMajor, 16}),
+          {16, KvGeometry{KvLayoutKind::kLayerMajor, 64}},
+          {8, KvGeometry{KvLayoutKind::kLayerMajor, 8}}}) {
+      EngineOptions options = WindowOptions();
+      options.max_chunk_tokens = 24;
+      options.block_size = block_size;
+      options.kv_blocks = 1600 / block_size;
+      const auto created = InProcessPair::Create(options, transport, prefill);
+      ASSERT_TRUE(created.ok()) << created.status();
+      InProcessPair& pair = **created;
+      ASSERT_EQ(pair.prefill().options().block_size, prefill.block_size);
+      int64_t prompt_tokens = 0;
+      for (size_t i = 0; i < requests.size(); ++i) {
+        const auto sink = std::make_shared<WaitingSink>();
+        pair.Generate(requests[i], sink);
+        const SinkRecord record = sink->WaitForEnd();
+        EXPECT_EQ(AnswerOf(record), Reference(options.kv_type)[i]) << "request " << i;
+        ASSERT_TRUE(record.finish.has_value());
+        EXPECT_TRUE(record.finish->ledger.prefilled_elsewhere) << "request " << i;
+        prompt_tokens += std::ssize(requests[i].prompt);
+      }
+      EXPECT_EQ(ComputedBy(pair.decode()), 0);
+      EXPECT_GT(ComputedBy(pair.prefill()), prompt_tokens / 2) << "the rest was cached there";
+      ExpectAllHome(pair.decode());
+      ExpectAllHome(pair.prefill());
+    }
+  }
+}
+
+// The receiver refuses the other direction. The decode engine computes the prompts and uses no
+// received block.
+TEST(EngineWindowPair, SmallerBlocksOfTheSenderChangeNoAnswer) {
+  EngineOptions options = WindowOptions();
+  options.block_size = 32;
+  options.kv_blocks = 50;
+  const auto created = InProcessPair::Create(options, PairTransport::kLoopback,
+                                             KvGeometry{KvLayoutKind::kBlockMajor, 8});
+  ASSERT_TRUE(created.ok()) << created.status();
+  const std::vector<GenerateRequest> requests = Requests();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const auto sink = std::make_shared<WaitingSink>();
+    (*created)->Generate(requests[i], sink);
+    const SinkRecord record = sink->WaitForEnd();
+    EXPECT_EQ(AnswerOf(record), Reference(options.kv_type)[i]) << "request " << i;
+    ASSERT_TRUE(record.finish.has_value());
+    EXPECT_FALSE(record.finish->ledger.prefilled_elsewhere) << "request " << i;
+  }
+  EXPECT_GT(ComputedBy((*created)->decode()), 0);
+  ExpectAllHome((*created)->decode());
+  ExpectAllHome((*created)->prefill());
 }
 
 TEST(EngineWindowPool, PerplexityDoesNotDependOnBlockSizeOrChunk) {

@@ -90,7 +90,8 @@ TEST_F(ModelLoaderTest, ReadsTheRecommendedSampling) {
       .temperature = 0.6f, .top_k = 20, .top_p = 0.9f, .min_p = 0.05f, .repetition_penalty = 1.05f};
   EXPECT_EQ(ReadSamplingDefaults(*file), expected);
   EXPECT_EQ(ReadModelInfo(*file, "it.gguf")->sampling, expected);
-  EXPECT_EQ(ModelFingerprint(*file), ModelFingerprint(*file_)) << "no answer depends on the recommended sampling";
+  EXPECT_EQ(ModelFingerprint(*file), ModelFingerprint(*file_))
+      << "no answer depends on the recommended sampling";
 }
 
 TEST_F(ModelLoaderTest, IgnoresRecommendedSamplingWithAWrongTypeOrValue) {
@@ -106,7 +107,8 @@ TEST_F(ModelLoaderTest, IgnoresRecommendedSamplingWithAWrongTypeOrValue) {
   EXPECT_EQ(read(with("general.sampling.temp", -1)), SamplingDefaults());
   EXPECT_EQ(read(with("general.sampling.top_p", 0)), SamplingDefaults());
   EXPECT_EQ(read(with("general.sampling.penalty_repeat", 0)), SamplingDefaults());
-  EXPECT_EQ(read(with("general.sampling.top_k", 20)), SamplingDefaults()) << "top_k must be an integer";
+  EXPECT_EQ(read(with("general.sampling.top_k", 20)), SamplingDefaults())
+      << "top_k must be an integer";
   EXPECT_EQ(read(CopyModel(*file_, {}).String("general.sampling.temp", "hot")), SamplingDefaults());
   for (const int64_t top_k : {int64_t{-1}, int64_t{1} << 40}) {
     EXPECT_EQ(read(CopyModel(*file_, {})

@@ -15,6 +15,7 @@
 
 #include "cache/kv_cache_manager.h"
 #include "common/clock.h"
+#include "engine/engine_loop.h"
 #include "engine/transfer_rows.h"
 #include "engine/worker_core.h"
 #include "kvtransfer/loopback/loopback_transport.h"
@@ -99,6 +100,14 @@ class WorkerBench {
         loopback != nullptr ? loopback.get() : &fake, tokenizer.get(), &clock,
         [this] { return next_transfer_id(); });
     core->set_pending_cancellations(&cancels);
+    loop = std::make_unique<EngineLoop>(EngineLoop::Parts{.core = core.get(),
+                                                          .cache = &cache,
+                                                          .inbox = &inbox,
+                                                          .kv_events = &feed,
+                                                          .integrity_check = &integrity_check,
+                                                          .watchdog = &watchdog,
+                                                          .clock = &clock,
+                                                          .publish = [] {}});
   }
 
   static GenerateRequest Request(std::vector<TokenId> prompt, std::optional<int32_t> max_tokens) {
@@ -205,11 +214,10 @@ class WorkerBench {
   // One turn of the engine's loop. Returns false if there was no work. An asynchronous device ends
   // one step at the end of a turn, after the next one was submitted.
   bool Turn() {
-    core->CheckDeadlines();
-    core->PollTransfers();
-    core->PollSteps();
-    if (!core->has_work() && !deferred.unfinished()) return false;
-    if (core->has_work()) core->Step();
+    loop->Rest();
+    loop->Turn();
+    if (!loop->has_step() && !deferred.unfinished()) return false;
+    if (loop->has_step()) loop->Step();
     if (deferred.unfinished()) deferred.FinishOne();
     clock.AdvanceUs(100);
     return true;
@@ -248,6 +256,7 @@ class WorkerBench {
       EXPECT_EQ(window.charged, 0);
     }
     EXPECT_TRUE(core->CheckConservation().ok()) << core->CheckConservation();
+    EXPECT_TRUE(integrity_check.error().ok()) << integrity_check.error();
     EXPECT_EQ(scheduler.waiting_count() + scheduler.running_count(), 0);
     EXPECT_EQ(scheduler.waiting_for_kv_count(), 0);
   }
@@ -273,6 +282,11 @@ class WorkerBench {
   std::unique_ptr<KvTransport> loopback;
   PendingCancellations cancels;
   std::unique_ptr<WorkerCore> core;
+  LoopWatchdog watchdog{&clock, /*longest_us=*/60'000'000};
+  IdleIntegrityCheck integrity_check{[this] { return core->CheckConservation(); }, &clock};
+  EngineInbox inbox{&integrity_check, [] {}};
+  KvEventFeed feed;
+  std::unique_ptr<EngineLoop> loop;
   RequestHandle last_handle = 0;
   // Id of the next transfer; by default the request's handle.
   std::function<uint64_t()> next_transfer_id = [this] { return last_handle; };

@@ -95,6 +95,13 @@ class LlamaCpp:
     def _clear(self):
         self.lib.llama_memory_clear(self.lib.llama_get_memory(self.context), True)
 
+    def logits(self, tokens):
+        """Feeds tokens from an empty cache; returns float32 logits [len(tokens), vocabulary]."""
+        self._clear()
+        parts = [self._decode(tokens[begin:begin + BATCH], begin, len(tokens[begin:begin + BATCH]))
+                 for begin in range(0, len(tokens), BATCH)]
+        return np.concatenate(parts)
+
     def nll(self, tokens):
         """Mean negative log-likelihood of tokens[1:], in nats."""
         self._clear()

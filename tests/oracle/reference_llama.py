@@ -10,7 +10,10 @@ import numpy as np
 
 
 class ReferenceLlama:
-    """Float32 weights, float32 arithmetic, whole-sequence attention with a cache of K and V."""
+    """Float32 weights, float32 arithmetic, whole-sequence attention with a cache of K and V.
+
+    A subclass may override `_product` and `_stored` to study what rounding activations or K and V does.
+    """
 
     def __init__(self, path):
         reader = gguf.GGUFReader(path)
@@ -54,6 +57,14 @@ class ReferenceLlama:
         for begin in range(shared, len(tokens), chunk):
             self.feed(tokens[begin:begin + chunk])
 
+    def _product(self, x, name):
+        """x [tokens, columns] times the matrix `name` [rows, columns]."""
+        return x @ self.weights[name].T
+
+    def _stored(self, kv):
+        """K or V as the cache keeps it."""
+        return kv
+
     def _norm(self, x, name):
         scale = 1 / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + self.epsilon)
         return (x * scale * self.weights[name]).astype(np.float32)
@@ -70,12 +81,12 @@ class ReferenceLlama:
 
     def _attention(self, layer, x):
         count = x.shape[0]
-        w = self.weights
+        name = f"blk.{layer}."
         positions = np.arange(self.length, self.length + count, dtype=np.float64)
-        q = (x @ w[f"blk.{layer}.attn_q.weight"].T).reshape(count, self.heads, self.head_dim)
-        k = (x @ w[f"blk.{layer}.attn_k.weight"].T).reshape(count, self.kv_heads, self.head_dim)
-        v = (x @ w[f"blk.{layer}.attn_v.weight"].T).reshape(count, self.kv_heads, self.head_dim)
-        q, k = self._rotate(q, positions), self._rotate(k, positions)
+        q = self._product(x, name + "attn_q.weight").reshape(count, self.heads, self.head_dim)
+        k = self._product(x, name + "attn_k.weight").reshape(count, self.kv_heads, self.head_dim)
+        v = self._product(x, name + "attn_v.weight").reshape(count, self.kv_heads, self.head_dim)
+        q, k, v = self._rotate(q, positions), self._stored(self._rotate(k, positions)), self._stored(v)
         if self.cache[layer] is not None:
             k = np.concatenate([self.cache[layer][0], k])
             v = np.concatenate([self.cache[layer][1], v])
@@ -94,7 +105,7 @@ class ReferenceLlama:
             p = np.exp(scores)
             p /= p.sum(axis=-1, keepdims=True)
             out[:, head] = p @ v[:, head // group]
-        return out.reshape(count, -1) @ w[f"blk.{layer}.attn_output.weight"].T
+        return self._product(out.reshape(count, -1), name + "attn_output.weight")
 
     def feed(self, tokens):
         """Feeds tokens; returns their last hidden states [len(tokens), hidden], before the output norm."""
@@ -103,18 +114,17 @@ class ReferenceLlama:
         for layer in range(self.layers):
             x = x + self._attention(layer, self._norm(x, f"blk.{layer}.attn_norm.weight"))
             y = self._norm(x, f"blk.{layer}.ffn_norm.weight")
-            gate = y @ w[f"blk.{layer}.ffn_gate.weight"].T
-            up = y @ w[f"blk.{layer}.ffn_up.weight"].T
-            x = x + (gate / (1 + np.exp(-gate)) * up) @ w[f"blk.{layer}.ffn_down.weight"].T
+            gate = self._product(y, f"blk.{layer}.ffn_gate.weight")
+            up = self._product(y, f"blk.{layer}.ffn_up.weight")
+            x = x + self._product(gate / (1 + np.exp(-gate)) * up, f"blk.{layer}.ffn_down.weight")
         self.tokens = self.tokens + list(tokens)
         self.length += len(tokens)
         return x
 
     def logits(self, tokens):
         """Feeds tokens; returns float32 logits [len(tokens), vocabulary]."""
-        w = self.weights
-        return self._norm(self.feed(tokens), "output_norm.weight") @ w.get(
-            "output.weight", w["token_embd.weight"]).T
+        name = "output.weight" if "output.weight" in self.weights else "token_embd.weight"
+        return self._product(self._norm(self.feed(tokens), "output_norm.weight"), name)
 
     def nll(self, tokens, chunk=256):
         """Mean negative log-likelihood of tokens[1:], in nats."""

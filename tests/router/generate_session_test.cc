@@ -237,5 +237,62 @@ TEST(GenerateSession, LeavesNoStateBehindAfterAnyEvents) {
   EXPECT_GT(resumed, 10) << "seeds from " << first_seed;
 }
 
+class IdleCalls final : public GenerateCalls, public SilenceListener {
+ public:
+  void OnWorkerSilent(WorkerNumber) override {}
+  void OnRouted(Route& route) override {
+    route.plan.pull = PrefixPull{.from = WorkerNumber(9), .tokens = pulled};
+  }
+  void StartPull(int32_t) override {}
+  void OpenDecode(const FlowAction&) override {}
+  void SendPrefill(const FlowAction&) override {}
+  void PrefillLocally(const FlowAction&) override {}
+  void CancelPull() override {}
+  void CancelDecode() override {}
+  void CancelPrefill() override {}
+  void AwaitReport() override {}
+  void SendStarted() override {}
+  bool SendTokens() override { return true; }
+  void KeepEnd() override {}
+  void SendEnds() override {}
+  void End(const absl::Status&) override {}
+  int32_t pulled = 1;
+};
+
+class GenerateSessionTest : public ::testing::Test {
+ protected:
+  GenerateSession& Start(std::vector<TokenId> prompt, bool open_ended, int32_t context_length) {
+    WorkerReport worker = Report("d", WorkerRole::kDecode);
+    worker.context_length = context_length;
+    EXPECT_TRUE(core_.Heartbeat(worker).ok());
+    session_.Start({.prompt = std::move(prompt),
+                    .prompt_hashes = {},
+                    .choices = AnswerChoices(1),
+                    .new_tokens = 1000,
+                    .open_ended = open_ended},
+                   calls_);
+    return session_;
+  }
+
+  const SystemClock clock_;
+  RouterCore core_{RouterOptions(), &clock_};
+  FailureDetector failure_detector_;
+  std::shared_ptr<IdleCalls> calls_ = std::make_shared<IdleCalls>();
+  GenerateSession session_{&core_, &failure_detector_, calls_.get(), 0};
+};
+
+TEST_F(GenerateSessionTest, AnAnswerWithoutALimitEndsWhereItsFirstWorkerWouldEndIt) {
+  EXPECT_EQ(Start({1, 2, 3}, /*open_ended=*/true, 50).MostNewTokens(), 47);
+}
+
+TEST_F(GenerateSessionTest, AClientsLimitIsLeftAsItIs) {
+  EXPECT_EQ(Start({1, 2, 3}, /*open_ended=*/false, 50).MostNewTokens(), std::nullopt);
+}
+
+TEST_F(GenerateSessionTest, APullBringsThePromptsBeginning) {
+  calls_->pulled = 2;
+  EXPECT_EQ(Start({4, 5, 6}, /*open_ended=*/true, 50).PulledTokens(), (std::vector<TokenId>{4, 5}));
+}
+
 }  // namespace
 }  // namespace baton

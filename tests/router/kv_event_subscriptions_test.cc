@@ -3,15 +3,22 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 namespace baton {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using End = KvEventSubscriptions::End;
 
 class KvEventSubscriptionsTest : public ::testing::Test {
  protected:
+  KvEventSubscriptionsTest() {
+    for (const uint64_t number : {1, 2, 3}) index_.Add(WorkerNumber(number), Epoch(7), 0);
+  }
   static WorkerRecord Worker(uint64_t number, bool prefix_cache = true) {
     WorkerRecord worker;
     worker.number = WorkerNumber(number);
@@ -23,9 +30,8 @@ class KvEventSubscriptionsTest : public ::testing::Test {
     std::vector<WorkerNumber> opened;
     subscriptions_.Tick(
         workers, now_us,
-        [&](const WorkerRecord& worker) {
-          if (opens_) opened.push_back(worker.number);
-          return opens_;
+        [&](const WorkerRecord& worker, const KvEventPosition&) {
+          opened.push_back(worker.number);
         },
         [&](WorkerNumber number) { cancelled_.push_back(number); });
     return opened;
@@ -34,8 +40,16 @@ class KvEventSubscriptionsTest : public ::testing::Test {
     return subscriptions_.OnEnd(WorkerNumber(number), status, progressed, now_us);
   }
 
-  KvEventSubscriptions subscriptions_;
-  bool opens_ = true;
+  // Why the index does not follow this worker.
+  std::string Trouble(uint64_t number) {
+    for (const FollowedWorker& followed : index_.Status().workers) {
+      if (followed.worker == WorkerNumber(number)) return followed.trouble;
+    }
+    return "no such worker";
+  }
+
+  FleetIndex index_{{.max_units = 16, .key_seeds = {}}};
+  KvEventSubscriptions subscriptions_{&index_};
   std::vector<WorkerNumber> cancelled_;
 };
 
@@ -46,16 +60,16 @@ TEST_F(KvEventSubscriptionsTest, OpensOneStreamForEachWorkerThatKeepsAPrefixCach
   EXPECT_THAT(Tick(workers, 10), IsEmpty());
 }
 
-TEST_F(KvEventSubscriptionsTest, AsksAgainForAStreamThatCouldNotBeOpenedYet) {
-  opens_ = false;
-  EXPECT_THAT(Tick({Worker(1)}, 0), IsEmpty());
-  opens_ = true;
-  EXPECT_THAT(Tick({Worker(1)}, 1), ElementsAre(WorkerNumber(1)));
+TEST_F(KvEventSubscriptionsTest, OpensTheStreamOfAWorkerOnceTheIndexKnowsIt) {
+  EXPECT_THAT(Tick({Worker(4)}, 0), IsEmpty());
+  index_.Add(WorkerNumber(4), Epoch(7), 1);
+  EXPECT_THAT(Tick({Worker(4)}, 1), ElementsAre(WorkerNumber(4)));
 }
 
 TEST_F(KvEventSubscriptionsTest, CancelsOnlyOpenStreamsOfWorkersThatAreGone) {
   Tick({Worker(1), Worker(2)}, 0);
   EXPECT_EQ(EndOf(2, absl::UnavailableError("gone"), false, 0), End::kRetried);
+  EXPECT_THAT(Trouble(2), HasSubstr("gone"));
   EXPECT_THAT(Tick({}, 1), IsEmpty());
   EXPECT_THAT(cancelled_, ElementsAre(WorkerNumber(1)));
   EXPECT_EQ(EndOf(1, absl::CancelledError("cancelled"), true, 2), End::kForgotten);
@@ -79,10 +93,11 @@ TEST_F(KvEventSubscriptionsTest, DoublesThePauseUntilAStreamMakesProgress) {
 TEST_F(KvEventSubscriptionsTest, AWorkerThatHasNoEventsIsNotAskedAgain) {
   for (const absl::Status& status :
        {absl::UnimplementedError("old build"), absl::FailedPreconditionError("no cache")}) {
-    subscriptions_ = KvEventSubscriptions();
+    subscriptions_ = KvEventSubscriptions(&index_);
     Tick({Worker(1)}, 0);
     EXPECT_EQ(EndOf(1, status, false, 0), End::kCannotTell);
     EXPECT_THAT(Tick({Worker(1)}, 3'600'000'000), IsEmpty());
+    EXPECT_THAT(Trouble(1), HasSubstr(std::string(status.message())));
   }
 }
 

@@ -2,10 +2,24 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace baton {
 namespace {
 
 const absl::Status kOk;
+
+TEST(PullFlow, APullIsWaitedForAFewTimesWhatItShouldTakeWithALeastAndAMost) {
+  RouterOptions options;
+  options.pull_patience = 4;
+  options.pull_least_ms = 250;
+  const auto timeout_ms = [&](int64_t us) {
+    return PullTimeoutMs(options, {.from = WorkerNumber(1), .tokens = 16, .us = us});
+  };
+  EXPECT_EQ(timeout_ms(0), 250);
+  EXPECT_EQ(timeout_ms(100'000), 400);
+  EXPECT_EQ(timeout_ms(std::numeric_limits<int64_t>::max()), 3'600'000);
+}
 
 TEST(PullFlow, TheSourceIsAskedOnceWithTheFirstTicket) {
   PullFlow flow;

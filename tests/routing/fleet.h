@@ -54,8 +54,9 @@ struct Fleet {
   int64_t now_us = 1'000'000;
 };
 
-// Returns true if the rules allow KV transfer between the two workers.
-inline bool MayExchange(const WorkerRecord& a, const WorkerRecord& b) {
+// Returns true if the rules allow KV transfer from `a` to `b`.
+inline bool MaySend(const WorkerRecord& a, const WorkerRecord& b) {
+  if (a.report.kv_groups > 1 && a.report.block_size < b.report.block_size) return false;
   bool common = false;
   for (uint32_t version = 0; version < 10; ++version) {
     const auto speaks = [version](const WorkerRecord& worker) {
@@ -64,22 +65,25 @@ inline bool MayExchange(const WorkerRecord& a, const WorkerRecord& b) {
     common = common || (speaks(a) && speaks(b));
   }
   return common && a.report.fingerprint == b.report.fingerprint &&
-         a.report.backend == b.report.backend;
+         a.report.kv_groups == b.report.kv_groups && a.report.backend == b.report.backend;
 }
 
 // A random fleet of up to `most` workers, with random defects.
 inline Fleet RandomFleet(std::mt19937_64& random, size_t most) {
   Fleet fleet;
   const size_t count = random() % (most + 1);
+  const int32_t kv_groups = random() % 3 == 0 ? 2 : 1;
   for (size_t i = 0; i < count; ++i) {
     WorkerRecord& worker =
         fleet.Add(static_cast<WorkerRole>(random() % 3), random() % 4 == 0 ? "g" : "f");
     if (random() % 5 == 0) worker.report.backend = "cuda";
     worker.report.protocol.oldest = 5 + static_cast<uint32_t>(random() % 5 == 0);
     worker.report.protocol.newest = 5 + static_cast<uint32_t>(random() % 2);
+    worker.report.kv_groups = kv_groups;
+    worker.report.block_size = 8 << (random() % 3);
     worker.report.draining = random() % 8 == 0;
     worker.unreachable = random() % 8 == 0;
-    worker.report.available_blocks = random() % 6 == 0 ? 3 : 1000;
+    worker.report.available_blocks = random() % 6 == 0 ? 3 : 2000;
     worker.active = static_cast<int32_t>(random() % 20);
     worker.others = static_cast<int32_t>(random() % 3);
     worker.assigned = static_cast<int64_t>(random() % 100);

@@ -99,7 +99,7 @@ class NaiveCost {
     };
     for (const WorkerRecord& one : fleet_.workers) {
       if (!one.Usable() || one.number == worker.number || Lacks(one) >= Lacks(worker)) continue;
-      if (!MayExchange(one, worker)) continue;
+      if (!MaySend(one, worker)) continue;
       if (source == nullptr || key(one) < key(*source)) source = &one;
     }
     if (source == nullptr) return shared(alone);
@@ -131,11 +131,13 @@ double LeastCost(const RoutingOptions& options, const RoutingInput& input, const
     const WorkerRecord* partner = nullptr;
     for (const WorkerRecord& prefill : fleet.workers) {
       if (!prefill.Usable() || !prefill.CanPrefill() || prefill.number == decode.number ||
-          !MayExchange(prefill, decode) || input.placement == Placement::kLocal) {
+          !MaySend(prefill, decode) || input.placement == Placement::kLocal) {
         continue;
       }
       const auto key = [&](const WorkerRecord& worker) {
-        return std::tuple(cost.Of(decode, &worker, false), worker.assigned, worker.number);
+        return std::tuple(cost.Of(decode, &worker, false),
+                          worker.report.block_size != decode.report.block_size, worker.assigned,
+                          worker.number);
       };
       if (partner == nullptr || key(prefill) < key(*partner)) partner = &prefill;
     }

@@ -160,6 +160,35 @@ TEST_F(KvAwarePolicyTest, PoolsWithDifferentBlocksArePairedIfNoOtherPairIsBetter
   EXPECT_EQ(Choose()->prefill, WorkerNumber(2));
 }
 
+TEST_F(KvAwarePolicyTest, WithSeveralKvGroupsSmallerBlocksAreNotPairedWithLargerOnes) {
+  Add(WorkerRole::kPrefill).report.block_size = 8;
+  Add(WorkerRole::kDecode);
+  input_.placement = Placement::kRemote;
+  EXPECT_EQ(Choose()->prefill, WorkerNumber(1)) << "one group";
+  for (WorkerRecord& worker : fleet_.workers) worker.report.kv_groups = 2;
+  EXPECT_EQ(Choose().status().code(), absl::StatusCode::kUnavailable);
+  input_.placement = Placement::kAutomatic;
+  EXPECT_EQ(Choose()->prefill, std::nullopt) << "the decode worker computes the prompt";
+  Add(WorkerRole::kPrefill).report.block_size = 32;
+  fleet_.workers.back().report.kv_groups = 2;
+  EXPECT_EQ(Choose()->prefill, WorkerNumber(3));
+}
+
+TEST_F(KvAwarePolicyTest, WithSeveralKvGroupsNothingIsPulledFromSmallerBlocks) {
+  options_.pull_prefixes = true;
+  input_.prompt_tokens = 4000;
+  Add(WorkerRole::kDecode);
+  Add(WorkerRole::kDecode).report.block_size = 8;
+  Add(WorkerRole::kDecode).report.block_size = 32;
+  input_.cached_tokens = {{WorkerNumber(2), 3000}, {WorkerNumber(3), 2000}};
+  input_.excluded = {WorkerNumber(2), WorkerNumber(3)};
+  EXPECT_EQ(Choose()->pull->from, WorkerNumber(2)) << "one group";
+  for (WorkerRecord& worker : fleet_.workers) worker.report.kv_groups = 2;
+  EXPECT_EQ(Choose()->pull->from, WorkerNumber(3)) << "it holds less, and its blocks fit";
+  fleet_.At(WorkerNumber(3)).report.block_size = 4;
+  EXPECT_EQ(Choose()->pull, std::nullopt);
+}
+
 TEST_F(KvAwarePolicyTest, TheDecodeWorkerWithTheLongestPrefixWins) {
   Add(WorkerRole::kDecode);
   Add(WorkerRole::kDecode);

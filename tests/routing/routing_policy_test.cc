@@ -43,7 +43,7 @@ bool ShouldDecode(const RoutingInput& input, const WorkerRecord& worker) {
 bool ShouldPrefill(const WorkerRecord& decode, const WorkerRecord& worker) {
   return !worker.unreachable && !worker.report.draining &&
          worker.report.role != WorkerRole::kDecode && worker.number != decode.number &&
-         MayExchange(worker, decode);
+         MaySend(worker, decode);
 }
 
 bool HasPlan(const RoutingInput& input, const Fleet& fleet) {
@@ -95,7 +95,7 @@ TEST_P(EveryRoutingPolicy, ChoosesOnlyEligibleWorkersAndOneWheneverOneExists) {
       ASSERT_NE(from, nullptr);
       ASSERT_TRUE(from->Usable());
       ASSERT_NE(plan->pull->from, plan->prefiller());
-      ASSERT_TRUE(MayExchange(*from, *Find(fleet, plan->prefiller())));
+      ASSERT_TRUE(MaySend(*from, *Find(fleet, plan->prefiller())));
       ASSERT_LT(plan->pull->tokens, input.prompt_tokens);
       ASSERT_LE(plan->pull->tokens, input.cached_tokens.at(plan->pull->from));
     }

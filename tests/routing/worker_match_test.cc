@@ -40,5 +40,21 @@ TEST(WorkerMatch, KvNeedsACommonProtocolVersionButAnswersDoNot) {
   EXPECT_TRUE(SameAnswers(Report(), other));
 }
 
+// The receiver refuses a sender with smaller blocks if a window may begin inside its own block.
+TEST(WorkerMatch, WithSeveralKvGroupsASenderNeedsBlocksThatAreNotSmaller) {
+  WorkerReport small = Report();
+  small.block_size = 8;
+  WorkerReport large = Report();
+  large.block_size = 32;
+  EXPECT_TRUE(MayHandOver(small, large) && MayHandOver(large, small)) << "with one group";
+  EXPECT_TRUE(SameKind(small, large));
+  small.kv_groups = large.kv_groups = 2;
+  EXPECT_FALSE(MayHandOver(small, large));
+  EXPECT_TRUE(MayHandOver(large, small));
+  EXPECT_TRUE(MayHandOver(small, small));
+  EXPECT_FALSE(SameKind(small, large)) << "what holds for one does not hold for the other";
+  EXPECT_TRUE(SameAnswers(small, large) && SameAnswers(large, small));
+}
+
 }  // namespace
 }  // namespace baton

@@ -61,7 +61,11 @@ SimCluster::SimCluster(const Scenario& scenario, uint64_t seed, Mutant mutant)
           .pulls = scenario.pulls,
           .worker_at = [this](const std::string& address) { return WorkerAt(address); },
           .refused = [this](const std::string& id,
-                            const absl::Status& why) { OnRefusedEvents(id, why); }});
+                            const absl::Status& why) { OnRefusedEvents(id, why); },
+          .violation =
+              [this](const std::string& what) {
+                Violate({"route", what, 0, kRouterNode});
+              }});
   MakeWorkers(seed, mutant);
 }
 

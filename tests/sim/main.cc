@@ -1,6 +1,6 @@
 // cluster_sim: plays seeds of the cluster simulation, the exhaustive sweep, or the mutants.
 //
-//   cluster_sim --first-seed S --seeds N [--mutant NAME] [--verbose]
+//   cluster_sim --first-seed S --seeds N [--mutant NAME] [--verbose] [--fingerprints]
 //   cluster_sim --sweep            every single fault at every message of the small scenario
 //   cluster_sim --check-mutants    every mutant is caught within its number of seeds
 //   cluster_sim --list-mutants
@@ -31,6 +31,7 @@ struct Options {
   std::string mutant;
   bool verbose = false;
   bool twice = false;
+  bool fingerprints = false;
 };
 
 // What is played now, for the report of a CHECK that fails in production code.
@@ -67,6 +68,7 @@ struct Totals {
   int64_t events = 0;
   int64_t requests = 0;
   int64_t succeeded = 0;
+  uint64_t fingerprint = 0;  // of the last run
 };
 
 // False: something was violated, and is reported.
@@ -80,6 +82,7 @@ bool Play(const Scenario& scenario, uint64_t seed, Mutant mutant, Totals& totals
   ++totals.runs;
   totals.events += cluster.events();
   totals.requests += static_cast<int64_t>(scenario.requests.size());
+  totals.fingerprint = cluster.fingerprint();
   totals.succeeded += cluster.requests_succeeded();
   return !violation.has_value();
 }
@@ -105,6 +108,10 @@ int PlaySeeds(const Options& options, Mutant mutant) {
     const Scenario scenario = DrawScenario(seed);
     if (options.verbose) std::cout << "seed " << seed << std::endl;
     if (!Play(scenario, seed, mutant, totals)) return 1;
+    if (options.fingerprints) {
+      std::printf("seed %llu: %016llx\n", static_cast<unsigned long long>(seed),
+                  static_cast<unsigned long long>(totals.fingerprint));
+    }
     if (options.twice && !PlayTwice(scenario, seed)) return 1;
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
@@ -230,6 +237,8 @@ int Main(int argc, char** argv) {
                "Name every seed before it is played, and tell what all requests did.");
   line.AddFlag("--twice", &options.twice,
                "Play every seed twice more: both runs must be the same.");
+  line.AddFlag("--fingerprints", &options.fingerprints,
+               "Print the fingerprint of every seed's run, to compare two builds.");
   line.AddFlag("--sweep", &sweep, "Every single fault at every message of the small scenario.");
   line.AddFlag("--check-mutants", &check_mutants, "Whether every mutant is caught.");
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;

@@ -61,6 +61,20 @@ SimEngineOptions DrawEngine(SimRandom& random, bool roomy) {
   return engine;
 }
 
+bool HasWindow(uint64_t seed) { return SimRandom(seed, "model").OneIn(3); }
+
+// With several KV groups, a worker refuses KV from smaller blocks. Many scenarios have such pairs.
+void DrawBlockSizes(uint64_t seed, Scenario& scenario) {
+  SimRandom random(seed, "block sizes");
+  if (!HasWindow(seed) || random.OneIn(2)) return;
+  for (SimWorker::Options& worker : scenario.workers) {
+    SimEngineOptions& engine = worker.engine;
+    const int32_t tokens = engine.num_blocks * engine.block_size;
+    engine.block_size = 2 << random.Below(3);
+    engine.num_blocks = std::max(LeastBlocks(engine), tokens / engine.block_size);
+  }
+}
+
 void DrawWorkers(uint64_t seed, Scenario& scenario) {
   SimRandom random(seed, "workers");
   SimRandom memory(seed, "pool memory");
@@ -279,6 +293,7 @@ int32_t Scenario::decode_workers() const {
 Scenario DrawScenario(uint64_t seed) {
   Scenario scenario;
   DrawWorkers(seed, scenario);
+  DrawBlockSizes(seed, scenario);
   DrawKvEvents(seed, scenario);
   DrawResizes(seed, scenario);
   DrawModel(seed, scenario);

@@ -47,7 +47,9 @@ BlockCounts BlocksFor(const SimEngineOptions& options, int32_t full) {
 }
 
 int32_t MaxStepTokens(const SimEngineOptions& options) {
-  return std::min(options.token_budget, options.max_chunk_tokens) * options.steps_in_flight;
+  return MaxStepTokens(SchedulerOptions{.token_budget = options.token_budget,
+                                        .max_chunk_tokens = options.max_chunk_tokens},
+                       options.steps_in_flight);
 }
 
 KvFingerprint SimFingerprint(const SimEngineOptions& options) {
@@ -70,6 +72,7 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
                      const std::string& transfer_address)
     : options_(options),
       environment_(std::move(environment)),
+      epoch_(epoch),
       node_(*environment_.node),
       layout_(MakeLayout(options)),
       pool_(layout_, options.unreadable_pool, options.max_blocks > 0,
@@ -80,32 +83,7 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
                node_.Post(options_.step_us / 2, std::move(late));
              }),
       random_(environment_.seed, "transfer ids"),
-      kv_events_(static_cast<size_t>(options.kept_event_bytes)),
-      watchdog_(&node_.clock(), kOpStallUs),
-      integrity_check_([this] { return core_->CheckConservation(); }, &node_.clock()),
-      inbox_(&integrity_check_, [this] { Wake(); }) {
-  cache_ = std::make_unique<KvCacheManager>(
-      KvCacheOptions{.num_blocks = options.num_blocks,
-                     .max_blocks = options.max_blocks,
-                     .block_size = options.block_size,
-                     .kind = options.cache_kind,
-                     .paged = options.paged,
-                     .min_prefix_tokens = options.min_prefix_tokens,
-                     .eviction_policy = options.eviction_policy,
-                     .high_water = options.high_water,
-                     .low_water = options.low_water,
-                     .kv_events = options.kept_event_bytes > 0,
-                     .windows = Windows(),
-                     .max_step_tokens = MaxStepTokens(options)},
-      &node_.clock());
-  resizer_ = std::make_unique<PoolResizer>(&pool_, cache_.get());
-  scheduler_ = std::make_unique<Scheduler>(
-      SchedulerOptions{.token_budget = options.token_budget,
-                       .max_chunk_tokens = options.max_chunk_tokens,
-                       .max_running = options.max_running,
-                       .max_waiting = options.max_waiting,
-                       .insert_chunks = options.cache_kind == CacheKind::kRadix},
-      cache_.get());
+      watchdog_(&node_.clock(), kOpStallUs) {
   const bool reborn = environment_.mutant == Mutant::kRebornWorkerServed;
   const bool needs_work = environment_.mutant == Mutant::kCleanupNeedsWork;
   transport_ =
@@ -128,40 +106,65 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
       MutantTransport::Worker{.block_table =
                                   [this](uint64_t handle) {
                                     const SequenceId id(handle);  // none: a pulled prefix is sent
-                                    return cache_->Contains(id) ? cache_->BlockTable(id)
-                                                                : std::span<const BlockId>();
+                                    return machines_->cache().Contains(id)
+                                               ? machines_->cache().BlockTable(id)
+                                               : std::span<const BlockId>();
                                   },
-                              .groups = cache_->groups(),
+                              .groups = layout_.groups(),
                               .wake = [this] { Wake(); }});
-  core_ = std::make_unique<WorkerCore>(
-      WorkerCoreOptions{.vocabulary = kSimVocabulary,
-                        .context_length = options.context_length,
-                        .block_size = options.block_size,
-                        .hash_logits = true,
-                        .steps_in_flight = options.steps_in_flight,
-                        .layer_pieces = {.layers = kSimLayers,
-                                         .bytes_per_token = 1,
-                                         .pieces = options.layer_pieces}},
-      cache_.get(), scheduler_.get(), Device(), mutant_transport_.get(), &SimTokenizer(),
-      &node_.clock(),
-      [this, reborn, count = uint64_t{0}]() mutable { return reborn ? ++count : random_.Bits(); });
-  core_->set_pending_cancellations(&cancels_);
-  core_->set_watchdog(&watchdog_);
-  loop_ = std::make_unique<EngineLoop>(EngineLoop::Parts{.core = core_.get(),
-                                                         .cache = cache_.get(),
-                                                         .inbox = &inbox_,
-                                                         .kv_events = &kv_events_,
-                                                         .integrity_check = &integrity_check_,
-                                                         .watchdog = &watchdog_,
-                                                         .clock = &node_.clock(),
-                                                         .publish = [this] { PublishState(); }},
-                                       options.idle_turn_us);
+  machines_ = std::make_unique<EngineMachines>(
+      MachinesOptions(), EngineEnvironment{.clock = &node_.clock(),
+                                           .layout = layout_,
+                                           .pool = &pool_,
+                                           .runner = Device(),
+                                           .transport = mutant_transport_.get(),
+                                           .tokenizer = &SimTokenizer(),
+                                           .cancellations = &cancels_,
+                                           .watchdog = &watchdog_,
+                                           .random_bits =
+                                               [this, reborn, count = uint64_t{0}]() mutable {
+                                                 return reborn ? ++count : random_.Bits();
+                                               },
+                                           .also_check = [] { return absl::OkStatus(); },
+                                           .wake = [this] { Wake(); },
+                                           .publish = [this] { PublishState(); }});
   PublishState();
+}
+
+EngineMachinesOptions SimEngine::MachinesOptions() const {
+  EngineMachinesOptions options{.cache = {.num_blocks = options_.num_blocks,
+                                          .max_blocks = options_.max_blocks,
+                                          .block_size = options_.block_size,
+                                          .kind = options_.cache_kind,
+                                          .paged = options_.paged,
+                                          .min_prefix_tokens = options_.min_prefix_tokens,
+                                          .eviction_policy = options_.eviction_policy,
+                                          .high_water = options_.high_water,
+                                          .low_water = options_.low_water,
+                                          .kv_events = options_.kept_event_bytes > 0},
+                                .scheduler = {.token_budget = options_.token_budget,
+                                              .max_chunk_tokens = options_.max_chunk_tokens,
+                                              .max_running = options_.max_running,
+                                              .max_waiting = options_.max_waiting},
+                                .vocabulary = kSimVocabulary,
+                                .context_length = options_.context_length,
+                                .hash_logits = true,
+                                .steps_in_flight = options_.steps_in_flight,
+                                .layer_pieces = options_.layer_pieces,
+                                .kv_type = "f32",
+                                .kept_event_bytes = static_cast<size_t>(options_.kept_event_bytes),
+                                .idle_turn_us = options_.idle_turn_us};
+  if (options_.model.window > 0) {
+    options.cache.windows = {{.window = options_.model.window,
+                              .num_blocks = BlocksFor(options_, options_.num_blocks)[1],
+                              .max_blocks = BlocksFor(options_, MostBlocks(options_))[1]}};
+  }
+  return options;
 }
 
 void SimEngine::Cancel(RequestHandle handle) {
   cancels_under_way_.push_back({handle, node_.clock().NowUs()});
-  inbox_.Cancel(handle);
+  machines_->inbox().Cancel(handle);
 }
 
 // The step is played at its end: what came while it ran is seen by the ops behind that moment.
@@ -174,16 +177,9 @@ void SimEngine::PutCancelsOnBoard(int32_t op, int32_t ops) {
   });
 }
 
-std::vector<WindowPoolOptions> SimEngine::Windows() const {
-  if (options_.model.window == 0) return {};
-  return {{.window = options_.model.window,
-           .num_blocks = BlocksFor(options_, options_.num_blocks)[1],
-           .max_blocks = BlocksFor(options_, MostBlocks(options_))[1]}};
-}
-
 void SimEngine::Resize(int32_t blocks) {
-  const absl::Status posted = inbox_.Post([this, blocks](WorkerCore& core) {
-    const absl::StatusOr<PoolSize> resized = resizer_->Resize(core, blocks);
+  const absl::Status posted = machines_->inbox().Post([this, blocks](WorkerCore&) {
+    const absl::StatusOr<PoolSize> resized = machines_->Resize(blocks);
     CHECK(resized.ok()) << resized.status();
   });
   CHECK(posted.ok()) << posted;
@@ -205,16 +201,17 @@ ModelRunner* SimEngine::Device() {
 
 // For mutants of the device, which knows blocks alone.
 bool SimEngine::BeginsBehindMatch(const StepChunk& chunk) const {
-  const std::vector<RequestHandle> handles = core_->Handles();
+  const std::vector<RequestHandle> handles = core().Handles();
   return chunk.begin_slot > 0 && std::ranges::any_of(handles, [&](RequestHandle handle) {
            const SequenceId id(handle);
-           return cache_->Contains(id) && cache_->matched(id) == chunk.begin_slot &&
-                  cache_->BlockTable(id).front() == chunk.block_table.front();
+           return machines_->cache().Contains(id) &&
+                  machines_->cache().matched(id) == chunk.begin_slot &&
+                  machines_->cache().BlockTable(id).front() == chunk.block_table.front();
          });
 }
 
 int64_t SimEngine::StepUs() const {
-  const int32_t tokens = std::min(options_.token_budget, 16 * (1 + scheduler_->running_count()));
+  const int32_t tokens = std::min(options_.token_budget, 16 * (1 + scheduler().running_count()));
   return options_.step_us * (16 + tokens) / 16;
 }
 
@@ -223,10 +220,10 @@ void SimEngine::Turn() {
   if (stepping_) return;
   news_ = false;
   cancels_under_way_.clear();  // they are in the inbox
-  const bool open = loop_->Turn();
+  const bool open = machines_->loop().Turn();
   CheckAfterEvent();
   if (!open) return Stop();
-  if (!loop_->has_step()) return Rest();
+  if (!machines_->loop().has_step()) return Rest();
   if (options_.asynchronous) return Step();
   stepping_ = true;
   step_begin_us_ = node_.clock().NowUs();
@@ -236,8 +233,8 @@ void SimEngine::Turn() {
 
 void SimEngine::Step() {
   stepping_ = false;
-  cache_->HoldForStep(std::exchange(freed_at_stop_, {}));
-  loop_->Step();
+  machines_->cache().HoldForStep(std::exchange(freed_at_stop_, {}));
+  machines_->loop().Step();
   CheckAfterEvent();
   RunDevice();
   Rest();
@@ -246,7 +243,7 @@ void SimEngine::Step() {
 // The timer is in the queue's time: a clock that jumps brings deadlines nearer, not the timer of
 // before.
 void SimEngine::Rest() {
-  const int64_t rest_us = loop_->Rest();
+  const int64_t rest_us = machines_->loop().Rest();
   if (news_ || rest_us == 0) return Wake();
   if (rest_us == INT64_MAX) return;
   const int64_t now_us = node_.queue().now_us();
@@ -261,18 +258,15 @@ void SimEngine::Rest() {
 }
 
 void SimEngine::PublishState() {
-  cache_->HoldForStep(std::exchange(freed_at_stop_, {}));
-  resizer_->GiveBackRetired();
-  status_ = {.queued = queued(),
-             .available_blocks = cache_->available_blocks(),
-             .pool_blocks = cache_->num_blocks()};
+  machines_->cache().HoldForStep(std::exchange(freed_at_stop_, {}));
+  status_ = machines_->Status();
 }
 
 void SimEngine::CheckAfterEvent() {
   environment_.after_event();
   if (environment_.mutant != Mutant::kFreedAtStop) return;
-  freed_at_stop_ = scheduler_->step_holds().Held();
-  cache_->ReleaseStepHold(freed_at_stop_);
+  freed_at_stop_ = scheduler().step_holds().Held();
+  machines_->cache().ReleaseStepHold(freed_at_stop_);
 }
 
 // The asynchronous device takes its next step. It reads and writes late in the step's time, when
@@ -298,19 +292,19 @@ void SimEngine::EndDeviceStep() {
 
 void SimEngine::Shutdown(std::function<void()> done) {
   when_stopped_ = std::move(done);
-  inbox_.Close();
+  machines_->inbox().Close();
 }
 
 void SimEngine::Stop() {
   stopping_ = true;
-  loop_->Shutdown();
+  machines_->loop().Shutdown();
   if (environment_.mutant == Mutant::kExitWhilePeerReads) return when_stopped_();
   PollUntilIdle();
 }
 
 void SimEngine::PollUntilIdle() {
-  cache_->HoldForStep(std::exchange(freed_at_stop_, {}));
-  const bool idle = loop_->PollUntilIdle();
+  machines_->cache().HoldForStep(std::exchange(freed_at_stop_, {}));
+  const bool idle = machines_->loop().PollUntilIdle();
   environment_.after_event();
   if (idle) return when_stopped_();
   node_.Post(EngineLoop::kShutdownPollUs, [this] { PollUntilIdle(); });
@@ -318,20 +312,20 @@ void SimEngine::PollUntilIdle() {
 
 void SimEngine::Abandon() {
   stopping_ = true;
-  inbox_.Close();
-  core_->Shutdown(absl::CancelledError("killed"));
-  cache_->HoldForStep(std::exchange(freed_at_stop_, {}));
-  while (core_->steps_in_flight() > 0) {
+  machines_->inbox().Close();
+  machines_->core().Shutdown(absl::CancelledError("killed"));
+  machines_->cache().HoldForStep(std::exchange(freed_at_stop_, {}));
+  while (core().steps_in_flight() > 0) {
     deferred_.FinishOne();
-    core_->Step();
+    machines_->core().Step();
   }
   transport_->Abandon();
-  core_->PollTransfers();
+  machines_->core().PollTransfers();
 }
 
 int32_t SimEngine::queued() const {
-  return scheduler_->waiting_count() + scheduler_->running_count() +
-         scheduler_->waiting_for_kv_count();
+  return scheduler().waiting_count() + scheduler().running_count() +
+         scheduler().waiting_for_kv_count();
 }
 
 }  // namespace baton

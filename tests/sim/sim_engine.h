@@ -1,6 +1,5 @@
-// One incarnation of a simulated worker's engine: production's loop, inbox, WorkerCore, Scheduler,
-// KvCacheManager and transfer sessions over a simulated device, with the event queue in place of
-// the loop thread.
+// One incarnation of a simulated worker's engine: production's EngineMachines and transfer sessions
+// over a simulated device, with the event queue in place of the loop thread.
 //
 // A step takes time. On an inline device what came in meanwhile waits for the next turn; but
 // cancellations are seen between its ops, as early as they came. An asynchronous device computes a
@@ -12,17 +11,13 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cache/kv_cache_manager.h"
-#include "engine/engine_inbox.h"
-#include "engine/engine_loop.h"
-#include "engine/kv_event_feed.h"
-#include "engine/pending_cancellations.h"
-#include "engine/pool_resizer.h"
-#include "engine/worker_core.h"
+#include "engine/engine_machines.h"
+#include "engine/engine_requests.h"
 #include "kvtransfer/protocol/fingerprint.h"
-#include "scheduler/scheduler.h"
 #include "tests/model/deferred_runner.h"
 #include "tests/sim/hasty_runner.h"
 #include "tests/sim/mutant_transport.h"
@@ -64,7 +59,7 @@ struct SimEngineOptions {
   int64_t idle_turn_us = INT64_MAX;
 };
 
-class SimEngine {
+class SimEngine final : public EngineRequests {
  public:
   struct Environment {
     SimNode* node;
@@ -77,16 +72,36 @@ class SimEngine {
   SimEngine(const SimEngineOptions& options, Environment environment, Epoch epoch,
             const std::string& transfer_address);
   // REQUIRES: idle(), or Abandon was called.
-  ~SimEngine() = default;
+  ~SimEngine() override = default;
 
-  // Everything but cancellations goes here.
-  EngineInbox& inbox() { return inbox_; }
-  void Cancel(RequestHandle handle);
+  RequestHandle Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink) override {
+    return machines_->inbox().Generate(std::move(request), std::move(sink));
+  }
+  RequestHandle Prefill(PrefillRequest request, std::shared_ptr<PrefillSink> sink) override {
+    return machines_->inbox().Prefill(std::move(request), std::move(sink));
+  }
+  RequestHandle PullPrefix(PullRequest request, std::shared_ptr<PullSink> sink) override {
+    return machines_->inbox().PullPrefix(std::move(request), std::move(sink));
+  }
+  void SendPrefix(SendPrefixRequest request,
+                  std::function<void(absl::StatusOr<int32_t>)> done) override {
+    machines_->inbox().SendPrefix(std::move(request), std::move(done));
+  }
+  void PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch,
+                      std::function<void(absl::Status)> done) override {
+    machines_->inbox().PrefillLocally(transfer_id, receiver_epoch, std::move(done));
+  }
+  void Cancel(RequestHandle handle) override;
+  KvEventFeed* kv_events() override { return machines_->loop().kv_events(); }
+  void SnapshotKvEvents(KvEventSnapshotDone done) override {
+    machines_->loop().SnapshotKvEvents(done);
+  }
+  absl::Status CheckWatchdog() const override { return watchdog_.Check(); }
+  Epoch epoch() const override { return epoch_; }
   // Grows or shrinks the pool between two steps, as Engine::Resize does.
   void Resize(int32_t blocks);
 
-  EngineLoop& loop() { return *loop_; }
-  const EngineLoop& loop() const { return *loop_; }
+  const EngineLoop& loop() const { return machines_->loop(); }
 
   // Ends every request; `done` runs once no transfer touches a block any more.
   void Shutdown(std::function<void()> done);
@@ -94,20 +109,15 @@ class SimEngine {
   // can be destroyed; sinks must be deaf by now.
   void Abandon();
 
-  bool idle() const { return core_->idle() && inbox_.empty(); }
+  bool idle() const { return core().idle() && machines_->inbox().empty(); }
   // What the loop last published, as Engine::Status.
-  struct Status {
-    int32_t queued = 0;
-    int32_t available_blocks = 0;
-    int32_t pool_blocks = 0;
-  };
-  const Status& status() const { return status_; }
+  const EngineStatus& status() const { return status_; }
   int32_t queued() const;
   // What a recount of the blocks found.
-  absl::Status integrity_error() const { return integrity_check_.error(); }
-  const KvCacheManager& cache() const { return *cache_; }
-  const Scheduler& scheduler() const { return *scheduler_; }
-  const WorkerCore& core() const { return *core_; }
+  absl::Status integrity_error() const { return machines_->integrity_check().error(); }
+  const KvCacheManager& cache() const { return machines_->cache(); }
+  const Scheduler& scheduler() const { return machines_->scheduler(); }
+  const WorkerCore& core() const { return machines_->core(); }
 
  private:
   void Wake();
@@ -122,12 +132,13 @@ class SimEngine {
   ModelRunner* Device();
   bool BeginsBehindMatch(const StepChunk& chunk) const;
   void PutCancelsOnBoard(int32_t op, int32_t ops);
-  std::vector<WindowPoolOptions> Windows() const;
+  EngineMachinesOptions MachinesOptions() const;
   void Stop();
   void PollUntilIdle();
 
   const SimEngineOptions options_;
   const Environment environment_;
+  const Epoch epoch_;
   SimNode& node_;
   const KvPoolLayout layout_;
   SimPool pool_;
@@ -135,19 +146,12 @@ class SimEngine {
   HastyRunner hasty_;
   DeferredRunner deferred_{&runner_};
   SimRandom random_;
-  std::unique_ptr<KvCacheManager> cache_;
-  std::unique_ptr<PoolResizer> resizer_;
-  KvEventFeed kv_events_;
   LoopWatchdog watchdog_;
-  IdleIntegrityCheck integrity_check_;
-  EngineInbox inbox_;
-  std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<SimTransport> transport_;
   std::unique_ptr<MutantTransport> mutant_transport_;
   PendingCancellations cancels_;
-  std::unique_ptr<WorkerCore> core_;
-  std::unique_ptr<EngineLoop> loop_;
-  Status status_;
+  std::unique_ptr<EngineMachines> machines_;
+  EngineStatus status_;
   struct CancelUnderWay {
     RequestHandle handle;
     int64_t at_us;

@@ -74,6 +74,7 @@ class SimRouter::Generation final : public SilenceListener,
     Note(FlowActionName(action.kind), action.attempt, action.worker.value());
   }
   void OnRouted(Route& route) override {
+    router_->CheckBlockSizes(route);
     const auto tokens =
         static_cast<int32_t>(session_.request().choices.CommonTokens(request_.prompt).size());
     router_->DrawPull(request_.number, tokens - 1, route);
@@ -81,10 +82,9 @@ class SimRouter::Generation final : public SilenceListener,
 
   void StartPull(int32_t attempt) override {
     const Route& route = session_.route();
-    PullRequest request{.tokens = session_.request().choices.CommonTokens(request_.prompt),
+    PullRequest request{.tokens = session_.PulledTokens(),
                         .cache_namespace = request_.cache_namespace,
-                        .timeout_ms = router_->options_.pull_least_ms};
-    request.tokens.resize(static_cast<size_t>(route.plan.pull->tokens));
+                        .timeout_ms = PullTimeoutMs(router_->options_, *route.plan.pull)};
     const int64_t give_up_us = node().queue().now_us() + request.timeout_ms * 1000;
     const int64_t deadline_us = DeadlineUs();
     const auto worker_at = router_->environment_.worker_at;

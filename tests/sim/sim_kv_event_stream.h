@@ -1,15 +1,17 @@
-// One reader of a simulated worker's KV events: production's KvEventPump over a simulated call.
+// Stream of a simulated worker's KV events to one reader: production's ServedKvEvents over a
+// simulated call.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <string>
+#include <utility>
 
-#include "engine/kv_event_pump.h"
+#include "engine/kv_event_cursor.h"
 #include "tests/sim/mutants.h"
 #include "tests/sim/sim_call.h"
-#include "tests/sim/sim_engine.h"
+#include "tests/sim/sim_node.h"
+#include "worker_rpc/served_kv_events.h"
 
 namespace baton {
 
@@ -19,36 +21,32 @@ struct SimKvEventMessage {
   KvEventCursor::Message message;
 };
 
-class SimKvEventStream final : public std::enable_shared_from_this<SimKvEventStream> {
+class SimKvEventStream final : public ServedKvEvents,
+                               public std::enable_shared_from_this<SimKvEventStream> {
  public:
   using OnMessage = std::function<void(const SimKvEventMessage&)>;
 
-  // All in the worker's process; `on_message` runs in the router's. `engine` tells of KV events.
-  SimKvEventStream(SimNode& node, SimEngine& engine, Epoch epoch, Mutant mutant,
+  // All in the worker's process; `on_message` runs in the router's.
+  SimKvEventStream(SimNode& node, EngineRequests* engine, Mutant mutant,
                    std::shared_ptr<SimCall> call, OnMessage on_message)
-      : node_(node),
-        engine_(engine),
-        epoch_(epoch),
+      : ServedKvEvents(engine),
+        node_(node),
         mutant_(mutant),
         call_(std::move(call)),
         on_message_(std::move(on_message)) {}
-  ~SimKvEventStream();
-
-  // Begins behind batch `sequence` of `epoch`.
-  void Start(Epoch epoch, uint64_t sequence);
+  ~SimKvEventStream() override { StopListening(); }
+  bool ended() const { return ended_; }
 
  private:
-  void Send(KvEventCursor::Message message);
-  void CarryOut(KvEventPump::Action action);
+  void SendMessage(const KvEventCursor::Message& message) override;
+  void EndCall(const absl::Status& status) override;
+  std::weak_ptr<ServedKvEvents> Weak() override { return weak_from_this(); }
 
   SimNode& node_;
-  SimEngine& engine_;
-  const Epoch epoch_;
   const Mutant mutant_;
   const std::shared_ptr<SimCall> call_;
   const OnMessage on_message_;
-  uint64_t subscription_ = 0;
-  std::unique_ptr<KvEventPump> pump_;
+  bool ended_ = false;  // by this worker
 };
 
 }  // namespace baton

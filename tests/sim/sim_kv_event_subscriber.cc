@@ -3,70 +3,59 @@
 #include <utility>
 
 namespace baton {
+
 void SimKvEventSubscriber::Tick(const std::vector<WorkerRecord>& workers) {
   subscriptions_.Tick(
       workers, environment_.node->clock().NowUs(),
-      [this](const WorkerRecord& worker) { return Begin(worker); },
+      [this](const WorkerRecord& worker, const KvEventPosition& position) {
+        Open(worker, position);
+      },
       [this](WorkerNumber number) { streams_.extract(number).mapped()->call->Cancel(); });
 }
 
-bool SimKvEventSubscriber::Begin(const WorkerRecord& worker) {
-  const absl::StatusOr<KvEventPosition> position = environment_.index->Position(worker.number);
-  if (!position.ok()) return false;  // the index learns of it with its next tick
+void SimKvEventSubscriber::Open(const WorkerRecord& worker, const KvEventPosition& position) {
   SimWorker* const there = environment_.worker_at(worker.report.address);
-  const auto stream = std::make_shared<Stream>();
+  const auto stream = std::make_shared<Stream>(KvEventIntake(environment_.index, worker.number));
   streams_[worker.number] = stream;
-  const auto on_message = [this, worker,
+  const auto on_message = [this, id = worker.report.id,
                            weak = std::weak_ptr(stream)](const SimKvEventMessage& sent) {
-    if (const std::shared_ptr<Stream> open = weak.lock()) Take(worker, *open, sent);
+    if (const std::shared_ptr<Stream> open = weak.lock()) Take(id, *open, sent);
   };
   stream->call = SimCall::Start(
       *environment_.network, environment_.node->id(), there->node().id(), MessageKind::kEvents,
       /*deadline_us=*/0,
-      [there, at = *position, on_message](const std::shared_ptr<SimCall>& call) {
-        there->StreamKvEvents(call, at, on_message);
+      [there, position, on_message](const std::shared_ptr<SimCall>& call) {
+        there->StreamKvEvents(call, position, on_message);
       },
-      [this, number = worker.number, weak = std::weak_ptr(stream)](absl::Status status) {
-        if (const std::shared_ptr<Stream> open = weak.lock()) {
-          OnEnd(number, *open, std::move(status));
-        }
+      [this, number = worker.number, weak = std::weak_ptr(stream)](const absl::Status& status) {
+        if (const std::shared_ptr<Stream> open = weak.lock()) OnEnd(number, *open, status);
       });
-  return true;
 }
 
-void SimKvEventSubscriber::Take(const WorkerRecord& worker, Stream& stream,
+void SimKvEventSubscriber::Take(const std::string& worker_id, Stream& stream,
                                 const SimKvEventMessage& sent) {
-  if (!stream.stopped_by.ok()) return;  // it was on its way
+  if (!stream.intake.stopped_by().ok()) return;  // it was sent before the stop
   const KvEventCursor::Message& message = sent.message;
-  const absl::Status taken = environment_.index->Take(
-      worker.number, {.epoch = sent.epoch,
-                      .sequence = message.sequence,
-                      .events = message.events == nullptr ? std::string_view() : *message.events,
-                      .part = message.part,
-                      .parts = message.parts});
-  stream.progressed = stream.progressed || taken.ok();
-  if (taken.ok()) return;
-  stream.stopped_by = taken;
+  const bool goes_on = stream.intake.Take(
+      {.epoch = sent.epoch,
+       .sequence = message.sequence,
+       .events = message.events == nullptr ? std::string_view() : *message.events,
+       .part = message.part,
+       .parts = message.parts});
+  if (goes_on) return;
   stream.call->Cancel();
-  // It may have gone, and another may have come in its place; what it said itself is never wrong.
-  if (absl::IsNotFound(taken) || absl::IsAborted(taken)) return;
-  environment_.refused(worker.report.id, taken);
+  // The worker may have gone, and another may have its address. What a worker says itself is never
+  // wrong.
+  const absl::Status& why = stream.intake.stopped_by();
+  if (!absl::IsNotFound(why) && !absl::IsAborted(why)) environment_.refused(worker_id, why);
 }
 
-void SimKvEventSubscriber::OnEnd(WorkerNumber number, Stream& stream, absl::Status status) {
-  if (!stream.stopped_by.ok()) status = stream.stopped_by;
-  switch (subscriptions_.OnEnd(number, status, stream.progressed && stream.stopped_by.ok(),
-                               environment_.node->clock().NowUs())) {
-    case KvEventSubscriptions::End::kForgotten:
-      return;
-    case KvEventSubscriptions::End::kCannotTell:
-      environment_.index->CannotTell(number, status);
-      break;
-    case KvEventSubscriptions::End::kRetried:
-      environment_.index->Interrupted(number, status);
-      break;
-  }
-  streams_.erase(number);  // destroys `stream`
+void SimKvEventSubscriber::OnEnd(WorkerNumber number, const Stream& stream,
+                                 const absl::Status& status) {
+  const KvEventIntake::End end = stream.intake.OnCallEnded(status);
+  const auto became =
+      subscriptions_.OnEnd(number, end.status, end.progressed, environment_.node->clock().NowUs());
+  if (became != KvEventSubscriptions::End::kForgotten) streams_.erase(number);  // destroys `stream`
 }
 
 }  // namespace baton

@@ -1,5 +1,5 @@
 // The simulated router's end of the workers' streams of KV events: production's
-// KvEventSubscriptions and FleetIndex over simulated calls.
+// KvEventSubscriptions, KvEventIntake and FleetIndex over simulated calls.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,11 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "router/fleet_index.h"
+#include "router/kv_event_intake.h"
 #include "router/kv_event_subscriptions.h"
 #include "routing/worker_registry.h"
 #include "tests/sim/sim_call.h"
@@ -28,19 +30,20 @@ class SimKvEventSubscriber {
     std::function<void(const std::string& worker_id, const absl::Status& why)> refused;
   };
 
-  explicit SimKvEventSubscriber(Environment environment) : environment_(std::move(environment)) {}
+  explicit SimKvEventSubscriber(Environment environment)
+      : environment_(std::move(environment)), subscriptions_(environment_.index) {}
 
   void Tick(const std::vector<WorkerRecord>& workers);
 
  private:
   struct Stream {
+    explicit Stream(KvEventIntake taking) : intake(std::move(taking)) {}
+    KvEventIntake intake;
     std::shared_ptr<SimCall> call;
-    absl::Status stopped_by;  // what was wrong with a message
-    bool progressed = false;
   };
-  bool Begin(const WorkerRecord& worker);
-  void Take(const WorkerRecord& worker, Stream& stream, const SimKvEventMessage& sent);
-  void OnEnd(WorkerNumber number, Stream& stream, absl::Status status);
+  void Open(const WorkerRecord& worker, const KvEventPosition& position);
+  void Take(const std::string& worker_id, Stream& stream, const SimKvEventMessage& sent);
+  void OnEnd(WorkerNumber number, const Stream& stream, const absl::Status& status);
 
   const Environment environment_;
   KvEventSubscriptions subscriptions_;

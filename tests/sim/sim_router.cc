@@ -26,6 +26,8 @@ void SimRouter::Start() {
   node().Note(0, "started");
   core_ = std::make_unique<RouterCore>(options_, &node().clock());
   failure_detector_ = std::make_unique<FailureDetector>();
+  probe_rounds_ = std::make_unique<ProbeRounds>(core_.get(), failure_detector_.get(),
+                                                options_.worker_silence_ms);
   subscriber_ = std::make_unique<SimKvEventSubscriber>(
       SimKvEventSubscriber::Environment{.network = environment_.network,
                                         .node = environment_.node,
@@ -42,6 +44,7 @@ void SimRouter::Kill() {
   environment_.network->NodeDied(node().id());
   node().Die();
   subscriber_.reset();
+  probe_rounds_.reset();
   core_.reset();
   failure_detector_.reset();
 }
@@ -50,6 +53,21 @@ void SimRouter::Tick() {
   core_->Tick();
   subscriber_->Tick(core_->Workers());
   node().Post(kTickUs, [this] { Tick(); });
+}
+
+void SimRouter::CheckBlockSizes(const Route& route) const {
+  const auto check = [this](const char* what, const std::string& from, const std::string& to) {
+    const SimWorker& sender = *environment_.worker_at(from);
+    const SimWorker& receiver = *environment_.worker_at(to);
+    const int32_t sent = sender.options().engine.block_size;
+    const int32_t received = receiver.options().engine.block_size;
+    if (sender.options().engine.model.window == 0 || sent >= received) return;
+    environment_.violation(absl::StrCat("a route has ", what, " from ", sender.id(),
+                                        " with blocks of ", sent, " to ", receiver.id(),
+                                        " with blocks of ", received));
+  };
+  if (route.plan.prefill) check("a hand-off", route.prefill_address, route.decode_address);
+  if (route.plan.pull) check("a pull", route.pull_source_address, route.prefiller_address());
 }
 
 void SimRouter::DrawPull(uint64_t request, int32_t tokens, Route& route) const {
@@ -74,31 +92,23 @@ void SimRouter::DrawPull(uint64_t request, int32_t tokens, Route& route) const {
 }
 
 void SimRouter::ProbeRound() {
-  for (const FailureDetector::Target& target : failure_detector_->Round(core_->Workers()))
-    Probe(target);
-  for (const WorkerNumber worker : core_->SetSilent(failure_detector_->Silent())) {
-    for (const auto& listener : failure_detector_->ListenersOf(worker))
-      listener->OnWorkerSilent(worker);
-  }
-  node().Post(options_.worker_silence_ms * 1000 / FailureDetector::kRoundsToSilence,
-              [this] { ProbeRound(); });
+  probe_rounds_->Run([this](const FailureDetector::Target& target) { Probe(target); });
+  node().Post(probe_rounds_->interval_us(), [this] { ProbeRound(); });
 }
 
 // Not judged: a fault of one of many probes is nothing, and they shall not dilute the others.
 void SimRouter::Probe(const FailureDetector::Target& target) {
   SimWorker* const worker = environment_.worker_at(target.address);
   SimNetwork* const network = environment_.network;
-  const auto heard = [this, incarnation = node().incarnation(), number = target.number] {
+  const auto heard = [this, incarnation = node().incarnation(),
+                      number = target.number](const absl::Status& status) {
     if (node().incarnation() != incarnation) return;
-    node().Post(0, [this, number] {
-      failure_detector_->OnAnswer(number);
-      core_->MarkReachable(number);
-    });
+    node().Post(0, [this, number, status] { probe_rounds_->OnAnswer(number, status); });
   };
   const auto answer = [this, worker, network, heard, epoch = target.epoch] {
-    if (worker->epoch() != epoch) return;
     SimNetwork::Lane back;
-    network->Deliver(back, worker->node().id(), node().id(), 0, heard);
+    network->Deliver(back, worker->node().id(), node().id(), 0,
+                     [heard, status = worker->Ping(epoch)] { heard(status); });
   };
   SimNetwork::Lane there;
   network->Deliver(there, node().id(), worker->node().id(), 0,

@@ -11,6 +11,7 @@
 
 #include "router/failure_detector.h"
 #include "router/generate_session.h"
+#include "router/probe_rounds.h"
 #include "router/router_core.h"
 #include "tests/sim/sim_call.h"
 #include "tests/sim/sim_kv_event_subscriber.h"
@@ -49,6 +50,7 @@ class SimRouter {
     std::function<SimWorker*(const std::string& address)> worker_at;
     // The index refused a worker's own words.
     std::function<void(const std::string& worker_id, const absl::Status& why)> refused;
+    std::function<void(const std::string&)> violation;  // the router broke a rule
   };
 
   SimRouter(const RouterOptions& options, Environment environment);
@@ -75,10 +77,11 @@ class SimRouter {
   class Generation;
 
   void Tick();
+  // With several KV groups no block goes to a worker with larger ones.
+  void CheckBlockSizes(const Route& route) const;
   // Over what the index says: any worker may have any prefix, as far as the router knows, and hints
   // are often wrong.
   void DrawPull(uint64_t request, int32_t tokens, Route& route) const;
-  // As router/grpc/worker_prober does.
   void ProbeRound();
   void Probe(const FailureDetector::Target& target);
 
@@ -87,6 +90,7 @@ class SimRouter {
   SimRegistry registry_;
   std::unique_ptr<RouterCore> core_;
   std::unique_ptr<FailureDetector> failure_detector_;
+  std::unique_ptr<ProbeRounds> probe_rounds_;
   std::unique_ptr<SimKvEventSubscriber> subscriber_;
 };
 

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "routing/heartbeat_report.h"
 #include "rpc/rpc_server_options.h"
+#include "worker_rpc/served_calls.h"
 
 namespace baton {
 namespace {
@@ -12,105 +14,97 @@ constexpr int64_t kDrainPollUs = 5'000;
 
 }  // namespace
 
-class SimWorker::DecodeSink final : public RequestSink {
- public:
-  DecodeSink(SimNode& node, uint64_t request, std::shared_ptr<SimCall> call,
-             ConcurrencyLimit::Slot slot, std::shared_ptr<bool> alive,
-             std::function<void(SimDecodeEvent)> on_event)
-      : node_(node),
-        request_(request),
-        call_(std::move(call)),
-        slot_(std::move(slot)),
-        alive_(std::move(alive)),
-        on_event_(std::move(on_event)) {}
+// State that the sinks of one incarnation share: a call's stream and access to the history. After
+// the process has died, the sinks send and record nothing.
+struct SimWorker::Reply {
+  SimNode* node;
+  uint64_t request;  // in the history
+  std::shared_ptr<SimCall> call;
+  std::shared_ptr<bool> alive;
 
-  void OnTicket(const TransferTicket& ticket) override {
-    Note("hands out a ticket from block %d, %d blocks", ticket.first_block, ticket.block_count);
-    Send(ticket);
+  void Note(const char* what, int64_t a, int64_t b, std::string detail = {}) const {
+    if (*alive) node->Note(request, what, a, b, std::move(detail));
   }
-  void OnTokens(TokenOutput output) override { Send(std::move(output)); }
-  void OnFinish(FinishInfo info) override {
-    Note("finished, %d tokens, %d cached", info.completion_tokens, info.ledger.cached_tokens);
-    const bool last = info.last;
-    Send(std::move(info));
-    if (*alive_ && last) call_->Finish(absl::OkStatus());
+  bool Send(MessageKind kind, std::function<void()> deliver) const {
+    if (*alive) call->Send(kind, std::move(deliver));
+    return true;  // what a router leaves unread waits in the simulated network
   }
+  void Finish(const absl::Status& status) const {
+    if (*alive) call->Finish(status);
+  }
+};
+
+class SimWorker::DecodeSink final : public ServedDecode {
+ public:
+  DecodeSink(SimEngine* engine, Reply reply, std::function<void(SimDecodeEvent)> on_event)
+      : ServedDecode(engine), reply_(std::move(reply)), on_event_(std::move(on_event)) {}
+
   void OnError(absl::Status status) override {
-    Note("failed", 0, 0, status.ToString());
-    if (*alive_) call_->Finish(std::move(status));
+    reply_.Note("failed", 0, 0, status.ToString());
+    ServedDecode::OnError(std::move(status));
   }
+
+ protected:
+  bool SendTicket(const TransferTicket& ticket) override {
+    reply_.Note("hands out a ticket from block %d, %d blocks", ticket.first_block,
+                ticket.block_count);
+    return Send(MessageKind::kTicket, ticket);
+  }
+  bool SendTokens(TokenOutput output) override {
+    return Send(MessageKind::kCall, std::move(output));
+  }
+  bool SendFinish(FinishInfo info) override {
+    reply_.Note("finished, %d tokens, %d cached", info.completion_tokens,
+                info.ledger.cached_tokens);
+    return Send(MessageKind::kCall, std::move(info));
+  }
+  void EndCall(const absl::Status& status) override { reply_.Finish(status); }
 
  private:
-  void Note(const char* what, int64_t a, int64_t b, std::string detail = {}) {
-    if (*alive_) node_.Note(request_, what, a, b, std::move(detail));
-  }
-  void Send(SimDecodeEvent event) {
-    if (!*alive_) return;
-    const bool ticket = std::holds_alternative<TransferTicket>(event);
-    call_->Send(ticket ? MessageKind::kTicket : MessageKind::kCall,
-                [on_event = on_event_, event = std::move(event)] { on_event(event); });
+  bool Send(MessageKind kind, SimDecodeEvent event) {
+    return reply_.Send(kind, [on_event = on_event_, event = std::move(event)] { on_event(event); });
   }
 
-  SimNode& node_;
-  const uint64_t request_;
-  const std::shared_ptr<SimCall> call_;
-  const ConcurrencyLimit::Slot slot_;
-  const std::shared_ptr<bool> alive_;
+  const Reply reply_;
   const std::function<void(SimDecodeEvent)> on_event_;
 };
 
-class SimWorker::AnsweringSink final : public PrefillSink {
+class SimWorker::AnsweringSink final : public ServedPrefill {
  public:
-  AnsweringSink(SimNode& node, uint64_t request, std::shared_ptr<SimCall> call,
-                ConcurrencyLimit::Slot slot, std::shared_ptr<bool> alive)
-      : node_(node),
-        request_(request),
-        call_(std::move(call)),
-        slot_(std::move(slot)),
-        alive_(std::move(alive)) {}
+  AnsweringSink(SimEngine* engine, Reply reply) : ServedPrefill(engine), reply_(std::move(reply)) {}
 
   void OnDone(absl::StatusOr<PrefillResult> result) override {
-    if (!*alive_) return;
-    node_.Note(request_, "prefill done", 0, 0, result.status().ToString());
-    call_->Finish(result.status());
+    reply_.Note("prefill done", 0, 0, result.status().ToString());
+    ServedPrefill::OnDone(std::move(result));
+  }
+
+ protected:
+  void EndCall(const absl::StatusOr<PrefillResult>& result) override {
+    reply_.Finish(result.status());
   }
 
  private:
-  SimNode& node_;
-  const uint64_t request_;
-  const std::shared_ptr<SimCall> call_;
-  const ConcurrencyLimit::Slot slot_;
-  const std::shared_ptr<bool> alive_;
+  const Reply reply_;
 };
 
-class SimWorker::PullingSink final : public PullSink {
+class SimWorker::PullingSink final : public ServedPull {
  public:
-  PullingSink(SimNode& node, uint64_t request, std::shared_ptr<SimCall> call,
-              std::shared_ptr<bool> alive, std::function<void(TransferTicket)> on_ticket)
-      : node_(node),
-        request_(request),
-        call_(std::move(call)),
-        alive_(std::move(alive)),
-        on_ticket_(std::move(on_ticket)) {}
+  PullingSink(SimEngine* engine, Reply reply, std::function<void(TransferTicket)> on_ticket)
+      : ServedPull(engine), reply_(std::move(reply)), on_ticket_(std::move(on_ticket)) {}
 
-  void OnTicket(const TransferTicket& ticket) override {
-    if (!*alive_) return;
-    node_.Note(request_, "pulls from block %d on, %d blocks", ticket.first_block,
-               ticket.block_count);
-    call_->Send(MessageKind::kCall, [on_ticket = on_ticket_, ticket] { on_ticket(ticket); });
+ protected:
+  void SendTicket(const TransferTicket& ticket) override {
+    reply_.Note("pulls from block %d on, %d blocks", ticket.first_block, ticket.block_count);
+    reply_.Send(MessageKind::kCall, [on_ticket = on_ticket_, ticket] { on_ticket(ticket); });
   }
-  void OnDone(absl::StatusOr<PullResult> result) override {
-    if (!*alive_) return;
-    node_.Note(request_, "pull done, %d tokens, %d pulled", result.ok() ? result->tokens : 0,
-               result.ok() ? result->pulled_tokens : 0, result.status().ToString());
-    call_->Finish(result.status());
+  void EndCall(const absl::StatusOr<PullResult>& result) override {
+    reply_.Note("pull done, %d tokens, %d pulled", result.ok() ? result->tokens : 0,
+                result.ok() ? result->pulled_tokens : 0, result.status().ToString());
+    reply_.Finish(result.status());
   }
 
  private:
-  SimNode& node_;
-  const uint64_t request_;
-  const std::shared_ptr<SimCall> call_;
-  const std::shared_ptr<bool> alive_;
+  const Reply reply_;
   const std::function<void(TransferTicket)> on_ticket_;
 };
 
@@ -133,6 +127,9 @@ void SimWorker::Start() {
   epoch_ = Epoch(epochs_.Bits() | 1);
   alive_ = std::make_shared<bool>(true);
   limit_ = std::make_unique<ConcurrencyLimit>(options_.max_active_requests);
+  pulls_ = std::make_unique<ConcurrencyLimit>(kMaxPulls);
+  sends_ = std::make_shared<ConcurrencyLimit>(kMaxPulls);
+  event_readers_ = std::make_unique<ConcurrencyLimit>(kMaxKvEventStreams);
   engine_ = std::make_unique<SimEngine>(
       options_.engine,
       SimEngine::Environment{.node = environment_.node,
@@ -161,6 +158,7 @@ void SimWorker::EndProcess() {
   engine_->Abandon();
   engine_.reset();
   limit_.reset();
+  pulls_.reset();
 }
 
 void SimWorker::LeaveBehind() {
@@ -168,6 +166,7 @@ void SimWorker::LeaveBehind() {
   kv_event_streams_.clear();
   static_cast<void>(engine_.release());
   static_cast<void>(limit_.release());
+  static_cast<void>(pulls_.release());
 }
 
 void SimWorker::Terminate() {
@@ -216,27 +215,39 @@ void SimWorker::Exit() {
 // ---- heartbeats ---------------------------------------------------------------------------------
 
 WorkerReport SimWorker::Report() const {
-  WorkerReport report;
-  report.id = options_.id;
-  report.address = address();
-  report.role = options_.role;
-  report.epoch = epoch_;
-  report.model = "simulated";
-  report.model_name = "simulated";
+  const EngineStatus& status = engine_->status();
   const KvFingerprint fingerprint = SimFingerprint(options_.engine);
-  report.fingerprint = fingerprint.ToString();
-  report.backend = fingerprint.backend;
-  report.protocol = fingerprint.protocol;
-  report.pool_layout = fingerprint.layout;
-  report.paged = options_.engine.paged;
-  report.prefix_cache = options_.engine.cache_kind == CacheKind::kRadix;
-  report.draining = draining_;
-  report.queued = engine_->status().queued;
-  report.block_size = options_.engine.block_size;
-  report.available_blocks = engine_->status().available_blocks;
-  report.pool_tokens = int64_t{engine_->status().pool_blocks} * options_.engine.block_size;
-  report.context_length = options_.engine.context_length;
-  return report;
+  return ReportOf({.id = options_.id,
+                   .address = address(),
+                   .role = options_.role,
+                   .epoch = epoch_,
+                   .model_name = "simulated",
+                   .draining = draining_ || status.MustDrain(),
+                   .fingerprint = {.model = fingerprint.model,
+                                   .kv_type = fingerprint.kv_type,
+                                   .numerics = fingerprint.numerics,
+                                   .layers = fingerprint.layers,
+                                   .kv_heads = fingerprint.kv_heads,
+                                   .head_dim = fingerprint.head_dim,
+                                   .rope = fingerprint.rope},
+                   .backend = fingerprint.backend,
+                   .layout = fingerprint.layout,
+                   .protocol = fingerprint.protocol,
+                   .waiting = status.waiting,
+                   .running = status.running,
+                   .waiting_for_kv = status.waiting_for_kv,
+                   .block_size = status.block_size,
+                   .free_blocks = status.cache.blocks.free,
+                   .cached_blocks = status.cache.blocks.cached,
+                   .retiring_blocks = status.pool.retiring,
+                   .limit_blocks = status.pool.limit,
+                   .bytes_per_block = status.bytes_per_block,
+                   .kv_groups = std::ssize(status.groups),
+                   .paged = status.paged,
+                   .prefix_cache = status.prefix_cache,
+                   .min_prefix_tokens = status.min_prefix_tokens,
+                   .context_length = status.context_length,
+                   .max_running = status.max_running});
 }
 
 void SimWorker::Beat() {
@@ -271,37 +282,42 @@ void SimWorker::OnBeatAnswered(const absl::Status& call, const absl::Status& acc
 
 void SimWorker::Decode(const std::shared_ptr<SimCall>& call, uint64_t number,
                        GenerateRequest request, std::function<void(SimDecodeEvent)> on_event) {
-  absl::StatusOr<ConcurrencyLimit::Slot> slot = limit_->Enter();
-  if (!slot.ok()) return call->Finish(slot.status());
-  request.timeout_ms = call->MillisecondsLeft();
-  node().Note(number, "decodes %d tokens, remote prefill %d",
-              static_cast<int64_t>(request.prompt.size()), request.remote_prefill ? 1 : 0);
-  const RequestHandle handle = engine_->inbox().Generate(
-      std::move(request), std::make_shared<DecodeSink>(node(), number, call, *std::move(slot),
-                                                       alive_, std::move(on_event)));
-  call->OnCalledOff([this, number, handle] {
+  const auto sink = std::make_shared<DecodeSink>(
+      engine_.get(), Reply{environment_.node, number, call, alive_}, std::move(on_event));
+  sink->Start(
+      *limit_,
+      [&]() -> absl::StatusOr<GenerateRequest> {
+        node().Note(number, "decodes %d tokens, remote prefill %d",
+                    static_cast<int64_t>(request.prompt.size()), request.remote_prefill ? 1 : 0);
+        return std::move(request);
+      },
+      call->MillisecondsLeft(), sink);
+  call->OnCalledOff([this, number, weak = std::weak_ptr(sink)] {
     node().Note(number, "called off");
-    engine_->Cancel(handle);
+    if (const auto request = weak.lock()) request->CancelRequest();
   });
 }
 
 void SimWorker::Prefill(const std::shared_ptr<SimCall>& call, uint64_t number,
                         PrefillRequest request) {
-  absl::StatusOr<ConcurrencyLimit::Slot> slot = limit_->Enter();
-  if (!slot.ok()) return call->Finish(slot.status());
-  node().Note(number, "prefills %d tokens", static_cast<int64_t>(request.prompt.size()));
-  const RequestHandle handle = engine_->inbox().Prefill(
-      std::move(request),
-      std::make_shared<AnsweringSink>(node(), number, call, *std::move(slot), alive_));
-  call->OnCalledOff([this, number, handle] {
+  const auto sink = std::make_shared<AnsweringSink>(engine_.get(),
+                                                    Reply{environment_.node, number, call, alive_});
+  sink->Start(
+      *limit_,
+      [&]() -> absl::StatusOr<PrefillRequest> {
+        node().Note(number, "prefills %d tokens", static_cast<int64_t>(request.prompt.size()));
+        return std::move(request);
+      },
+      sink);
+  call->OnCalledOff([this, number, weak = std::weak_ptr(sink)] {
     node().Note(number, "called off");
-    engine_->Cancel(handle);
+    if (const auto request = weak.lock()) request->CancelRequest();
   });
 }
 
 void SimWorker::PrefillLocally(const std::shared_ptr<SimCall>& call, uint64_t transfer_id,
                                Epoch epoch) {
-  engine_->inbox().PrefillLocally(transfer_id, epoch, [this, call](const absl::Status& status) {
+  engine_->PrefillLocally(transfer_id, epoch, [this, call](const absl::Status& status) {
     node().Note(0, "asked to prefill locally", 0, 0, status.ToString());
     call->Finish(status);
   });
@@ -309,36 +325,38 @@ void SimWorker::PrefillLocally(const std::shared_ptr<SimCall>& call, uint64_t tr
 
 void SimWorker::PullPrefix(const std::shared_ptr<SimCall>& call, uint64_t number,
                            PullRequest request, std::function<void(TransferTicket)> on_ticket) {
-  const RequestHandle handle = engine_->inbox().PullPrefix(
-      std::move(request),
-      std::make_shared<PullingSink>(node(), number, call, alive_, std::move(on_ticket)));
-  call->OnCalledOff([this, number, handle] {
+  const auto sink = std::make_shared<PullingSink>(
+      engine_.get(), Reply{environment_.node, number, call, alive_}, std::move(on_ticket));
+  sink->Start(
+      *pulls_, [&]() -> absl::StatusOr<PullRequest> { return std::move(request); }, sink);
+  call->OnCalledOff([this, number, weak = std::weak_ptr(sink)] {
     node().Note(number, "pull called off");
-    engine_->Cancel(handle);
+    if (const auto request = weak.lock()) request->CancelRequest();
   });
 }
 
 void SimWorker::SendPrefix(const std::shared_ptr<SimCall>& call, uint64_t number,
                            SendPrefixRequest request) {
-  engine_->inbox().SendPrefix(std::move(request),
-                              [this, number, call](const absl::StatusOr<int32_t>& tokens) {
-                                node().Note(number, "sends a prefix of %d tokens",
-                                            tokens.value_or(0), 0, tokens.status().ToString());
-                                call->Finish(tokens.status());
-                              });
+  ServeSendPrefix(
+      *engine_, sends_, [&]() -> absl::StatusOr<SendPrefixRequest> { return std::move(request); },
+      [this, number, call](const absl::StatusOr<int32_t>& tokens) {
+        node().Note(number, "sends a prefix of %d tokens", tokens.value_or(0), 0,
+                    tokens.status().ToString());
+        call->Finish(tokens.status());
+      });
 }
 
 void SimWorker::StreamKvEvents(const std::shared_ptr<SimCall>& call,
                                const KvEventPosition& position,
                                SimKvEventStream::OnMessage on_message) {
-  if (engine_->loop().kv_events() == nullptr) {
-    return call->Finish(absl::FailedPreconditionError("this worker cannot tell"));
-  }
-  const auto stream = std::make_shared<SimKvEventStream>(
-      node(), *engine_, epoch_, environment_.mutant, call, std::move(on_message));
+  const auto stream = std::make_shared<SimKvEventStream>(node(), engine_.get(), environment_.mutant,
+                                                         call, std::move(on_message));
+  stream->Start(*event_readers_, position.epoch, position.sequence);
+  if (stream->ended()) return;
   kv_event_streams_.insert(stream);
-  stream->Start(position.epoch, position.sequence);
   call->OnCalledOff([this, weak = std::weak_ptr(stream)] { kv_event_streams_.erase(weak.lock()); });
 }
+
+absl::Status SimWorker::Ping(Epoch meant) const { return AnswerPing(*engine_, meant); }
 
 }  // namespace baton

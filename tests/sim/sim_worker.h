@@ -1,5 +1,5 @@
-// A simulated worker: incarnations of an engine behind the services of decode_service.cc and
-// prefill_service.cc, without gRPC. Registration and drain are production's (worker_rpc).
+// Simulated worker: incarnations of an engine, with production's served calls (worker_rpc) over
+// simulated streams. Registration and drain are production code too.
 //
 // Its id and addresses stay the same over restarts; its epoch does not.
 #pragma once
@@ -83,8 +83,10 @@ class SimWorker final : private DrainingWorker {
   void SendPrefix(const std::shared_ptr<SimCall>& call, uint64_t number, SendPrefixRequest request);
   void StreamKvEvents(const std::shared_ptr<SimCall>& call, const KvEventPosition& position,
                       SimKvEventStream::OnMessage on_message);
+  absl::Status Ping(Epoch meant) const;
 
  private:
+  struct Reply;
   class DecodeSink;
   class AnsweringSink;
   class PullingSink;
@@ -106,6 +108,9 @@ class SimWorker final : private DrainingWorker {
   SimRandom epochs_;
   Epoch epoch_{0};
   std::unique_ptr<ConcurrencyLimit> limit_;
+  std::unique_ptr<ConcurrencyLimit> pulls_;
+  std::shared_ptr<ConcurrencyLimit> sends_;
+  std::unique_ptr<ConcurrencyLimit> event_readers_;
   std::unique_ptr<SimEngine> engine_;
   std::set<std::shared_ptr<SimKvEventStream>> kv_event_streams_;
   std::shared_ptr<bool> alive_;  // of this incarnation, for its sinks

@@ -143,7 +143,7 @@ class FullWorker final : public v1::Worker::CallbackService {
   explicit FullWorker(FakeEngine* engine) : engine_(engine) {}
   grpc::ServerWriteReactor<v1::PullPrefixEvent>* PullPrefix(
       grpc::CallbackServerContext*, const v1::PullPrefixRequest* request) override {
-    return StartPull(engine_, *request, limit_->Enter());
+    return StartPull(engine_, *request, *limit_);
   }
   grpc::ServerUnaryReactor* SendPrefix(grpc::CallbackServerContext*,
                                        const v1::SendPrefixRequest* request,

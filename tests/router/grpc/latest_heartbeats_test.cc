@@ -26,7 +26,7 @@ TEST(LatestHeartbeats, AWorkerThatLeavesIsShownWhileItMayDrain) {
   EXPECT_EQ(heartbeats.Leaving()[0].worker_id(), "a");
 }
 
-TEST(LatestHeartbeats, ANewIncarnationEndsTheDrainOfTheOldOne) {
+TEST(LatestHeartbeats, ANewEpochEndsTheDrainOfTheOldOne) {
   LatestHeartbeats heartbeats;
   heartbeats.Put(Status("a", 1));
   heartbeats.PutLeaving(Status("a", 1), kHourMs);
@@ -34,7 +34,7 @@ TEST(LatestHeartbeats, ANewIncarnationEndsTheDrainOfTheOldOne) {
   EXPECT_TRUE(heartbeats.Leaving().empty());
 }
 
-TEST(LatestHeartbeats, AGoodbyeOfAnUnknownIncarnationIsIgnored) {
+TEST(LatestHeartbeats, IgnoresAGoodbyeWithAnUnknownEpoch) {
   LatestHeartbeats heartbeats;
   heartbeats.Put(Status("a", 2));
   heartbeats.PutLeaving(Status("a", 1), kHourMs);

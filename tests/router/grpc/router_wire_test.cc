@@ -97,6 +97,16 @@ TEST(RouterWire, TheFingerprintNamesTheNumericsAndNotTheBackend) {
   EXPECT_THAT(ReportFromWire(request)->fingerprint, HasSubstr("numerics half,"));
 }
 
+TEST(RouterWire, AReportCountsTheKvGroupsAndAnOlderWorkerHasOne) {
+  v1::HeartbeatRequest request;
+  request.mutable_status()->set_role(v1::WORKER_ROLE_DECODE);
+  EXPECT_EQ(ReportFromWire(request)->kv_groups, 1);
+  for (const int32_t groups : {1, 2, 3}) {
+    request.mutable_status()->mutable_pool()->add_groups();
+    EXPECT_EQ(ReportFromWire(request)->kv_groups, groups);
+  }
+}
+
 TEST(RouterWire, ProtocolVersionsAreARange) {
   v1::HeartbeatRequest request;
   request.mutable_status()->set_role(v1::WORKER_ROLE_DECODE);

@@ -1,0 +1,96 @@
+#include "engine/engine_machines.h"
+
+#include <utility>
+
+#include "common/status_macros.h"
+
+namespace baton {
+namespace {
+
+EngineMachinesOptions Settled(EngineMachinesOptions options) {
+  options.cache.max_step_tokens = MaxStepTokens(options.scheduler, options.steps_in_flight);
+  options.scheduler.insert_chunks = RulesOf(options.cache.kind).shares;
+  return options;
+}
+
+WorkerCoreOptions CoreOptions(const EngineMachinesOptions& options, const KvPoolLayout& layout) {
+  return {.vocabulary = options.vocabulary,
+          .context_length = options.context_length,
+          .block_size = options.cache.block_size,
+          .hash_logits = options.hash_logits,
+          .steps_in_flight = options.steps_in_flight,
+          .transfer_timeout_ms = options.transfer_timeout_ms,
+          .layer_pieces = {.layers = layout.layers(),
+                           .bytes_per_token = layout.bytes_per_block() / layout.block_size(),
+                           .pieces = options.layer_pieces}};
+}
+
+}  // namespace
+
+EngineMachines::EngineMachines(const EngineMachinesOptions& options, EngineEnvironment environment)
+    : options_(Settled(options)),
+      environment_(std::move(environment)),
+      cache_(options_.cache, environment_.clock),
+      resizer_(environment_.pool, &cache_),
+      scheduler_(options_.scheduler, &cache_),
+      kv_events_(options_.kept_event_bytes),
+      integrity_check_([this] { return CheckIntegrity(); }, environment_.clock),
+      inbox_(&integrity_check_, environment_.wake),
+      core_(CoreOptions(options_, environment_.layout), &cache_, &scheduler_, environment_.runner,
+            environment_.transport, environment_.tokenizer, environment_.clock,
+            environment_.random_bits),
+      loop_({.core = &core_,
+             .cache = &cache_,
+             .inbox = &inbox_,
+             .kv_events = &kv_events_,
+             .integrity_check = &integrity_check_,
+             .watchdog = environment_.watchdog,
+             .clock = environment_.clock,
+             .publish = [this] { Publish(); }},
+            options_.idle_turn_us) {
+  core_.set_pending_cancellations(environment_.cancellations);
+  core_.set_watchdog(environment_.watchdog);
+}
+
+absl::Status EngineMachines::CheckIntegrity() const {
+  RETURN_IF_ERROR(core_.CheckConservation());
+  return environment_.also_check();
+}
+
+void EngineMachines::Publish() {
+  resizer_.GiveBackRetired();
+  environment_.publish();
+}
+
+EngineStatus EngineMachines::Status() const {
+  const KvCacheOptions& cache = cache_.options();
+  const KvPoolLayout& layout = environment_.layout;
+  const WorkerCounters counters = core_.counters();
+  EngineStatus status;
+  status.cache = cache_.Stats();
+  status.block_size = cache.block_size;
+  status.context_length = options_.context_length;
+  status.max_running = options_.scheduler.max_running;
+  status.bytes_per_block = layout.group(0).bytes_per_block();
+  status.layout = std::string(KvLayoutKindName(layout.kind()));
+  status.kv_type = options_.kv_type;
+  status.paged = cache.paged;
+  status.prefix_cache = RulesOf(cache.kind).shares;
+  status.min_prefix_tokens = cache.min_prefix_tokens;
+  status.pool = resizer_.Size();
+  status.groups = KvGroupStatuses(layout, cache_, status.cache);
+  status.waiting = scheduler_.waiting_count();
+  status.running = scheduler_.running_count();
+  status.waiting_for_kv = scheduler_.waiting_for_kv_count();
+  status.active_transfers = core_.active_transfers();
+  status.steps = counters.steps;
+  status.prefill_tokens = counters.prefill_tokens;
+  status.decode_tokens = counters.decode_tokens;
+  status.preemptions = scheduler_.preemption_count();
+  status.requests = counters.requests;
+  status.failures = counters.failures;
+  status.conservation_error = std::string(integrity_check_.error().message());
+  return status;
+}
+
+}  // namespace baton

@@ -1,0 +1,45 @@
+// The status that an engine reports (EngineMachines::Status).
+//
+// Thread safety: plain data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cache/kv_cache_manager.h"
+#include "engine/kv_group_status.h"
+#include "engine/pool_size.h"
+
+namespace baton {
+
+struct EngineStatus {
+  KvCacheStats cache;
+  int32_t block_size = 0;
+  int32_t context_length = 0;
+  int32_t max_running = 0;
+  int64_t bytes_per_block = 0;
+  std::string layout;
+  std::string kv_type;
+  bool paged = true;
+  bool prefix_cache = true;
+  int32_t min_prefix_tokens = 0;
+  PoolSize pool;  // `before` equals `limit`; sizes outside `groups` are the full-attention group's
+  std::vector<KvGroupStatus> groups;
+  int32_t waiting = 0;
+  int32_t running = 0;
+  int32_t waiting_for_kv = 0;
+  int32_t active_transfers = 0;
+  int64_t steps = 0;
+  int64_t prefill_tokens = 0;
+  int64_t decode_tokens = 0;
+  int64_t preemptions = 0;
+  int64_t requests = 0;
+  int64_t failures = 0;
+  std::string conservation_error;  // of IdleIntegrityCheck; empty: none found
+
+  // The integrity check has failed: the worker accepts no more requests.
+  bool MustDrain() const { return !conservation_error.empty(); }
+};
+
+}  // namespace baton
