@@ -32,13 +32,6 @@ std::string LayersText(const std::vector<int32_t>& layers) {
 
 }  // namespace
 
-std::string KvFingerprint::ToString() const {
-  const std::string text =
-      absl::StrFormat("model=%s numerics=%s kv_type=%s layers=%d kv_heads=%d head_dim=%d rope=%s",
-                      model, numerics, kv_type, layers, kv_heads, head_dim, rope);
-  return groups.empty() ? text : absl::StrCat(text, " groups=", groups);
-}
-
 std::string KvGroupsText(const KvCacheSpec& spec) {
   if (spec.groups.size() <= 1) return "";
   std::string text;

@@ -49,8 +49,6 @@ struct KvFingerprint {
   int32_t block_size = 0;
 
   bool operator==(const KvFingerprint&) const = default;
-  // Returns all fields that must be equal, on one line, for registries that only compare.
-  std::string ToString() const;
 };
 
 // Returns every KV group of a model on one line: kind, window, layers of the model, heads, planes
