@@ -14,7 +14,7 @@ TESTS = {
     "bad": "false",
     "impossible": "echo 'not run: no such machine'; exit 77",
     "partly": "echo 'a_test.cc:3: Skipped'; echo 'not run: no AVX-512'; echo 'not run: no AVX-512'",
-    "slow": "exec sleep 60",
+    "slow": "exec sleep 600",
     "gone": None,
 }
 
@@ -50,11 +50,11 @@ class RunCtest(unittest.TestCase):
             "  not run: cases of partly: no AVX-512"]))
 
     def test_a_test_that_has_not_ended_in_time_is_left_and_no_failure(self):
-        self.assertEqual(self.run_tests("good", "slow", arguments=("--seconds", "3")), (75, [
+        self.assertEqual(self.run_tests("good", "slow", arguments=("--seconds", "8")), (75, [
             "tests: 1 passed, 0 failed, 0 not run, 1 left", "  left for lack of time: slow"]))
 
     def test_a_failure_counts_although_time_ran_out(self):
-        code, closing = self.run_tests("bad", "slow", arguments=("--seconds", "3"))
+        code, closing = self.run_tests("bad", "slow", arguments=("--seconds", "8"))
         self.assertEqual((code, closing[0]), (1, "tests: 0 passed, 1 failed, 0 not run, 1 left"))
 
     def test_no_test_at_all_is_an_error(self):
