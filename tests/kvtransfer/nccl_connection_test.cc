@@ -87,8 +87,8 @@ TEST_F(NcclConnectionTest, BlocksOfAnotherSizeGoByTcpAndTheReasonIsLogged) {
   EXPECT_EQ(sender().created, 0);
   ASSERT_EQ(fallbacks_.seen().size(), 1u);
   EXPECT_EQ(fallbacks_.seen()[0],
-            absl::UnimplementedError("block_size: ours 16, theirs 32; NCCL moves blocks of one "
-                                     "size"));
+            absl::UnimplementedError("block_size: ours 16, theirs 32; NCCL needs equal block "
+                                     "sizes"));
 }
 
 TEST_F(NcclConnectionTest, BlocksOfAnotherLayoutGoThroughACommunicator) {

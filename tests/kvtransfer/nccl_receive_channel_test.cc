@@ -198,11 +198,11 @@ TEST_F(NcclReceiveChannelTest, InvalidFramesFailByName) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(status.message());
   };
-  EXPECT_THAT(said(Join()), HasSubstr("without an offer"));
-  EXPECT_THAT(said(Batch(0)), HasSubstr("without a communicator"));
+  EXPECT_THAT(said(Join()), HasSubstr("without an open offer"));
+  EXPECT_THAT(said(Batch(0)), HasSubstr("before the communicator is ready"));
   EXPECT_THAT(said(Say(NcclLandedFrame{1})), HasSubstr("unexpected NcclLanded"));
   Open();
-  EXPECT_THAT(said(Join()), HasSubstr("without an offer"));
+  EXPECT_THAT(said(Join()), HasSubstr("without an open offer"));
   EXPECT_THAT(said(Batch(1)), HasSubstr("sequence 1, expected 0"));
   EXPECT_THAT(said(Batch(0, {})), HasSubstr("0 bytes are outside [1, 250]"));
   EXPECT_THAT(said(Batch(0, {0})), HasSubstr("payload_bytes 0 of block 0 is outside [1, 100]"));

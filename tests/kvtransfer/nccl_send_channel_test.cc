@@ -291,7 +291,7 @@ TEST_F(NcclSendChannelTest, InvalidFramesFailByName) {
   EXPECT_THAT(said(Say(NcclLandedFrame{0})), HasSubstr("batches 0 is outside (0, 1]"));
   EXPECT_THAT(said(Say(NcclLandedFrame{2})), HasSubstr("batches 2 is outside (0, 1]"));
   EXPECT_THAT(said(Stop(channel_, true, 2)), HasSubstr("landed 2 is outside [0, 1]"));
-  EXPECT_THAT(said(Stop(channel_, false, 0)), HasSubstr("which only a sender asks for"));
+  EXPECT_THAT(said(Stop(channel_, false, 0)), HasSubstr("that the sender did not ask for"));
 }
 
 }  // namespace

@@ -272,7 +272,7 @@ TEST_P(SharedPoolTest, ABlockOfEachGroupIsLentUnderItsOwnGeneration) {
   lent.Return(1);  // ends the window block's loan, but not the full block's
   const absl::Status stale = copy(frame, to);
   EXPECT_EQ(stale.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(stale.message()), HasSubstr("of the sender's block 39 is over"));
+  EXPECT_THAT(std::string(stale.message()), HasSubstr("of the sender's block 39, it has 1"));
   EXPECT_TRUE(copy(other, to).ok());
   lent.Return(2);
   EXPECT_EQ(copy(other, to).code(), absl::StatusCode::kFailedPrecondition);

@@ -39,7 +39,7 @@ TEST(TransferAddress, RefusesTooLongOrTooManyAddressesEvenIfOneIsUsable) {
               ::testing::HasSubstr("9 ways to the receiver, the limit is 8"));
   const std::string padded = "tcp:127.0.0.1:" + std::string(6000, '0') + "80";
   EXPECT_THAT(UsableAddresses(padded, true, true).status().message(),
-              ::testing::HasSubstr("6016 bytes, at most 512"));
+              ::testing::HasSubstr("6016 bytes, the limit is 512"));
 }
 
 TEST(TransferAddress, AdvertisesAReachableAddress) {

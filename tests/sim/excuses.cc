@@ -1,6 +1,7 @@
 #include "tests/sim/excuses.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -110,6 +111,21 @@ bool Excuses::QueuesWereFull(const ScenarioRequest& request, const End& end) con
       });
 }
 
+bool Excuses::SomePairFits() const {
+  int32_t largest_sent = 0;
+  int32_t smallest_received = std::numeric_limits<int32_t>::max();
+  bool several_groups = false;
+  for (const SimWorker::Options& worker : scenario_.workers) {
+    several_groups |= worker.engine.window_blocks > 0;
+    const int32_t block_size = worker.engine.block_size;
+    if (worker.role != WorkerRole::kDecode) largest_sent = std::max(largest_sent, block_size);
+    if (worker.role != WorkerRole::kPrefill) {
+      smallest_received = std::min(smallest_received, block_size);
+    }
+  }
+  return !several_groups || largest_sent >= smallest_received;
+}
+
 bool Excuses::Excused(const ScenarioRequest& request, const End& end) const {
   const Span life = {request.start_us, end.at_us};
   const bool remote_demanded = request.request.placement == Placement::kRemote;
@@ -128,7 +144,7 @@ bool Excuses::Excused(const ScenarioRequest& request, const End& end) const {
     case absl::StatusCode::kUnavailable:
       // The workers that are left may have no room for it.
       return may_fail || (lost > 0 && (remote_demanded || QueuesWereFull(request, end))) ||
-             (remote_demanded && Lost(/*decode=*/false, life) > 0);
+             (remote_demanded && (!SomePairFits() || Lost(/*decode=*/false, life) > 0));
     default:
       return false;
   }
