@@ -1,7 +1,6 @@
 #include "tests/sim/excuses.h"
 
 #include <algorithm>
-#include <limits>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -112,18 +111,17 @@ bool Excuses::QueuesWereFull(const ScenarioRequest& request, const End& end) con
 }
 
 bool Excuses::SomePairFits() const {
-  int32_t largest_sent = 0;
-  int32_t smallest_received = std::numeric_limits<int32_t>::max();
-  bool several_groups = false;
-  for (const SimWorker::Options& worker : scenario_.workers) {
-    several_groups |= worker.engine.window_blocks > 0;
-    const int32_t block_size = worker.engine.block_size;
-    if (worker.role != WorkerRole::kDecode) largest_sent = std::max(largest_sent, block_size);
-    if (worker.role != WorkerRole::kPrefill) {
-      smallest_received = std::min(smallest_received, block_size);
-    }
-  }
-  return !several_groups || largest_sent >= smallest_received;
+  const std::vector<SimWorker::Options>& workers = scenario_.workers;
+  const auto fits = [](const SimWorker::Options& sender, const SimWorker::Options& receiver) {
+    return &sender != &receiver && sender.role != WorkerRole::kDecode &&
+           receiver.role != WorkerRole::kPrefill &&
+           (sender.engine.window_blocks == 0 ||
+            sender.engine.block_size >= receiver.engine.block_size);
+  };
+  return std::any_of(workers.begin(), workers.end(), [&](const SimWorker::Options& sender) {
+    return std::any_of(workers.begin(), workers.end(),
+                       [&](const SimWorker::Options& receiver) { return fits(sender, receiver); });
+  });
 }
 
 bool Excuses::Excused(const ScenarioRequest& request, const End& end) const {

@@ -63,8 +63,8 @@ class Excuses {
   // Returns true if so many requests came before this one ended that a decode worker may have
   // refused it because of a full queue.
   bool QueuesWereFull(const ScenarioRequest& request, const End& end) const;
-  // Returns true if some prefill worker may hand KV over to some decode worker. With several KV
-  // groups, its blocks must not be smaller.
+  // Returns true if some prefill worker may hand KV over to some other worker that decodes. With
+  // several KV groups, the sender's blocks must not be smaller.
   bool SomePairFits() const;
   bool Excused(const ScenarioRequest& request, const End& end) const;
 
