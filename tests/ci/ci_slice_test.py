@@ -38,6 +38,11 @@ class Choice(unittest.TestCase):
         self.assertEqual(set(chosen_over(["rpc/channel.cc", "text/jinja/lexer.cc", "README.md"], range(60))),
                          {"tidy", "asan", "asan-grpc", "fuzz"})
 
+    def test_a_slice_on_trial_is_never_chosen(self):
+        for changed in ([], ["kernels/cpu/cpu_stream.h"], ["cli/main.cc", "rpc/channel.cc"]):
+            self.assertEqual(set(ci_slice.choose(changed, number, ["asan", "tidy"]) for number in range(60)) & {"asan", "tidy"}, set())
+        self.assertLess(len(ci_slice.ON_TRIAL), len(ci_slice.SLICES))
+
     def test_the_same_commit_gives_the_same_slice(self):
         paths = ["cli/main.cc", "engine/engine.cc"]
         self.assertEqual(ci_slice.choose(paths, 17), ci_slice.choose(paths[::-1], 17))
