@@ -135,6 +135,18 @@ absl::StatusOr<std::string> TakeEvent(const v1::GenerateResponse& response,
   return text;
 }
 
+// Returns the error of a call to `router`. Without a connection, the message says what to do.
+absl::Status FromRouter(const grpc::Status& status, grpc::Channel& channel,
+                        const std::string& router) {
+  absl::Status failure = FromGrpcStatus(status);
+  const bool connected =
+      channel.GetState(/*try_to_connect=*/false) != GRPC_CHANNEL_TRANSIENT_FAILURE;
+  if (connected || !absl::IsUnavailable(failure)) return failure;
+  return absl::UnavailableError(StrCat("no router answers at ", router,
+                                       ": start one with `baton up`, or give --router (",
+                                       failure.message(), ")"));
+}
+
 // For a call that returned no message: returns true if no router accepted the request. Otherwise a
 // router refused it, or its deadline passed. Cancelled comes from an interrupt in this process or
 // from a router that ends.
@@ -196,7 +208,7 @@ absl::StatusOr<std::vector<JobResult>> RouterClient::Run(
   }
   RETURN_IF_ERROR(understood);
   if (!status.ok()) {
-    const absl::Status failure = FromGrpcStatus(status);
+    const absl::Status failure = FromRouter(status, *connection.channel, options_.router);
     return !begun && NoRouterTookIt(*connection.channel, failure) ? NotBegun(failure) : failure;
   }
   for (const JobResult& result : results) {
@@ -259,8 +271,10 @@ absl::StatusOr<v1::GetStatusResponse> RouterClient::GetStatus(int64_t timeout_ms
   grpc::ClientContext context;
   context.set_deadline(DeadlineIn(timeout_ms));
   v1::GetStatusResponse response;
-  const grpc::Status status = Newest().stub->GetStatus(&context, v1::GetStatusRequest(), &response);
-  if (!status.ok()) return FromGrpcStatus(status);
+  const Connection connection = Newest();
+  const grpc::Status status =
+      connection.stub->GetStatus(&context, v1::GetStatusRequest(), &response);
+  if (!status.ok()) return FromRouter(status, *connection.channel, options_.router);
   return response;
 }
 

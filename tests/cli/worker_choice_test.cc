@@ -71,6 +71,15 @@ TEST(WorkerChoice, AnErrorGivesTheExitCodeAndAnAddressNeedsNoRouter) {
   EXPECT_EQ(code, 2);
 }
 
+// Nothing listens at port 1.
+TEST(WorkerChoice, AnErrorWithoutARouterSaysHowToGetOne) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(ForEachWorker({.router = "127.0.0.1:1", .worker = "decode-0"}, nullptr), 1);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("no router answers at 127.0.0.1:1: start one with `baton up`, or give "
+                        "--router"));
+}
+
 TEST(WorkerChoice, RefusesAnEmptyChoice) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(ForEachWorker({}, nullptr), 2);
