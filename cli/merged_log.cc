@@ -19,7 +19,7 @@ namespace baton {
 namespace {
 
 absl::Status NoPipe() {
-  return absl::InternalError(absl::StrCat("cannot make a pipe: ", std::strerror(errno)));
+  return absl::InternalError(absl::StrCat("cannot create a pipe: ", std::strerror(errno)));
 }
 
 }  // namespace
@@ -137,7 +137,7 @@ bool MergedLog::WaitForRoom() {
     pollfd output = {.fd = output_, .events = POLLOUT, .revents = 0};
     const bool given_up = finish_waited_ms_ >= kFinishWaitMs;
     const int ready = poll(&output, 1, given_up ? 0 : kSliceMs);
-    if (ready > 0) return true;  // room, or an error that write will name
+    if (ready > 0) return true;  // room, or an error that write will report
     if (given_up || (ready < 0 && errno != EINTR)) return false;
     if (!finishing_.load()) continue;
     finish_waited_ms_ += kSliceMs;
