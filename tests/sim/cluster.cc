@@ -311,7 +311,7 @@ void SimCluster::ExpectQuiet() {
            0, kRouterNode});
 }
 
-// Serves the scenario's prompts once more. A wrong block in a cache is read now.
+// Serves the scenario's prompts again. If a cache holds a wrong block, these requests read it.
 void SimCluster::ServeFreshRequests() {
   fresh_clients_ = MakeClients();
   const size_t count = std::min(kFreshRequests, scenario_.requests.size());

@@ -45,9 +45,9 @@ class ConnectionSet {
   void Accept(std::unique_ptr<ByteStream> stream, int64_t now_us);
   // Handles readiness of a stream. Ignores a stream that is already closed.
   void OnReady(PeerId peer, bool readable, bool writable, int64_t now_us);
-  // Ends the round: runs timers, opens links, sends frames and blocks, then releases the blocks of
-  // ended transfers. Returns the events for the engine. No connection accesses the released blocks
-  // any more.
+  // Ends the round: continues reads, runs timers, opens links, and sends frames and blocks. Then it
+  // releases the blocks of ended transfers. Returns the events for the engine: no connection
+  // accesses the released blocks any more.
   std::vector<TransferEvent> EndRound(int64_t now_us);
 
   // Returns the latest time of the next round; INT64_MAX if none is needed. Returns `now_us` if

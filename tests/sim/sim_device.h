@@ -1,10 +1,13 @@
 // Simulated device: plain memory, immediate copies, and a ModelRunner over production's step
 // buffers.
 //
-// Around its ops, the runner does the same as a production runner. It pads a decode step to a
-// bucket and uploads tables, positions and slot mapping. It then computes only from the device's
-// copies, and skips the rows of cancelled sequences. The ops are those of sim_model.h. The runner
-// knows sequences only through the buffers and the pool.
+// Around its ops, the runner does the same as a production runner:
+//   - It pads a decode step to a bucket.
+//   - It uploads tables, positions and slot mapping, then computes only from the device's copies.
+//   - It skips the rows after the last chunk that is still wanted (StepInput::wanted).
+//
+// The ops are those of sim_model.h. The runner knows sequences only through the buffers and the
+// pool.
 #pragma once
 
 #include <cstdint>
