@@ -1,4 +1,5 @@
-// `baton chat`: a conversation at the terminal. Ctrl-C ends an answer, Ctrl-D the conversation.
+// `baton chat`: holds a conversation at the terminal. Ctrl-C ends an answer, and Ctrl-D ends the
+// conversation.
 
 #include <signal.h>
 #include <unistd.h>
@@ -172,7 +173,7 @@ class Interrupter {
       if (!input_.Interrupt()) {
         std::fputs("\nbaton: the conversation ends here: it was interrupted\n", stderr);
         std::fflush(stdout);
-        std::_Exit(kExitInterrupted);  // the main thread waits for a line that may never come
+        std::_Exit(kExitInterrupted);  // the main thread may block in a read forever
       }
       ending_ = ending_ || ends;
     }
@@ -389,7 +390,7 @@ void AddChatCommand(CommandLine& line) {
       .FromEnvironment()
       .ShowDefault();
   command.Add("--system", &options->system, "A system message to begin with");
-  // A script must not wait for each of its lines.
+  // Only at a terminal: a script must not wait for each of its lines.
   if (isatty(STDIN_FILENO) == 1) options->reconnect_ms = kReconnectMs;
   command
       .Add("--reconnect-ms", &options->reconnect_ms,

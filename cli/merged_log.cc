@@ -122,12 +122,12 @@ void MergedLog::Print(const Writer& writer, std::string_view line) {
   text += '\n';
   for (size_t done = 0; done < text.size();) {
     if (!WaitForRoom()) return;
-    // A pipe with room takes PIPE_BUF bytes without blocking, also where another process has made
-    // it non-blocking.
+    // A pipe with room takes PIPE_BUF bytes without blocking, even if another process has made it
+    // non-blocking.
     const size_t most = std::min<size_t>(text.size() - done, PIPE_BUF);
     const ssize_t count = write(output_, text.data() + done, most);
     if (count > 0) done += static_cast<size_t>(count);
-    if (count < 0 && errno != EINTR && errno != EAGAIN) return;  // the log has no reader any more
+    if (count < 0 && errno != EINTR && errno != EAGAIN) return;  // the log no longer has a reader
   }
 }
 

@@ -27,7 +27,7 @@ class Excuses {
   void OnMessageFault(const Fault& fault, MessageKind message, int32_t from, int32_t to,
                       int64_t now_us);
 
-  // How one request ended.
+  // End of one request.
   struct End {
     absl::Status status;
     bool deadline_passed = false;
@@ -69,9 +69,9 @@ class Excuses {
   bool Excused(const ScenarioRequest& request, const End& end) const;
 
   const Scenario& scenario_;
-  std::vector<Loss> losses_;  // of workers
+  std::vector<Loss> losses_;  // losses of workers
   Spans failing_;             // times when calls may fail
-  Spans clock_jumps_;         // of decode workers
+  Spans clock_jumps_;         // times of clock jumps of decode workers
   Spans delays_;
 };
 

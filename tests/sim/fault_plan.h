@@ -43,8 +43,9 @@ struct Fault {
   static constexpr int32_t kReceiver = -2;
 
   FaultKind kind = FaultKind::kReset;
-  int64_t at_message = -1;  // or
-  int64_t at_ticket = -1;   // or
+  // The fault strikes at a message, at a ticket (−1: not set), or else at a time.
+  int64_t at_message = -1;
+  int64_t at_ticket = -1;
   int64_t at_us = 0;
   int64_t wait_us = 0;  // after the message or ticket; only for faults of processes and paths
   int32_t node = kSender;
@@ -71,7 +72,7 @@ class FaultPlan final : public MessageJudge {
   static bool CanHappenTo(FaultKind fault, MessageKind message);
   static Verdict VerdictOf(const Fault& fault);
 
-  std::vector<Fault> at_messages_;  // not yet due, by at_message
+  std::vector<Fault> at_messages_;  // not yet due, descending by at_message
   std::vector<Fault> at_tickets_;
   std::vector<Fault> due_;  // waiting for a message to which they can apply
   EventQueue& queue_;

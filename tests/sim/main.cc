@@ -1,12 +1,13 @@
-// cluster_sim: plays seeds of the cluster simulation, the exhaustive sweep, or the mutants.
+// Command-line program cluster_sim. It runs seeds of the cluster simulation, the exhaustive sweep,
+// or the mutants.
 //
 //   cluster_sim --first-seed S --seeds N [--mutant NAME] [--verbose] [--fingerprints]
 //   cluster_sim --sweep            every single fault at every message of the small scenario
 //   cluster_sim --check-mutants    every mutant is caught within its number of seeds
 //   cluster_sim --list-mutants
 //
-// Exit code 1 when something was violated (or a mutant survived). A seed plays the same run
-// wherever this commit runs.
+// Exit code 1 if a rule was violated or a mutant survived. With the same commit, a seed gives the
+// same run on every machine.
 #include <sys/wait.h>
 #include <unistd.h>
 

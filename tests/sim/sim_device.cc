@@ -101,7 +101,7 @@ StepInput SimRunner::LoseWindowBlocks(StepInput input) {
       begin = std::max(0, chunk.begin_slot - window + 1) / block_size;
       end = begins_behind_match_(chunk) ? begin + 1 : begin;
     }
-    end = std::min(end, chunk.begin_slot / block_size);  // the step writes none of them
+    end = std::min(end, chunk.begin_slot / block_size);  // leaves out blocks that the step writes
     for (int32_t block = begin; block < end; ++block) table[block] = kNoBlock;
     chunk.window_tables[0] = table;
   }

@@ -53,7 +53,7 @@ struct SimEngineOptions {
   int64_t kept_event_bytes = 0;  // KV events kept for readers; 0: publishes none
   int32_t layer_pieces = 1;      // pieces of a prompt's last chunk
   int64_t step_us = 300;         // plus the same for every 16 tokens
-  bool asynchronous = false;     // the device
+  bool asynchronous = false;     // the device is asynchronous
   int32_t steps_in_flight = 1;   // 2 needs an asynchronous device
   // The default disables idle turns, so the loop never sees an event that does not wake it.
   int64_t idle_turn_us = INT64_MAX;
@@ -166,7 +166,7 @@ class SimEngine final : public EngineRequests {
   int64_t step_us_ = 0;        // duration of the last step
   bool stopping_ = false;
   std::function<void()> when_stopped_;
-  int64_t rest_timer_us_ = 0;  // in the queue's time; 0: none set
+  int64_t rest_timer_us_ = 0;  // by the queue's time; 0: no timer
 };
 
 // Returns the number of blocks of every group when group 0 has `full`.

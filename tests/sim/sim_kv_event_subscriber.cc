@@ -34,7 +34,7 @@ void SimKvEventSubscriber::Open(const WorkerRecord& worker, const KvEventPositio
 
 void SimKvEventSubscriber::Take(const std::string& worker_id, Stream& stream,
                                 const SimKvEventMessage& sent) {
-  if (!stream.intake.stopped_by().ok()) return;  // it was sent before the stop
+  if (!stream.intake.stopped_by().ok()) return;  // the worker sent it before the stop
   const KvEventCursor::Message& message = sent.message;
   const bool goes_on = stream.intake.Take(
       {.epoch = sent.epoch,

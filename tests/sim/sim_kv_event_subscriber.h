@@ -47,7 +47,7 @@ class SimKvEventSubscriber {
 
   const Environment environment_;
   KvEventSubscriptions subscriptions_;
-  std::map<WorkerNumber, std::shared_ptr<Stream>> streams_;  // open ones
+  std::map<WorkerNumber, std::shared_ptr<Stream>> streams_;  // open streams
 };
 
 }  // namespace baton

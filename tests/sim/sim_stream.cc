@@ -14,7 +14,7 @@ class SimConnection final : public SimLink, public std::enable_shared_from_this<
     int32_t node = 0;
     uint64_t incarnation = 0;
     bool connected = false;
-    bool closed = false;    // by its own process
+    bool closed = false;    // closed by its own process
     bool finished = false;  // the peer closed; `received` holds its last bytes
     absl::Status broken;
     std::string received;   // not yet read
