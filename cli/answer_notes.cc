@@ -12,7 +12,7 @@
 namespace baton {
 namespace {
 
-constexpr size_t kMostPieceBytes = 24;  // shown of a token in the table
+constexpr size_t kMostPieceBytes = 24;  // limit of a token's text in the table
 constexpr int kTokenColumns = 16;       // wide enough for most tokens
 
 bool MayBeAStopString(const Job& job, const JobResult& result) {
@@ -46,7 +46,7 @@ std::string TokenText(TokenId token, const TokenPieces& pieces) {
   return piece == pieces.end() ? absl::StrCat("#", token) : Quoted(piece->second, kMostPieceBytes);
 }
 
-// Returns the number of characters: of bytes that do not continue a character.
+// Returns the number of UTF-8 characters: counts the bytes that do not continue a character.
 int Characters(std::string_view text) {
   return static_cast<int>(std::count_if(
       text.begin(), text.end(), [](char c) { return (static_cast<uint8_t>(c) & 0xc0) != 0x80; }));

@@ -1,4 +1,5 @@
-// `baton chat`: a conversation at the terminal. Ctrl-C ends an answer, Ctrl-D the conversation.
+// `baton chat`: holds a conversation at the terminal. Ctrl-C ends an answer, and Ctrl-D ends the
+// conversation.
 
 #include <signal.h>
 #include <unistd.h>
@@ -37,12 +38,12 @@
 namespace baton {
 namespace {
 
-// Between attempts to connect; each delay is twice the one before.
+// Delays between attempts to connect. Each is twice the previous one.
 constexpr std::chrono::milliseconds kFirstRetry(300);
 constexpr std::chrono::milliseconds kLongestRetry(3000);
 constexpr int64_t kStatusMs = 1000;
-constexpr int64_t kReconnectMs = 30'000;    // at a terminal
-constexpr size_t kMaxTypedBytes = 1 << 20;  // of a line with its pastes
+constexpr int64_t kReconnectMs = 30'000;    // default at a terminal
+constexpr size_t kMaxTypedBytes = 1 << 20;  // limit of a typed line with its pastes
 constexpr long kWatchNs = 100'000'000;
 
 struct ChatOptions {
@@ -54,8 +55,8 @@ struct ChatOptions {
   FlagIsGiven flag_is_given;
 };
 
-// Lines from a terminal, with editing, or from a file, a pipe or a terminal without escape
-// sequences.
+// Reads lines, with editing at a terminal. Reads a file, a pipe or a terminal without escape
+// sequences without editing.
 class ChatInput {
  public:
   explicit ChatInput(bool colours) {
@@ -66,7 +67,7 @@ class ChatInput {
 
   bool is_terminal() const { return editor_.has_value(); }
   size_t max_line_bytes() const { return is_terminal() ? kMaxTypedBytes : kMaxJobLineBytes; }
-  // kFailed is of a file: status() says why.
+  // kFailed only occurs with a file; status() has the reason.
   enum class Read : uint8_t { kLine, kTooLong, kInterrupted, kEnd, kFailed };
   Read Next(std::string& line) {
     if (editor_) {
@@ -85,9 +86,9 @@ class ChatInput {
                                         : Read::kEnd;
   }
   const absl::Status& status() const { return file_.status(); }
-  // A terminal that was closed, which may show before its SIGHUP comes.
+  // Returns true if the terminal was closed. This can be visible before SIGHUP arrives.
   bool TerminalIsGone() const { return is_terminal() && isatty(STDIN_FILENO) == 0; }
-  // From any thread: ends a Next at a terminal. False where there is none.
+  // Ends a Next at a terminal. Returns false if the input has no editor. Any thread may call it.
   bool Interrupt() {
     if (editor_) editor_->Interrupt();
     return editor_.has_value();
@@ -105,7 +106,8 @@ sigset_t EndingSignals() {
   return signals;
 }
 
-// In this thread and all that it starts, so that the Interrupter alone takes them.
+// Blocks the ending signals in this thread and in all threads that it starts. Only the Interrupter
+// receives them.
 struct BlockedSignals {
   BlockedSignals() {
     const sigset_t signals = EndingSignals();
@@ -138,17 +140,17 @@ class Interrupter {
     const std::lock_guard lock(mutex_);
     answering_ = false;
   }
-  // Since BeginAnswer.
+  // Returns true if an interrupt came since BeginAnswer.
   bool interrupted() const {
     const std::lock_guard lock(mutex_);
     return interrupted_;
   }
-  // SIGTERM or SIGHUP came.
+  // Returns true if SIGTERM or SIGHUP came.
   bool ending() const {
     const std::lock_guard lock(mutex_);
     return ending_;
   }
-  // Returns after `duration`, or when an interrupt comes.
+  // Waits for `duration`, or until an interrupt comes.
   void Pause(std::chrono::milliseconds duration) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, duration, [this] { return interrupted_; });
@@ -171,7 +173,7 @@ class Interrupter {
       if (!input_.Interrupt()) {
         std::fputs("\nbaton: the conversation ends here: it was interrupted\n", stderr);
         std::fflush(stdout);
-        std::_Exit(kExitInterrupted);  // the main thread waits for a line that may never come
+        std::_Exit(kExitInterrupted);  // the main thread may block in a read forever
       }
       ending_ = ending_ || ends;
     }
@@ -185,11 +187,11 @@ class Interrupter {
   ChatInput& input_;
   std::atomic<bool> stopping_ = false;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;  // interrupted_ did
-  bool answering_ = false;           // guarded by mutex_, as the next two
+  std::condition_variable changed_;  // notified when interrupted_ changes
+  bool answering_ = false;           // guarded by mutex_, like the next two
   bool interrupted_ = false;
   bool ending_ = false;
-  std::thread thread_;  // the last one: it uses the others
+  std::thread thread_;  // last member, because it uses the others
 };
 
 class Chat {
@@ -268,7 +270,7 @@ class Chat {
     }
   }
 
-  // Saves the messages: the user cannot do it any more.
+  // Saves the messages, because the user can no longer do it.
   int EndInterrupted() const {
     std::cerr << "\nbaton: the conversation ends here: it was interrupted" << std::endl;
     const bool answered =
@@ -340,7 +342,7 @@ class Chat {
   }
 
   // Returns when a router is connected, the time is up or an interrupt comes. A router that was
-  // down must have its workers again, too. The message is sent once.
+  // down must also have its workers again, because the message is sent only once.
   void WaitForRouter() {
     using SteadyClock = std::chrono::steady_clock;
     using std::chrono::milliseconds;
@@ -369,7 +371,7 @@ class Chat {
   }
 
   const ChatOptions& options_;
-  const bool colours_;  // of standard error
+  const bool colours_;  // colours on standard error
   const BlockedSignals block_signals_everywhere_;
   RouterClient client_;
   ChatInput input_;
@@ -388,7 +390,7 @@ void AddChatCommand(CommandLine& line) {
       .FromEnvironment()
       .ShowDefault();
   command.Add("--system", &options->system, "A system message to begin with");
-  // A script must not wait for each of its lines.
+  // Only at a terminal: a script must not wait for each of its lines.
   if (isatty(STDIN_FILENO) == 1) options->reconnect_ms = kReconnectMs;
   command
       .Add("--reconnect-ms", &options->reconnect_ms,

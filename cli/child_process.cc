@@ -21,11 +21,11 @@ namespace {
 
 constexpr int kCannotRunExit = 127;
 
-// In the child, between fork and exec: only async-signal-safe calls.
+// Runs in the child between fork and exec. REQUIRES: only async-signal-safe calls.
 [[noreturn]] void BecomeProgram(char* const* arguments, char* const* variables, int output, int log,
                                 pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(kCannotRunExit);  // it died before the kernel knew
+  if (getppid() != parent) _exit(kCannotRunExit);  // the parent died before prctl
   setpgid(0, 0);
   UnblockTerminationSignals();
   signal(SIGPIPE, SIG_DFL);  // the parent may ignore it
@@ -35,7 +35,8 @@ constexpr int kCannotRunExit = 127;
   _exit(kCannotRunExit);
 }
 
-// With the null pointer at the end that exec expects. `texts` must outlive it.
+// Returns pointers to the texts, and the final null pointer that exec expects. `texts` must outlive
+// them.
 std::vector<char*> PointersTo(std::vector<std::string>& texts) {
   std::vector<char*> pointers;
   for (std::string& text : texts) pointers.push_back(text.data());
@@ -43,7 +44,7 @@ std::vector<char*> PointersTo(std::vector<std::string>& texts) {
   return pointers;
 }
 
-// This process's variables, and those of `more` whose names it lacks.
+// Returns this process's variables, and those of `more` that this process does not set.
 std::vector<std::string> VariablesAnd(const std::vector<std::string>& more) {
   std::vector<std::string> all;
   for (char** variable = environ; *variable != nullptr; ++variable) all.emplace_back(*variable);
@@ -63,7 +64,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(std::string name,
                                                  bool capture) {
   int pipe_ends[2] = {-1, -1};
   if (capture && pipe2(pipe_ends, O_CLOEXEC) != 0) {
-    return absl::InternalError(absl::StrCat("cannot make a pipe: ", std::strerror(errno)));
+    return absl::InternalError(absl::StrCat("cannot create a pipe: ", std::strerror(errno)));
   }
   std::vector<std::string> argument_texts = arguments;
   std::vector<std::string> variable_texts = VariablesAnd(variables);

@@ -1,4 +1,4 @@
-// A child process, which never outlives this process.
+// Child process that never outlives this process.
 //
 // The kernel kills the child when this process dies. The child has its own process group, so Ctrl-C
 // at the terminal reaches only this process, which then ends its children in order. The child gets
@@ -20,28 +20,31 @@ namespace baton {
 
 class ChildProcess {
  public:
-  // arguments[0] is the program's path; `name` is for messages. `variables` ("NAME=VALUE") join
-  // those of this process, which go first. Its standard error goes to the file descriptor `log`; so
-  // does its standard output, unless `capture` lets ReadLine have that. Internal when the process
-  // cannot be started; a program that cannot be run exits with 127.
+  // Starts a process. arguments[0] is the program's path; `name` is for messages. The child
+  // inherits this process's variables and gets those of `variables` ("NAME=VALUE") that are not
+  // set. Its standard error goes to the file descriptor `log`. Its standard output goes to ReadLine
+  // with `capture`, else also to `log`.
+  //
+  // Internal if the process cannot be started. If the program cannot be executed, the child exits
+  // with 127.
   static absl::StatusOr<ChildProcess> Start(std::string name,
                                             const std::vector<std::string>& arguments,
                                             const std::vector<std::string>& variables, int log,
                                             bool capture);
   ChildProcess(ChildProcess&& other) noexcept;
   ChildProcess& operator=(ChildProcess&& other) = delete;
-  // Kills it if it still runs.
+  // Kills the process if it still runs.
   ~ChildProcess();
 
   const std::string& name() const { return name_; }
-  // A whole line of captured output, if one has come. Never blocks.
+  // Returns the next complete line of captured output, if there is one. Never blocks.
   std::optional<std::string> ReadLine();
-  // "exit code 1", "signal 9"; nothing while it runs.
+  // Returns how the process ended ("exit code 1", "signal 9"), or nothing while it runs.
   std::optional<std::string> Ended();
-  // Of one that has Ended; negative: by a signal.
+  // Exit code; negative if a signal ended the process. REQUIRES: Ended() returned a value.
   int exit_code() const { return exit_code_; }
   void Signal(int signal_number);
-  // True when it ended within the time.
+  // Waits for the end. Returns true if the process ended within the time.
   bool WaitForEnd(int timeout_ms);
 
  private:

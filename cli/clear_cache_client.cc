@@ -14,7 +14,7 @@
 namespace baton {
 namespace {
 
-// A step that runs is waited for.
+// Allows for a wait until the running step ends.
 constexpr int64_t kClearTimeoutMs = 60'000;
 
 struct ClearOptions {

@@ -1,5 +1,6 @@
-// The commands that talk to a router or a worker, or start them all: generate, chat, status,
-// inspect worker, resize, clear-cache, up. Built only with gRPC. Exit codes: common/exit_code.h.
+// The commands that need gRPC: generate, chat, status, inspect worker, resize, clear-cache and up.
+// They talk to a router or a worker, or start a fleet. Built only with gRPC. Exit codes:
+// common/exit_code.h.
 #pragma once
 
 #include "common/command_line.h"
@@ -8,7 +9,7 @@ namespace baton {
 
 inline constexpr char kDefaultRouter[] = "127.0.0.1:8090";
 
-// Adds all of them; `inspect` gets `inspect worker`.
+// Adds all of them to `line`, but `inspect worker` to `inspect`.
 void AddClientCommands(CommandLine& line, CommandLine& inspect);
 
 void AddGenerateCommand(CommandLine& line);

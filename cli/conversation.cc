@@ -109,10 +109,10 @@ absl::Status Conversation::Save(const std::string& path) const {
   const nlohmann::ordered_json job = {{"messages", std::move(messages)}};
   const std::string line =
       job.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-  std::FILE* const file = std::fopen(path.c_str(), "wxe");  // x: a new file
+  std::FILE* const file = std::fopen(path.c_str(), "wxe");  // x: fails if the file exists
   if (file == nullptr) {
     const int why = errno;
-    const std::string what = absl::StrCat("cannot make ", path, ": ", std::strerror(why));
+    const std::string what = absl::StrCat("cannot create ", path, ": ", std::strerror(why));
     return why == EEXIST ? absl::AlreadyExistsError(what) : absl::InvalidArgumentError(what);
   }
   const bool written = std::fwrite(line.data(), 1, line.size(), file) == line.size();

@@ -1,4 +1,4 @@
-// A conversation of `baton chat`, and the commands that a line of it can be.
+// Conversation of `baton chat`, and parser for its commands.
 //
 // Thread safety: belongs to one thread.
 #pragma once
@@ -31,39 +31,41 @@ struct ChatLine {
   std::string text;
 };
 
-// "/save a.jsonl" is a command. A message that begins with "/" has another one in front: "//etc
-// is".
+// Parses a line. "/save a.jsonl" is a command. A message that begins with "/" needs a second one:
+// "//etc is" means "/etc is".
 ChatLine ParseChatLine(std::string_view line);
 
-// What /help shows: a line for each command.
+// Returns the text of /help: one line for each command.
 std::string ChatHelp();
-// The commands' names, "/help" and so on.
+// Returns the commands' names, "/help" and so on.
 std::vector<std::string> ChatCommandNames();
 
 class Conversation {
  public:
-  // An empty text is no system message.
+  // An empty text means no system message.
   explicit Conversation(const std::string& system);
 
-  // A system message comes first, then users and assistant in turn.
+  // Returns the messages: the system message, if any, then user and assistant in turn.
   const std::vector<ChatMessage>& messages() const { return messages_; }
   const std::string& system() const { return system_; }
 
   void Ask(const std::string& text);
-  // REQUIRES: a question is open.
+  // Adds the answer. REQUIRES: the last message is a question without an answer.
   void Answer(const std::string& text);
-  // Takes back the question that is open.
+  // Removes the question. REQUIRES: the last message is a question without an answer.
   void TakeBack();
 
-  // Forgets the last question and its answer; false when there is none.
+  // Removes the last question and its answer. Returns false if there is none.
   bool Undo();
-  // Forgets all questions and answers.
+  // Removes all questions and answers.
   void Reset();
-  // In place of the system message; an empty text removes it.
+  // Replaces the system message; an empty text removes it.
   void SetSystem(const std::string& text);
 
-  // Writes the messages to a new file, as a job of `baton generate --jobs`. AlreadyExists: there is
-  // a file; it is left alone. InvalidArgument: it cannot be made. Unavailable: not all was written.
+  // Writes the messages to a new file, as a job of `baton generate --jobs`.
+  //   AlreadyExists: the file exists; it stays unchanged.
+  //   InvalidArgument: the file cannot be created.
+  //   Unavailable: the data was not written completely.
   absl::Status Save(const std::string& path) const;
 
  private:

@@ -1,4 +1,4 @@
-// `baton completion` and `baton man`: shell completions and manual pages of the command line.
+// `baton completion` and `baton man`: print shell completions and manual pages of the command line.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>

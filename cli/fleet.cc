@@ -12,7 +12,7 @@
 namespace baton {
 namespace {
 
-constexpr int kEndMs = 20'000;  // they drain for a while
+constexpr int kEndMs = 20'000;  // processes drain before they end
 
 }  // namespace
 
@@ -31,7 +31,7 @@ absl::Status Fleet::Launch(Member& member) {
   absl::StatusOr<ChildProcess> process =
       ChildProcess::Start(member.plan.name, member.plan.arguments, member.plan.variables, writer,
                           /*capture=*/is_router);
-  close(writer);  // the process has its own
+  close(writer);  // the process has its own copy
   RETURN_IF_ERROR(process.status());
   member.process = std::make_unique<ChildProcess>(*std::move(process));
   member.started_us = clock_->NowUs();
@@ -80,7 +80,7 @@ void Fleet::Restart(const std::function<void(const std::string&)>& say) {
 }
 
 void Fleet::Shutdown() {
-  // One signal for each process: a second one would end it at once.
+  // Sends only one signal to each process. A second one would end it at once, without a drain.
   const auto signal = [](const Member& member) {
     if (member.process != nullptr) member.process->Signal(SIGTERM);
   };

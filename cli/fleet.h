@@ -1,7 +1,7 @@
-// The processes of one `baton up`, on one log. Restart starts an ended process again with the same
-// arguments, after a delay (cli/restart_backoff.h).
+// Starts, restarts and ends the processes of one `baton up`, with one merged log. Restart starts an
+// ended process again with the same arguments, after a delay (cli/restart_backoff.h).
 //
-// Thread safety: belongs to one thread, which must live as long as the processes shall
+// Thread safety: belongs to one thread, which must live as long as the processes
 // (cli/child_process.h).
 #pragma once
 
@@ -26,25 +26,27 @@ class Fleet {
   // `log` and `clock` must outlive this.
   Fleet(MergedLog* log, const Clock* clock) : log_(log), clock_(clock) {}
 
-  // Starts the process now. The first one is the router: RouterSays reads its standard output.
-  // Internal: the machine gives no process.
+  // Starts the process now. The first process must be the router: RouterSays reads its standard
+  // output. Internal if the process cannot be started.
   absl::Status Start(FleetMember member);
-  // The router's next line of output, if one has come. Never blocks.
+  // Returns the router's next line of output, if there is one. Never blocks.
   std::optional<std::string> RouterSays();
-  // From its next start on, the router has these arguments.
+  // Sets the router's arguments for its next start.
   void ReplaceRouterArguments(std::vector<std::string> arguments);
 
-  // The first process that has ended since its start, by name and how; nothing while all run.
+  // Returns the first process, in the order of starts, that has ended, and how it ended. Returns
+  // nothing while all run.
   struct End {
     std::string name;
     std::string how;     // "exit code 1", "signal 9"
     int exit_code = -1;  // negative: ended by a signal
   };
   std::optional<End> FirstEnd() const;
-  // Restarts each ended process after its delay. `say` gets a sentence for each end and start.
+  // Restarts each ended process after its delay. `say` gets one sentence for each end and each
+  // start.
   void Restart(const std::function<void(const std::string&)>& say);
 
-  // Ends all: the router first, so that no request loses its workers.
+  // Ends all processes. The router ends first, so that no request loses its workers.
   void Shutdown();
 
  private:

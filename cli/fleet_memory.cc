@@ -12,7 +12,8 @@ namespace baton {
 namespace {
 
 constexpr int64_t kMiB = 1 << 20;
-// Workers that choose by themselves get this part of what the others leave, all together.
+// Divisor: together, the workers that choose their size get 1/kSharedPart of the memory that
+// remains.
 constexpr int64_t kSharedPart = 2;
 
 int64_t Integer(std::string_view settings, std::string_view name) {

@@ -7,16 +7,18 @@
 namespace baton {
 namespace {
 
-// If both kinds share the processors and decode steps run as early as possible, there are many
-// small steps, and each reads all weights. With a fifth of the time next to a busy prefill worker,
-// a decode worker has more sequences in each step, and both together answer a quarter more.
+// Niceness of decode workers next to prefill workers on shared processors. Without it, decode steps
+// run as early as possible. There are then many small steps, and each reads all weights. With a
+// fifth of the time next to a busy prefill worker, a decode worker has more sequences in each step.
+// Both together then answer a quarter more.
 constexpr int kDecodeNiceBesidePrefill = 6;
 
 void Append(std::vector<std::string>& arguments, const std::vector<std::string>& more) {
   arguments.insert(arguments.end(), more.begin(), more.end());
 }
 
-// In place of what `arguments` give the option, alone or with "=": programs refuse it twice.
+// Sets an option. Removes its earlier values in both forms ("NAME VALUE", "NAME=VALUE"), because
+// programs refuse an option that is given twice.
 void SetOption(std::vector<std::string>& arguments, const std::string& name, int64_t value) {
   for (auto at = arguments.begin(); at != arguments.end();) {
     const bool alone = *at == name && std::next(at) != arguments.end();

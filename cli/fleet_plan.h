@@ -1,4 +1,4 @@
-// Which processes `baton up` starts, and with which arguments.
+// Plans the processes of `baton up` and their arguments.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -14,13 +14,13 @@ struct FleetOptions {
   std::string model = {};  // empty: the default model
   int32_t prefill_workers = 1;
   int32_t decode_workers = 1;
-  std::string router_address = {};  // to listen at; port 0 picks a free one
-  // Passed on after the arguments of the plan.
+  std::string router_address = {};  // where the router listens; port 0 picks a free one
+  // Appended to the arguments of the plan.
   std::vector<std::string> worker_arguments = {};   // to every worker
   std::vector<std::string> prefill_arguments = {};  // after those
   std::vector<std::string> decode_arguments = {};
   std::vector<std::string> router_arguments = {};
-  // The KV pool of each worker of the role; absent where its own settings decide.
+  // KV pool of each worker of the role. Absent: the worker's own settings decide.
   std::optional<int64_t> prefill_kv_cache_mib = std::nullopt;
   std::optional<int64_t> decode_kv_cache_mib = std::nullopt;
 };
@@ -28,13 +28,13 @@ struct FleetOptions {
 struct FleetMember {
   std::string name;                    // "router", "prefill-0", …
   std::vector<std::string> arguments;  // the program's path first
-  // "NAME=VALUE": defaults of the plan. They give way to every other source of a setting.
+  // "NAME=VALUE": defaults of the plan. Every other source of a setting overrides them.
   std::vector<std::string> variables = {};
 };
 
-// Programs lie in `directory`.
+// Returns the router's process. `directory` contains the programs.
 FleetMember PlannedRouter(const FleetOptions& options, const std::string& directory);
-// Prefill workers first; they register with the router at `router`.
+// Returns the workers' processes, prefill workers first. They register with the router at `router`.
 std::vector<FleetMember> PlannedWorkers(const FleetOptions& options, const std::string& directory,
                                         const std::string& router);
 

@@ -1,4 +1,4 @@
-// `baton generate`: one prompt, or a file of jobs, through a router.
+// `baton generate`: answers one prompt, or a file of jobs, through a router.
 
 #include <atomic>
 #include <map>

@@ -19,10 +19,10 @@ enum class LineRead : uint8_t { kLine, kTooLong, kEnd, kFailed };
 
 class InputFile {
  public:
-  // InvalidArgument names the path and why it cannot be read: not there, a directory, …
+  // Opens the file. InvalidArgument names the path and the reason: not found, a directory, …
   static absl::StatusOr<InputFile> Open(const std::string& path);
   static InputFile StandardInput();
-  // `name` is for messages. Closes `file` in the end.
+  // `name` is for messages. The destructor closes `file`, except standard input.
   InputFile(std::FILE* file, std::string name);
 
   // Reads to the next newline, which is not part of `line`, or to the end of the input. kTooLong:
@@ -39,15 +39,16 @@ class InputFile {
   // Continues from the position at which this was created. REQUIRES: CanRewind().
   void Rewind();
 
-  // All that is left. InvalidArgument when that is more than `max_bytes`; else as status().
+  // Returns the rest of the input. InvalidArgument if it has more than `max_bytes`; otherwise the
+  // error of status().
   absl::StatusOr<std::string> ReadAll(size_t max_bytes);
 
-  // Unavailable, with name and reason, once reading has failed.
+  // Returns Unavailable, with name and reason, after a read failure.
   const absl::Status& status() const { return status_; }
 
  private:
   struct Close {
-    void operator()(std::FILE* file) const;  // all but standard input
+    void operator()(std::FILE* file) const;  // leaves standard input open
   };
 
   absl::Status Failed();

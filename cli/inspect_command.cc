@@ -1,5 +1,5 @@
-// `baton inspect`: what a model file holds, how text becomes tokens, and how a request's KV lies in
-// blocks.
+// `baton inspect`: shows a model file's contents, the tokens of a text, and the KV blocks of a
+// request.
 #include <chrono>
 #include <cstdio>
 #include <future>
@@ -84,7 +84,8 @@ int InspectText(const Tokenizer& tokenizer, const std::string& text) {
   return 0;
 }
 
-// {"text"} lines in, {"ids"} lines out; a wrong line gives an {"error"} line and exit code 1.
+// Reads {"text"} lines and prints {"ids"} lines. A wrong line gives an {"error"} line and exit code
+// 1.
 int InspectLines(const Tokenizer& tokenizer, InputFile input) {
   std::string line;
   int64_t number = 0;
@@ -92,7 +93,7 @@ int InspectLines(const Tokenizer& tokenizer, InputFile input) {
   for (LineRead read; (read = input.ReadLine(kMaxJobLineBytes, line)) != LineRead::kEnd;) {
     if (read == LineRead::kFailed) return ReportError(input.status());
     ++number;
-    if (read == LineRead::kTooLong) line.clear();  // no object
+    if (read == LineRead::kTooLong) line.clear();  // not an object, so it gives the error below
     const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!json.is_object() || !json.contains("text") || !json["text"].is_string()) {
       std::printf("{\"error\":\"line %lld: not an object with a text\"}\n",
@@ -109,8 +110,8 @@ int InspectLines(const Tokenizer& tokenizer, InputFile input) {
 // ---- inspect blocks
 // -------------------------------------------------------------------------------
 
-// Runs one job and looks at the engine again and again until it ends: the last look that saw the
-// sequence has its block table, the look after the end the whole trace.
+// Runs one job and inspects the engine every millisecond until the job ends. The last inspection
+// with the sequence has its block table. The inspection after the end has the whole trace.
 int InspectBlocks(const EngineOptions& options, const Job& job) {
   const absl::StatusOr<std::unique_ptr<LocalRunner>> runner =
       LocalRunner::Create(options, LocalPath::kOneEngine);

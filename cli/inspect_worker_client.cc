@@ -1,4 +1,5 @@
-// `baton inspect worker`: block tables, pool accounting and allocation trace of a running worker.
+// `baton inspect worker`: shows block tables, pool accounting and allocation trace of a running
+// worker.
 
 #include <memory>
 #include <string>

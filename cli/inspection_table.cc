@@ -38,7 +38,7 @@ void AddPool(const EngineInspection& inspection, std::string& out) {
                         cache.evicted_tokens, cache.radix_nodes, inspection.cache_depth);
 }
 
-// Of a model with windows; group 0 is the pool above.
+// Adds the KV groups of a model with windows. Group 0 is the pool above.
 void AddGroups(const EngineInspection& inspection, std::string& out) {
   const std::vector<KvGroupStatus>& groups = inspection.status.groups;
   for (size_t at = 1; at < groups.size(); ++at) {
@@ -55,7 +55,7 @@ void AddGroups(const EngineInspection& inspection, std::string& out) {
   }
 }
 
-// A run of entries without a block is shown by its length.
+// Shows a run of entries without a block by its length.
 std::string WindowTable(const std::vector<int32_t>& blocks) {
   std::vector<std::string> shown;
   for (size_t i = 0; i < blocks.size();) {

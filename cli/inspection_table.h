@@ -1,5 +1,5 @@
-// An engine's inspection as text for people: op path, pool accounting, block tables, allocation
-// trace. It proves that paging is in use.
+// Formats an engine's inspection as text: op path, pool accounting, block tables, allocation trace.
+// The text shows that paging is in use.
 #pragma once
 
 #include <string>

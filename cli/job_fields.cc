@@ -264,7 +264,8 @@ absl::Status SetField(const JsonPlace& place, const std::string& name, const Jso
   return value.is_null() ? absl::OkStatus() : found->set(place, value, job);
 }
 
-// Checks what needs no model. A router or an engine, which has the model, checks again.
+// Checks all rules that need no model. The router or engine, which has the model, checks the job
+// again.
 absl::Status CheckJob(const Job& job) {
   RequestFields fields = {.request_id = {},
                           .session_id = job.session_id,

@@ -12,8 +12,8 @@
 
 namespace baton {
 
-// Reads the fields of `object` at `place` into `job` and checks them. `job` has the defaults of its
-// fields, and its label, whose form decides which fields are allowed.
+// Reads the fields of `object` at `place` into `job` and checks them. REQUIRES: `job` has the
+// defaults of its fields, and its label. The label's form decides which fields are allowed.
 absl::Status ReadJobFields(const JsonPlace& place, const nlohmann::json& object, Job& job);
 
 // Reads "id" or "custom_id".

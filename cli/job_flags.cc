@@ -24,7 +24,7 @@ namespace baton {
 namespace {
 
 constexpr int32_t kMaxInt = std::numeric_limits<int32_t>::max();
-// As a double, so that --help shows it as it is written.
+// A double, so that --help shows the limit as it is written here.
 constexpr double kLeastRepetitionPenalty = 0.01;
 static_assert(static_cast<float>(kLeastRepetitionPenalty) == kMinRepetitionPenalty);
 
@@ -110,7 +110,7 @@ void AddJobFlags(CommandLine& line, JobFlags& flags) {
       .Group("Jobs");
   AddSamplingFlags(line, flags.job.sampling);
   flags.flag_is_given = [&line](const std::string& flag) { return line.IsGiven(flag); };
-  // The later text stands above the earlier one.
+  // Help texts that are added later appear first.
   line.AddHelpText(JobFormatHelp());
   line.AddHelpText(kChatSamplingHelp);
 }

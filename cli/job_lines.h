@@ -69,8 +69,8 @@ class JobLines {
   JobCounts counts_;
   bool output_lost_ = false;
   absl::Status not_begun_;
-  // With `ordered`: every line that was handed out and whose results are not printed yet. Absent:
-  // the line has no results yet.
+  // With `ordered`: every line that was handed out but whose results are not printed yet. An absent
+  // value means that the line has no results yet.
   std::map<int64_t, std::optional<std::string>> open_;
 };
 

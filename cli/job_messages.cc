@@ -16,7 +16,7 @@ absl::Status NotKnown(const JsonPlace& place) {
   return place.FaultAtKey(absl::StrCat("\"", place.Name(), "\" is not known"));
 }
 
-// {"type": "text", "text": "…"}.
+// Returns the text of a part such as {"type": "text", "text": "…"}.
 absl::StatusOr<std::string> ToTextPart(const JsonPlace& place, const Json& part) {
   if (!part.is_object()) {
     return place.FaultOf("must be an object, {\"type\": \"text\", \"text\": string}");

@@ -11,7 +11,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// "0:07", "1:02:03".
+// Returns a duration such as "0:07" or "1:02:03".
 std::string HoursMinutesSeconds(int64_t seconds) {
   const int64_t hours = seconds / 3600;
   const int64_t minutes = seconds / 60 % 60;

@@ -1,4 +1,4 @@
-// Jobs as `baton run` and `baton generate` read them: one JSON object a line.
+// Jobs as `baton run` and `baton generate` read them: one JSON object on each line.
 //
 // A line has Baton's own form or that of OpenAI's batches. JobFormatHelp (cli/job_fields.h) names
 // every field. Reading is strict: an unknown field, a wrong type or a value out of range is an
@@ -68,7 +68,7 @@ struct JobTokenDetail {
 
 // One choice.
 struct JobResult {
-  std::optional<int32_t> choice;  // where the job asked for several
+  std::optional<int32_t> choice;  // if the job asked for several
   std::vector<TokenId> prompt_token_ids;
   std::vector<TokenId> token_ids;
   std::string text;
@@ -76,7 +76,7 @@ struct JobResult {
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;
   int32_t completion_tokens = 0;
-  std::vector<JobTokenDetail> logprobs;  // one a token when asked for
+  std::vector<JobTokenDetail> logprobs;  // one for each token, if asked for
   uint64_t logits_hash = 0;              // 0: not asked for
   // Figures by name, in the order of the request's path; times end in "_us".
   std::vector<std::pair<std::string, int64_t>> ledger;

@@ -39,7 +39,7 @@ std::string Bytes(int64_t bytes) {
   return absl::StrFormat("%.1f MiB", value / kKiB / kKiB);
 }
 
-// A rate of `count` in `us`, per second.
+// Returns the rate per second of `count` in `us` microseconds.
 double PerSecond(int64_t count, int64_t us) {
   return static_cast<double>(count) * kUsPerSecond / static_cast<double>(us);
 }

@@ -1,4 +1,4 @@
-// A request's latency ledger, for people.
+// Formats a request's latency ledger as text.
 //
 // Thread safety: pure function.
 #pragma once
@@ -9,7 +9,8 @@
 
 namespace baton {
 
-// Several lines, each ending in a newline. Figures that the result's ledger lacks are left out.
+// Returns several lines, each with a newline. Leaves out figures that the result's ledger does not
+// have.
 std::string LedgerTable(const JobResult& result);
 
 }  // namespace baton

@@ -47,7 +47,8 @@ struct LineEditor::State {
     return *static_cast<State*>(state);
   }
 
-  // The next byte of the terminal. 0: its end. Negative: an interrupt or an error.
+  // Reads the next byte of the terminal. Returns 0 at its end, and a negative value after an
+  // interrupt or an error.
   int ReadByte(unsigned char& byte) {
     std::array<pollfd, 2> sources = {{{.fd = interrupt.get(), .events = POLLIN, .revents = 0},
                                       {.fd = STDIN_FILENO, .events = POLLIN, .revents = 0}}};
@@ -84,8 +85,8 @@ struct LineEditor::State {
     }
   }
 
-  // Runs at the mark where a paste begins: all up to the mark at its end is text. Of a paste that
-  // is too long, only as much is kept as finds the mark.
+  // Runs at the mark that begins a paste. All text up to the end mark belongs to the paste. If the
+  // paste is too long, keeps only the bytes that are needed to find the end mark.
   static unsigned char TakePaste(EditLine* editor, int) {
     State& state = Of(editor);
     constexpr size_t kMarkLength = std::size(kPasteEnd) - 1;
@@ -112,7 +113,7 @@ LineEditor::LineEditor(bool colours, size_t max_bytes) : state_(std::make_unique
   state_->max_bytes = max_bytes;
   // libedit counts columns by the locale. Text here is always UTF-8.
   if (std::setlocale(LC_CTYPE, "C.UTF-8") == nullptr) std::setlocale(LC_CTYPE, "");
-  constexpr char kInvisible = '\1';  // stands around what takes no column
+  constexpr char kInvisible = '\1';  // encloses text that takes no column
   state_->prompt = colours ? "\1\033[1m\1> \1\033[0m\1" : "> ";
   state_->editor = el_init("baton", stdin, stdout, stderr);
   state_->history = history_init();
@@ -126,7 +127,7 @@ LineEditor::LineEditor(bool colours, size_t max_bytes) : state_(std::make_unique
   el_set(editor, EL_HIST, history, state_->history);
   el_set(editor, EL_GETCFN, &State::ReadCharacter);
   el_set(editor, EL_ADDFN, "take-paste", "Insert what is pasted", &State::TakePaste);
-  el_source(editor, nullptr);  // the user's ~/.editrc, before bindings that must hold
+  el_source(editor, nullptr);  // ~/.editrc; read first, so the bindings below override it
   el_set(editor, EL_BIND, kPasteBegin, "take-paste", nullptr);
   el_set(editor, EL_BIND, "^R", "em-inc-search-prev", nullptr);
 }

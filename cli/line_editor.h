@@ -1,8 +1,8 @@
-// Lines that a person types at a terminal: editing and history by libedit, a paste of many lines as
-// one line with breaks in it.
+// Line editor for a terminal, with history, by libedit. A paste of many lines becomes one line with
+// line breaks in it.
 //
-// Terminals mark a paste when they are asked to ("bracketed paste"), which the editor does while it
-// reads. Text is UTF-8.
+// The editor turns on "bracketed paste" while it reads, so that the terminal marks a paste. Text is
+// UTF-8.
 //
 // Thread safety: belongs to one thread; Interrupt from any.
 #pragma once
@@ -18,17 +18,17 @@ enum class LineEdit : uint8_t { kLine, kTooLong, kInterrupted, kEnd };
 
 class LineEditor {
  public:
-  // Reads standard input and shows on standard output, both terminals that take escape sequences.
-  // `colours`: of the prompt. `max_bytes`: of a line.
+  // Reads standard input and writes standard output. Both must be terminals that take escape
+  // sequences. `colours`: shows the prompt in colour. `max_bytes`: limit of a line.
   LineEditor(bool colours, size_t max_bytes);
   ~LineEditor();
 
-  // The next line, without its end. kTooLong: the line, or a paste into it, has more than
-  // `max_bytes`. kInterrupted: Interrupt came. Both drop the line.
+  // Reads the next line, without its newline. kTooLong: the line, or a paste into it, has more than
+  // `max_bytes`. kInterrupted: Interrupt was called. Both drop the line.
   LineEdit Read(std::string& line);
-  // Into the history.
+  // Adds the line to the history.
   void Remember(const std::string& line);
-  // Ends the Read that runs, or the next one.
+  // Ends the current Read, or the next one.
   void Interrupt();
 
  private:

@@ -18,7 +18,7 @@ enum class LocalPath : uint8_t { kOneEngine, kLoopback, kTcp, kShm };
 
 class LocalRunner final : public JobRunner {
  public:
-  // `prefill_pool` as InProcessPair's.
+  // `prefill_pool`: as for InProcessPair.
   static absl::StatusOr<std::unique_ptr<LocalRunner>> Create(
       const EngineOptions& options, LocalPath path,
       std::optional<KvGeometry> prefill_pool = std::nullopt);
@@ -31,10 +31,10 @@ class LocalRunner final : public JobRunner {
   }
   void Interrupt() override;
 
-  // The engine that decodes.
+  // Returns the engine that decodes.
   Engine& engine() { return pair_ != nullptr ? pair_->decode() : *engine_; }
 
-  // The prompt's token ids, through the chat template where the job has messages.
+  // Returns the prompt's token ids. Applies the chat template to a job with messages.
   absl::StatusOr<std::vector<TokenId>> Encode(const Job& job);
 
  private:

@@ -29,7 +29,7 @@ std::string Italic(const std::string& text) { return absl::StrCat("\\fI", Escape
 
 std::string PageName(const CommandDescription& command) { return absl::StrJoin(command.path, "-"); }
 
-// "--watch[=FLOAT]".
+// Returns the header of an option, such as "--watch[=FLOAT]".
 std::string Header(const OptionDescription& option) {
   if (option.names.empty()) return Italic(option.positional);
   std::vector<std::string> names;

@@ -19,7 +19,7 @@ namespace baton {
 namespace {
 
 absl::Status NoPipe() {
-  return absl::InternalError(absl::StrCat("cannot make a pipe: ", std::strerror(errno)));
+  return absl::InternalError(absl::StrCat("cannot create a pipe: ", std::strerror(errno)));
 }
 
 }  // namespace
@@ -122,12 +122,12 @@ void MergedLog::Print(const Writer& writer, std::string_view line) {
   text += '\n';
   for (size_t done = 0; done < text.size();) {
     if (!WaitForRoom()) return;
-    // A pipe with room takes PIPE_BUF bytes without blocking, also where another process has made
-    // it non-blocking.
+    // A pipe with room takes PIPE_BUF bytes without blocking, even if another process has made it
+    // non-blocking.
     const size_t most = std::min<size_t>(text.size() - done, PIPE_BUF);
     const ssize_t count = write(output_, text.data() + done, most);
     if (count > 0) done += static_cast<size_t>(count);
-    if (count < 0 && errno != EINTR && errno != EAGAIN) return;  // the log has no reader any more
+    if (count < 0 && errno != EINTR && errno != EAGAIN) return;  // the log no longer has a reader
   }
 }
 
@@ -137,7 +137,7 @@ bool MergedLog::WaitForRoom() {
     pollfd output = {.fd = output_, .events = POLLOUT, .revents = 0};
     const bool given_up = finish_waited_ms_ >= kFinishWaitMs;
     const int ready = poll(&output, 1, given_up ? 0 : kSliceMs);
-    if (ready > 0) return true;  // room, or an error that write will name
+    if (ready > 0) return true;  // room, or an error that write will report
     if (given_up || (ready < 0 && errno != EINTR)) return false;
     if (!finishing_.load()) continue;
     finish_waited_ms_ += kSliceMs;

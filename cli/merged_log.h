@@ -32,7 +32,7 @@ class MergedLog {
 
   // Internal if no pipe can be created. `output` is a file descriptor that stays open.
   static absl::StatusOr<std::unique_ptr<MergedLog>> Create(int output);
-  // As Finish.
+  // Calls Finish.
   ~MergedLog();
 
   // Returns the end of a pipe for writing. The caller closes it after the writer has its own copy.
@@ -47,16 +47,16 @@ class MergedLog {
     std::string name;
     std::string prefix;
     int input = -1;
-    std::string pending;  // a line without its end
+    std::string pending;  // an incomplete line
   };
 
   explicit MergedLog(int output) : output_(output) {}
   void Run();
   void TakeNewWriters();
-  // False when the writer has closed its end.
+  // Returns false if the writer has closed its end.
   bool Read(Writer& writer);
   void Print(const Writer& writer, std::string_view line);
-  // Waits until the output takes PIPE_BUF bytes; false when it is time to give up.
+  // Waits until the output takes PIPE_BUF bytes. Returns false if the wait limit is reached.
   bool WaitForRoom();
 
   const int output_;
@@ -64,9 +64,9 @@ class MergedLog {
   int wake_write_ = -1;
   std::mutex mutex_;
   std::vector<Writer> new_writers_;  // guarded by mutex_
-  std::vector<Writer> writers_;      // the thread's
+  std::vector<Writer> writers_;      // only the thread uses it
   std::atomic<bool> finishing_ = false;
-  int finish_waited_ms_ = 0;  // the thread's
+  int finish_waited_ms_ = 0;  // only the thread uses it
   std::thread thread_;
 };
 

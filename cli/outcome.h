@@ -11,19 +11,19 @@
 
 namespace baton {
 
-// Prints "baton: CODE: message" on standard error; the exit code for this kind of error.
+// Prints "baton: CODE: message" on standard error. Returns the exit code for this kind of error.
 int ReportError(const absl::Status& status);
 
-// Prints a part of the results and flushes it. False when not everything that was ever printed is
-// written; the first time, the reason is an error on standard error.
+// Prints a part of the results and flushes it. Returns false if any output since the start was not
+// written. The first time, it also reports the reason on standard error.
 bool PrintResult(std::string_view text);
 
-// Unavailable when not everything that was ever printed to `output` is written: a full disk, for
-// example. Flushes it.
+// Flushes `output`. Returns Unavailable if any data printed to it was not written, for example
+// because a disk is full.
 absl::Status CheckWritten(std::FILE* output);
 
-// The last thing a program does: the exit code of a command that ended with `exit_code`, which is
-// no success where its results are lost on their way out.
+// Ends a program: returns its exit code. This is `exit_code`, except that a success with lost
+// results becomes an error.
 int EndCommand(int exit_code);
 
 }  // namespace baton

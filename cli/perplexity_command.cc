@@ -1,4 +1,4 @@
-// `baton perplexity`: how well the model predicts a text.
+// `baton perplexity`: measures how well the model predicts a text.
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>

@@ -17,7 +17,7 @@ namespace baton {
 namespace {
 
 constexpr int kPollMs = 20;
-constexpr int kCheckMs = 30'000;  // for a program to look at its command line, on a busy machine
+constexpr int kCheckMs = 30'000;  // limit for a program to check its command line on a busy machine
 
 std::string ReadAll(int file) {
   std::string text;
@@ -36,7 +36,7 @@ absl::StatusOr<std::string> AskForSettings(const std::string& what, FleetMember 
   const std::string path = member.arguments.front();
   member.arguments.emplace_back("--show-settings");
   const FileDescriptor output(memfd_create("baton-settings", MFD_CLOEXEC));
-  if (output.get() < 0) return absl::InternalError("cannot make a file in memory");
+  if (output.get() < 0) return absl::InternalError("cannot create a file in memory");
   ASSIGN_OR_RETURN(ChildProcess program,
                    ChildProcess::Start(member.name, member.arguments, member.variables,
                                        output.get(), /*capture=*/false));
@@ -45,7 +45,7 @@ absl::StatusOr<std::string> AskForSettings(const std::string& what, FleetMember 
     if (interrupted()) return absl::CancelledError("interrupted");
     if (SteadyClock::now() < give_up) continue;
     return absl::DeadlineExceededError(
-        absl::StrCat(path, " did not look at its arguments within ", kCheckMs, " ms"));
+        absl::StrCat(path, " did not check its arguments within ", kCheckMs, " ms"));
   }
   std::string text = ReadAll(output.get());
   if (program.exit_code() == kExitSuccess) return text;

@@ -1,5 +1,5 @@
-// The settings that a program of the fleet would have, from its command line, its file and its
-// environment variables. The program itself prints them (--show-settings).
+// Asks a program of the fleet for its settings from command line, file and environment variables.
+// The program itself prints them (--show-settings).
 //
 // Thread safety: AskForSettings belongs to one thread (cli/child_process.h); the rest is pure.
 #pragma once
@@ -13,14 +13,15 @@
 
 namespace baton {
 
-// A line for each setting. `what` names the program in errors ("the router").
+// Returns a line for each setting. `what` names the program in errors ("the router").
 //   InvalidArgument: the program refuses its arguments.
-//   Cancelled: `interrupted`, which is polled, said so.
+//   Cancelled: `interrupted`, which is polled, returned true.
 //   Internal, DeadlineExceeded: the program cannot run or does not end.
 absl::StatusOr<std::string> AskForSettings(const std::string& what, FleetMember member,
                                            const std::function<bool()>& interrupted);
 
-// The value in the line "NAME = VALUE  (default …)" of `settings`; empty where there is none.
+// Returns VALUE from the line "NAME = VALUE  (default …)" of `settings`; empty if there is no such
+// line.
 std::string SettingValue(std::string_view settings, std::string_view name);
 
 }  // namespace baton

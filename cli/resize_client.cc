@@ -14,7 +14,7 @@
 namespace baton {
 namespace {
 
-// A step that runs is waited for, and memory has to be had.
+// Allows for the end of the running step and for the allocation of memory.
 constexpr int64_t kResizeTimeoutMs = 60'000;
 
 struct ResizeOptions {

@@ -18,8 +18,8 @@ namespace {
 constexpr int64_t kModelTimeoutMs = 2000;
 constexpr int64_t kPiecesTimeoutMs = 5000;
 
-// Text fields of the wire are UTF-8; anything else is refused here, by name, and not by the RPC
-// layer.
+// Checks that a text field is UTF-8, as the wire requires. The error names the field; the RPC
+// layer's own error would not.
 absl::Status CheckText(std::string_view field, std::string_view text) {
   if (ValidUtf8Prefix(text) == text.size()) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -108,14 +108,14 @@ void TakeTokens(const v1::Tokens& tokens, JobResult& result) {
   }
 }
 
-// Takes one event into the results; returns the text that it brought. Internal: of a choice that
-// was not asked for.
+// Adds one event to the results and returns its text. Internal if the event is for a choice that
+// the request did not ask for.
 absl::StatusOr<std::string> TakeEvent(const v1::GenerateResponse& response,
                                       std::vector<JobResult>& results) {
   const auto result_of = [&](int32_t choice) -> absl::StatusOr<JobResult*> {
     if (choice >= 0 && static_cast<size_t>(choice) < results.size()) return &results[choice];
-    return absl::InternalError(
-        StrCat("the router spoke of choice ", choice, " of ", results.size()));
+    return absl::InternalError(StrCat("the router sent choice ", choice,
+                                      ", but the number of choices is ", results.size()));
   };
   std::string text;
   if (response.has_started()) {

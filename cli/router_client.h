@@ -1,4 +1,4 @@
-// A router as the command line sees it: a runner of jobs, and its status.
+// Client of a router: runs jobs and reads its status.
 //
 // Thread safety: every function, from any thread.
 #pragma once
@@ -19,7 +19,7 @@ namespace baton {
 
 struct RouterClientOptions {
   std::string router;      // HOST:PORT
-  int64_t timeout_ms = 0;  // of each request; 0: none
+  int64_t timeout_ms = 0;  // for each request; 0: none
   v1::PrefillPlacement placement = v1::PREFILL_PLACEMENT_UNSPECIFIED;
 };
 
@@ -32,13 +32,13 @@ class RouterClient final : public JobRunner {
   absl::StatusOr<std::vector<std::string>> Pieces(const std::vector<TokenId>& tokens) override;
   // Returns no recommendation from a router of an older version.
   absl::StatusOr<SamplingDefaults> RecommendedSampling() override;
-  // Ends the jobs that run. Until Resume, later ones end at once as Cancelled.
+  // Ends all running jobs. Until Resume, later jobs end at once as Cancelled.
   void Interrupt() override;
   void Resume();
-  // Whether there is a connection. If there is none, attempts one for at most `timeout_ms`; an
-  // interrupt ends the attempt.
+  // Returns true if there is a connection. If there is none, tries to connect for at most
+  // `timeout_ms`; an interrupt ends the attempt.
   bool Connect(int64_t timeout_ms);
-  // Later calls use a new connection, which does not wait for the next attempt of the old one.
+  // Makes later calls use a new connection. It does not wait for the old connection's retry.
   void Reconnect();
 
   absl::StatusOr<v1::GetStatusResponse> GetStatus(int64_t timeout_ms);
@@ -49,7 +49,7 @@ class RouterClient final : public JobRunner {
     std::shared_ptr<v1::Inference::Stub> stub;
   };
   static Connection NewConnection(const std::string& router);
-  // The newest one; calls that run keep theirs.
+  // Returns the newest connection. Running calls keep theirs.
   Connection Newest();
   // Returns the newest connection. Replaces it first if it failed to connect.
   Connection Usable();

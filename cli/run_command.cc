@@ -1,4 +1,5 @@
-// `baton run`: answers in one process; the reference that every other path must equal bit for bit.
+// `baton run`: answers in one process. It is the reference: every other path must equal it bit for
+// bit.
 #include <unistd.h>
 
 #include <atomic>
@@ -25,7 +26,7 @@ struct RunOptions {
   JobFlags jobs;
   LocalPath path = LocalPath::kOneEngine;
   int32_t prefill_block_size = 0;                   // 0: as the other engine's
-  std::optional<KvLayoutKind> prefill_layout = {};  // none: as the other engine's
+  std::optional<KvLayoutKind> prefill_layout = {};  // absent: as the other engine's
 
   std::optional<KvGeometry> PrefillPool() const {
     if (prefill_block_size == 0 && !prefill_layout) return std::nullopt;

@@ -1,4 +1,4 @@
-// `baton status`: workers, pools and queues, as the router knows them.
+// `baton status`: shows workers, pools and queues from the router's view.
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
@@ -33,11 +33,11 @@ struct StatusOptions {
   RouterClientOptions client{.router = kDefaultRouter};
   bool json = false;
   bool index = false;
-  double watch_s = 0;  // 0: once
+  double watch_s = 0;  // 0: prints once
 };
 
-// Every field under its proto name, numbers as numbers (protobuf's own JSON writes 64-bit ones as
-// strings).
+// Converts every field under its proto name, with numbers as numbers. Protobuf's own JSON writes
+// 64-bit numbers as strings.
 nlohmann::ordered_json ToJson(const google::protobuf::Message& message);
 
 nlohmann::ordered_json FieldToJson(const google::protobuf::Message& message,
@@ -108,7 +108,8 @@ std::string Redrawn(const std::string& text) {
   return absl::StrCat("\033[H", absl::StrReplaceAll(text, {{"\n", "\033[K\n"}}), "\033[J");
 }
 
-// Repeats until a signal comes, also while the router does not answer, because it may come back.
+// Repeats until a signal comes. Continues while the router does not answer, because it may come
+// back.
 int Watch(const StatusOptions& options) {
   Termination termination;
   RouterClient client(options.client);

@@ -189,7 +189,7 @@ std::string StatusTable(const v1::GetStatusResponse& status, bool index) {
   std::vector<const v1::WorkerStatus*> workers;
   for (const v1::WorkerStatus& worker : status.workers()) workers.push_back(&worker);
   for (const v1::WorkerStatus& worker : status.leaving_workers()) workers.push_back(&worker);
-  // A worker that starts again stays where it was.
+  // A restarted worker keeps its row.
   std::stable_sort(workers.begin(), workers.end(),
                    [](const v1::WorkerStatus* a, const v1::WorkerStatus* b) {
                      return a->worker_id() < b->worker_id();

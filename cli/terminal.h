@@ -1,4 +1,4 @@
-// What a terminal can show, and text for it.
+// Detects what a terminal can show, and formats text for it.
 //
 // Thread safety: from any thread while none changes the environment.
 #pragma once
@@ -8,14 +8,14 @@
 
 namespace baton {
 
-// Whether file descriptor `fd` is a terminal that takes escape sequences: TERM is set and not
-// "dumb".
+// Returns true if file descriptor `fd` is a terminal that takes escape sequences: TERM is set and
+// not "dumb".
 bool TakesEscapes(int fd);
-// Whether text for `fd` may have colours: it TakesEscapes, and the variable NO_COLOR is unset or
-// empty (no-color.org).
+// Returns true if text for `fd` may have colours: TakesEscapes(fd), and the variable NO_COLOR is
+// unset or empty (no-color.org).
 bool UsesColours(int fd);
 
-// Escape sequences around `text` where `colours`, else `text` alone.
+// Returns the text in escape sequences if `colours`, else the text alone.
 std::string Bold(std::string_view text, bool colours);
 std::string Dim(std::string_view text, bool colours);
 std::string Red(std::string_view text, bool colours);

@@ -1,5 +1,6 @@
-// `baton up`: a router, prefill workers and decode workers as processes of this machine, in the
-// foreground. Standard error has one log of all: each line comes after the name of its process.
+// `baton up`: runs a router, prefill workers and decode workers as processes of this machine, in
+// the foreground. Standard error shows one merged log; each line begins with the name of its
+// process.
 
 #include <fcntl.h>
 #include <poll.h>
@@ -55,8 +56,8 @@ std::string ProgramDirectory() {
   return slash == std::string::npos ? "." : self.substr(0, slash);
 }
 
-// The supervisor's own lines in the merged log. A line that finds no room is dropped: the fleet
-// must not wait for the reader of its log.
+// Writes the supervisor's own lines into the merged log. Drops a line if the pipe has no room,
+// because the fleet must not wait for the reader of its log.
 class OwnLines {
  public:
   static absl::StatusOr<OwnLines> Open(MergedLog& log) {
@@ -66,7 +67,8 @@ class OwnLines {
   }
   void Say(const std::string& sentence) const {
     const std::string line = absl::StrCat(sentence, "\n");
-    (void)!write(pipe_.get(), line.data(), line.size());  // whole: it is shorter than PIPE_BUF
+    (void)!write(pipe_.get(), line.data(),
+                 line.size());  // atomic, because it is shorter than PIPE_BUF
   }
 
  private:
@@ -74,8 +76,8 @@ class OwnLines {
   FileDescriptor pipe_;
 };
 
-// Whether standard error takes a line now. An error that it does not take is lost; the exit code
-// stays.
+// Returns true if standard error can take a line now. Otherwise the error message is lost, but the
+// exit code stays correct.
 bool StandardErrorHasRoom() {
   pollfd output = {.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
   return poll(&output, 1, 0) > 0;
@@ -87,13 +89,13 @@ bool SignalIsPending() {
   return sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1;
 }
 
-// Of the workers of each role, where there are any.
+// Settings of the workers of each role; absent if the role has no workers.
 struct WorkerSettings {
   std::optional<std::string> prefill;
   std::optional<std::string> decode;
 };
 
-// Each program checks its arguments. Errors of AskForSettings.
+// Lets each program check its own arguments. Returns errors as AskForSettings does.
 absl::StatusOr<WorkerSettings> CheckArguments(const UpOptions& options,
                                               const std::string& directory) {
   const auto ask = [&](const std::string& what,
@@ -117,8 +119,8 @@ absl::StatusOr<WorkerSettings> CheckArguments(const UpOptions& options,
   return settings;
 }
 
-// What a worker with these settings needs. Errors of the model file: all is checked but the
-// weights, which take a while.
+// Checks the model file, except the weights, which would take long. Returns the memory that a
+// worker with these settings needs.
 absl::StatusOr<WorkerMemory> CheckModel(const std::string& settings) {
   std::string model = SettingValue(settings, "model");
   ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, OpenModel(model));
@@ -129,7 +131,7 @@ absl::StatusOr<WorkerMemory> CheckModel(const std::string& settings) {
   return MemoryOf(settings, no_file ? 0 : static_cast<int64_t>(bytes));
 }
 
-// Tells the workers that would choose the size of their KV pools what each can have.
+// Sets the KV pool size of all workers that would otherwise choose it themselves.
 absl::Status ShareMemoryBetweenWorkers(const WorkerSettings& settings, FleetOptions& options) {
   std::vector<WorkerMemory> workers;
   std::vector<std::optional<int64_t>*> choosing;
@@ -148,7 +150,7 @@ absl::Status ShareMemoryBetweenWorkers(const WorkerSettings& settings, FleetOpti
   return absl::OkStatus();
 }
 
-// A port that was chosen freely stays the router's when it is started again.
+// Keeps a freely chosen port for later starts of the router.
 void KeepPort(FleetOptions& fleet, const std::string& address, const std::string& directory,
               Fleet& processes) {
   const absl::StatusOr<HostPort> listen = ParseHostPort(fleet.router_address);
@@ -158,9 +160,8 @@ void KeepPort(FleetOptions& fleet, const std::string& address, const std::string
   processes.ReplaceRouterArguments(PlannedRouter(fleet, directory).arguments);
 }
 
-// Returns an error when a process has ended. For a fleet that restarts none: it is not ready yet,
-// or
-// --exit-on-failure was given.
+// Returns an error if a process has ended and the fleet does not restart it. The fleet restarts no
+// process before it is ready, and none with --exit-on-failure.
 absl::Status CheckEnds(bool ready, const Fleet& processes) {
   const std::optional<Fleet::End> end = processes.FirstEnd();
   if (!end) return absl::OkStatus();
@@ -171,7 +172,7 @@ absl::Status CheckEnds(bool ready, const Fleet& processes) {
   return usage ? absl::InvalidArgumentError(what) : absl::InternalError(what);
 }
 
-// Runs until a signal comes (OK) or something goes wrong.
+// Runs until a signal comes (returns OK) or an error ends the fleet.
 absl::Status Supervise(const UpOptions& options, const std::string& directory, Fleet& processes,
                        const OwnLines& own_lines, Termination& termination) {
   using SteadyClock = std::chrono::steady_clock;

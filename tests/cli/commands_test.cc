@@ -1,4 +1,4 @@
-// Of all commands at once.
+// Checks that hold for all commands of `baton`.
 #include "cli/commands.h"
 
 #include <gmock/gmock.h>
@@ -97,7 +97,7 @@ TEST_F(Commands, TheHelpNamesEveryFieldOfAJob) {
   }
 }
 
-// What the help shows as examples is what the parser takes.
+// The parser accepts the examples of the help.
 TEST_F(Commands, TheHelpsExamplesAreJobs) {
   EXPECT_EQ(Run({"run", "--help"}), 0);
   int examples = 0;

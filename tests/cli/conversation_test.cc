@@ -16,7 +16,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// "role: content" of each message.
+// Returns "role: content" of each message.
 std::vector<std::string> Shown(const Conversation& conversation) {
   std::vector<std::string> shown;
   for (const ChatMessage& message : conversation.messages()) {

@@ -18,7 +18,7 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::ElementsAre;
 
-// A router that ends its first runs as scripted, then answers all. It records its name in each run.
+// Router that ends its first runs as scripted, then answers all. It records its name in each run.
 class ScriptedRouter final : public JobRunner {
  public:
   struct End {

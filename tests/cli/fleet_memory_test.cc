@@ -33,7 +33,7 @@ TEST(FleetMemory, LeavesTheChoiceToWorkersWhereThereIsPlenty) {
 
 TEST(FleetMemory, ManyWorkersShareHalfOfWhatIsLeft) {
   const std::vector<WorkerMemory> eight(8, kChooses);
-  // Each alone would take a quarter, 1000 MiB: 8000 of 4000.
+  // Each worker alone would choose a quarter, 1000 MiB. Eight would take 8000 of 4000 MiB.
   EXPECT_EQ(*ShareMemory(eight, 4000 * kMiB), (4000 - 8 * 100) / 2 / 8);
   std::vector<WorkerMemory> one_is_told(8, kChooses);
   one_is_told[3] = {.weight_bytes = 300 * kMiB, .chooses = false, .kv_mib = 700};

@@ -41,7 +41,7 @@ class FleetTest : public ::testing::Test {
     return false;
   }
 
-  // A path where no file is.
+  // Returns a path without a file.
   static std::string NoFile(const std::string& name) {
     const std::string path = ::testing::TempDir() + "baton_fleet_test_" + name;
     std::filesystem::remove(path);
@@ -62,7 +62,7 @@ TEST_F(FleetTest, WhatEndsIsStartedAgainAndTheOthersGoOn) {
   const std::string first = NoFile("first");
   const std::string second = NoFile("second");
   ASSERT_TRUE(fleet_->Start(Shell("router", "exec sleep 1000")).ok());
-  // The second one of its name goes on.
+  // The first process of this name exits; the second one keeps running.
   const std::string script = "test -e " + first + " && touch " + second +
                              " && exec sleep 1000; touch " + first + "; exit 3";
   ASSERT_TRUE(fleet_->Start(Shell("worker", script)).ok());

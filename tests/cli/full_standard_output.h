@@ -1,4 +1,4 @@
-// Standard output as it is on a full disk, as long as one of these lives.
+// Makes standard output behave as on a full disk during its lifetime.
 #pragma once
 
 #include <fcntl.h>

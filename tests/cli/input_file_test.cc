@@ -17,7 +17,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Gives its text and then fails as a damaged disk does.
+// Returns its text and then fails, as a damaged disk does.
 struct DamagedText {
   std::string left;
 

@@ -114,7 +114,7 @@ TEST(JobLines, ThreadsPrintInOrder) {
   EXPECT_EQ(::testing::internal::GetCapturedStdout() == text, true);
 }
 
-// The first line takes long. The other threads wait before too many results are stored.
+// The first line takes long. The other threads wait before they store too many results.
 TEST(JobLines, ResultsThatWaitForTheirTurnAreBounded) {
   std::string text;
   for (size_t i = 0; i < kMostOpenLines + 10; ++i) absl::StrAppend(&text, i, "\n");

@@ -110,7 +110,7 @@ TEST(JobRunner, TextOutputHasATitleForEachChoice) {
       AllOf(HasSubstr("=== choice 0 (stop)"), HasSubstr("=== choice 1 (stop) ===\nhello\n")));
 }
 
-// Ends in the way that the job's prompt names.
+// Runner whose jobs end in the way that their prompt names.
 class EndingRunner final : public JobRunner {
  public:
   absl::StatusOr<std::vector<JobResult>> Run(
@@ -134,7 +134,7 @@ class EndingRunner final : public JobRunner {
   void Interrupt() override {}
 };
 
-// Standard error of one job in text form.
+// Returns the standard error of one job in text form.
 std::string Notes(Job job, bool no_ledger, int expected_code = 0) {
   EndingRunner runner;
   job.id = "it";

@@ -323,7 +323,8 @@ TEST(Jobs, AFaultHasItsColumn) {
   }
 }
 
-// Lines with damage at any place are jobs or faults with their place, without a crash.
+// A line with damage at any place is a job or gives a fault with its place. It never causes a
+// crash.
 TEST(Jobs, DamagedLinesAreRefusedWithTheirPlace) {
   const uint32_t seed = std::random_device()();
   SCOPED_TRACE(testing::Message() << "seed " << seed);

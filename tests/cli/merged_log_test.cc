@@ -31,14 +31,14 @@ class MergedLogTest : public ::testing::Test {
     EXPECT_EQ(write(writer, text.data(), text.size()), static_cast<ssize_t>(text.size()));
   }
 
-  // The next line of the log; waits for it.
+  // Waits for the next line of the log and returns it.
   std::string ReadLine() {
     std::string line;
     for (char byte; read(output_, &byte, 1) == 1 && byte != '\n';) line += byte;
     return line;
   }
 
-  // All that the log still has to say, once every writer is gone.
+  // Returns the remaining lines, after every writer has closed its pipe.
   std::vector<std::string> Rest() {
     log_->Finish();
     close(log_end_);
@@ -90,7 +90,7 @@ TEST_F(MergedLogTest, AWriterThatEndsNoLineIsNotHeldForEver) {
 
 TEST_F(MergedLogTest, ALogWithoutWritersEnds) { EXPECT_THAT(Rest(), ElementsAre()); }
 
-// Somebody else made the output non-blocking; its reader is slower than the writers.
+// Another process made the output non-blocking, and its reader is slower than the writers.
 TEST_F(MergedLogTest, ANonBlockingOutputLosesNoLine) {
   ASSERT_EQ(fcntl(log_end_, F_SETFL, O_NONBLOCK), 0);
   const int router = *log_->AddWriter("router");
@@ -106,14 +106,15 @@ TEST_F(MergedLogTest, ANonBlockingOutputLosesNoLine) {
   EXPECT_TRUE(Rest().empty());
 }
 
-// More than pipes hold, and nobody reads: the end comes all the same.
+// The writer's text exceeds the pipes' capacity and the output has no reader. Finish returns
+// anyway.
 TEST_F(MergedLogTest, AnOutputThatNobodyReadsDoesNotHoldUpTheEnd) {
   const int router = *log_->AddWriter("router");
   std::thread writer([&] {
     for (int i = 0; i < 100; ++i) Write(router, std::string(999, 'x') + "\n");
     close(router);
   });
-  writer.join();  // 100 kB: one pipe's and the other's 64 KiB
+  writer.join();  // 100 kB fit into two pipes of 64 KiB
   log_->Finish();
   EXPECT_EQ(ReadLine(), "router     | " + std::string(999, 'x'));
   close(log_end_);

@@ -20,7 +20,7 @@ struct End {
   std::string said;
 };
 
-// Of a command that prints to a full disk and ends with `exit_code`.
+// Returns the end of a command that prints to a full disk and ends with `exit_code`.
 End EndOnFullDisk(int exit_code, const std::function<void()>& print) {
   ::testing::internal::CaptureStderr();
   const FullStandardOutput full;

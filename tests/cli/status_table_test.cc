@@ -35,7 +35,7 @@ std::vector<std::string> Lines(const v1::GetStatusResponse& status, bool index =
   return absl::StrSplit(StatusTable(status, index), '\n');
 }
 
-// The cell of the worker's row below `title`.
+// Returns the cell of the worker's row below `title`.
 std::string Cell(const v1::GetStatusResponse& status, const std::string& title) {
   const std::vector<std::string> lines = Lines(status);
   const std::vector<std::string> titles = absl::StrSplit(lines[1], ' ', absl::SkipEmpty());

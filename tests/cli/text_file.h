@@ -1,4 +1,4 @@
-// A text as an input file.
+// Makes an input file from a text.
 #pragma once
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-// The bytes between two workers as a connection sees them: ordered, non-blocking, and broken at
-// some point. A socket in production, simulated in tests.
+// Ordered, non-blocking byte stream between two workers, as a connection uses it. It can break at
+// any point. Production uses a socket; the simulation uses SimSocket.
 //
 // Thread safety: belongs to one thread.
 #pragma once
@@ -16,11 +16,12 @@ namespace baton {
 
 class ByteStream {
  public:
-  virtual ~ByteStream() = default;  // closes it
+  virtual ~ByteStream() = default;  // closes the stream
 
-  // What connecting came to, once the stream turned writable for the first time.
+  // Returns the result of connecting. Valid once the stream has become writable for the first time.
   virtual absl::Status ConnectResult() = 0;
-  // Bytes moved; 0: none now. Unavailable: broken, or (Read) closed by the peer.
+  // Return the number of bytes moved; 0 if the call would block. Unavailable: the stream is broken,
+  // or (Read) the peer closed it.
   virtual absl::StatusOr<int64_t> Read(std::span<const iovec> buffers) = 0;
   virtual absl::StatusOr<int64_t> Write(std::span<const iovec> buffers) = 0;
 };

@@ -11,14 +11,15 @@ namespace {
 
 constexpr int64_t kSecondUs = 1'000'000;
 constexpr int64_t kWorkerKeepaliveUs = 1'300'000;   // as in worker_rpc/worker_program
-constexpr int64_t kLongestRunUs = 300 * kSecondUs;  // far behind any deadline and any fault
-constexpr int64_t kSettleUs = 1'200'000;            // a tick and a heartbeat of everybody
-constexpr int64_t kRegisterUs = 10 * kSecondUs;     // heartbeats, and taking over an address
-constexpr int64_t kPeerLossUs = kSecondUs;          // a lost peer is found and its transfers end
-constexpr int64_t kReclaimUs = 2 * kSecondUs;       // after that, its blocks are free again
-constexpr int64_t kQuietUs = 500'000;               // in which nothing may happen
-constexpr int64_t kDrainUs = 8 * kSecondUs;         // a worker that was told to end has done so
-constexpr int64_t kLastPathUs = 30'000;             // after an isolated process is back
+constexpr int64_t kLongestRunUs = 300 * kSecondUs;  // far beyond any deadline and any fault
+constexpr int64_t kSettleUs = 1'200'000;            // a tick, and a heartbeat of every worker
+constexpr int64_t kRegisterUs =
+    10 * kSecondUs;                         // limit for heartbeats, and for taking over an address
+constexpr int64_t kPeerLossUs = kSecondUs;  // until a lost peer is detected and its transfers end
+constexpr int64_t kReclaimUs = 2 * kSecondUs;  // then, until its blocks are free again
+constexpr int64_t kQuietUs = 500'000;          // nothing may happen for this long
+constexpr int64_t kDrainUs = 8 * kSecondUs;    // by then a terminated worker has exited
+constexpr int64_t kLastPathUs = 30'000;        // after the restart of an isolated process
 constexpr int64_t kAwaitStepUs = 10'000;
 constexpr size_t kStoryLines = 150;
 constexpr uint64_t kFirstFreshNumber = 100;
@@ -111,7 +112,8 @@ SimWorker* SimCluster::WorkerOf(int32_t node) {
                                  : workers_.at(static_cast<size_t>(node - kFirstWorkerNode)).get();
 }
 
-// A worker numbers its batches without a gap, and a stream loses none.
+// A worker numbers its batches without a gap, and a stream loses no batch. A refusal is therefore a
+// violation.
 void SimCluster::OnRefusedEvents(const std::string& worker_id, const absl::Status& why) {
   Violate({"index", absl::StrCat("what ", worker_id, " tells of its cache: ", why.ToString()), 0,
            kRouterNode});
@@ -147,7 +149,7 @@ void SimCluster::Partition(const Fault& fault, bool both_ways) {
   });
 }
 
-// Each path, and each direction, comes back at a time of its own.
+// Each direction of each path recovers at its own random time.
 void SimCluster::Isolate(const Fault& fault) {
   SimRandom times(fault.random, "isolation");
   for (const auto& other : nodes_) {
@@ -164,7 +166,8 @@ void SimCluster::Isolate(const Fault& fault) {
 void SimCluster::Pause(const Fault& fault) {
   SimNode& node = *nodes_.at(static_cast<size_t>(fault.node));
   node.Pause();
-  // A server's keepalive finds a client that is paused; a client's, which all have alike, a server.
+  // A server's keepalive detects a paused client. A client's keepalive, equal for all clients,
+  // detects a paused server.
   const auto cut = [this, &node](const SimNode& other, int32_t server, int64_t after_us) {
     queue_.In(after_us, [this, &node, &other, server, incarnation = node.incarnation()] {
       if (node.incarnation() != incarnation || !node.paused()) return;
@@ -206,7 +209,7 @@ void SimCluster::CarryOut(const Fault& fault) {
     case FaultKind::kOneWayPartition:
       return Partition(fault, /*both_ways=*/false);
     default:
-      return;  // of messages
+      return;  // message faults are not handled here
   }
 }
 
@@ -240,7 +243,8 @@ bool SimCluster::Await(int64_t for_us, Condition condition) {
   return false;
 }
 
-// Every worker that is down is started; one that drains has to end first.
+// Starts every worker that is down, unless it still drains. Returns true once the router can use
+// all workers.
 bool SimCluster::AllRegistered() {
   int32_t decode = 0;
   int32_t prefill = 0;
@@ -297,7 +301,7 @@ void SimCluster::ExpectRest(const char* when) {
   }
 }
 
-// Where nothing is cached any more or less, nothing is told.
+// Checks that workers publish nothing while their caches do not change.
 void SimCluster::ExpectQuiet() {
   const int64_t snapshots = SnapshotsTaken(*router_);
   RunUntil(queue_.now_us() + kQuietUs, [] { return false; });
@@ -308,7 +312,7 @@ void SimCluster::ExpectQuiet() {
            0, kRouterNode});
 }
 
-// The scenario's prompts once more: whatever wrong the caches took up is read now.
+// Serves the scenario's prompts again. If a cache holds a wrong block, these requests read it.
 void SimCluster::ServeFreshRequests() {
   fresh_clients_ = MakeClients();
   const size_t count = std::min(kFreshRequests, scenario_.requests.size());

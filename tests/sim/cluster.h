@@ -1,8 +1,8 @@
-// One run: the cluster of a scenario, played until its requests have ended and its faults are over,
-// then healed and asked to serve again.
+// Runs one scenario on a simulated cluster. It plays all requests and faults, then heals the
+// cluster and checks that it serves again.
 //
 // Everything belongs to one thread and one event queue. The same scenario and seed give the same
-// run, down to the history's fingerprint.
+// run and the same fingerprint of the history.
 #pragma once
 
 #include <cstdint>
@@ -25,19 +25,19 @@ namespace baton {
 
 class SimCluster {
  public:
-  // `scenario` outlives this.
+  // `scenario` must outlive this.
   SimCluster(const Scenario& scenario, uint64_t seed, Mutant mutant);
   ~SimCluster();
 
-  // The first violation, if there is one.
+  // Runs the scenario. Returns the first violation, if any.
   std::optional<Violation> Run();
 
-  // Messages up to the end of the scenario's own requests.
+  // Number of messages until the scenario's own requests ended. Does not count the healing.
   int64_t scenario_messages() const { return scenario_messages_; }
   int64_t events() const { return queue_.events_run(); }
   int64_t requests_succeeded() const { return succeeded_; }
   uint64_t fingerprint() const { return history_.fingerprint(); }
-  // What led to the violation, readable.
+  // Returns the events that led to the violation, as readable text.
   std::string Story(const Violation& violation) const;
 
  private:
@@ -53,18 +53,20 @@ class SimCluster {
   void Isolate(const Fault& fault);
   void Pause(const Fault& fault);
 
-  // Runs events until the condition holds. False: not by `until_us`, or something was violated.
+  // Runs events until the condition holds. Returns false if it does not hold by `until_us` or if a
+  // rule was violated.
   template <typename Condition>
   bool RunUntil(int64_t until_us, Condition condition);
   void Violate(const Violation& violation);
   void OnRefusedEvents(const std::string& worker_id, const absl::Status& why);
   void Heal();
-  // Looks now and then only: for conditions that cost something.
+  // Same as RunUntil, but polls the condition every kAwaitStepUs. For conditions that are expensive
+  // to check.
   template <typename Condition>
   bool Await(int64_t for_us, Condition condition);
   bool AllRegistered();
   bool AllIdle() const;
-  bool NoTransfers() const;  // of workers that are up
+  bool NoTransfers() const;  // checks workers that are up
   std::vector<SimWorker*> Workers() const;
   void ExpectRest(const char* when);
   void ExpectQuiet();

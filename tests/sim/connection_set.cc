@@ -44,7 +44,7 @@ std::vector<TransferEvent> ConnectionSet::EndRound(int64_t now_us) {
   return node_.TakeEvents();
 }
 
-// What waits for the pool.
+// Continues to read from connections that waited for the pool.
 void ConnectionSet::ReadOn(int64_t now_us) {
   for (auto it = connections_.begin(); it != connections_.end();) {
     StreamedConnection& connection = *(it++)->second;  // Close erases it
@@ -83,7 +83,7 @@ void ConnectionSet::RunTimers(int64_t now_us) {
 void ConnectionSet::SendFrames(int64_t now_us) {
   for (const auto& [peer, frame] : node_.TakeFrames(now_us)) {
     const auto it = connections_.find(peer);
-    if (it == connections_.end()) continue;  // lost since; its transfers have failed
+    if (it == connections_.end()) continue;  // closed since then; its transfers have failed
     if (const absl::Status status = it->second->Send(frame); !status.ok()) Close(peer, status);
   }
 }

@@ -1,8 +1,8 @@
-// The connections of one TransferNode, and what a round over them does in which order.
+// Connections of one TransferNode, and the order of work in a round over them.
 //
-// Senders open one connection for each receiver's address; receivers accept. The host owns streams
-// and time: it reports accepted streams and readiness, then ends the round. The order within a
-// round is that of SocketTransport, and has to follow it.
+// A sender opens one connection for each receiver's address; a receiver accepts connections. The
+// host owns streams and time. It reports accepted streams and readiness, then ends the round. The
+// order of work within a round must be the same as in SocketTransport.
 //
 // Thread safety: belongs to one thread.
 #pragma once
@@ -29,27 +29,29 @@ class ConnectionSet {
   class Host {
    public:
     virtual ~Host() = default;
-    // Begins to connect to the receiver at `address`; readiness will be reported under `peer`.
+    // Begins to connect to the receiver at `address`. The host reports readiness under `peer`.
     virtual absl::StatusOr<std::unique_ptr<ByteStream>> Connect(const std::string& address,
                                                                 PeerId peer) = 0;
-    // From now on this stream is watched for reading, and for writing if `writing`.
+    // Reports when the stream becomes readable and, if `writing`, when it becomes writable.
     virtual void Watch(PeerId peer, ByteStream& stream, bool writing) = 0;
   };
 
-  // Everything outlives this.
+  // All references must outlive this.
   ConnectionSet(TransferNode& node, const TcpOptions& options, Host& host,
                 Mutant mutant = Mutant::kNone)
       : node_(node), options_(options), host_(host), mutant_(mutant) {}
 
-  // A sender connected. Closed at once when there are too many.
+  // Accepts a sender's connection. Closes it at once if there are too many.
   void Accept(std::unique_ptr<ByteStream> stream, int64_t now_us);
-  // Readiness of a stream; ignored for one that is gone.
+  // Handles readiness of a stream. Ignores a stream that is already closed.
   void OnReady(PeerId peer, bool readable, bool writable, int64_t now_us);
-  // Timers, new links, frames and blocks; then lets go of blocks whose transfers have ended.
-  // Returns what the engine is to hear: only now nobody touches those blocks any more.
+  // Ends the round: continues reads, runs timers, opens links, and sends frames and blocks. Then it
+  // releases the blocks of ended transfers. Returns the events for the engine: no connection
+  // accesses the released blocks any more.
   std::vector<TransferEvent> EndRound(int64_t now_us);
 
-  // When a round is due at the latest; INT64_MAX: never. At once while the pool is waited for.
+  // Returns the latest time of the next round; INT64_MAX if none is needed. Returns `now_us` if
+  // events or frames are pending, or while a connection waits for the pool.
   int64_t NextTimerUs(int64_t now_us) const;
   size_t size() const { return connections_.size(); }
 
@@ -68,7 +70,7 @@ class ConnectionSet {
   Host& host_;
   const Mutant mutant_;
   std::map<PeerId, std::unique_ptr<StreamedConnection>> connections_;
-  int32_t accepted_ = 0;  // of connections_
+  int32_t accepted_ = 0;  // accepted ones in connections_
   uint64_t next_peer_ = 1;
 };
 

@@ -1,7 +1,7 @@
-// Simulated time: events in order of (time, serial), so that a run is a function of what was
-// posted.
+// Event queue with simulated time. Events run in order of (time, serial number), so a run depends
+// only on the posted events.
 //
-// Thread safety: belongs to one thread, as everything in the simulation.
+// Thread safety: belongs to one thread, like everything in the simulation.
 #pragma once
 
 #include <algorithm>
@@ -19,14 +19,15 @@ class EventQueue {
   int64_t now_us() const { return now_us_; }
   int64_t events_run() const { return events_run_; }
 
-  // An event in the past happens now, behind what is already due.
+  // Posts an event. If its time has passed, it runs now, after all events that are already due.
   void At(int64_t time_us, Event event) {
     heap_.push_back({std::max(time_us, now_us_), next_serial_++, std::move(event)});
     std::push_heap(heap_.begin(), heap_.end(), Later);
   }
   void In(int64_t delay_us, Event event) { At(now_us_ + delay_us, std::move(event)); }
 
-  // Runs the next event if it is due by `until_us`. False: none is, and it is `until_us` now.
+  // Runs the next event if it is due by `until_us`. Otherwise sets the time to `until_us` and
+  // returns false.
   bool RunNext(int64_t until_us) {
     if (heap_.empty() || heap_.front().time_us > until_us) {
       now_us_ = std::max(now_us_, until_us);

@@ -8,12 +8,12 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kPromptUs = 2'000'000;     // the work itself
-constexpr int64_t kLossFoundUs = 1'000'000;  // a lost peer is found: another worker computes
-constexpr int64_t kChoiceUs = 250'000;       // more for each choice after a request's first
+constexpr int64_t kPromptUs = 2'000'000;     // time for the work itself
+constexpr int64_t kLossFoundUs = 1'000'000;  // detection of a lost peer; another worker computes
+constexpr int64_t kChoiceUs = 250'000;       // extra time for each choice after the first
 constexpr int64_t kWorkerDrainUs = 5'000'000;
 constexpr int64_t kBreaksCallsUs = SimNode::kKeepaliveUs - 1'000'000;
-// A worker that returns gets its id back with its next heartbeat, 2 s after its last one.
+// A returning worker gets its id back with its next heartbeat, 2 s after its last one.
 constexpr int64_t kRecoveryUs = 4'000'000;
 
 }  // namespace
@@ -32,7 +32,7 @@ void Excuses::Lose(int32_t node, const Span& away) {
 
 void Excuses::OnMessageFault(const Fault& fault, MessageKind message, int32_t from, int32_t to,
                              int64_t now_us) {
-  if (message == MessageKind::kEvents) return;  // nobody waits for them
+  if (message == MessageKind::kEvents) return;  // no request waits for them
   if (fault.kind == FaultKind::kDelay) delays_.push_back({now_us, now_us + fault.duration_us});
   if (message == MessageKind::kStream || fault.kind == FaultKind::kDuplicate) return;
   const int32_t worker = from >= kFirstWorkerNode ? from : to;
@@ -66,7 +66,7 @@ bool Excuses::IsWaitedFor(const Fault& fault) const {
 void Excuses::OnFault(const Fault& fault, int64_t now_us) {
   if (fault.kind == FaultKind::kClockJump) {
     if (Decodes(fault.node)) clock_jumps_.push_back({now_us, now_us});
-    // The router forgets workers whose last word is suddenly long ago.
+    // To the router, the last heartbeats are suddenly old, so it forgets the workers.
     if (fault.node == kRouterNode) failing_.push_back({now_us, now_us + kRecoveryUs});
     return;
   }
@@ -128,7 +128,7 @@ bool Excuses::Excused(const ScenarioRequest& request, const End& end) const {
   const Span life = {request.start_us, end.at_us};
   const bool remote_demanded = request.request.placement == Placement::kRemote;
   const int32_t lost = Lost(/*decode=*/true, life);
-  // Any decode worker that is left can continue an answer, whatever its pool's layout.
+  // Any remaining decode worker can continue an answer, whatever its pool's layout.
   const bool may_fail = lost >= scenario_.decode_workers() || Meets(failing_, life);
   switch (end.status.code()) {
     case absl::StatusCode::kOk:
@@ -140,7 +140,7 @@ bool Excuses::Excused(const ScenarioRequest& request, const End& end) const {
     case absl::StatusCode::kResourceExhausted:
       return request.read_us > 0 || remote_demanded || may_fail || QueuesWereFull(request, end);
     case absl::StatusCode::kUnavailable:
-      // The workers that are left may have no room for it.
+      // The remaining workers may have no room for it.
       return may_fail || (lost > 0 && (remote_demanded || QueuesWereFull(request, end))) ||
              (remote_demanded && (!SomePairFits() || Lost(/*decode=*/false, life) > 0));
     default:

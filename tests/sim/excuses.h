@@ -1,11 +1,11 @@
 // Decides whether the injected faults excuse a request's failure or delay.
 //
-// A fault excuses requests that live between its start and the fleet's recovery from it. It does
-// not excuse requests that ended earlier or began later.
+// A fault excuses requests that are active between its start and the fleet's recovery from it. It
+// does not excuse requests that ended earlier or began later.
 //
-// What only transfers or prefill workers suffer excuses nothing: the answer must come, and
-// promptly. Where a decode worker is lost, another one takes over what has no token yet, if there
-// is one.
+// A fault that affects only transfers or prefill workers excuses nothing: the answer must still
+// arrive promptly. If a decode worker is lost, another decode worker, if any, takes over requests
+// that have no token yet.
 #pragma once
 
 #include <cstdint>
@@ -19,22 +19,22 @@ namespace baton {
 
 class Excuses {
  public:
-  // `scenario` outlives this. Nothing is excused before something strikes.
+  // `scenario` must outlive this. Excuses nothing before the first fault.
   explicit Excuses(const Scenario& scenario) : scenario_(scenario) {}
 
-  // Of a process or a path; nodes are named.
+  // Records a fault of a process or a path. REQUIRES: the fault names its nodes.
   void OnFault(const Fault& fault, int64_t now_us);
   void OnMessageFault(const Fault& fault, MessageKind message, int32_t from, int32_t to,
                       int64_t now_us);
 
-  // How one request ended.
+  // End of one request.
   struct End {
     absl::Status status;
     bool deadline_passed = false;
     int64_t at_us = 0;
-    int64_t took_us = 0;  // without the client's own slowness
+    int64_t took_us = 0;  // without the time that the client itself was slow
   };
-  // OK, or why this end is not excused.
+  // Returns OK if the end is correct or excused, else the reason why it is not.
   absl::Status Judge(const ScenarioRequest& request, const End& end) const;
 
  private:
@@ -69,9 +69,9 @@ class Excuses {
   bool Excused(const ScenarioRequest& request, const End& end) const;
 
   const Scenario& scenario_;
-  std::vector<Loss> losses_;  // of workers
+  std::vector<Loss> losses_;  // losses of workers
   Spans failing_;             // times when calls may fail
-  Spans clock_jumps_;         // of decode workers
+  Spans clock_jumps_;         // times of clock jumps of decode workers
   Spans delays_;
 };
 

@@ -31,7 +31,7 @@ FaultPlan::FaultPlan(std::vector<Fault> faults, EventQueue& queue,
     }
   }
   std::stable_sort(at_messages_.begin(), at_messages_.end(), [](const Fault& a, const Fault& b) {
-    return a.at_message > b.at_message;  // the next one last
+    return a.at_message > b.at_message;  // the next fault is the last element
   });
 }
 

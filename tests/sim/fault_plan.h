@@ -1,8 +1,8 @@
-// Faults of a run: which, and when: at a message, at a ticket (both counted over the whole run), or
-// at a time.
+// Plan of the faults of a run. Each fault strikes at a message, at a ticket or at a time. Messages
+// and tickets are counted over the whole run.
 //
-// As a MessageJudge the plan sees every message; faults of the message itself are its verdict,
-// faults of processes and paths are carried out by the cluster, as events of their own.
+// The plan is a MessageJudge, so it sees every message. It returns message faults as verdicts. The
+// cluster carries out faults of processes and paths as separate events.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,22 @@
 namespace baton {
 
 enum class FaultKind : uint8_t {
-  // Of the message at hand, or of the next one that it can happen to.
+  // Faults of the current message, or of the next one to which the fault can apply.
   kReset,
   kDelay,
   kDuplicate,
   kFlip,
   kTruncate,
-  // Of a process.
-  kKill,  // and start again after `duration_us`
+  // Faults of a process.
+  kKill,  // restarts after `duration_us`
   kPause,
   kTerminate,
   kClockJump,
-  // Of the path between `node` and `other`.
+  // Faults of the path between `node` and `other`.
   kPartition,
   kOneWayPartition,  // from `node` to `other`
-  // The process is cut off from all others, dies, lives again, and hears what was meant for the one
-  // before.
+  // Cuts the process off from all others, kills it and restarts it. The new process then receives
+  // messages that were meant for the old one.
   kUnnoticedRestart,
 };
 inline constexpr int kFaultKinds = 12;
@@ -43,10 +43,11 @@ struct Fault {
   static constexpr int32_t kReceiver = -2;
 
   FaultKind kind = FaultKind::kReset;
-  int64_t at_message = -1;  // or
-  int64_t at_ticket = -1;   // or
+  // The fault strikes at a message, at a ticket (−1: not set), or else at a time.
+  int64_t at_message = -1;
+  int64_t at_ticket = -1;
   int64_t at_us = 0;
-  int64_t wait_us = 0;  // behind the message or ticket; faults of processes and paths only
+  int64_t wait_us = 0;  // after the message or ticket; only for faults of processes and paths
   int32_t node = kSender;
   int32_t other = kReceiver;
   int64_t duration_us = 0;
@@ -55,15 +56,15 @@ struct Fault {
 
 class FaultPlan final : public MessageJudge {
  public:
-  // `carry_out` gets faults of processes and paths, with their nodes named; `struck` is told of
-  // those of messages.
+  // `carry_out` gets faults of processes and paths, with their nodes resolved. `struck` gets
+  // message faults that struck.
   FaultPlan(std::vector<Fault> faults, EventQueue& queue,
             std::function<void(const Fault&)> carry_out,
             std::function<void(const Fault&, MessageKind, int32_t from, int32_t to)> struck);
 
   Verdict OnMessage(MessageKind kind, int32_t from, int32_t to) override;
   int64_t messages() const { return messages_; }
-  // From now on nothing happens to messages.
+  // Disables all further message faults.
   void Stop() { stopped_ = true; }
 
  private:
@@ -71,9 +72,9 @@ class FaultPlan final : public MessageJudge {
   static bool CanHappenTo(FaultKind fault, MessageKind message);
   static Verdict VerdictOf(const Fault& fault);
 
-  std::vector<Fault> at_messages_;  // not yet due, by at_message
+  std::vector<Fault> at_messages_;  // not yet due, descending by at_message
   std::vector<Fault> at_tickets_;
-  std::vector<Fault> due_;  // wait for a message of their kind
+  std::vector<Fault> due_;  // waiting for a message to which they can apply
   EventQueue& queue_;
   const std::function<void(const Fault&)> carry_out_;
   const std::function<void(const Fault&, MessageKind, int32_t, int32_t)> struck_;

@@ -1,9 +1,5 @@
-// The mutant "committed at submit": a device whose steps end at once, while their KV comes later.
-//
-// It computes a step in Submit, takes back what that wrote to the pool, and writes it again when
-// `later` runs. Steps and copies find the KV of earlier ones, as on a stream; nothing else does.
-//
-// Thread safety: belongs to one thread.
+// Device for the mutant "committed at submit": its steps end at once, but their KV writes land
+// later.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +16,7 @@ namespace baton {
 
 class HastyRunner final : public ModelRunner {
  public:
-  // `device` is inline. It and its `pool` outlive this.
+  // REQUIRES: `device` is inline. It and `pool` must outlive this.
   HastyRunner(ModelRunner* device, std::span<std::byte> pool,
               std::function<void(std::function<void()>)> later)
       : device_(device), pool_(pool), later_(std::move(later)) {}
@@ -58,7 +54,7 @@ class HastyRunner final : public ModelRunner {
   ModelRunner* const device_;
   const std::span<std::byte> pool_;
   const std::function<void(std::function<void()>)> later_;
-  std::deque<std::vector<std::pair<size_t, std::byte>>> late_;  // of each step, the oldest first
+  std::deque<std::vector<std::pair<size_t, std::byte>>> late_;  // by step, oldest first
   int64_t steps_ = 0;
   int64_t written_ = 0;
 };

@@ -1,5 +1,5 @@
-// What happened in a run: the last events, readable, and a fingerprint of all of them. Two runs of
-// one seed have the same fingerprint, or the simulation is not deterministic.
+// History of a run: the last kKept events as readable text, and a fingerprint of all events. If two
+// runs of one seed have different fingerprints, the simulation is not deterministic.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +26,13 @@ class History {
   void NameNode(int32_t node, std::string name);
   const std::string& NameOf(int32_t node) const { return names_.at(static_cast<size_t>(node)); }
 
-  // `what` is a literal with up to two %d for a and b.
+  // `what` must be a string literal with up to two %d, for `a` and `b`.
   void Note(int64_t time_us, int32_t node, uint64_t request, const char* what, int64_t a = 0,
             int64_t b = 0, std::string detail = {});
 
   uint64_t fingerprint() const { return fingerprint_; }
-  // The last `count` events of a request and those of no request (what happened to processes); of
-  // all when it is 0.
+  // Returns the last `count` events of the request, together with events that belong to no request
+  // (such as process faults). `request` 0 selects all events.
   std::string Tail(size_t count, uint64_t request) const;
 
  private:

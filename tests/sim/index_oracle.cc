@@ -13,7 +13,7 @@
 namespace baton {
 namespace {
 
-// The number under which the router knows what runs there now.
+// Returns the number that the router uses for this worker's current incarnation.
 std::optional<WorkerNumber> NumberOf(const SimRouter& router, const SimWorker& worker) {
   for (const WorkerRecord& record : router.workers()) {
     if (record.report.epoch == worker.epoch()) return record.number;
@@ -37,7 +37,7 @@ bool IsCurrent(const std::optional<FollowedWorker>& followed, const KvEventFeed&
   return followed && followed->followed && followed->sequence == feed.last();
 }
 
-// What the worker's tree holds, put into an index that saw nothing else.
+// Puts the contents of the worker's tree into an index that has seen nothing else.
 void TellLiterally(const SimWorker& worker, IndexedWorker number, GlobalIndex& index) {
   for (const std::string& part : worker.engine()->cache().SnapshotKvEvents()) {
     const absl::StatusOr<std::vector<KvEvent>> events = DecodeKvEvents(part);

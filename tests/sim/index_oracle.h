@@ -1,5 +1,5 @@
-// Whether a router's index says what the workers' caches hold: hints may be late, but where nothing
-// happens any more they are right, and nothing is told again.
+// Checks that a router's index agrees with the workers' caches. The index may lag behind. At rest
+// it must be correct, and workers must send no new snapshots.
 #pragma once
 
 #include <optional>
@@ -12,12 +12,13 @@
 
 namespace baton {
 
-// Every worker that can tell is followed up to its last batch. Cheap.
+// Returns true if the router has taken the last event batch of every worker that publishes events.
+// Cheap.
 bool IsIndexCurrent(const SimRouter& router, std::span<SimWorker* const> workers);
-// REQUIRES: rest.
+// REQUIRES: the cluster is at rest.
 std::optional<Violation> CheckIndex(const SimRouter& router, std::span<SimWorker* const> workers,
                                     std::span<const ScenarioRequest> requests);
-// Snapshots taken in, of all workers that are there.
+// Returns the number of snapshots that the router took from all current workers.
 int64_t SnapshotsTaken(const SimRouter& router);
 
 }  // namespace baton

@@ -1,12 +1,13 @@
-// cluster_sim: plays seeds of the cluster simulation, the exhaustive sweep, or the mutants.
+// Command-line program cluster_sim. It runs seeds of the cluster simulation, the exhaustive sweep,
+// or the mutants.
 //
 //   cluster_sim --first-seed S --seeds N [--mutant NAME] [--verbose] [--fingerprints]
 //   cluster_sim --sweep            every single fault at every message of the small scenario
 //   cluster_sim --check-mutants    every mutant is caught within its number of seeds
 //   cluster_sim --list-mutants
 //
-// Exit code 1 when something was violated (or a mutant survived). A seed plays the same run
-// wherever this commit runs.
+// Exit code 1 if a rule was violated or a mutant survived. With the same commit, a seed gives the
+// same run on every machine.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -34,12 +35,12 @@ struct Options {
   bool fingerprints = false;
 };
 
-// What is played now, for the report of a CHECK that fails in production code.
+// The scenario that runs now, for the report of a failed CHECK in production code.
 struct Playing {
   uint64_t seed = 0;
   std::string name;
   const SimCluster* cluster = nullptr;
-  bool whole_story = false;  // not only what concerns the request
+  bool whole_story = false;  // also events of other requests
   int oracle_pipe = -1;      // gets the name of the oracle that reports a violation
 };
 Playing playing;
@@ -56,7 +57,7 @@ void Report(Violation violation) {
   std::cout << std::flush;
 }
 
-// The attribute of glog's own type: clang does not take [[noreturn]] for it.
+// Uses the attribute of glog's own function type. clang does not accept [[noreturn]] for it.
 void ReportFailedCheck() __attribute__((noreturn));
 void ReportFailedCheck() {
   Report({"check", "a CHECK failed in production code (above)", 0, -1});
@@ -68,10 +69,10 @@ struct Totals {
   int64_t events = 0;
   int64_t requests = 0;
   int64_t succeeded = 0;
-  uint64_t fingerprint = 0;  // of the last run
+  uint64_t fingerprint = 0;  // fingerprint of the last run
 };
 
-// False: something was violated, and is reported.
+// Returns false if a rule was violated, and reports it.
 bool Play(const Scenario& scenario, uint64_t seed, Mutant mutant, Totals& totals) {
   SimCluster cluster(scenario, seed, mutant);
   playing.seed = seed;
@@ -87,7 +88,7 @@ bool Play(const Scenario& scenario, uint64_t seed, Mutant mutant, Totals& totals
   return !violation.has_value();
 }
 
-// Whether two runs of a seed are one.
+// Returns true if two runs of a seed have the same fingerprint.
 bool PlayTwice(const Scenario& scenario, uint64_t seed) {
   uint64_t fingerprints[2];
   for (uint64_t& fingerprint : fingerprints) {
@@ -122,7 +123,7 @@ int PlaySeeds(const Options& options, Mutant mutant) {
   return 0;
 }
 
-// False: something was violated. `seed` is of the latencies alone.
+// Returns false if a rule was violated. `seed` affects only the latencies.
 bool SweepMessage(int64_t message, uint64_t seed, Totals& totals) {
   for (int kind = 0; kind < kFaultKinds; ++kind) {
     for (const int32_t node : {Fault::kSender, Fault::kReceiver}) {

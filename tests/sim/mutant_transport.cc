@@ -57,7 +57,8 @@ std::vector<BlockId> MutantTransport::ShiftedRows(const Send& send, uint64_t sen
   return shifted;
 }
 
-// A reference by place alone: the block that a prompt of this length had there the last time.
+// Refers to blocks by position alone: returns the block that a prompt of this length had at each
+// position the last time.
 std::vector<BlockId> MutantTransport::RememberedRows(const Send& send,
                                                      std::span<const BlockId> rows) {
   std::vector<BlockId> referenced(rows.begin(), rows.end());

@@ -1,5 +1,5 @@
-// A transport with one of the field failures built in (mutants.h), between a worker's core and its
-// real transport. Without a mutant it passes everything on.
+// Transport with one known field failure built in (mutants.h), between a worker's core and its real
+// transport. Without a mutant it forwards every call.
 #pragma once
 
 #include <cstdint>
@@ -52,11 +52,11 @@ class MutantTransport final : public KvTransport {
     std::vector<BlockId> blocks;
   };
 
-  // Blocks of the sequence in these rows (transport.h).
+  // Returns the number of sequence blocks in these rows (transport.h).
   int32_t CountOf(std::span<const BlockId> rows) const {
     return static_cast<int32_t>(rows.size()) / worker_.groups;
   }
-  // Both change the blocks of group 0 alone.
+  // Both functions change only the blocks of group 0.
   std::vector<BlockId> ShiftedRows(const Send& send, uint64_t sender_transfer,
                                    std::span<const BlockId> rows) const;
   std::vector<BlockId> RememberedRows(const Send& send, std::span<const BlockId> rows);
@@ -67,9 +67,9 @@ class MutantTransport final : public KvTransport {
   const Mutant mutant_;
   const Worker worker_;
   std::map<uint64_t, Send> sends_;
-  std::map<uint64_t, int32_t> pulled_blocks_;  // asked for, by pulls
-  std::set<uint64_t> progressed_;              // receives with a block
-  std::set<uint64_t> ended_receives_;          // reported by us, not yet by the inner one
+  std::map<uint64_t, int32_t> pulled_blocks_;  // number of blocks that each pull asked for
+  std::set<uint64_t> progressed_;              // receives that got a block
+  std::set<uint64_t> ended_receives_;          // reported here, not yet by inner_
   std::set<uint64_t> ended_sends_;
   std::vector<TransferEvent> early_;
   std::string manifest_slot_;

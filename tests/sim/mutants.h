@@ -1,8 +1,9 @@
-// Known field failures, re-created behind a switch of the simulation: each must be caught within a
-// stated number of seeds by a stated oracle, or the simulation would not see the real thing.
+// Mutants: known field failures, re-created behind a switch of the simulation. A named oracle must
+// catch each mutant within a stated number of seeds. Otherwise the simulation would miss the real
+// failure.
 //
-// They are made at the seams that the simulation owns (transport, device, process, checker), so
-// production has no switch, and no branch, for them.
+// The simulation injects them into parts that it owns (transport, device, process, checker).
+// Production code therefore has no switch and no branch for them.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +43,8 @@ enum class Mutant : uint8_t {
 struct MutantInfo {
   Mutant mutant;
   std::string_view name;
-  std::string_view what;    // what is wrong with it
-  int64_t seeds;            // number of seeds, from 1 on, within which it is caught
+  std::string_view what;    // the failure, in words
+  int64_t seeds;            // it must be caught within seeds 1 to this
   std::string_view oracle;  // oracle that catches it (oracle.h); "check" is a CHECK
 };
 

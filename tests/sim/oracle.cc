@@ -7,7 +7,7 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kGraceUs = 100'000;   // behind a deadline
+constexpr int64_t kGraceUs = 100'000;   // allowed after a deadline
 constexpr int64_t kRoundingUs = 3'000;  // deadlines travel in whole milliseconds, rounded down
 
 }  // namespace

@@ -1,14 +1,15 @@
-// What must hold in every run, and who says so when it does not:
-//   answer        a request's tokens, text, end reason and logits hash are those of the literal
-//                 function; what came before a failure is the beginning of it
-//   outcome       exactly one end, nothing after it, none after the deadline; a failure is a typed
-//                 error that this run's faults excuse
-//   conservation  every block of every KV group is free, cached, owned or in flight, after every
-//                 event; at rest nothing is owned or in flight, nor held behind the end of a shrunk
-//                 pool
-//   liveness      after the faults everything ends, empties, and serves again
-//   index         at rest the router's index says what the caches hold; no batch of events is
-//   refused process       a process keeps the rules of its own end
+// Oracles: rules that must hold in every run.
+//   answer        Tokens, text, finish reason and logits hash equal those of the literal function.
+//                 Before a failure, they are a prefix of it.
+//   outcome       Each request ends exactly once, by its deadline, with nothing after the end. A
+//                 failure is a typed error that this run's faults excuse.
+//   conservation  After every event, every block of every KV group is free, cached, owned or in
+//                 flight. At rest no block is owned, in flight or held beyond the end of a shrunk
+//                 pool.
+//   liveness      After the faults, all requests end, all workers become idle and serve again.
+//   index         At rest the router's index equals the caches' contents. The index refuses no
+//                 batch of events.
+//   process       A process follows the rules for its own shutdown.
 #pragma once
 
 #include <cstdint>
@@ -32,13 +33,13 @@ struct Violation {
   int32_t node = -1;     // -1: none
 };
 
-// A client's view of one request, against the literal answer.
+// Checks the responses of one request, as its client sees them, against the literal answer.
 class RequestOracle {
  public:
   RequestOracle(const ScenarioRequest& request, const SimModel& model, int32_t context_length);
 
   std::optional<Violation> OnResponse(const SimResponse& response);
-  // `late_us`: how much of the time since was spent by the client's own slow reading.
+  // `late_us`: the part of the request's time that the client's own slow reading took.
   std::optional<Violation> OnEnd(const absl::Status& status, int64_t now_us, int64_t late_us,
                                  const Excuses& excuses);
   bool ended() const { return ended_; }
@@ -55,7 +56,7 @@ class RequestOracle {
     size_t tokens = 0;
     std::string text;
   };
-  // None: it is none of the request's, or has finished.
+  // Returns null if the request has no such choice, or if the choice has finished.
   Choice* Find(int32_t choice);
   bool finished() const;
 
@@ -66,7 +67,7 @@ class RequestOracle {
 };
 
 std::optional<Violation> CheckConservation(SimWorker& worker, Mutant mutant);
-// Nothing runs, nothing waits, all blocks are free or cached.
+// Checks that nothing runs or waits and that all blocks are free or cached.
 std::optional<Violation> CheckAtRest(SimWorker& worker);
 
 }  // namespace baton

@@ -9,13 +9,13 @@ namespace baton {
 namespace {
 
 constexpr int64_t kMs = 1000;
-constexpr int64_t kFirstRequestUs = 120 * kMs;  // workers have registered and are followed
+constexpr int64_t kFirstRequestUs = 120 * kMs;  // by then the router follows all workers
 constexpr int32_t kLongestPrompt = 33;
 constexpr int32_t kLongestAnswer = 14;
 constexpr int32_t kPromptLengths[] = {1, 4, 9, 16, 17, 20, 20, 24, 32, 33};
 
-// Prompts are often alike at the beginning and often of one length: that is what tells whether
-// blocks, tickets and manifests are mixed up.
+// Draws a prompt. Many prompts share a prefix, and many have the same length. Such prompts reveal
+// mixed-up blocks, tickets and manifests.
 std::vector<TokenId> DrawPrompt(SimRandom& random, int32_t length) {
   const uint64_t family = random.Below(2);
   const auto shared = static_cast<int32_t>(random.Below(5)) * 4;
@@ -29,7 +29,8 @@ std::vector<TokenId> DrawPrompt(SimRandom& random, int32_t length) {
   return prompt;
 }
 
-// The longest request fits alone, always: no answer ends early for want of memory.
+// Returns a pool size in which the longest request always fits alone. No answer then ends early
+// because of missing memory.
 int32_t LeastBlocks(const SimEngineOptions& engine) {
   return (kLongestPrompt + kLongestAnswer) / engine.block_size + 2;
 }
@@ -63,7 +64,8 @@ SimEngineOptions DrawEngine(SimRandom& random, bool roomy) {
 
 bool HasWindow(uint64_t seed) { return SimRandom(seed, "model").OneIn(3); }
 
-// With several KV groups, a worker refuses KV from smaller blocks. Many scenarios have such pairs.
+// Draws different block sizes. With several KV groups, a worker refuses KV from smaller blocks.
+// Many scenarios have such pairs.
 void DrawBlockSizes(uint64_t seed, Scenario& scenario) {
   SimRandom random(seed, "block sizes");
   if (!HasWindow(seed) || random.OneIn(2)) return;
@@ -160,7 +162,7 @@ void DrawRequests(uint64_t seed, Scenario& scenario) {
     scenario.requests.push_back(DrawRequest(random, i, length, span_us));
   }
   DrawChoices(seed, scenario);
-  if (random.OneIn(12)) {  // a storm: all leave at once
+  if (random.OneIn(12)) {  // abort storm: all clients cancel at once
     for (ScenarioRequest& request : scenario.requests) {
       request.cancel_after_us =
           std::max<int64_t>(1, kFirstRequestUs + span_us + 3 * kMs - request.start_us);
@@ -182,7 +184,8 @@ int64_t DrawDuration(FaultKind kind, SimRandom& random) {
   }
 }
 
-// Readers that are a moment late find the batch gone, or none ever does.
+// Draws the size of the event buffer. With a small one, late readers find their batch gone; with a
+// large one, they never do.
 void DrawKvEvents(uint64_t seed, Scenario& scenario) {
   SimRandom random(seed, "KV events");
   const bool most_tell = random.OneIn(2);
@@ -199,7 +202,7 @@ void DrawResizes(uint64_t seed, Scenario& scenario) {
     SimEngineOptions& engine = scenario.workers[i].engine;
     engine.max_blocks = engine.num_blocks * static_cast<int32_t>(random.Between(1, 2));
     for (uint64_t count = random.Below(5); count > 0; --count) {
-      // Often as small as may be: then much retires.
+      // Often the smallest size, so that many blocks must retire.
       const bool smallest = random.OneIn(2);
       const int32_t least = LeastBlocks(engine);
       scenario.resizes.push_back(
@@ -211,7 +214,8 @@ void DrawResizes(uint64_t seed, Scenario& scenario) {
   }
 }
 
-// A window and a step of one sequence, wherever they begin; forks copy a block.
+// Returns the blocks for a window and a step of one sequence, at any offset, plus one for a fork's
+// copy.
 int32_t LeastWindowBlocks(const SimEngineOptions& engine) {
   const int32_t slots = engine.model.window - 1 + MaxStepTokens(engine);
   return std::min(LeastBlocks(engine), (slots + engine.block_size - 2) / engine.block_size + 2);
@@ -237,7 +241,7 @@ void DrawFaults(uint64_t seed, Scenario& scenario) {
   SimRandom random(seed, "faults");
   const uint64_t count = random.Below(4);
   const auto nodes = static_cast<int32_t>(scenario.workers.size()) + kFirstWorkerNode;
-  // Faults of message streams alone come in runs of their own: nothing excuses a failure there.
+  // Some runs have only faults of message streams. There, nothing excuses a failure.
   const bool streams_only = random.OneIn(4);
   for (uint64_t i = 0; i < count; ++i) {
     Fault fault;
@@ -262,8 +266,8 @@ void DrawFaults(uint64_t seed, Scenario& scenario) {
   }
 }
 
-// What takes too many coincidences to come about by itself: right behind a ticket its worker is
-// reborn, and requests of the same shape meet on both sides of that.
+// Draws a case that otherwise needs too many coincidences: a worker restarts right after its
+// ticket. Requests of the same shape arrive before and after the restart.
 void NarrowToRebirth(SimRandom& random, Scenario& scenario) {
   int64_t start_us = kFirstRequestUs;
   for (ScenarioRequest& request : scenario.requests) {
@@ -304,7 +308,7 @@ Scenario DrawScenario(uint64_t seed) {
   SimRandom pulls(seed, "pulls");
   if (pulls.OneIn(2)) scenario.pulls = pulls.Bits() | 1;
   scenario.router.pull_least_ms = pulls.OneIn(3) ? 250 : pulls.Between(1, 20);
-  if (pulls.OneIn(6)) scenario.router.pull_least_ms = 2000;  // silence is found sooner
+  if (pulls.OneIn(6)) scenario.router.pull_least_ms = 2000;  // silence is detected before that
   return scenario;
 }
 

@@ -1,7 +1,7 @@
-// What a run plays: the cluster, the requests and the faults. Drawn from a seed, or the small one
-// of the exhaustive sweep.
+// Scenario of a run: the cluster, the requests and the faults. It is drawn from a seed, or is the
+// small scenario of the exhaustive sweep.
 //
-// Nodes: 0 is all clients, 1 the router, workers follow.
+// Nodes: 0 stands for all clients, 1 is the router, and workers follow.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,11 @@ struct ScenarioRequest {
   int64_t deadline_us = 0;            // from the start
   int64_t cancel_after_us = 0;        // from the start; 0: never
   int32_t cancel_after_messages = 0;  // responses; 0: never
-  int64_t read_us = 0;                // what taking one message costs the client
-  int32_t max_unread = 1000;          // what the router keeps for a client that does not read
+  int64_t read_us = 0;                // time that the client needs to read one message
+  int32_t max_unread = 1000;          // the router's limit of unread messages of a client
 };
 
-// A worker's pool grows or shrinks.
+// Resize of a worker's pool to `blocks`.
 struct ScenarioResize {
   int64_t at_us = 0;
   int32_t node = 0;
@@ -39,16 +39,16 @@ struct ScenarioResize {
 struct Scenario {
   std::vector<SimWorker::Options> workers;
   RouterOptions router;
-  uint64_t pulls = 0;  // who pulls from whom is drawn from it; 0: nobody does
+  uint64_t pulls = 0;  // seed of the drawn prefix pulls; 0: no pulls
   std::vector<ScenarioRequest> requests;
   std::vector<Fault> faults;
-  std::vector<ScenarioResize> resizes;  // excuse nothing: every request still fits
+  std::vector<ScenarioResize> resizes;  // they excuse no failure: every request still fits
 
   int32_t decode_workers() const;
 };
 
 Scenario DrawScenario(uint64_t seed);
-// Workers, requests and faults, a line each.
+// Returns one line for each worker, request and fault.
 std::string Describe(const Scenario& scenario);
 // One prefill and two decode workers, two requests that share a prefix, no faults.
 Scenario SmallScenario();

@@ -74,7 +74,7 @@ void SimCall::EndAtClient(const absl::Status& status) {
     ended_ = nullptr;
     return;
   }
-  // Lets go of the listener: it may hold this call.
+  // Releases the callback, because it may own this call.
   client.Post(0, [ended = std::exchange(ended_, nullptr), status] { ended(status); });
 }
 
@@ -99,7 +99,7 @@ void SimCall::Send(MessageKind kind, std::function<void()> deliver) {
     SimNode& client = call->network_.node(call->client_);
     if (call->client_ended_ || client.incarnation() != call->client_incarnation_) return;
     client.Post(0, [call, deliver] {
-      // An end that overtook this in the client's own queue (cancel, deadline) is heard behind it.
+      // If a cancel or the deadline ends the call before this event runs, `ended` runs after it.
       deliver();
     });
   });

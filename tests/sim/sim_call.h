@@ -1,10 +1,10 @@
-// A call between two simulated processes, as gRPC gives it: messages in order, a status at the end,
-// cancellation, a deadline known to both sides, and UNAVAILABLE when the connection or the process
-// at the other end is gone.
+// Simulated gRPC call between two processes. Messages arrive in order, then a status. Calls have
+// cancellation and a deadline that both sides know. They end with UNAVAILABLE when the connection
+// or the peer process is lost.
 //
 // Rules, as of gRPC's client and callback server:
-//  1. The client hears its end once (unless it died first), and no message after it.
-//  2. The server hears that it was called off at most once, and never after it has finished.
+//  1. The client gets its status exactly once, unless it died first. No message follows.
+//  2. The server learns of a cancellation at most once, and never after it has finished.
 #pragma once
 
 #include <cstdint>
@@ -22,21 +22,22 @@ class SimCall final : public SimLink, public std::enable_shared_from_this<SimCal
   using Serve = std::function<void(const std::shared_ptr<SimCall>&)>;
   using Ended = std::function<void(absl::Status)>;
 
-  // From `client` to `server`. `deadline_us` is of the event queue; 0: none. `serve` runs in the
-  // server's process when the call arrives there.
+  // Starts a call from `client` to `server`. `deadline_us` is a time of the event queue; 0: none.
+  // `serve` runs in the server's process when the call arrives there.
   static std::shared_ptr<SimCall> Start(SimNetwork& network, int32_t client, int32_t server,
                                         MessageKind kind, int64_t deadline_us, Serve serve,
                                         Ended ended);
 
-  // The client's.
+  // For the client.
   void Cancel();
 
-  // The server's. `deliver` runs in the client's process.
+  // Both for the server. `deliver` runs in the client's process.
   void Send(MessageKind kind, std::function<void()> deliver);
   void Finish(absl::Status status);
-  // Runs in the server's process; at once if the call was called off already.
+  // Sets the cancellation callback. It runs in the server's process, and at once if the call was
+  // already cancelled.
   void OnCalledOff(std::function<void()> called_off);
-  // 0: none.
+  // Returns the time until the deadline; 0 if there is none.
   int64_t MillisecondsLeft() const;
 
   void OnNodeDied(int32_t node) override;
@@ -52,7 +53,7 @@ class SimCall final : public SimLink, public std::enable_shared_from_this<SimCal
   void EndAtClient(const absl::Status& status);
   void CallOff();
   bool ServerLives() const;
-  // Judged, then sent; false when the fault took the connection.
+  // Asks the judge, then sends. Returns false if a fault broke the connection.
   bool Transmit(MessageKind kind, bool to_server, std::function<void()> arrive);
 
   SimNetwork& network_;
@@ -65,7 +66,7 @@ class SimCall final : public SimLink, public std::enable_shared_from_this<SimCal
   Ended ended_;
   SimNetwork::Lane to_server_;
   SimNetwork::Lane to_client_;
-  bool connection_lost_ = false;  // a request on its way does not reach who comes after
+  bool connection_lost_ = false;  // a request in flight must not reach a later incarnation
   bool client_ended_ = false;
   bool server_finished_ = false;
   bool called_off_ = false;

@@ -33,7 +33,7 @@ void SimClients::Send(const std::shared_ptr<Client>& client) {
        reader](const std::shared_ptr<SimCall>& call) { router->Generate(call, request, reader); },
       [this, client](absl::Status status) {
         client->status = std::move(status);
-        // What the client's own deadline or cancel ended is not read to the end.
+        // After its own deadline or cancellation, the client does not read the rest.
         if (absl::IsDeadlineExceeded(*client->status) || absl::IsCancelled(*client->status)) {
           client->inbox.clear();
         }

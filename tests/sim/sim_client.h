@@ -1,4 +1,4 @@
-// The clients of a run: each sends one request, takes its answer at its own pace, and may leave.
+// Clients of a run. Each sends one request, reads its answer at its own pace and may cancel.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class SimClients {
 
   explicit SimClients(Environment environment) : environment_(std::move(environment)) {}
 
-  // `request` and `excuses` outlive this.
+  // `request` and `excuses` must outlive this.
   void Schedule(const ScenarioRequest& request, const Excuses& excuses);
 
   bool all_ended() const { return ended_ == clients_.size(); }
@@ -47,7 +47,7 @@ class SimClients {
     std::shared_ptr<SimCall> call;
     std::shared_ptr<int32_t> unread = std::make_shared<int32_t>(0);
     std::deque<SimResponse> inbox;
-    std::optional<absl::Status> status;  // waits behind the inbox
+    std::optional<absl::Status> status;  // handled after the inbox is empty
     bool reading = false;
     int32_t messages = 0;
   };

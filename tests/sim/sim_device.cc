@@ -32,7 +32,7 @@ DecoderConfig MakeConfig() {
           .rope_frequencies = {1.0}};
 }
 
-// The narrowest bucket that holds so many decode rows.
+// Returns the smallest bucket for this number of decode rows.
 int32_t BucketFor(int32_t rows) { return rows <= 2 ? 2 : (rows + 3) / 4 * 4; }
 
 }  // namespace
@@ -64,7 +64,7 @@ SimRunner::~SimRunner() = default;
 
 namespace {
 
-// What a prefill behind a cached prefix would see if its positions began one too late.
+// Shifts positions, as if a prefill after a cached prefix began one position too late.
 StepInput ShiftPositions(StepInput input) {
   for (StepChunk& chunk : input.chunks) {
     if (chunk.begin_slot > 0 && chunk.tokens.size() > 1) ++chunk.begin_position;
@@ -85,8 +85,8 @@ absl::Status SimRunner::Run(const StepInput& input) {
   return RunStep(loses && layout_.groups() > 1 ? LoseWindowBlocks(input) : input);
 }
 
-// The step finds the scratch block in place of window blocks that it reads: of those that slide out
-// of the window with it, or of the first one that its match should have had.
+// Replaces some window blocks that the step reads by the scratch block. These are the blocks that
+// leave the window in this step, or the first block that the match should have had.
 StepInput SimRunner::LoseWindowBlocks(StepInput input) {
   torn_tables_.clear();
   const int32_t block_size = layout_.block_size();
@@ -101,7 +101,7 @@ StepInput SimRunner::LoseWindowBlocks(StepInput input) {
       begin = std::max(0, chunk.begin_slot - window + 1) / block_size;
       end = begins_behind_match_(chunk) ? begin + 1 : begin;
     }
-    end = std::min(end, chunk.begin_slot / block_size);  // the step writes none of them
+    end = std::min(end, chunk.begin_slot / block_size);  // leaves out blocks that the step writes
     for (int32_t block = begin; block < end; ++block) table[block] = kNoBlock;
     chunk.window_tables[0] = table;
   }
@@ -153,8 +153,8 @@ void SimRunner::WriteRows(int32_t layer, int64_t rows) {
   }
 }
 
-// Rows of one sequence follow each other and see one slot more each: a fold that begins where the
-// row before began goes on from row to row.
+// Consecutive rows of one sequence each see one slot more. If a fold begins where the previous
+// row's fold began, it continues from that row.
 void SimRunner::FoldVisible(int32_t layer, int64_t rows, int64_t table_width) {
   const StepBuffers::Group& group = GroupOf(layer);
   const int32_t block_size = layout_.block_size();

@@ -1,10 +1,13 @@
-// A simulated device: plain memory, copies that happen at once, and a ModelRunner over production's
-// step buffers.
+// Simulated device: plain memory, immediate copies, and a ModelRunner over production's step
+// buffers.
 //
-// The runner does what a production runner does around its ops (pad a decode step to a bucket,
-// upload tables, positions and slot mapping, then run from the device's copies alone, and leave out
-// what nobody wants any more); the ops are those of sim_model.h. Nothing but the buffers and the
-// pool tells it what a sequence is.
+// Around its ops, the runner does the same as a production runner:
+//   - It pads a decode step to a bucket.
+//   - It uploads tables, positions and slot mapping, then computes only from the device's copies.
+//   - It skips the rows after the last chunk that is still wanted (StepInput::wanted).
+//
+// The ops are those of sim_model.h. The runner knows sequences only through the buffers and the
+// pool.
 #pragma once
 
 #include <cstdint>
@@ -25,18 +28,19 @@ namespace baton {
 
 class SimRunner final : public InlineRunner {
  public:
-  // `pool` holds every group's blocks, the last of which is the group's scratch block.
+  // `pool` holds the blocks of every group. The last block of each group is its scratch block.
   SimRunner(const KvPoolLayout& layout, std::byte* pool, const StepLimits& limits, Mutant mutant);
   ~SimRunner() override;
 
   absl::Status CopyBlocks(std::span<const BlockCopy> copies) override;
-  // What other threads of the worker do while a step computes its next layer.
+  // Sets a callback for the work of the worker's other threads while a step computes its next
+  // layer.
   void set_meanwhile(std::function<void()> meanwhile) { meanwhile_ = std::move(meanwhile); }
-  // Told before each of a step's ops which it is, of how many.
+  // Sets a callback that runs before each op of a step, with the op's index and the number of ops.
   void set_before_op(std::function<void(int32_t op, int32_t ops)> before_op) {
     before_op_ = std::move(before_op);
   }
-  // Whether a chunk is the first of a sequence, behind a cached prefix.
+  // Sets a predicate: true if a chunk is the first of a sequence, after a cached prefix.
   void set_begins_behind_match(std::function<bool(const StepChunk&)> begins_behind_match) {
     begins_behind_match_ = std::move(begins_behind_match);
   }
@@ -47,7 +51,7 @@ class SimRunner final : public InlineRunner {
 
  private:
   class HeapDevice;
-  // What a captured graph has baked in.
+  // Values that a captured graph has fixed.
   struct Graph {
     int64_t table_width;
   };
@@ -58,7 +62,7 @@ class SimRunner final : public InlineRunner {
                const std::function<void(int32_t, int32_t)>& kv_written);
   void WriteRows(int32_t layer, int64_t rows);
   void FoldVisible(int32_t layer, int64_t rows, int64_t table_width);
-  // Of the layer's group.
+  // Returns the buffers of the layer's group.
   StepBuffers::Group& GroupOf(int32_t layer) const {
     return buffers_->groups[static_cast<size_t>(layout_.place(layer).group)];
   }
@@ -71,8 +75,8 @@ class SimRunner final : public InlineRunner {
   std::unique_ptr<StepBuffers> buffers_;
   std::unique_ptr<Stream> stream_;
   std::map<int32_t, Graph> graphs_;                // by bucket
-  std::vector<uint64_t> hidden_;                   // of every row
-  std::vector<std::vector<BlockId>> torn_tables_;  // of LoseWindowBlocks
+  std::vector<uint64_t> hidden_;                   // by row
+  std::vector<std::vector<BlockId>> torn_tables_;  // made by LoseWindowBlocks
   std::function<bool(const StepChunk&)> begins_behind_match_ = [](const StepChunk&) {
     return false;
   };

@@ -9,14 +9,14 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kWakeUs = 3;  // until a loop that was woken runs
+constexpr int64_t kWakeUs = 3;  // delay until a woken loop runs
 constexpr int64_t kOpStallUs = 30'000'000;
 
 int32_t MostBlocks(const SimEngineOptions& options) {
   return std::max(options.num_blocks, options.max_blocks);
 }
 
-// Each group with its scratch block.
+// Creates the layout. Each group has one block more, its scratch block.
 KvPoolLayout MakeLayout(const SimEngineOptions& options) {
   std::vector<int64_t> blocks = {MostBlocks(options) + 1};
   if (options.model.window > 0) {
@@ -38,7 +38,7 @@ BlockCounts BlocksFor(const SimEngineOptions& options, int32_t full) {
   BlockCounts blocks(full);
   if (options.model.window == 0) return blocks;
   if (!options.paged) {
-    blocks[1] = full;  // a sequence keeps a run in every group
+    blocks[1] = full;  // a sequence has one contiguous run in every group
     return blocks;
   }
   const int64_t share = int64_t{options.window_blocks} * full / options.num_blocks;
@@ -167,7 +167,8 @@ void SimEngine::Cancel(RequestHandle handle) {
   machines_->inbox().Cancel(handle);
 }
 
-// The step is played at its end: what came while it ran is seen by the ops behind that moment.
+// Makes cancellations visible between two ops. The simulation runs the whole step at its end, so an
+// op sees the cancellations that came before the op's own time.
 void SimEngine::PutCancelsOnBoard(int32_t op, int32_t ops) {
   const int64_t now_us = step_begin_us_ + step_us_ * op / ops;
   std::erase_if(cancels_under_way_, [&](const CancelUnderWay& cancel) {
@@ -199,7 +200,7 @@ ModelRunner* SimEngine::Device() {
   return &runner_;
 }
 
-// For mutants of the device, which knows blocks alone.
+// For mutants of the device, because the device knows only blocks.
 bool SimEngine::BeginsBehindMatch(const StepChunk& chunk) const {
   const std::vector<RequestHandle> handles = core().Handles();
   return chunk.begin_slot > 0 && std::ranges::any_of(handles, [&](RequestHandle handle) {
@@ -240,8 +241,8 @@ void SimEngine::Step() {
   Rest();
 }
 
-// The timer is in the queue's time: a clock that jumps brings deadlines nearer, not the timer of
-// before.
+// The timer uses the queue's time. A clock jump brings deadlines nearer but does not move an
+// existing timer.
 void SimEngine::Rest() {
   const int64_t rest_us = machines_->loop().Rest();
   if (news_ || rest_us == 0) return Wake();
@@ -269,8 +270,8 @@ void SimEngine::CheckAfterEvent() {
   machines_->cache().ReleaseStepHold(freed_at_stop_);
 }
 
-// The asynchronous device takes its next step. It reads and writes late in the step's time, when
-// blocks that were given back too early have new users; then its layers are told.
+// Runs the asynchronous device's next step. It reads and writes late in the step's time, when
+// blocks that were released too early have new owners. Then it reports its layers.
 void SimEngine::RunDevice() {
   if (device_runs_ || !deferred_.unfinished()) return;
   device_runs_ = true;

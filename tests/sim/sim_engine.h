@@ -1,9 +1,9 @@
-// One incarnation of a simulated worker's engine: production's EngineMachines and transfer sessions
-// over a simulated device, with the event queue in place of the loop thread.
+// One incarnation of a simulated worker's engine. It runs production's EngineMachines and transfer
+// sessions over a simulated device. The event queue replaces the loop thread.
 //
-// A step takes time. On an inline device what came in meanwhile waits for the next turn; but
-// cancellations are seen between its ops, as early as they came. An asynchronous device computes a
-// submitted step late in its time, tells of its layers, and ends it; turns go on meanwhile.
+// A step takes simulated time. On an inline device, new work waits for the next turn, but
+// cancellations are seen between two ops. An asynchronous device computes a submitted step late in
+// the step's time, reports its layers and then ends it. Turns continue meanwhile.
 #pragma once
 
 #include <cstddef>
@@ -31,9 +31,9 @@ namespace baton {
 struct SimEngineOptions {
   SimModel model;
   int32_t num_blocks = 64;
-  int32_t max_blocks = 0;  // how far the pool may grow; 0: not at all
-  // Of the window's group, while group 0 has num_blocks. It grows and shrinks in proportion, but
-  // not below the least.
+  int32_t max_blocks = 0;  // largest size of the pool; 0: it cannot grow
+  // Blocks of the window's group while group 0 has num_blocks. The number grows and shrinks in
+  // proportion, but not below least_window_blocks.
   int32_t window_blocks = 0;
   int32_t least_window_blocks = 0;
   int32_t block_size = 4;
@@ -50,12 +50,12 @@ struct SimEngineOptions {
   int32_t max_chunk_tokens = 16;
   int32_t max_running = 8;
   int32_t max_waiting = 64;
-  int64_t kept_event_bytes = 0;  // of KV events, for readers; 0: it cannot tell any
-  int32_t layer_pieces = 1;      // of a prompt's last chunk
-  int64_t step_us = 300;         // and as much again for every 16 tokens
-  bool asynchronous = false;     // the device
-  int32_t steps_in_flight = 1;   // 2: of an asynchronous one
-  // Without idle turns, the default, news that nobody wakes the loop for is never seen.
+  int64_t kept_event_bytes = 0;  // KV events kept for readers; 0: publishes none
+  int32_t layer_pieces = 1;      // pieces of a prompt's last chunk
+  int64_t step_us = 300;         // plus the same for every 16 tokens
+  bool asynchronous = false;     // the device is asynchronous
+  int32_t steps_in_flight = 1;   // 2 needs an asynchronous device
+  // The default disables idle turns, so the loop never sees an event that does not wake it.
   int64_t idle_turn_us = INT64_MAX;
 };
 
@@ -65,8 +65,8 @@ class SimEngine final : public EngineRequests {
     SimNode* node;
     SimStreams* streams;
     Mutant mutant = Mutant::kNone;
-    uint64_t seed = 0;                  // of this incarnation's random bits
-    std::function<void()> after_event;  // everything has settled; checks run here
+    uint64_t seed = 0;                  // for this incarnation's random numbers
+    std::function<void()> after_event;  // runs the checks, in a consistent state
   };
 
   SimEngine(const SimEngineOptions& options, Environment environment, Epoch epoch,
@@ -103,17 +103,17 @@ class SimEngine final : public EngineRequests {
 
   const EngineLoop& loop() const { return machines_->loop(); }
 
-  // Ends every request; `done` runs once no transfer touches a block any more.
+  // Ends every request. `done` runs once no transfer accesses a block any more.
   void Shutdown(std::function<void()> done);
-  // The process was killed: nothing of it runs again. Brings the parts into a state in which they
-  // can be destroyed; sinks must be deaf by now.
+  // Call this when the process was killed and none of its code runs again. It brings the parts into
+  // a state in which they can be destroyed. REQUIRES: the sinks ignore all calls.
   void Abandon();
 
   bool idle() const { return core().idle() && machines_->inbox().empty(); }
-  // What the loop last published, as Engine::Status.
+  // Returns the status that the loop published last, as Engine::Status does.
   const EngineStatus& status() const { return status_; }
   int32_t queued() const;
-  // What a recount of the blocks found.
+  // Returns the result of the integrity check of the blocks.
   absl::Status integrity_error() const { return machines_->integrity_check().error(); }
   const KvCacheManager& cache() const { return machines_->cache(); }
   const Scheduler& scheduler() const { return machines_->scheduler(); }
@@ -156,25 +156,25 @@ class SimEngine final : public EngineRequests {
     RequestHandle handle;
     int64_t at_us;
   };
-  std::vector<CancelUnderWay> cancels_under_way_;  // not on the pending yet
+  std::vector<CancelUnderWay> cancels_under_way_;  // not in cancels_ yet
   bool turn_posted_ = false;
   bool stepping_ = false;
-  bool news_ = false;         // came while it was stepping
-  bool device_runs_ = false;  // an asynchronous one
+  bool news_ = false;         // work arrived during a step
+  bool device_runs_ = false;  // an asynchronous device computes a step
   std::vector<BlockId> freed_at_stop_;
-  int64_t step_begin_us_ = 0;  // of the last one, by the node's clock
-  int64_t step_us_ = 0;        // how long it takes
+  int64_t step_begin_us_ = 0;  // start of the last step, by the node's clock
+  int64_t step_us_ = 0;        // duration of the last step
   bool stopping_ = false;
   std::function<void()> when_stopped_;
-  int64_t rest_timer_us_ = 0;  // in the queue's time; 0: none set
+  int64_t rest_timer_us_ = 0;  // by the queue's time; 0: no timer
 };
 
-// How many blocks every group has when group 0 has `full`.
+// Returns the number of blocks of every group when group 0 has `full`.
 BlockCounts BlocksFor(const SimEngineOptions& options, int32_t full);
-// How many tokens of one sequence may be in steps at once.
+// Returns the largest number of tokens of one sequence in all steps in flight.
 int32_t MaxStepTokens(const SimEngineOptions& options);
 
-// What workers of one scenario share with each other.
+// Returns the fingerprint that compatible workers of one scenario share.
 KvFingerprint SimFingerprint(const SimEngineOptions& options);
 
 }  // namespace baton

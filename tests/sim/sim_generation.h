@@ -1,5 +1,5 @@
-// A simulated Generate call at the router: the wires of one GenerateSession, what GenerateCall is
-// in production.
+// A simulated Generate call at the router. It connects one GenerateSession to simulated calls, as
+// GenerateCall does in production.
 #pragma once
 
 #include <memory>
@@ -95,14 +95,15 @@ class SimRouter::Generation final : public SilenceListener,
                         .source = worker_at(route.pull_source_address),
                         .number = request_.number},
                        request, deadline_us == 0 ? give_up_us : std::min(give_up_us, deadline_us),
-                       // Alive as long as it listens; and pull_ would hold itself.
+                       // Weak, because pull_ would otherwise own itself through this callback. This
+                       // object lives as long as it waits for the end.
                        [weak = weak_from_this(), attempt](const SimPull::Outcome& outcome) {
                          if (const auto self = weak.lock()) self->OnPullEnd(attempt, outcome);
                        });
   }
   void CancelPull() override { pull_->Cancel(); }
 
-  // What decode and prefill worker are told alike.
+  // Fills the request fields that decode and prefill workers share.
   template <typename WorkerRequest>
   WorkerRequest Describe() const {
     WorkerRequest request;
@@ -192,9 +193,9 @@ class SimRouter::Generation final : public SilenceListener,
         .tokens = choice.tokens, .logits_hash = choice.logits_hash, .finished = choice.finished};
   }
 
-  // False once too much waits for the client.
+  // Returns false if the client has left too many messages unread.
   bool Send(SimResponse response) {
-    if (*reader_.unread >= reader_.max_unread) {  // ends the stream, whatever End says later
+    if (*reader_.unread >= reader_.max_unread) {  // ends the stream; a later End has no effect
       call_->Finish(absl::ResourceExhaustedError("the client left too much unread"));
       return false;
     }

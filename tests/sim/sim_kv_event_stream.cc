@@ -5,7 +5,7 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kWriteUs = 20;  // until a message has left
+constexpr int64_t kWriteUs = 20;  // delay until a message has left
 
 }  // namespace
 

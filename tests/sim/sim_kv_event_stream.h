@@ -15,7 +15,7 @@
 
 namespace baton {
 
-// What the stream carries: KvEventMessage with the bytes that it is about.
+// Message of the stream: KvEventMessage, with the bytes of its batch.
 struct SimKvEventMessage {
   Epoch epoch{0};
   KvEventCursor::Message message;
@@ -26,7 +26,7 @@ class SimKvEventStream final : public ServedKvEvents,
  public:
   using OnMessage = std::function<void(const SimKvEventMessage&)>;
 
-  // All in the worker's process; `on_message` runs in the router's.
+  // Everything runs in the worker's process, except `on_message`, which runs in the router's.
   SimKvEventStream(SimNode& node, EngineRequests* engine, Mutant mutant,
                    std::shared_ptr<SimCall> call, OnMessage on_message)
       : ServedKvEvents(engine),
@@ -46,7 +46,7 @@ class SimKvEventStream final : public ServedKvEvents,
   const Mutant mutant_;
   const std::shared_ptr<SimCall> call_;
   const OnMessage on_message_;
-  bool ended_ = false;  // by this worker
+  bool ended_ = false;  // this worker has ended the stream
 };
 
 }  // namespace baton

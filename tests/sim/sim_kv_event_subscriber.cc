@@ -34,7 +34,7 @@ void SimKvEventSubscriber::Open(const WorkerRecord& worker, const KvEventPositio
 
 void SimKvEventSubscriber::Take(const std::string& worker_id, Stream& stream,
                                 const SimKvEventMessage& sent) {
-  if (!stream.intake.stopped_by().ok()) return;  // it was sent before the stop
+  if (!stream.intake.stopped_by().ok()) return;  // the worker sent it before the stop
   const KvEventCursor::Message& message = sent.message;
   const bool goes_on = stream.intake.Take(
       {.epoch = sent.epoch,
@@ -44,8 +44,8 @@ void SimKvEventSubscriber::Take(const std::string& worker_id, Stream& stream,
        .parts = message.parts});
   if (goes_on) return;
   stream.call->Cancel();
-  // The worker may have gone, and another may have its address. What a worker says itself is never
-  // wrong.
+  // The worker may be gone, and another one may have its address. Otherwise, the index must accept
+  // all events of the worker.
   const absl::Status& why = stream.intake.stopped_by();
   if (!absl::IsNotFound(why) && !absl::IsAborted(why)) environment_.refused(worker_id, why);
 }

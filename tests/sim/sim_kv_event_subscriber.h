@@ -1,4 +1,4 @@
-// The simulated router's end of the workers' streams of KV events: production's
+// Receives the workers' KV event streams at the simulated router. Runs production's
 // KvEventSubscriptions, KvEventIntake and FleetIndex over simulated calls.
 #pragma once
 
@@ -26,7 +26,7 @@ class SimKvEventSubscriber {
     SimNode* node;  // the router's
     FleetIndex* index;
     std::function<SimWorker*(const std::string& address)> worker_at;
-    // The index refused what the worker itself said.
+    // Runs when the index refuses an event that the worker itself sent.
     std::function<void(const std::string& worker_id, const absl::Status& why)> refused;
   };
 
@@ -47,7 +47,7 @@ class SimKvEventSubscriber {
 
   const Environment environment_;
   KvEventSubscriptions subscriptions_;
-  std::map<WorkerNumber, std::shared_ptr<Stream>> streams_;  // open ones
+  std::map<WorkerNumber, std::shared_ptr<Stream>> streams_;  // open streams
 };
 
 }  // namespace baton

@@ -67,7 +67,7 @@ KvCacheSpec SimModel::Spec() const {
 
 namespace {
 
-// The fold behind the last layer, token by token.
+// Computes the fold after the last layer, token by token.
 class LiteralModel {
  public:
   explicit LiteralModel(const SimModel& model) : model_(model) {}

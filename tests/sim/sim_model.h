@@ -1,14 +1,13 @@
-// The model that simulated workers run, as a literal function of tokens, and as kernels over a
-// pool.
+// The model that simulated workers run: a literal function of tokens, and kernels over a pool.
 //
-// Two layers. A layer's K and V row of a slot is a hash of that token's hidden state; the hidden
-// state behind a layer is a fold over the rows of all visible slots, in slot order. So any byte of
-// any visible row, a row that is missing, foreign, stale or at another position changes every
-// later row, the logits and the tokens. The literal function computes the same without any memory:
-// it is the oracle of what a request must be answered.
+// The model has two layers. The K and V rows of a slot in a layer are a hash of the token's hidden
+// state. The hidden state after a layer is a fold over the rows of all visible slots, in slot
+// order. Every visible byte therefore affects all later rows, the logits and the tokens. A missing,
+// foreign, stale or misplaced row changes them too. The literal function computes the same values
+// without a pool. It is the oracle for a request's answer.
 //
-// Every slot up to a token's own is visible to it. In a layer with a sliding window only the last
-// ones are, and such a layer is a KV group of its own.
+// A token sees every slot up to its own. In a layer with a sliding window it sees only the last
+// ones. Such a layer forms its own KV group.
 #pragma once
 
 #include <array>
@@ -28,17 +27,17 @@ inline constexpr TokenId kSimEndToken = kSimVocabulary - 1;
 inline constexpr int32_t kSimLayers = 2;
 inline constexpr int32_t kSimHeadDim = 4;  // f32: a row is two 64-bit words
 
-// Which of the models it is.
+// Selects a variant of the model.
 struct SimModel {
   int32_t window = 0;        // slots that a token sees in window_layer; 0: every layer sees all
-  int32_t window_layer = 1;  // the other has full attention
+  int32_t window_layer = 1;  // the other layer has full attention
 
   int32_t groups() const { return window == 0 ? 1 : 2; }
   int32_t WindowOf(int32_t layer) const { return layer == window_layer ? window : 0; }
   KvCacheSpec Spec() const;
 };
 
-// What K or V of one slot in one layer consists of.
+// K or V row of one slot in one layer.
 using SimRow = std::array<uint64_t, 2>;
 struct SimRows {
   SimRow key;
@@ -47,13 +46,13 @@ struct SimRows {
 
 uint64_t SimEmbedding(TokenId token, int32_t position);
 SimRows SimRowsOf(int32_t layer, uint64_t hidden);
-// One more visible slot, in slot order, from 0 on.
+// Adds one more visible slot to the fold. Call it in slot order, from slot 0 on.
 uint64_t SimFold(uint64_t fold, const SimRows& rows);
 void SimLogits(uint64_t fold, std::span<float> row);  // [kSimVocabulary]
 
 const Tokenizer& SimTokenizer();
 
-// What a request must be answered: tokens, text and reason, and the chained hash of every sampled
+// Expected answer of a request: tokens, text, finish reason, and the chained hash of every sampled
 // row of logits.
 struct SimAnswer {
   std::vector<TokenId> tokens;

@@ -1,9 +1,13 @@
-// The simulated network: latency, partitions, and what ends with a process or a path.
+// The simulated network: latency, partitions, and connections that break with a process or a path.
 //
-// What TCP promises is kept: inside one lane (a direction of one connection or call) nothing is
-// lost, doubled or reordered; what a partition holds back arrives when it heals. Connections break
-// instead: with the process at the other end, by a reset, or (calls) when the server's keepalive
-// has found nobody. Between lanes there is no order.
+// A lane is one direction of one connection or call. Lanes keep TCP's promises: nothing is lost,
+// duplicated or reordered. Data that a partition holds back arrives when the partition heals. Data
+// is lost only when the connection breaks. A connection breaks for one of these reasons:
+//   - the process at the other end dies
+//   - a reset
+//   - for calls: the server's keepalive gets no reply
+//
+// There is no order between lanes.
 #pragma once
 
 #include <cstdint>
@@ -25,42 +29,43 @@ enum class MessageKind : uint8_t {
   kCall,
   kTicket,
   kHeartbeat,
-  kEvents,  // of a worker's cache
+  kEvents,  // events of a worker's cache
   kStream,
 };
 
-// What becomes of one message.
+// Decides how the network treats one message.
 struct Verdict {
   enum class Action : uint8_t {
     kPass,
     kReset,      // the connection breaks instead
-    kDuplicate,  // heartbeats only: what a client that tries again does
+    kDuplicate,  // heartbeats only: as if the client had retried
     kFlip,       // streams only: one bit
     kTruncate,   // streams only: a part arrives, then the connection breaks
   };
   Action action = Action::kPass;
-  int64_t delay_us = 0;  // on top, also of what follows in the lane
-  uint64_t random = 0;   // which bit, how much
+  int64_t delay_us = 0;  // extra delay; also delays later messages in the lane
+  uint64_t random = 0;   // selects the bit, or the size of the part
 };
 
-// Sees every message in order; faults are its business.
+// Sees every message in order, and injects faults through its verdicts.
 class MessageJudge {
  public:
   virtual ~MessageJudge() = default;
   virtual Verdict OnMessage(MessageKind kind, int32_t from, int32_t to) = 0;
 };
 
-// What breaks with a process or a path.
+// Connection or call that breaks with a process or a path.
 class SimLink {
  public:
   virtual ~SimLink() = default;
   virtual void OnNodeDied(int32_t node) = 0;
-  // A reset, seen by both ends.
+  // Handles a reset. Both ends see it.
   virtual void OnReset() = 0;
-  // The node that serves it and whose keepalive it has; kNone: it watches over its life itself.
+  // Returns the node that serves the link and whose keepalive covers it. kNone: the link detects a
+  // lost peer itself.
   static constexpr int32_t kNone = -1;
   virtual int32_t server() const = 0;
-  // A call that this node has not answered to the end.
+  // Returns true for a call that this node serves and has not finished.
   virtual bool IsServedBy(int32_t node) const = 0;
 };
 
@@ -81,7 +86,7 @@ class SimNetwork {
   }
 
   int64_t Latency() { return latencies_.Between(40, latencies_.OneIn(20) ? 3000 : 200); }
-  // Runs `arrive` at the receiver's kernel, behind everything sent before in this lane.
+  // Runs `arrive` at the receiver's kernel, after everything sent before in this lane.
   void Deliver(Lane& lane, int32_t from, int32_t to, int64_t extra_us,
                std::function<void()> arrive);
 
@@ -92,7 +97,7 @@ class SimNetwork {
 
   void AddLink(int32_t a, int32_t b, const std::shared_ptr<SimLink>& link);
   void NodeDied(int32_t node);
-  // Resets every link between the two that `wanted` accepts.
+  // Resets every link between the two nodes that `wanted` accepts.
   void ResetLinks(int32_t a, int32_t b, const std::function<bool(const SimLink&)>& wanted);
 
  private:
@@ -110,7 +115,7 @@ class SimNetwork {
   SimRandom latencies_;
   std::vector<SimNode*> nodes_;
   MessageJudge* judge_ = nullptr;
-  std::map<Path, uint64_t> blocked_;  // to the serial of the block
+  std::map<Path, uint64_t> blocked_;  // maps to the serial number of the block
   uint64_t next_block_ = 1;
   std::map<Path, std::deque<std::function<void()>>> held_;
   std::vector<KnownLink> links_;

@@ -1,8 +1,8 @@
-// A simulated process: incarnations that start and die, a pause (SIGSTOP), and a clock of its own.
+// A simulated process: incarnations that start and die, a pause (SIGSTOP), and its own clock.
 //
-// What happens in a process is posted to it: an event of an incarnation that died never runs, and
-// events of a paused process wait, in order, until it goes on. Its kernel (the network's buffers)
-// works on meanwhile.
+// Everything that happens in a process is an event posted to it. An event for a dead incarnation
+// never runs. Events of a paused process wait, in order, until it resumes. Its kernel (the
+// network's buffers) continues meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -33,12 +33,13 @@ class SimNode {
   bool paused() const { return paused_; }
   uint64_t incarnation() const { return incarnation_; }
   const Clock& clock() const { return clock_; }
-  // After how long its server cuts a connection on which nobody answers.
+  // Time without a reply after which this node, as a server, closes a connection.
   int64_t keepalive_us() const { return keepalive_us_; }
   void set_keepalive_us(int64_t keepalive_us) { keepalive_us_ = keepalive_us; }
   EventQueue& queue() { return queue_; }
 
-  // In this process, in `delay_us`; never when it is down.
+  // Runs `event` in this process after `delay_us`. Never runs it if the process is down or was
+  // restarted.
   void Post(int64_t delay_us, std::function<void()> event) {
     queue_.In(delay_us, [this, incarnation = incarnation_, event = std::move(event)]() mutable {
       Arrive(incarnation, std::move(event));
@@ -61,7 +62,8 @@ class SimNode {
     paused_ = false;
     for (auto& event : std::exchange(deferred_, {})) Post(0, std::move(event));
   }
-  // What a machine that was suspended or migrated sees: a steady clock jumps ahead, never back.
+  // Moves the clock ahead, as on a machine that was suspended or migrated. A steady clock never
+  // goes back.
   void JumpClock(int64_t ahead_us) { clock_.ahead_us += ahead_us; }
 
   void Note(uint64_t request, const char* what, int64_t a = 0, int64_t b = 0,

@@ -1,5 +1,5 @@
-// A simulated worker's KV memory: host memory, or memory that transports cannot read, where a stray
-// access crashes the simulation. What is discarded holds anything when it comes back.
+// KV memory of a simulated worker. It is host memory, or memory that transports cannot read, where
+// a stray access crashes the simulation. Discarded blocks hold arbitrary bytes when they come back.
 //
 // Thread safety: belongs to one thread.
 #pragma once
@@ -21,8 +21,8 @@ namespace baton {
 
 class SimPool final : public ResizablePool {
  public:
-  // `division` says how many blocks every group has beside those of group 0. The last block of
-  // each group in `layout` is the scratch block.
+  // `division` returns the number of blocks of every group for a number of blocks of group 0. The
+  // last block of each group in `layout` is the scratch block.
   SimPool(const KvPoolLayout& layout, bool unreadable, bool resizable,
           std::function<BlockCounts(int32_t)> division)
       : layout_(layout), resizable_(resizable), division_(std::move(division)) {
@@ -34,7 +34,7 @@ class SimPool final : public ResizablePool {
     }
   }
 
-  // What the simulated kernels read and write.
+  // Returns the memory that the simulated kernels read and write.
   std::span<std::byte> bytes() {
     return unreadable_ ? std::span(unreadable_->data(), unreadable_->size()) : std::span(host_);
   }

@@ -1,4 +1,4 @@
-// One pull at the simulated router: production's PullFlow over simulated calls.
+// Prefix pull at the simulated router: production's PullFlow over simulated calls.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class SimPull final : public std::enable_shared_from_this<SimPull> {
     int32_t router;
     SimWorker* receiver;
     SimWorker* source;
-    uint64_t number;  // of the request, in the history
+    uint64_t number;  // the request's number in the history
   };
 
   static std::shared_ptr<SimPull> Start(const Parties& parties, const PullRequest& request,

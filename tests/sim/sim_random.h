@@ -1,5 +1,6 @@
-// Random numbers of a simulation: one seed, many named streams. Drawing more from one stream moves
-// no other, so a change to one part of the simulation does not reshuffle the rest.
+// Random numbers of a simulation: one seed with many named, independent streams. More draws from
+// one stream do not change the others. A change to one part of the simulation therefore does not
+// reshuffle the rest.
 //
 // The generator is SplitMix64 (Steele, Lea, Flood 2014).
 #pragma once
@@ -9,7 +10,7 @@
 
 namespace baton {
 
-// A good mix of 64 bits.
+// Mixes 64 bits (the finalizer of SplitMix64).
 inline uint64_t MixBits(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;

@@ -96,7 +96,8 @@ void SimRouter::ProbeRound() {
   node().Post(probe_rounds_->interval_us(), [this] { ProbeRound(); });
 }
 
-// Not judged: a fault of one of many probes is nothing, and they shall not dilute the others.
+// The judge does not see probes. One lost probe of many has no effect, and probes would dilute the
+// other faults.
 void SimRouter::Probe(const FailureDetector::Target& target) {
   SimWorker* const worker = environment_.worker_at(target.address);
   SimNetwork* const network = environment_.network;

@@ -1,5 +1,5 @@
-// A simulated router: production's RouterCore (registry, index, policy) and GenerateSession,
-// without gRPC and tokenising.
+// Simulated router: production's RouterCore (registry, index, policy) and GenerateSession, without
+// gRPC and tokenization.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@
 namespace baton {
 
 struct SimStarted {};
-// What a Generate call's stream carries.
+// Message of a Generate call's stream.
 using SimResponse = std::variant<SimStarted, TokenOutput, FinishInfo>;
 
 struct SimGenerateRequest {
-  uint64_t number = 0;  // names it in the history
+  uint64_t number = 0;  // identifies the request in the history
   std::vector<TokenId> prompt;
   int32_t n = 1;  // choices
   SamplingParams sampling;
@@ -33,12 +33,12 @@ struct SimGenerateRequest {
   Placement placement = Placement::kAutomatic;
 };
 
-// How a client takes what it is sent.
+// How a client reads its messages.
 struct SimReader {
   std::function<void(SimResponse)> on_response;
-  // Messages that were sent and that the client has not taken; shared by both sides.
+  // Number of messages that were sent and that the client has not read. Both sides share it.
   std::shared_ptr<int32_t> unread = std::make_shared<int32_t>(0);
-  int32_t max_unread = 1000;  // more end the stream
+  int32_t max_unread = 1000;  // more unread messages end the stream
 };
 
 class SimRouter {
@@ -48,7 +48,7 @@ class SimRouter {
     SimNode* node;
     uint64_t pulls = 0;  // Scenario::pulls
     std::function<SimWorker*(const std::string& address)> worker_at;
-    // The index refused a worker's own words.
+    // Runs when the index refuses an event that the worker itself sent.
     std::function<void(const std::string& worker_id, const absl::Status& why)> refused;
     std::function<void(const std::string&)> violation;  // the router broke a rule
   };
@@ -60,14 +60,15 @@ class SimRouter {
   void Kill();
   SimNode& node() { return *environment_.node; }
 
-  // Services, in this process.
+  // Serves a call, in this process.
   void Generate(const std::shared_ptr<SimCall>& call, const SimGenerateRequest& request,
                 const SimReader& reader);
   const SimRegistry& registry() const { return registry_; }
   int32_t active_requests() const {
     return core_ == nullptr ? 0 : core_->counters().active_requests;
   }
-  // Requests that the registry counts on its workers; zero at rest, or one was counted wrong.
+  // Returns the number of requests that the registry counts on its workers. A value other than 0 at
+  // rest means that one was counted wrong.
   int32_t active_on_workers() const;
   int32_t usable_workers(bool decode) const;
   std::vector<WorkerRecord> workers() const { return core_->Workers(); }
@@ -77,10 +78,10 @@ class SimRouter {
   class Generation;
 
   void Tick();
-  // With several KV groups no block goes to a worker with larger ones.
+  // Checks that, with several KV groups, no block goes to a worker with larger blocks.
   void CheckBlockSizes(const Route& route) const;
-  // Over what the index says: any worker may have any prefix, as far as the router knows, and hints
-  // are often wrong.
+  // Draws a pull at random, regardless of the index. As far as the router knows, any worker may
+  // have any prefix, and hints are often wrong.
   void DrawPull(uint64_t request, int32_t tokens, Route& route) const;
   void ProbeRound();
   void Probe(const FailureDetector::Target& target);

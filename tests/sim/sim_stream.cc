@@ -7,15 +7,15 @@
 
 namespace baton {
 
-// Both ends; end 0 connected, end 1 accepted.
+// Connection with both ends. End 0 connected, end 1 accepted.
 class SimConnection final : public SimLink, public std::enable_shared_from_this<SimConnection> {
  public:
   struct End {
     int32_t node = 0;
     uint64_t incarnation = 0;
     bool connected = false;
-    bool closed = false;    // by its own process
-    bool finished = false;  // the peer closed behind what lies in `received`
+    bool closed = false;    // closed by its own process
+    bool finished = false;  // the peer closed; `received` holds its last bytes
     absl::Status broken;
     std::string received;   // not yet read
     int64_t under_way = 0;  // bytes sent to the peer and not yet read there
@@ -30,7 +30,7 @@ class SimConnection final : public SimLink, public std::enable_shared_from_this<
   End& peer_of(int end) { return ends[static_cast<size_t>(1 - end)]; }
   End& at(int end) { return ends[static_cast<size_t>(end)]; }
 
-  // Tells the process at `end`, if it still is the one that has the socket.
+  // Reports readiness to the process at `end`, if it is still the incarnation with the socket.
   void Tell(int end, bool readable, bool writable) {
     End& here = at(end);
     SimNode& node = network.node(here.node);
@@ -87,7 +87,7 @@ std::string Gather(std::span<const iovec> buffers, int64_t most) {
 
 SimSocket::~SimSocket() {
   SimConnection::End& here = connection_->at(end_);
-  if (here.closed) return;  // with its process
+  if (here.closed) return;  // closed when its process died
   here.closed = true;
   here.ready = nullptr;
   connection_->network.Deliver(here.lane, here.node, connection_->peer_of(end_).node, 0,
@@ -173,7 +173,7 @@ void SimStreams::NodeDied(int32_t node) {
 
 absl::StatusOr<std::unique_ptr<SimSocket>> SimStreams::Connect(const std::string& address,
                                                                int32_t node) {
-  // Where nobody has listened yet there is nobody to route to either.
+  // No process has ever listened at this address, so there is no node to route to.
   const auto home = homes_.find(address);
   if (home == homes_.end()) return absl::UnavailableError("connect: Connection refused");
   auto connection =
@@ -189,7 +189,7 @@ absl::StatusOr<std::unique_ptr<SimSocket>> SimStreams::Connect(const std::string
   return std::make_unique<SimSocket>(connection, 0);
 }
 
-// The kernel of the listener accepts, also while its process is paused.
+// The listener's kernel accepts, even while its process is paused.
 void SimStreams::Arrive(const std::string& address,
                         const std::shared_ptr<SimConnection>& connection) {
   SimConnection::End& there = connection->at(1);

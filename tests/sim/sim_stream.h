@@ -1,9 +1,9 @@
-// TCP between simulated workers: sockets that production's ConnectionSet reads and writes.
+// Simulated TCP between workers: sockets that production's ConnectionSet reads and writes.
 //
-// Bytes leave in segments of a few at a time, straight from where the writer has them at that
-// moment, so a block's payload departs and lands over simulated time. A connection's window bounds
-// what is under way. A segment may be flipped or cut short by a fault; TCP's own promises hold
-// otherwise (sim_network.h).
+// Bytes leave in small segments. Each segment copies the writer's bytes when it is sent, so a
+// block's payload leaves and arrives over simulated time. A connection's window limits the bytes in
+// flight. A fault may flip a bit of a segment or cut it short. TCP's promises hold otherwise
+// (sim_network.h).
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,8 @@ class SimSocket final : public ByteStream {
   absl::StatusOr<int64_t> Read(std::span<const iovec> buffers) override;
   absl::StatusOr<int64_t> Write(std::span<const iovec> buffers) override;
 
-  // Who is told of readiness (in its process), and whether it waits for room to write.
+  // Sets the callback for readiness, which runs in the process of this end. `writing`: also report
+  // room to write.
   void Watch(std::function<void(bool readable, bool writable)> ready, bool writing);
 
  private:
@@ -45,7 +46,7 @@ class SimStreams {
 
   SimStreams(SimNetwork& network, uint64_t seed) : network_(network), sizes_(seed, "streams") {}
 
-  // A process listens until it dies. `accept` runs in its process.
+  // Listens at `address` until the process dies. `accept` runs in its process.
   void Listen(const std::string& address, int32_t node, Accept accept);
   absl::StatusOr<std::unique_ptr<SimSocket>> Connect(const std::string& address, int32_t node);
   void NodeDied(int32_t node);
@@ -60,7 +61,7 @@ class SimStreams {
 
   SimNetwork& network_;
   SimRandom sizes_;
-  std::map<std::string, int32_t> homes_;  // node of every address that was ever listened at
+  std::map<std::string, int32_t> homes_;  // maps every address ever listened at to its node
   std::map<std::string, Listener> listeners_;
 };
 

@@ -8,7 +8,7 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kRoundDelayUs = 5;  // until an I/O thread that was woken runs
+constexpr int64_t kRoundDelayUs = 5;  // delay until a woken I/O thread runs
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 }  // namespace
@@ -45,7 +45,7 @@ void SimTransport::ApplyPosted(int64_t now_us) {
   for (TransferCommand& command : TakeCommands()) transfers_.Apply(std::move(command), now_us);
 }
 
-// One turn of TcpTransport's loop.
+// Runs one turn of TcpTransport's loop.
 void SimTransport::Round() {
   round_posted_ = false;
   const int64_t now_us = node_.clock().NowUs();
@@ -63,7 +63,7 @@ void SimTransport::SetTimer() {
   if (next_us == kNever || (timer_us_ != 0 && timer_us_ <= next_us)) return;
   timer_us_ = next_us;
   node_.Post(std::max<int64_t>(0, next_us - node_.clock().NowUs()), [this, next_us] {
-    if (timer_us_ != next_us) return;  // an earlier one was set, and has run
+    if (timer_us_ != next_us) return;  // an earlier timer has replaced this one and has run
     timer_us_ = 0;
     PostRound();
   });
@@ -92,7 +92,7 @@ void SimTransport::RunIfPosted() {
 void SimTransport::Abandon() {
   abandoned_ = true;
   do Round();
-  while (transfers_.has_events());  // held back by copies that still run
+  while (transfers_.has_events());  // running copies delay some events
 }
 
 }  // namespace baton

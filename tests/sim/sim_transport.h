@@ -1,5 +1,5 @@
-// The simulated host of production's TransferNode and ConnectionSet: what TcpTransport does with
-// epoll and a thread, done with the event queue.
+// Simulated host of production's TransferNode and ConnectionSet. It uses the event queue where
+// TcpTransport uses epoll and a thread.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +20,18 @@ namespace baton {
 
 class SimTransport final : public PostedTransport, private ConnectionSet::Host {
  public:
-  // In the process that `node` runs now; listens at `address` until it dies.
+  // Belongs to the incarnation that `node` runs now. Listens at `address` until that incarnation
+  // dies.
   SimTransport(SimNode& node, SimStreams& streams, std::string address,
                const TransportOptions& options, Mutant mutant = Mutant::kNone);
 
   std::string address() const override { return address_; }
 
-  // The I/O thread has its turn in the middle of an engine's step, if it was woken.
+  // Runs the I/O thread's round in the middle of an engine step, if the thread was woken.
   void RunIfPosted();
 
-  // The process is gone, and nothing of it runs any more: ends every transfer of `live`, so that
-  // what is left of its engine can be taken apart.
+  // Ends every transfer, so that the rest of the engine can be destroyed. Call it when the process
+  // has died and none of its code runs again.
   void Abandon();
 
  protected:
@@ -62,7 +63,7 @@ class SimTransport final : public PostedTransport, private ConnectionSet::Host {
   std::vector<std::unique_ptr<SimSocket>> accepted_;
   bool round_posted_ = false;
   bool abandoned_ = false;
-  int64_t timer_us_ = 0;  // of the node's clock; 0: none set
+  int64_t timer_us_ = 0;  // by the node's clock; 0: no timer
 };
 
 }  // namespace baton

@@ -27,7 +27,7 @@ struct SimWorker::Reply {
   }
   bool Send(MessageKind kind, std::function<void()> deliver) const {
     if (*alive) call->Send(kind, std::move(deliver));
-    return true;  // what a router leaves unread waits in the simulated network
+    return true;  // unread messages wait in the simulated network
   }
   void Finish(const absl::Status& status) const {
     if (*alive) call->Finish(status);

@@ -1,7 +1,7 @@
-// Simulated worker: incarnations of an engine, with production's served calls (worker_rpc) over
-// simulated streams. Registration and drain are production code too.
+// Simulated worker. It runs incarnations of an engine with production's served calls (worker_rpc)
+// over simulated streams. Registration and drain are production code too.
 //
-// Its id and addresses stay the same over restarts; its epoch does not.
+// A restart keeps the id and the addresses, but changes the epoch.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,10 @@
 
 namespace baton {
 
-// What a Decode call's stream carries.
+// Message of a Decode call's stream.
 using SimDecodeEvent = std::variant<TransferTicket, TokenOutput, FinishInfo>;
 
-// Where workers report. Both run in the router's process.
+// The router's services for worker reports. Both run in the router's process.
 struct SimRegistry {
   std::function<absl::Status(WorkerReport)> heartbeat;
   std::function<void(const std::string& id, Epoch epoch)> leave;
@@ -48,19 +48,19 @@ class SimWorker final : private DrainingWorker {
     const SimRegistry* registry;  // the router's services
     Mutant mutant = Mutant::kNone;
     uint64_t seed = 0;
-    std::function<void(SimWorker&)> check;              // after every event of the engine
-    std::function<void(const std::string&)> violation;  // this process broke a rule itself
+    std::function<void(SimWorker&)> check;              // runs after every event of the engine
+    std::function<void(const std::string&)> violation;  // reports a rule that this process broke
   };
 
   SimWorker(Options options, Environment environment);
   ~SimWorker() override;
 
   void Start();
-  // kill −9.
+  // Kills the process, as with kill −9.
   void Kill();
-  // SIGTERM: drains, then exits.
+  // Drains, then exits, as on SIGTERM.
   void Terminate();
-  // An operator's wish; nothing while the worker is down or drains.
+  // Resizes the pool, as an operator does. Has no effect while the worker is down or drains.
   void Resize(int32_t blocks);
 
   const std::string& id() const { return options_.id; }
@@ -70,10 +70,11 @@ class SimWorker final : private DrainingWorker {
   SimNode& node() { return *environment_.node; }
   // Null while the worker is down.
   const SimEngine* engine() const { return engine_.get(); }
-  // A scenario that ends badly leaves the parts as they are: their own checks would hide the cause.
+  // Leaks the parts as they are, after a violation or a mutant's run. Their destructors' own checks
+  // would hide the cause.
   void LeaveBehind();
 
-  // Services, in this process. `number` names the request in the history.
+  // Serve calls, in this process. `number` identifies the request in the history.
   void Decode(const std::shared_ptr<SimCall>& call, uint64_t number, GenerateRequest request,
               std::function<void(SimDecodeEvent)> on_event);
   void Prefill(const std::shared_ptr<SimCall>& call, uint64_t number, PrefillRequest request);
@@ -113,9 +114,9 @@ class SimWorker final : private DrainingWorker {
   std::unique_ptr<ConcurrencyLimit> event_readers_;
   std::unique_ptr<SimEngine> engine_;
   std::set<std::shared_ptr<SimKvEventStream>> kv_event_streams_;
-  std::shared_ptr<bool> alive_;  // of this incarnation, for its sinks
+  std::shared_ptr<bool> alive_;  // tells sinks whether this incarnation is alive
   Registration registration_;
-  bool pauses_ = false;  // until the next heartbeat
+  bool pauses_ = false;  // waiting to send the next heartbeat
   int64_t beats_ = 0;
   std::function<void()> when_left_;
   bool draining_ = false;

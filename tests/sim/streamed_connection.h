@@ -1,5 +1,5 @@
-// Production's TCP connection over a simulated stream in the place of its socket. Two mutants
-// (mutants.h) live here: receivers that misplace what they are sent.
+// Production's TCP connection with a simulated stream in place of its socket. Two mutants
+// (mutants.h) live here: receivers that put blocks in the wrong place.
 #pragma once
 
 #include <cerrno>
