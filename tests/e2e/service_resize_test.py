@@ -123,7 +123,7 @@ class ResizeCases:
         reserved = worker["pool"]["reserved_blocks"]
         code, said = resize(worker, "--blocks", str(reserved + 1))
         self.assertEqual(code, 2)
-        self.assertIn(f"{reserved + 1} blocks; [1, {reserved}] is allowed", said)
+        self.assertIn(f"{reserved + 1} blocks; [1, {reserved}] are allowed", said)
         code, said = resize(worker, "--kv-cache-mib", "10000000")
         self.assertEqual(code, 2)
         self.assertIn(f"[1, {reserved}]", said)
