@@ -3,7 +3,7 @@
 
     accuracy_by_text_test.py --baton build/release/bin/baton
 
-Needs PyPI's gguf and numpy. Exits with code 77 (skipped) if they are absent.
+Needs PyPI's gguf and numpy. Prints `not run: REASON` and exits with code 77 if they are absent.
 """
 
 import argparse
@@ -23,7 +23,7 @@ try:
     import rounded_llama
     from paired_statistics import blocks_of, bootstrap
 except ModuleNotFoundError as error:
-    print(f"skipped: {error}")
+    print(f"not run: {error}")
     sys.exit(77)
 
 HERE = pathlib.Path(__file__).resolve().parent
