@@ -35,6 +35,15 @@ class ServedKvEventsTest : public ::testing::Test {
     engine_.feed = std::make_unique<KvEventFeed>(kept_bytes);
   }
   void Publish() { engine_.feed->Publish({std::string(8, 'x')}); }
+  // The reader starts at a batch that the feed has dropped, so it needs a snapshot.
+  void StartBehindTheKeptBatches() {
+    engine_.feed = std::make_unique<KvEventFeed>(/*kept_bytes=*/1);
+    Publish();
+    Publish();
+    Publish();
+    reader_->Start(limit_, engine_.epoch(), 0);
+    reader_->OnSent();
+  }
 
   RecordingEngine engine_;
   ConcurrencyLimit limit_{1};
@@ -65,12 +74,7 @@ TEST_F(ServedKvEventsTest, AReaderOfAnotherEpochStartsFromTheBeginning) {
 }
 
 TEST_F(ServedKvEventsTest, AReaderWhoseBatchIsGoneGetsASnapshotWithoutTheLock) {
-  engine_.feed = std::make_unique<KvEventFeed>(/*kept_bytes=*/1);
-  Publish();
-  Publish();
-  Publish();
-  reader_->Start(limit_, engine_.epoch(), 0);
-  reader_->OnSent();
+  StartBehindTheKeptBatches();
   ASSERT_EQ(engine_.snapshots.size(), 1u);
   Publish();  // while it waits
   EXPECT_EQ(reader_->sent.size(), 1u);
@@ -79,12 +83,7 @@ TEST_F(ServedKvEventsTest, AReaderWhoseBatchIsGoneGetsASnapshotWithoutTheLock) {
 }
 
 TEST_F(ServedKvEventsTest, WithoutASnapshotTheCallEnds) {
-  engine_.feed = std::make_unique<KvEventFeed>(/*kept_bytes=*/1);
-  Publish();
-  Publish();
-  Publish();
-  reader_->Start(limit_, engine_.epoch(), 0);
-  reader_->OnSent();
+  StartBehindTheKeptBatches();
   ASSERT_EQ(engine_.snapshots.size(), 1u);
   engine_.snapshots[0](absl::UnavailableError("ends"));
   EXPECT_THAT(reader_->ends, ElementsAre(absl::UnavailableError("ends")));
