@@ -2,17 +2,23 @@
 // with limits from peaks that it measures in the same run:
 //   limit             the combined roofline. Its time is a sum: matrix multiply-adds at the int8
 //                     peak, multiply-adds of float weights and of attention at the f32 peak, and
-//                     bytes at the read bandwidth. `ratio` is speed / limit.
-//   overlapped_limit  stricter: compute and memory reads overlap, so only the longer one counts
+//                     bytes at the read bandwidth. `ratio` is value / limit. A step that computes
+//                     while it reads can exceed 1.
+//   overlapped_limit  stricter, and never exceeded but by noise: compute and memory reads overlap,
+//                     so only the longer one counts. `overlapped_ratio` is value / this.
 //   product_ceiling   milder: as `limit`, but with the rate of matrix multiply-adds that remains if
 //                     the float sums of a format with a minimum (Q4_1, NUMERICS §4) use the same
 //                     execution units
 // Bytes are the weights, once per step, and the visible keys and values, once per step or once per
-// prompt. The limits do not count softmax, norms and gates.
+// prompt. The read bandwidth is that of a set of as many bytes (`read_gb_per_s`). The limits do not
+// count softmax, norms and gates.
+//
+// `value` is the speed of the fastest run, `mean_value` the mean of all runs. A peer must be
+// compared by the same one of the two (bench/engine_peer.py).
+#include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <iostream>
-#include <nlohmann/json.hpp>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,7 +26,9 @@
 
 #include "absl/strings/str_split.h"
 #include "bench/bench_model.h"
+#include "bench/figure_list.h"
 #include "bench/measured_peaks.h"
+#include "bench/read_bandwidth.h"
 #include "common/command_line.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/usable_processors.h"
@@ -29,6 +37,7 @@ namespace baton {
 namespace {
 
 constexpr double kLeastSeconds = 1.0;
+constexpr int kRounds = 4;
 
 // Multiply-adds of the model, and the bytes that it reads.
 struct BenchCost : ModelCost {
@@ -46,27 +55,44 @@ BenchCost CostOf(const LoadedModel& model, KvType kv_type) {
   return cost;
 }
 
+// What `tokens` tokens need.
+struct Work {
+  double tokens = 0;
+  MatrixMacs matrices;
+  double attention_macs = 0;
+  double bytes = 0;
+};
+
 class EngineBench {
  public:
   // `only`: comma-separated prefixes of the figures to measure; empty: all figures.
   EngineBench(const LoadedModel& model, const EngineOptions& options, const MeasuredPeaks& peaks,
-              const std::string& only)
+              InstructionSet set, int threads, const std::string& only)
       : model_(model),
         options_(options),
         peaks_(peaks),
+        set_(set),
+        threads_(threads),
         cost_(CostOf(model, options.kv_type)),
         only_(absl::StrSplit(only, ',')) {
-    std::printf("%-32s %12s %12s %7s %12s\n", "figure", "tokens/s", "limit", "ratio", "overlapped");
+    figures_.AddCondition(
+        "The benchmark calls the model runner in its own process. There is no server and no load "
+        "generator.");
+    std::printf("%-28s %10s %10s %10s %7s %11s %7s %10s %7s\n", "figure", "tokens/s", "mean",
+                "limit", "ratio", "overlapped", "ratio", "ceiling", "GB/s");
   }
 
   void Prefill(int32_t tokens) {
     const std::string name = "prefill_" + std::to_string(tokens) + "_tokens_per_s";
     if (!IsWanted(name)) return;
     BenchModel bench(model_, options_, 1, tokens);
-    const double seconds = BestSeconds([&] { bench.Prefill(0, 0, tokens); }, kLeastSeconds);
     const double n = tokens;
-    Add(name, n, seconds, cost_.layers * n + cost_.head, n * (n + 1) / 2 * cost_.attention_macs,
-        cost_.weight_bytes + n * cost_.kv_bytes);
+    Measure(name,
+            {.tokens = n,
+             .matrices = cost_.layers * n + cost_.head,
+             .attention_macs = n * (n + 1) / 2 * cost_.attention_macs,
+             .bytes = cost_.weight_bytes + n * cost_.kv_bytes},
+            [&] { bench.Prefill(0, 0, tokens); });
   }
 
   // Measures one decode step of `batch` sequences with `context` slots each.
@@ -74,14 +100,17 @@ class EngineBench {
     if (!IsWanted(name)) return;
     BenchModel bench(model_, options_, batch, context + 1);
     for (int32_t s = 0; s < batch; ++s) bench.Prefill(s, 0, context);
-    const double seconds = BestSeconds([&] { bench.Decode(batch, context); }, kLeastSeconds);
     const double n = batch;
     const double slots = n * (context + 1);
-    Add(name, n, seconds, (cost_.layers + cost_.head) * n, slots * cost_.attention_macs,
-        cost_.weight_bytes + slots * cost_.kv_bytes);
+    Measure(name,
+            {.tokens = n,
+             .matrices = (cost_.layers + cost_.head) * n,
+             .attention_macs = slots * cost_.attention_macs,
+             .bytes = cost_.weight_bytes + slots * cost_.kv_bytes},
+            [&] { bench.Decode(batch, context); });
   }
 
-  nlohmann::json figures() const { return figures_; }
+  const FigureList& figures() const { return figures_; }
 
  private:
   bool IsWanted(std::string_view name) const {
@@ -91,35 +120,49 @@ class EngineBench {
     return false;
   }
 
-  // Reports that `tokens` took `seconds`. The other arguments are the work for these tokens.
-  void Add(const std::string& name, double tokens, double seconds, MatrixMacs matrices,
-           double attention_macs, double bytes) {
-    const double compute = matrices.int8 / peaks_.int8_per_second +
-                           (matrices.f32 + attention_macs) / peaks_.f32_per_second;
-    const double memory = bytes / peaks_.bytes_per_second;
-    const double value = tokens / seconds;
-    const double limit = tokens / (compute + memory);
-    const double overlapped = tokens / std::max(compute, memory);
-    const double ceiling = tokens / (compute + memory + matrices.int8 / peaks_.product_per_second -
-                                     matrices.int8 / peaks_.int8_per_second);
-    std::printf("%-32s %10.1f %10.1f %7.3f %10.1f %10.1f\n", name.c_str(), value, limit,
-                value / limit, overlapped, ceiling);
+  template <typename Function>
+  void Measure(const std::string& name, const Work& work, const Function& run) {
+    // Peaks and figure are measured in turn, because a shared machine's speed changes.
+    ReadBandwidth bandwidth(*model_.device, set_, threads_, work.bytes);
+    RunTimes times;
+    for (int round = 0; round < kRounds; ++round) {
+      peaks_ = Best(peaks_, MeasurePeaks(set_, threads_));
+      bandwidth.BytesPerSecond();
+      run();  // brings the weights back into the caches
+      TimeRuns(run, kLeastSeconds / kRounds, times);
+    }
+    const double bytes_per_second = bandwidth.BytesPerSecond();
+
+    const double int8_s = work.matrices.int8 / peaks_.int8_per_second;
+    const double compute_s =
+        int8_s + (work.matrices.f32 + work.attention_macs) / peaks_.f32_per_second;
+    const double memory_s = work.bytes / bytes_per_second;
+    const double product_s = work.matrices.int8 / peaks_.product_per_second;
+    const double value = work.tokens / times.best_s;
+    const double mean = work.tokens / times.mean_s();
+    const double limit = work.tokens / (compute_s + memory_s);
+    const double overlapped = work.tokens / std::max(compute_s, memory_s);
+    const double ceiling = work.tokens / (compute_s + memory_s + product_s - int8_s);
+    std::printf("%-28s %10.1f %10.1f %10.1f %7.3f %11.1f %7.3f %10.1f %7.1f\n", name.c_str(), value,
+                mean, limit, value / limit, overlapped, value / overlapped, ceiling,
+                bytes_per_second / 1e9);
     std::fflush(stdout);
-    figures_.push_back({{"name", name},
-                        {"value", value},
-                        {"unit", "tokens/s"},
-                        {"limit", limit},
-                        {"ratio", value / limit},
-                        {"overlapped_limit", overlapped},
-                        {"product_ceiling", ceiling}});
+    nlohmann::json& figure = figures_.Add(name, value, "tokens/s", limit);
+    figure["mean_value"] = mean;
+    figure["overlapped_limit"] = overlapped;
+    figure["overlapped_ratio"] = value / overlapped;
+    figure["product_ceiling"] = ceiling;
+    figure["read_gb_per_s"] = bytes_per_second / 1e9;
   }
 
   const LoadedModel& model_;
   const EngineOptions options_;
-  const MeasuredPeaks peaks_;
+  MeasuredPeaks peaks_;  // the best so far
+  const InstructionSet set_;
+  const int threads_;
   const BenchCost cost_;
   const std::vector<std::string> only_;
-  nlohmann::json figures_ = nlohmann::json::array();
+  FigureList figures_;
 };
 
 int Run(const EngineOptions& options, bool quick, const std::string& only) {
@@ -128,22 +171,16 @@ int Run(const EngineOptions& options, bool quick, const std::string& only) {
     std::cerr << model.status() << "\n";
     return 2;
   }
-  InstructionSet set = BestInstructionSet();
-  if (options.instruction_set == "avx2") set = InstructionSet::kAvx2;
+  const auto* set = std::find_if(
+      std::begin(kInstructionSets), std::end(kInstructionSets),
+      [&](InstructionSet known) { return InstructionSetName(known) == model->instruction_set; });
   const int threads = options.threads > 0 ? options.threads : UsableProcessors();
-  auto read = model->device->Allocate(size_t{256} << 20, "bandwidth measurement");
-  CHECK(read.ok()) << read.status();
-  std::memset((*read)->data(), 1, (*read)->size());
-  const MeasuredPeaks peaks =
-      MeasurePeaks(set, threads, (*read)->data(), static_cast<int64_t>((*read)->size()));
-  read->reset();
-  std::printf(
-      "%s\n%s, %d threads: %.0f int8 GMAC/s (%.0f with float sums), %.0f f32 GFMA/s, %.1f GB/s "
-      "read\n",
-      model->device->Description().c_str(), std::string(InstructionSetName(set)).c_str(), threads,
-      peaks.int8_per_second / 1e9, peaks.product_per_second / 1e9, peaks.f32_per_second / 1e9,
-      peaks.bytes_per_second / 1e9);
-  EngineBench bench(*model, options, peaks, only);
+  const MeasuredPeaks peaks = MeasurePeaks(*set, threads);
+  std::printf("%s\n%s, %d threads: %.0f int8 GMAC/s (%.0f with float sums), %.0f f32 GFMA/s\n",
+              model->device->Description().c_str(), std::string(InstructionSetName(*set)).c_str(),
+              threads, peaks.int8_per_second / 1e9, peaks.product_per_second / 1e9,
+              peaks.f32_per_second / 1e9);
+  EngineBench bench(*model, options, peaks, *set, threads, only);
   bench.Decode("decode_1_tokens_per_s", 1, 64);
   bench.Prefill(512);
   if (!quick) {
@@ -153,8 +190,7 @@ int Run(const EngineOptions& options, bool quick, const std::string& only) {
       bench.Decode("decode_" + std::to_string(batch) + "x512_tokens_per_s", batch, 512);
     }
   }
-  const nlohmann::json line = {{"bench", "engine"}, {"seed", 0}, {"figures", bench.figures()}};
-  std::printf("%s\n", line.dump().c_str());
+  bench.figures().Print("engine", /*seed=*/0);
   return 0;
 }
 

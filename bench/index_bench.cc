@@ -6,15 +6,16 @@
 //                           counts all its blocks, although it stops at the first block that no
 //                           worker holds.
 //   found_block_ops_per_s   the same time, but a match counts only the blocks that it found
-//   queued_block_ops_per_s  as block_ops_per_s, but the next operation is known early, as with a
-//                           queue; PrefetchTable is called for it in advance
+//   *_per_cpu_s             the same by the thread's CPU time, for a machine with other work
+//   queued_*                as the others, but the next operation is known early, as with a queue;
+//                           PrefetchTable is called for it in advance
 //   match_*                 Match: returns numbers of holders
 //   route_match_*           MatchWorkers, which a router calls for each request: returns a sorted
 //                           list of workers in its own memory
 //   hash_ns_per_unit        computing hashes; the other figures get the hashes as input
 //
 // The clock runs from the start of the first operation to the end of the last. There is no queue to
-// drain, and except for queued_block_ops_per_s the index learns of an operation only when it is
+// drain, and except for the queued_* figures the index learns of an operation only when it is
 // due. The index allocates its memory before the clock runs.
 //
 // The limit is memory access. A stored or removed block needs its line of the table and a quarter
@@ -25,7 +26,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <ctime>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -34,12 +34,14 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "bench/cache_trace.h"
+#include "bench/figure_list.h"
 #include "bench/index_operations.h"
 #include "bench/literal_fleet.h"
 #include "bench/random_access.h"
 #include "cache/index/global_index.h"
 #include "common/check.h"
 #include "common/command_line.h"
+#include "kernels/cpu/usable_processors.h"
 
 namespace baton {
 namespace {
@@ -120,32 +122,22 @@ class Replay {
   PrefixMatch match_;
 };
 
+// Prints figures as a table.
 struct Figures {
-  nlohmann::json json = nlohmann::json::array();
+  FigureList list;
 
   void Add(const char* name, double value, const char* unit, std::optional<double> limit = {}) {
-    const bool ratio = limit && *limit != 0;
+    const nlohmann::json& figure = list.Add(name, value, unit, limit);
     std::printf("%-32s %14.4g %-12s", name, value, unit);
     if (limit) std::printf(" %12.4g", *limit);
-    if (ratio) std::printf(" %9.3f", value / *limit);
+    if (!figure["ratio"].is_null()) std::printf(" %9.3f", figure["ratio"].get<double>());
     std::printf("\n");
-    json.push_back({{"name", name},
-                    {"value", value},
-                    {"unit", unit},
-                    {"limit", limit ? nlohmann::json(*limit) : nlohmann::json()},
-                    {"ratio", ratio ? nlohmann::json(value / *limit) : nlohmann::json()}});
   }
 };
 
 struct Shape {
   double memberships, blocks, bytes;
 };
-
-double CpuSeconds() {
-  timespec time;
-  CHECK_EQ(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time), 0);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
 
 // Block operations per second: medians of several runs after a warm-up run. Each run has a new
 // index.
@@ -161,9 +153,9 @@ Rates Throughput(const IndexWorkload& workload, const BenchOptions& options, boo
     GlobalIndex index(IndexOptions(options));
     Replay replay(workload, index);
     const auto start = Clock::now();
-    const double cpu_start = CpuSeconds();
+    const double cpu_start = ThreadCpuSeconds();
     replay.All(queued);
-    const double cpu_s = CpuSeconds() - cpu_start;
+    const double cpu_s = ThreadCpuSeconds() - cpu_start;
     const double s = Seconds(start);
     CHECK_EQ(index.refused(), 0u);
     *shape = {static_cast<double>(index.memberships()), static_cast<double>(index.blocks()),
@@ -230,9 +222,9 @@ void Latencies(const IndexWorkload& workload, const BenchOptions& options, doubl
     kind_s[static_cast<int>(op.kind)] += seconds;
     if (op.kind == Kind::kMatch) match_s.push_back(seconds);
   }
-  // A match waits at least for a line of the table, a run's head and the run's hashes, one after
-  // the other.
-  figures.Add("match_p50_us", Quantile(match_s, 0.5) * 1e6, "us", 3 * line_s * 1e6);
+  // Most matches end at the first line of the table that is in no cache. A longer one waits at
+  // least for a line of the table, a run's head and the run's hashes, one after the other.
+  figures.Add("match_p50_us", Quantile(match_s, 0.5) * 1e6, "us", line_s * 1e6);
   figures.Add("match_p99_us", Quantile(match_s, 0.99) * 1e6, "us", 3 * line_s * 1e6);
   std::vector<double> route_s = RouteMatches(workload, options);
   for (double& seconds : route_s) seconds = std::max(0.0, seconds - clock);
@@ -342,6 +334,11 @@ int Run(const BenchOptions& options) {
     fleet.laps = static_cast<uint32_t>(2 * fleet.workers * fleet.capacity / distinct.size() + 1);
   }
   const IndexWorkload workload = FleetReplay(fleet).Run(trace);
+  Figures figures;
+  figures.list.AddCondition(
+      "One process makes the operations and runs the index. The concurrent_* figures have a writer "
+      "thread and a reader thread on " +
+      std::to_string(UsableProcessors()) + " processors.");
   std::printf(
       "%zu requests, %zu distinct blocks, %u laps, %u workers with LRU caches of %zu blocks; each "
       "request goes where its uncached blocks and those waiting there are fewest; events %zu "
@@ -361,7 +358,6 @@ int Run(const BenchOptions& options) {
     }
   }
 
-  Figures figures;
   Shape shape{};
   const Rates rates = Throughput(workload, options, /*queued=*/false, &shape);
   const Rates queued = Throughput(workload, options, /*queued=*/true, &shape);
@@ -379,8 +375,12 @@ int Run(const BenchOptions& options) {
       static_cast<double>(found + workload.blocks_of[1] + workload.blocks_of[2]) / blocks;
   figures.Add("found_block_ops_per_s", rates.by_clock * found_share, "1/s",
               memory.lines_per_s / lines * found_share);
-  figures.Add("block_ops_per_cpu_s", rates.by_cpu_time, "1/s", memory.lines_per_s / lines);
+  figures.Add("block_ops_per_cpu_s", rates.by_cpu_time, "1/s", memory.lines_per_cpu_s / lines);
+  figures.Add("found_block_ops_per_cpu_s", rates.by_cpu_time * found_share, "1/s",
+              memory.lines_per_cpu_s / lines * found_share);
   figures.Add("queued_block_ops_per_s", queued.by_clock, "1/s", memory.lines_per_s / lines);
+  figures.Add("queued_found_block_ops_per_s", queued.by_clock * found_share, "1/s",
+              memory.lines_per_s / lines * found_share);
   figures.Add("lines_per_block_op", lines, "lines");
   figures.Add("found_share_of_matched_blocks",
               static_cast<double>(found) / static_cast<double>(workload.blocks_of[0]), "share");
@@ -395,9 +395,7 @@ int Run(const BenchOptions& options) {
   Check(workload, options, figures);
   Concurrent(workload, options, figures);
   figures.Add("hash_ns_per_unit", HashNsPerUnit(), "ns");
-  const nlohmann::json line = {
-      {"bench", "index"}, {"seed", options.seed}, {"figures", figures.json}};
-  std::printf("%s\n", line.dump().c_str());
+  figures.list.Print("index", static_cast<int64_t>(options.seed));
   return 0;
 }
 

@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
-#include <iostream>
 #include <memory>
 #include <optional>
 #include <random>
@@ -18,7 +17,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
+#include "bench/figure_list.h"
 #include "bench/measured_peaks.h"
+#include "bench/read_bandwidth.h"
 #include "common/check.h"
 #include "common/command_line.h"
 #include "kernels/cpu/cpu_device.h"
@@ -26,7 +29,6 @@
 #include "kernels/cpu/usable_processors.h"
 #include "kernels/half.h"
 #include "kernels/ops.h"
-#include "nlohmann/json.hpp"
 
 namespace baton {
 namespace {
@@ -270,39 +272,44 @@ Work AttentionWork(int64_t first, int64_t tokens) {
 
 class Report {
  public:
-  Report(InstructionSet set, int threads, const MeasuredPeaks& peaks, nlohmann::json& figures)
+  // `only`: measures ops whose names contain one of these, separated by commas; empty: all.
+  Report(InstructionSet set, int threads, const MeasuredPeaks& peaks, Device& device,
+         const std::string& only, FigureList& figures)
       : prefix_(std::string(InstructionSetName(set)) + "/" + std::to_string(threads) +
                 (threads == 1 ? " thread" : " threads")),
         peaks_(peaks),
+        bandwidth_(device, set, threads),
+        only_(absl::StrSplit(only, ',')),
         figures_(figures) {
-    std::printf("\n%s: measured peaks %.0f int8 GMAC/s, %.0f f32 GFMA/s, %.1f GB/s read\n",
-                prefix_.c_str(), peaks.int8_per_second / 1e9, peaks.f32_per_second / 1e9,
-                peaks.bytes_per_second / 1e9);
-    std::printf("%-34s %10s %9s %9s %9s %7s\n", "op", "us", "Gop/s", "GB/s", "limit us", "ratio");
+    std::printf("\n%s: measured peaks %.0f int8 GMAC/s, %.0f f32 GFMA/s\n", prefix_.c_str(),
+                peaks.int8_per_second / 1e9, peaks.f32_per_second / 1e9);
+    std::printf("%-34s %10s %9s %9s %9s %9s %7s\n", "op", "us", "Gop/s", "GB/s", "peak GB/s",
+                "limit us", "ratio");
   }
 
   // `count`: how many units one run counts; `unit` is per second.
   void Measure(const std::string& name, const Work& work, double count, const char* unit,
                const std::function<void()>& run) {
+    const auto contains = [&](const std::string& part) { return absl::StrContains(name, part); };
+    if (std::none_of(only_.begin(), only_.end(), contains)) return;
     run();
     const double seconds = BestSeconds(run, kLeastSeconds);
+    const double bytes_per_second = work.bytes > 0 ? bandwidth_.BytesPerSecond(work.bytes) : 0;
+    const double memory_s = work.bytes > 0 ? work.bytes / bytes_per_second : 0;
     const double limit =
-        std::max(work.bytes / peaks_.bytes_per_second,
-                 work.int8 / peaks_.int8_per_second + work.f32 / peaks_.f32_per_second);
-    std::printf("%-34s %10.1f %9.1f %9.2f %9.1f %7.3f\n", name.c_str(), seconds * 1e6,
+        std::max(memory_s, work.int8 / peaks_.int8_per_second + work.f32 / peaks_.f32_per_second);
+    std::printf("%-34s %10.1f %9.1f %9.2f %9.2f %9.1f %7.3f\n", name.c_str(), seconds * 1e6,
                 (work.int8 > 0 ? work.int8 : work.f32) / seconds / 1e9, work.bytes / seconds / 1e9,
-                limit * 1e6, limit / seconds);
-    figures_.push_back({{"name", prefix_ + "/" + name},
-                        {"value", count / seconds},
-                        {"unit", unit},
-                        {"limit", count / limit},
-                        {"ratio", limit / seconds}});
+                bytes_per_second / 1e9, limit * 1e6, limit / seconds);
+    figures_.Add(prefix_ + "/" + name, count / seconds, unit, count / limit);
   }
 
  private:
   std::string prefix_;
   MeasuredPeaks peaks_;
-  nlohmann::json& figures_;
+  BandwidthBySize bandwidth_;
+  std::vector<std::string> only_;
+  FigureList& figures_;
 };
 
 // Measures one product with each matrix in turn. With 64 or more tokens, compute is the limit and
@@ -376,18 +383,13 @@ void MeasureElementwise(Model& model, Report& report) {
   measure("rope x512", (kHeads + kKvHeads) * kHeadDim * 2.0, [&] { model.Rotate(kMaxTokens); });
 }
 
-void Run(InstructionSet set, int threads, uint64_t seed, nlohmann::json& figures) {
+void Run(InstructionSet set, int threads, uint64_t seed, const std::string& only,
+         FigureList& figures) {
   auto device = CreateCpuDevice({threads, set});
   CHECK(device.ok()) << device.status();
-  MeasuredPeaks peaks;
-  {
-    const auto memory = (*device)->Allocate(kColdBytes, "bandwidth measurement");
-    CHECK(memory.ok()) << memory.status();
-    std::memset((*memory)->data(), 1, kColdBytes);
-    peaks = MeasurePeaks(set, threads, (*memory)->data(), kColdBytes);
-  }
+  const MeasuredPeaks peaks = MeasurePeaks(set, threads);
   Model model(**device, seed);
-  Report report(set, threads, peaks, figures);
+  Report report(set, threads, peaks, **device, only, figures);
   for (int64_t tokens : {1, 2, 8, 16, 64, 512}) {
     MeasureProducts(model, report, model.qkv(), "q4_1 960x576", tokens);
     MeasureProducts(model, report, model.attention_out(), "q4_1 576x576", tokens);
@@ -416,15 +418,27 @@ void Run(InstructionSet set, int threads, uint64_t seed, nlohmann::json& figures
 int main(int argc, char** argv) {
   baton::CommandLine line("Measures the CPU kernels on the shapes of SmolLM2-135M.");
   uint64_t seed = 1;
+  std::string sets;
+  std::string only;
   line.Add("--seed", &seed, "Seed of all weights and activations");
+  line.Add("--instruction-sets", &sets, "Measure only these, e.g. avx2,avx512; empty: all");
+  line.Add("--only", &only,
+           "Measure only ops whose names contain one of these, e.g. q4_1,attention");
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
-  nlohmann::json figures = nlohmann::json::array();
-  for (auto set : {baton::InstructionSet::kAvx2, baton::InstructionSet::kAvx512}) {
-    if (!baton::IsSupported(set)) continue;
-    baton::Run(set, 1, seed, figures);
+  baton::FigureList figures;
+  const std::vector<std::string> wanted = absl::StrSplit(sets, ',', absl::SkipEmpty());
+  for (const baton::InstructionSet set : baton::kInstructionSets) {
+    if (set == baton::InstructionSet::kPlain) continue;
+    const auto found = std::find(wanted.begin(), wanted.end(), baton::InstructionSetName(set));
+    if (!wanted.empty() && found == wanted.end()) continue;
+    if (!baton::IsSupported(set)) {
+      figures.AddAbsent(std::string(baton::InstructionSetName(set)), "",
+                        "this processor lacks instructions of this set");
+      continue;
+    }
+    baton::Run(set, 1, seed, only, figures);
     const int all = baton::UsableProcessors();
-    if (all > 1) baton::Run(set, all, seed, figures);
+    if (all > 1) baton::Run(set, all, seed, only, figures);
   }
-  std::cout << nlohmann::json({{"bench", "kernel"}, {"seed", seed}, {"figures", figures}}).dump()
-            << std::endl;
+  figures.Print("kernel", static_cast<int64_t>(seed));
 }

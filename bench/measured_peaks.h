@@ -1,6 +1,6 @@
-// Measures this machine's peaks for one instruction set and thread count: int8 multiply-adds, f32
-// fused multiply-adds, and bytes read from memory. Benchmarks measure them in the same run as the
-// figures that they compare with them.
+// Measures this machine's peaks of arithmetic for one instruction set and thread count: int8
+// multiply-adds and f32 fused multiply-adds. Benchmarks measure them in the same run as the figures
+// that they compare with them. bench/read_bandwidth.h measures the peak of memory.
 //
 // The loops are in assembly. They execute only the measured instruction, on independent registers.
 // Callers must check IsSupported first.
@@ -8,10 +8,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
-#include <vector>
 
+#include "bench/run_times.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/thread_pool.h"
 
@@ -24,24 +23,12 @@ struct MeasuredPeaks {
   // specifies for a format with a minimum (Q4_1). The sums use the same execution units, so a
   // product kernel cannot be faster than this.
   double product_per_second;
-  double bytes_per_second;  // read from memory
 };
 
-// Returns the seconds of the fastest of several runs of fn(). All runs together take at least
-// `least_s`.
-template <typename Function>
-double BestSeconds(const Function& fn, double least_s) {
-  using Clock = std::chrono::steady_clock;
-  double best = 1e9;
-  double total = 0;
-  for (int run = 0; run < 3 || (total < least_s && run < 10000); ++run) {
-    const auto start = Clock::now();
-    fn();
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    best = std::min(best, seconds);
-    total += seconds;
-  }
-  return best;
+inline MeasuredPeaks Best(const MeasuredPeaks& a, const MeasuredPeaks& b) {
+  return {.int8_per_second = std::max(a.int8_per_second, b.int8_per_second),
+          .f32_per_second = std::max(a.f32_per_second, b.f32_per_second),
+          .product_per_second = std::max(a.product_per_second, b.product_per_second)};
 }
 
 namespace peaks {
@@ -66,6 +53,10 @@ inline constexpr int kInstructions = 12;  // independent ones per round, to hide
 
 inline int64_t Int8Avx512() {
   BATON_PEAK_LOOP("vpdpbusd", "zmm");
+  return kRounds * kInstructions * 64;
+}
+inline int64_t Int8Avx512NoVnni() {
+  BATON_PEAK_LOOP("vpmaddubsw", "zmm");
   return kRounds * kInstructions * 64;
 }
 inline int64_t Int8Avx2() {
@@ -113,29 +104,39 @@ inline int64_t ProductAvx512() {
   return kRounds / 8 * 8 * 8 * 64;
 }
 // Adds eight products in 16 bits, then pairs of these sums in 32 bits.
+#define BATON_ADDED_PRODUCTS(width)                                                        \
+  ".rept 8\n.irp r,0,1,2,3,4,5,6,7\n"                                                      \
+  "vpmaddubsw %%" width "15, %%" width "14, %%" width "12\nvpaddw %%" width "12, %%" width \
+  "\\r, %%" width                                                                          \
+  "\\r\n.endr\n.endr\n"                                                                    \
+  ".irp r,0,1,2,3,4,5,6,7\nvpmaddwd %%" width "15, %%" width "\\r, %%" width "12\n.endr\n"
+inline int64_t ProductAvx512NoVnni() {
+  BATON_PRODUCT_LOOP(BATON_ADDED_PRODUCTS("zmm"), "zmm");
+  return kRounds / 8 * 8 * 8 * 64;
+}
 inline int64_t ProductAvx2() {
-  BATON_PRODUCT_LOOP(
-      ".rept 8\n.irp r,0,1,2,3,4,5,6,7\n"
-      "vpmaddubsw %%ymm15, %%ymm14, %%ymm12\nvpaddw %%ymm12, %%ymm\\r, %%ymm\\r\n.endr\n.endr\n"
-      ".irp r,0,1,2,3,4,5,6,7\nvpmaddwd %%ymm15, %%ymm\\r, %%ymm12\n.endr\n",
-      "ymm");
+  BATON_PRODUCT_LOOP(BATON_ADDED_PRODUCTS("ymm"), "ymm");
   return kRounds / 8 * 8 * 8 * 32;
 }
 
+#undef BATON_ADDED_PRODUCTS
 #undef BATON_PRODUCT_LOOP
 
-// Reads all bytes as one stream, which was faster than several on the processors tried. Prefetches
-// `ahead` bytes in advance, in addition to the processor's own prefetcher. REQUIRES: bytes is a
-// multiple of 256.
-inline void ReadAll(const std::byte* data, int64_t bytes, int64_t ahead) {
-  const std::byte* end = data + bytes;
-  asm volatile(
-      "1:\n.irp at,0,64,128,192\nprefetcht0 \\at(%0,%2)\n.endr\n"
-      ".irp at,0,32,64,96,128,160,192,224\nvmovdqu \\at(%0), %%ymm0\n.endr\n"
-      "add $256, %0\ncmp %1, %0\njb 1b\nvzeroupper\n"
-      : "+r"(data)
-      : "r"(end), "r"(ahead)
-      : "xmm0", "cc", "memory");
+struct Loops {
+  int64_t (*int8)();
+  int64_t (*fma)();
+  int64_t (*product)();
+};
+// The plain set is compared with AVX2's peaks.
+inline Loops LoopsOf(InstructionSet set) {
+  switch (set) {
+    case InstructionSet::kAvx512:
+      return {Int8Avx512, FmaAvx512, ProductAvx512};
+    case InstructionSet::kAvx512NoVnni:
+      return {Int8Avx512NoVnni, FmaAvx512, ProductAvx512NoVnni};
+    default:
+      return {Int8Avx2, FmaAvx2, ProductAvx2};
+  }
 }
 
 // Returns operations per second of all threads together.
@@ -153,29 +154,12 @@ double Rate(ThreadPool& pool, const Loop& loop) {
 
 }  // namespace peaks
 
-// Measures all peaks. The bandwidth is that of the best prefetch distance. `memory` should use huge
-// pages if the measured program does, and should be about as large as its data: part of a smaller
-// buffer stays in the caches. REQUIRES: `bytes` is a multiple of 1 MiB.
-inline MeasuredPeaks MeasurePeaks(InstructionSet set, int threads, const std::byte* memory,
-                                  int64_t bytes) {
+inline MeasuredPeaks MeasurePeaks(InstructionSet set, int threads) {
   ThreadPool pool(threads);
-  const bool wide = set == InstructionSet::kAvx512;
-  MeasuredPeaks result;
-  result.int8_per_second = peaks::Rate(pool, wide ? peaks::Int8Avx512 : peaks::Int8Avx2);
-  result.f32_per_second = peaks::Rate(pool, wide ? peaks::FmaAvx512 : peaks::FmaAvx2);
-  result.product_per_second = peaks::Rate(pool, wide ? peaks::ProductAvx512 : peaks::ProductAvx2);
-  const int64_t piece = 1 << 20;
-  double seconds = 1e9;
-  for (const int64_t ahead : {0, 2048, 4096, 8192, 16384}) {
-    const auto read = [&] {
-      pool.ParallelFor(bytes / piece, [&](int64_t unit, int) {
-        peaks::ReadAll(memory + unit * piece, piece, ahead);
-      });
-    };
-    seconds = std::min(seconds, BestSeconds(read, 0.1));
-  }
-  result.bytes_per_second = static_cast<double>(bytes) / seconds;
-  return result;
+  const peaks::Loops loops = peaks::LoopsOf(set);
+  return {.int8_per_second = peaks::Rate(pool, loops.int8),
+          .f32_per_second = peaks::Rate(pool, loops.fma),
+          .product_per_second = peaks::Rate(pool, loops.product)};
 }
 
 }  // namespace baton

@@ -10,10 +10,10 @@
 #include <cstring>
 #include <functional>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "bench/bench_model.h"
+#include "bench/figure_list.h"
 #include "common/command_line.h"
 #include "kernels/ops.h"
 
@@ -53,16 +53,7 @@ Pair Alternate(const std::function<void()>& first, const std::function<void()>& 
   return {Median(a), Median(b), Median(ratios)};
 }
 
-void Report(nlohmann::json& figures, const std::string& name, double value, double limit,
-            const char* unit = "ratio") {
-  figures.push_back({{"name", name},
-                     {"value", value},
-                     {"unit", unit},
-                     {"limit", limit},
-                     {"ratio", value / limit}});
-}
-
-void MeasureSteps(const LoadedModel& model, const EngineOptions& options, nlohmann::json& figures) {
+void MeasureSteps(const LoadedModel& model, const EngineOptions& options, FigureList& figures) {
   std::printf("%-28s %12s %14s %10s\n", "decode step", "paged us", "contiguous us", "ratio");
   for (const auto& [batch, context] : {std::pair{1, 512}, {1, 4000}, {16, 512}}) {
     EngineOptions contiguous = options;
@@ -78,12 +69,11 @@ void MeasureSteps(const LoadedModel& model, const EngineOptions& options, nlohma
     const std::string name = std::to_string(batch) + "x" + std::to_string(context);
     std::printf("%-28s %12.1f %14.1f %10.4f\n", name.c_str(), pair.first * 1e6, pair.second * 1e6,
                 pair.ratio);
-    Report(figures, "paged_to_contiguous_" + name, pair.ratio, 1.03);
+    figures.Add("paged_to_contiguous_" + name, pair.ratio, "ratio", 1.03);
   }
 }
 
-void MeasureKvWrite(const LoadedModel& model, const EngineOptions& options,
-                    nlohmann::json& figures) {
+void MeasureKvWrite(const LoadedModel& model, const EngineOptions& options, FigureList& figures) {
   constexpr int64_t kTokens = 512;
   KvGroupSpec group = model.info.spec.KvOfType(options.kv_type).groups.front();
   group.layers = 1;
@@ -124,11 +114,10 @@ void MeasureKvWrite(const LoadedModel& model, const EngineOptions& options,
       "\nKV write of %lld tokens, one layer: %.1f us in one call, %.1f us with a call per token, "
       "ratio %.2f\n",
       static_cast<long long>(kTokens), pair.second * 1e6, pair.first * 1e6, pair.ratio);
-  Report(figures, "kv_write_per_token_to_batched", pair.ratio, 1.0);
+  figures.Add("kv_write_per_token_to_batched", pair.ratio, "ratio", 1.0);
 }
 
-void MeasureForkCopy(const LoadedModel& model, const EngineOptions& options,
-                     nlohmann::json& figures) {
+void MeasureForkCopy(const LoadedModel& model, const EngineOptions& options, FigureList& figures) {
   constexpr double kSourceUsPerByte = 10.0 / (64 << 10);
   constexpr int32_t kSequences = 16, kContext = 1024;
   BenchModel cache(model, options, kSequences, kContext);
@@ -156,9 +145,9 @@ void MeasureForkCopy(const LoadedModel& model, const EngineOptions& options,
       "\nfork of a sequence: copies %lld KiB of its last block in %.1f us; one memcpy: %.1f us, "
       "ratio %.2f\n",
       static_cast<long long>(bytes >> 10), pair.first * 1e6, pair.second * 1e6, pair.ratio);
-  Report(figures, "fork_copy_us", pair.first * 1e6, kSourceUsPerByte * static_cast<double>(bytes),
-         "us");
-  Report(figures, "fork_copy_to_memcpy", pair.ratio, 1.0);
+  figures.Add("fork_copy_us", pair.first * 1e6, "us",
+              kSourceUsPerByte * static_cast<double>(bytes));
+  figures.Add("fork_copy_to_memcpy", pair.ratio, "ratio", 1.0);
 }
 
 int Run(const EngineOptions& options) {
@@ -168,12 +157,11 @@ int Run(const EngineOptions& options) {
     return 2;
   }
   std::printf("%s\n", model->device->Description().c_str());
-  nlohmann::json figures = nlohmann::json::array();
+  FigureList figures;
   MeasureSteps(*model, options, figures);
   MeasureKvWrite(*model, options, figures);
   MeasureForkCopy(*model, options, figures);
-  const nlohmann::json line = {{"bench", "paging"}, {"seed", 0}, {"figures", figures}};
-  std::printf("%s\n", line.dump().c_str());
+  figures.Print("paging", /*seed=*/0);
   return 0;
 }
 

@@ -6,18 +6,27 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <random>
 #include <utility>
 #include <vector>
 
 #include "cache/index/reserved_memory.h"
+#include "common/check.h"
 
 namespace baton {
 
 struct RandomAccess {
-  double lines_per_s;  // independent reads
-  double line_s;       // seconds of a read that waits for the one before
+  double lines_per_s;      // independent reads
+  double lines_per_cpu_s;  // the same by the thread's CPU time, without pauses of the thread
+  double line_s;           // seconds of a read that waits for the one before
 };
+
+inline double ThreadCpuSeconds() {
+  timespec time;
+  CHECK_EQ(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time), 0);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
 
 inline RandomAccess MeasureRandomAccess(size_t bytes, uint64_t seed) {
   using Clock = std::chrono::steady_clock;
@@ -33,10 +42,11 @@ inline RandomAccess MeasureRandomAccess(size_t bytes, uint64_t seed) {
     std::swap(words[i * kWordsPerLine], words[random() % i * kWordsPerLine]);
   }
   const size_t reads = std::max<size_t>(lines, 1 << 20);
-  RandomAccess best{.lines_per_s = 0, .line_s = 1};
+  RandomAccess best{.lines_per_s = 0, .lines_per_cpu_s = 0, .line_s = 1};
   volatile uint64_t sink = 0;
   for (int run = 0; run < 3; ++run) {
     auto start = Clock::now();
+    const double cpu_start = ThreadCpuSeconds();
     uint64_t sum = 0;
     uint64_t state = seed;
     for (size_t i = 0; i < reads; ++i) {
@@ -45,7 +55,9 @@ inline RandomAccess MeasureRandomAccess(size_t bytes, uint64_t seed) {
     }
     sink = sink + sum;
     double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    const double cpu_s = ThreadCpuSeconds() - cpu_start;
     best.lines_per_s = std::max(best.lines_per_s, static_cast<double>(reads) / seconds);
+    best.lines_per_cpu_s = std::max(best.lines_per_cpu_s, static_cast<double>(reads) / cpu_s);
     start = Clock::now();
     uint64_t at = 0;
     for (size_t i = 0; i < reads; ++i) at = words[at * kWordsPerLine];

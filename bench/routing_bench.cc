@@ -11,12 +11,12 @@
 #include <functional>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "bench/figure_list.h"
 #include "bench/fleet_simulation.h"
 #include "bench/peer_policies.h"
 #include "bench/routing_scenarios.h"
@@ -25,6 +25,10 @@
 
 namespace baton {
 namespace {
+
+constexpr char kSimulated[] =
+    "Times are simulated, except decisions_per_s. For it, the router and the simulated workers "
+    "run in one thread.";
 
 struct BenchOptions {
   std::string trace;
@@ -169,22 +173,15 @@ class Report {
     Figure(name + "ttft_mean_ms" + end, Mean(first_token_ms), "ms", {});
     Figure(name + "pulls" + end, run.pulls, "pulls", {});
   }
-  void PrintJson(int64_t seed) const {
-    const nlohmann::json line = {{"bench", "routing"}, {"seed", seed}, {"figures", figures_}};
-    std::printf("%s\n", line.dump().c_str());
-  }
+  void AddCondition(const std::string& sentence) { figures_.AddCondition(sentence); }
+  void PrintJson(int64_t seed) const { figures_.Print("routing", seed); }
 
  private:
   void Figure(const std::string& name, double value, const char* unit,
               std::optional<double> limit) {
-    const bool ratio = limit && *limit != 0;
-    figures_.push_back({{"name", name},
-                        {"value", value},
-                        {"unit", unit},
-                        {"limit", limit ? nlohmann::json(*limit) : nlohmann::json()},
-                        {"ratio", ratio ? nlohmann::json(value / *limit) : nlohmann::json()}});
+    figures_.Add(name, value, unit, limit);
   }
-  nlohmann::json figures_ = nlohmann::json::array();
+  FigureList figures_;
 };
 
 RoutingOptions PolicyOptions(const BenchOptions& options) {
@@ -206,6 +203,7 @@ void Simulate(const BenchOptions& options, const SimulatedTrace& trace,
       "hits: TTFT p50 %.1f ms, p99 %.1f ms\n\n",
       limits.uncached_tokens_per_request, limits.first_token_p50_ms, limits.first_token_p99_ms);
   Report report;
+  report.AddCondition(kSimulated);
   Report::Heading();
   const RoutingOptions routing = PolicyOptions(options);
   for (const NamedPolicy& policy : policies) {
@@ -237,6 +235,7 @@ int Play(const BenchOptions& options, const std::vector<NamedPolicy>& policies) 
       kTraceBlockTokens, workers, options.fleet.prefill_workers, alone_ms,
       static_cast<long long>(options.seed));
   Report report;
+  report.AddCondition(kSimulated);
   Report::ScenarioHeading();
   for (const NamedPolicy& policy : policies) {
     FleetSimulation fleet(options.fleet, &trace);

@@ -3,15 +3,16 @@
 //
 // The table has a row for each transport (loopback, TCP, shared memory), block shape (SmolLM2-135M,
 // Llama-3-8B), layout, and number of blocks (1 to 4,096, within the memory limit). The time runs
-// from the sender's post to the receiver's kReceived, including checksums. The limit is memcpy of
-// at least 64 MiB. Smaller transfers stay in the caches between repeats, so their ratio may
-// exceed 1.
+// from the sender's post to the receiver's kReceived, including checksums. The limit is the fastest
+// plain copy of as many bytes by one thread, repeated as the transfers are: small ones stay in the
+// caches.
 //
 // Figures with a target are medians. The compared measurements alternate, so both see the same load
 // of the machine:
 //   shm_to_memcpy   64 MiB of cold SmolLM2 blocks over shared memory, relative to memcpy of as many
 //                   bytes. The sender computed the checksums earlier, when the blocks filled.
-//   shm_first       the same, but the sender computes the checksums during the transfer
+//   shm_to_copy     the same, relative to the fastest plain copy, which memcpy often is not
+//   shm_first       as shm_to_memcpy, but the sender computes the checksums during the transfer
 //   shm_fixed_us    a request of minimal size, one at a time: the cost beyond its bytes
 //   shm_stream_us   the same with 64 in flight: the cost that one request adds
 //   shm_rested_us   the same after a pause of 2 ms, so that threads must be woken
@@ -30,9 +31,8 @@
 //                   checksum is the fastest of memcpy and streaming stores of 16 and 64 bytes.
 //                   Negative if the checksum costs nothing.
 //
-// tcp_to_iperf3 needs iperf3 (apt-get install iperf3). Without it, the figure is reported as
+// A figure that was not measured, because iperf3 is missing or a pool is too large, is reported as
 // absent, with the reason.
-
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -43,6 +43,8 @@
 #include <thread>
 #include <vector>
 
+#include "bench/copy_bandwidth.h"
+#include "bench/figure_list.h"
 #include "bench/hand_over_time.h"
 #include "bench/streaming_copy.h"
 #include "bench/transfer_overlap.h"
@@ -50,6 +52,7 @@
 #include "common/command_line.h"
 #include "common/crc32c.h"
 #include "common/crc32c_copy.h"
+#include "kernels/cpu/usable_processors.h"
 #include "kvtransfer/loopback/loopback_transport.h"
 #include "kvtransfer/sockets/create_socket_transport.h"
 
@@ -99,48 +102,20 @@ KvLayout LayoutOf(const KvGroupSpec& group, KvLayoutKind kind, int32_t block_siz
   return *layout;
 }
 
-class Report {
- public:
-  void Add(const std::string& name, double value, const char* unit, double limit) {
-    figures_.push_back({{"name", name},
-                        {"value", value},
-                        {"unit", unit},
-                        {"limit", limit},
-                        {"ratio", value / limit}});
-  }
-  void AddTarget(const char* name, double value, const char* unit, double target,
-                 const char* direction) {
-    std::printf("%-14s %10.3f %-6s target %s %g\n", name, value, unit, direction, target);
-    Add(name, value, unit, target);
-  }
-  void AddAbsent(const char* name, const char* why) {
-    std::printf("%-14s     absent: %s\n", name, why);
-    figures_.push_back({{"name", name}, {"value", nullptr}, {"absent", why}});
-  }
-  void Print(int64_t seed) {
-    const nlohmann::json line = {{"bench", "transfer"}, {"seed", seed}, {"figures", figures_}};
-    std::printf("%s\n", line.dump().c_str());
-  }
-
- private:
-  nlohmann::json figures_ = nlohmann::json::array();
-};
-
-// Bytes per second of memcpy between cold buffers that are allocated as pools are.
-double MemcpyBandwidth(int64_t bytes) {
-  bytes = std::clamp<int64_t>(bytes, kColdBytes, 512 << 20);
-  const absl::StatusOr<SharedPageBuffer> from = SharedPageBuffer::Allocate(bytes, "source");
-  const absl::StatusOr<SharedPageBuffer> to = SharedPageBuffer::Allocate(bytes, "target");
-  CHECK(from.ok() && to.ok());
-  std::memset(from->data(), 1, bytes);
-  std::vector<double> seconds;
-  for (int i = 0; i < 4; ++i) {
-    const Instant start = Now();
-    std::memcpy(to->data(), from->data(), bytes);
-    if (i > 0) seconds.push_back(Seconds(start));  // the first run touches the pages
-  }
-  return static_cast<double>(bytes) / Median(seconds);
+// A figure that has a target in place of a limit.
+void AddTarget(FigureList& figures, const std::string& name, double value, const char* unit,
+               double target, const char* direction) {
+  std::printf("%-14s %10.3f %-6s target %s %g\n", name.c_str(), value, unit, direction, target);
+  figures.Add(name, value, unit, target);
 }
+
+// Blocks of the sender's pool. A larger transfer sends them repeatedly.
+int64_t LentBlocks(const KvLayout& layout, int64_t sender_bytes) {
+  return std::clamp<int64_t>(sender_bytes / layout.bytes_per_block(), 1, layout.num_blocks());
+}
+
+// Runs of a row or of its plain copy: as many as move 256 MiB, within limits.
+int64_t RunsFor(int64_t bytes) { return std::clamp<int64_t>((256 << 20) / bytes, 3, 50); }
 
 std::string RowName(const Medium& medium, const Shape& shape, KvLayoutKind kind, int64_t count) {
   return std::string(medium.name) + "." + shape.name + "." + std::string(KvLayoutKindName(kind)) +
@@ -163,16 +138,16 @@ void CheckSame(TransferWorker& from, TransferWorker& to) {
 }
 
 void MeasureRow(const Medium& medium, const Shape& shape, KvLayoutKind kind, int64_t count,
-                int64_t sender_bytes, double copy_rate, Report& report) {
+                int64_t sender_bytes, double copy_rate, FigureList& figures) {
   const KvLayout layout = LayoutOf(shape.group, kind, kBlockSize, count);
-  const int64_t lent = std::clamp<int64_t>(sender_bytes / layout.bytes_per_block(), 1, count);
+  const int64_t lent = LentBlocks(layout, sender_bytes);
   TransferWorker from(medium.make, LayoutOf(shape.group, kind, kBlockSize, lent), 1);
   TransferWorker to(medium.make, layout, 2);
   uint64_t id = 1;
   MoveOnce(from, to, id++, count * kBlockSize);  // warm-up: opens the connection, touches pages
   const int64_t bytes = layout.pool_bytes();
   std::vector<double> seconds;
-  for (int64_t i = std::clamp<int64_t>((256 << 20) / bytes, 3, 50); i > 0; --i) {
+  for (int64_t i = RunsFor(bytes); i > 0; --i) {
     seconds.push_back(MoveOnce(from, to, id++, count * kBlockSize));
   }
   CheckSame(from, to);
@@ -183,25 +158,34 @@ void MeasureRow(const Medium& medium, const Shape& shape, KvLayoutKind kind, int
               layout_name.c_str(), static_cast<long long>(count), bytes / 1e6, median * 1e6,
               rate / 1e9, copy_rate / 1e9, rate / copy_rate);
   std::fflush(stdout);
-  report.Add(RowName(medium, shape, kind, count), rate / 1e9, "GB/s", copy_rate / 1e9);
+  figures.Add(RowName(medium, shape, kind, count), rate / 1e9, "GB/s", copy_rate / 1e9);
 }
 
 // Measures the rows whose names contain `rows`.
 void MeasureTable(int64_t max_bytes, int64_t sender_bytes, const std::string& rows,
-                  Report& report) {
+                  FigureList& figures) {
   std::printf("%-9s %-8s %-12s %6s %10s %10s %8s %8s %8s\n", "transport", "shape", "layout",
-              "blocks", "MB", "us", "GB/s", "memcpy", "ratio");
+              "blocks", "MB", "us", "GB/s", "copy", "ratio");
   const std::vector<Medium> media = Media();
   for (const Shape& shape : kShapes) {
     for (const int64_t count : kBlockCounts) {
       const KvLayout layout = LayoutOf(shape.group, KvLayoutKind::kBlockMajor, kBlockSize, count);
-      if (layout.pool_bytes() > max_bytes) continue;
+      const bool fits = layout.pool_bytes() <= max_bytes;
       std::optional<double> copy_rate;  // measured if a row of this size is wanted
       for (const KvLayoutKind kind : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
         for (const Medium& medium : media) {
-          if (RowName(medium, shape, kind, count).find(rows) == std::string::npos) continue;
-          if (!copy_rate) copy_rate = MemcpyBandwidth(layout.pool_bytes());
-          MeasureRow(medium, shape, kind, count, sender_bytes, *copy_rate, report);
+          const std::string name = RowName(medium, shape, kind, count);
+          if (name.find(rows) == std::string::npos) continue;
+          if (!fits) {
+            figures.AddAbsent(name, "GB/s", "the pool is larger than --max-mib");
+            continue;
+          }
+          if (!copy_rate) {
+            copy_rate = CopyBandwidth(layout.pool_bytes(),
+                                      LentBlocks(layout, sender_bytes) * layout.bytes_per_block(),
+                                      RunsFor(layout.pool_bytes()));
+          }
+          MeasureRow(medium, shape, kind, count, sender_bytes, *copy_rate, figures);
         }
       }
     }
@@ -257,7 +241,7 @@ class ColdBlocks {
   TransferWorker to_;
 };
 
-void MeasureCold(int repeats, Report& report) {
+void MeasureCold(int repeats, FigureList& figures) {
   ColdBlocks shm(Media()[2]);
   std::vector<double> moved, moved_first, copied, summed, narrow, wide;
   uint32_t crc = 0;
@@ -278,14 +262,15 @@ void MeasureCold(int repeats, Report& report) {
       "by 16 bytes %.2f, by the widest stores %.2f (sums %08x)\n",
       bytes / Median(moved) / 1e9, bytes / Median(copied) / 1e9, bytes / Median(summed) / 1e9,
       bytes / Median(narrow) / 1e9, bytes / Median(wide) / 1e9, crc);
-  report.AddTarget("shm_to_memcpy", Median(copied) / Median(moved), "", 0.95, ">=");
-  report.AddTarget("shm_first", Median(copied) / Median(moved_first), "", 0.95, ">=");
+  AddTarget(figures, "shm_to_memcpy", Median(copied) / Median(moved), "", 0.95, ">=");
+  AddTarget(figures, "shm_first", Median(copied) / Median(moved_first), "", 0.95, ">=");
   // The fastest of the plain copies represents a copy without a checksum.
   const double plain = std::min({Median(narrow), Median(wide), Median(copied)});
-  report.AddTarget("crc_share", 1 - plain / Median(summed), "", 0.05, "<=");
+  AddTarget(figures, "shm_to_copy", plain / Median(moved), "", 1, "<=");
+  AddTarget(figures, "crc_share", 1 - plain / Median(summed), "", 0.05, "<=");
 }
 
-void MeasureFixed(Report& report) {
+void MeasureFixed(FigureList& figures) {
   const KvGroupSpec small{.layers = 1, .kv_heads = 1, .head_dim = 8, .type = KvType::kF16};
   const KvLayout layout = LayoutOf(small, KvLayoutKind::kBlockMajor, 1, 64);
   using Wait = TransferWorker::Wait;
@@ -310,35 +295,34 @@ void MeasureFixed(Report& report) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
     rested.push_back(MoveOnce(from, to, id++, 1));
   }
-  report.AddTarget("shm_fixed_us", Median(lone) * 1e6, "us", 5, "<=");
+  AddTarget(figures, "shm_fixed_us", Median(lone) * 1e6, "us", 5, "<=");
   const double socket = SocketMicroseconds();
-  report.AddTarget("socket_us", socket, "us", socket, "=");
-  report.AddTarget("shm_stream_us", Median(stream) * 1e6, "us", 5, "<=");
+  AddTarget(figures, "socket_us", socket, "us", socket, "=");
+  AddTarget(figures, "shm_stream_us", Median(stream) * 1e6, "us", 5, "<=");
   const double wake = WakeMicroseconds();
-  report.AddTarget("shm_rested_us", Median(rested) * 1e6, "us", 3 * wake, "three wakes:");
-  report.AddTarget("wake_us", wake, "us", wake, "=");
+  AddTarget(figures, "shm_rested_us", Median(rested) * 1e6, "us", 3 * wake, "three wakes:");
+  AddTarget(figures, "wake_us", wake, "us", wake, "=");
 }
 
-void MeasureTcp(int repeats, Report& report) {
-  std::optional<double> before = Iperf3BytesPerSecond(3);
+void MeasureTcp(int repeats, FigureList& figures) {
+  const absl::StatusOr<double> before = Iperf3BytesPerSecond(3);
   ColdBlocks tcp(Media()[1]);
   std::vector<double> moved;
   for (int i = 0; i < repeats; ++i) moved.push_back(tcp.Move());
   const double rate = static_cast<double>(tcp.bytes()) / Median(moved);
   std::printf("cold 64 MiB over TCP: %.2f GB/s\n", rate / 1e9);
-  const std::optional<double> after = before ? Iperf3BytesPerSecond(3) : std::nullopt;
-  if (!before || !after) {
-    return report.AddAbsent("tcp_to_iperf3",
-                            "iperf3 is not installed or failed to run (apt-get install iperf3)");
+  const absl::StatusOr<double> after = before.ok() ? Iperf3BytesPerSecond(3) : before;
+  if (!after.ok()) {
+    return figures.AddAbsent("tcp_to_iperf3", "ratio", std::string(after.status().message()));
   }
   const double peer = (*before + *after) / 2;
   std::printf("iperf3 before and after: %.2f and %.2f GB/s\n", *before / 1e9, *after / 1e9);
-  report.AddTarget("tcp_to_iperf3", rate / peer, "", 0.90, ">=");
+  AddTarget(figures, "tcp_to_iperf3", rate / peer, "", 0.90, ">=");
 }
 
 // Measures transfers between cold pools of 64 MiB with different geometry, alternating with equal
 // pools.
-void MeasureReshape(int repeats, Report& report) {
+void MeasureReshape(int repeats, FigureList& figures) {
   const KvGroupSpec& group = kShapes[0].group;
   constexpr KvGeometry kEqual{KvLayoutKind::kBlockMajor, kBlockSize};
   const std::pair<KvGeometry, KvGeometry> cuts[] = {
@@ -379,13 +363,13 @@ void MeasureReshape(int repeats, Report& report) {
     for (size_t i = 1; i < pairs.size(); ++i) {
       const std::string name = std::string("reshape.") + medium.name + "." +
                                name_of(cuts[i].first) + "_to_" + name_of(cuts[i].second);
-      report.AddTarget(name.c_str(), Median(pairs[0]->seconds) / Median(pairs[i]->seconds), "", 1,
-                       "of equal pools");
+      AddTarget(figures, name, Median(pairs[0]->seconds) / Median(pairs[i]->seconds), "", 1,
+                "of equal pools");
     }
   }
 }
 
-void MeasureOverlaps(int repeats, Report& report) {
+void MeasureOverlaps(int repeats, FigureList& figures) {
   const OverlapShape shapes[] = {{kShapes[0].name, kShapes[0].group, 20'000},
                                  {kShapes[1].name, kShapes[1].group, 8'000}};
   std::printf("%-44s %10s %10s %8s\n", "exposed transfer", "us", "alone us", "ratio");
@@ -395,7 +379,7 @@ void MeasureOverlaps(int repeats, Report& report) {
                      [&](const std::string& name, double exposed_us, double alone_us) {
                        std::printf("%-44s %10.1f %10.1f %8.2f\n", name.c_str(), exposed_us,
                                    alone_us, exposed_us / alone_us);
-                       report.Add(name, exposed_us, "us", alone_us);
+                       figures.Add(name, exposed_us, "us", alone_us);
                      });
     }
   }
@@ -421,18 +405,22 @@ int Main(int argc, char** argv) {
   line.AddSettings(settings, "Benchmark");
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
 
-  Report report;
-  if (table) MeasureTable(max_mib << 20, sender_mib << 20, rows, report);
+  FigureList figures;
+  figures.AddCondition(
+      "The sender and the receiver are threads of this process and share its " +
+      std::to_string(UsableProcessors()) +
+      " processors. iperf3's client and server are two processes on the same processors.");
+  if (table) MeasureTable(max_mib << 20, sender_mib << 20, rows, figures);
   if (!rows.empty()) {
-    report.Print(/*seed=*/0);
+    figures.Print("transfer", /*seed=*/0);
     return 0;
   }
-  MeasureCold(repeats, report);
-  MeasureFixed(report);
-  MeasureTcp(repeats, report);
-  MeasureReshape(std::min(repeats, 9), report);
-  MeasureOverlaps(std::min(repeats, 7), report);
-  report.Print(/*seed=*/0);
+  MeasureCold(repeats, figures);
+  MeasureFixed(figures);
+  MeasureTcp(repeats, figures);
+  MeasureReshape(std::min(repeats, 9), figures);
+  MeasureOverlaps(std::min(repeats, 7), figures);
+  figures.Print("transfer", /*seed=*/0);
   return 0;
 }
 

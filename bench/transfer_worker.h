@@ -14,11 +14,12 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/check.h"
 #include "common/shared_page_buffer.h"
 #include "kvtransfer/pool/host_pool.h"
@@ -71,9 +72,11 @@ class TransferWorker {
                            .epoch = Epoch(epoch),
                            .pool = lender_.get(),
                            .waker = [this] {
-                             const std::lock_guard lock(mutex_);
-                             woken_ = true;
-                             wake_.notify_one();
+                             {
+                               const std::lock_guard lock(mutex_);
+                               woken_ = true;
+                             }
+                             wake_.notify_one();  // unlocked: the woken thread takes the lock
                            }});
     CHECK(transport.ok()) << transport.status();
     transport_ = *std::move(transport);
@@ -163,16 +166,18 @@ inline double MoveOnce(TransferWorker& from, TransferWorker& to, uint64_t id, in
   return seconds;
 }
 
-// Bytes per second that iperf3 (one stream, defaults) moves over loopback. Returns nullopt if it is
-// not installed or fails.
-inline std::optional<double> Iperf3BytesPerSecond(int seconds) {
-  if (std::system("command -v iperf3 >/dev/null 2>&1") != 0) return std::nullopt;
+// Bytes per second that iperf3 (one stream, defaults) moves over loopback. NotFound: it is not
+// installed. Internal: it failed.
+inline absl::StatusOr<double> Iperf3BytesPerSecond(int seconds) {
+  if (std::system("command -v iperf3 >/dev/null 2>&1") != 0) {
+    return absl::NotFoundError("iperf3 is not installed (apt-get install iperf3)");
+  }
   const int port = 20'000 + getpid() % 20'000;
   const std::string command = "iperf3 -s -1 -p " + std::to_string(port) +
                               " >/dev/null 2>&1 & sleep 0.3; iperf3 -c 127.0.0.1 -p " +
                               std::to_string(port) + " -J -t " + std::to_string(seconds) + "; wait";
   FILE* const pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return std::nullopt;
+  if (pipe == nullptr) return absl::InternalError("iperf3 cannot be started");
   std::string text;
   char buffer[4096];
   for (size_t got = 0; (got = fread(buffer, 1, sizeof(buffer), pipe)) > 0;)
@@ -180,7 +185,9 @@ inline std::optional<double> Iperf3BytesPerSecond(int seconds) {
   pclose(pipe);
   const auto report = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   const auto rate = nlohmann::json::json_pointer("/end/sum_received/bits_per_second");
-  if (report.is_discarded() || !report.contains(rate)) return std::nullopt;
+  if (report.is_discarded() || !report.contains(rate)) {
+    return absl::InternalError("iperf3 failed to run");
+  }
   return report[rate].get<double>() / 8;
 }
 

@@ -263,10 +263,8 @@ class Chat {
         return Note("sampling: " +
                     DescribeChatSampling(ModelSampling(), options_.flag_is_given, Sampling()));
       case ChatCommand::kUnknown:
-        const std::string nearest = NearestName(parsed.text, ChatCommandNames());
-        return Note(absl::StrCat(
-            "there is no command ", parsed.text, nearest.empty() ? "" : "; did you mean ", nearest,
-            nearest.empty() ? "" : "?", " A message that begins with / is written //…; see /help"));
+        return Note(UnknownName("command", parsed.text, ChatCommandNames()) +
+                    " A message that begins with / is written //…; see /help");
     }
   }
 
@@ -403,6 +401,9 @@ void AddChatCommand(CommandLine& line) {
   AddSamplingFlags(command, options->sampling);
   command.AddHelpText(kChatSamplingHelp);
   options->flag_is_given = [&command](const std::string& flag) { return command.IsGiven(flag); };
+  command.ShowWithSettings([options = options.get()] {
+    return ChatSamplingLine(std::nullopt, options->flag_is_given, options->sampling);
+  });
   command.OnRun([options] { return Chat(*options).Run(); });
 }
 

@@ -57,4 +57,13 @@ std::string DescribeChatSampling(const SamplingDefaults& model, const FlagIsGive
   return out;
 }
 
+std::string ChatSamplingLine(const std::optional<SamplingDefaults>& model,
+                             const FlagIsGiven& is_given, SamplingParams sampling) {
+  const SamplingDefaults known = model.value_or(SamplingDefaults());
+  SetChatSampling(known, is_given, sampling);
+  return absl::StrCat("conversations: ", DescribeChatSampling(known, is_given, sampling),
+                      model ? "" : "; the router's model may recommend others, except for flags",
+                      "\n");
+}
+
 }  // namespace baton

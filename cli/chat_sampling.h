@@ -8,6 +8,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -30,6 +31,12 @@ void SetChatSampling(const SamplingDefaults& model, const FlagIsGiven& is_given,
 // (model), top-p 0.9 (flag)". Leaves out a setting that is off and has no source.
 std::string DescribeChatSampling(const SamplingDefaults& model, const FlagIsGiven& is_given,
                                  const SamplingParams& sampling);
+
+// Returns DescribeChatSampling's list as a line of --show-settings that begins with
+// "conversations: ". `sampling` has the values of the flags. Without `model`, because only the
+// router knows it, the line says that the model may recommend other values.
+std::string ChatSamplingLine(const std::optional<SamplingDefaults>& model,
+                             const FlagIsGiven& is_given, SamplingParams sampling);
 
 // Help text for commands with a conversation.
 extern const char kChatSamplingHelp[];

@@ -10,9 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "cli/commands.h"
 #include "cli/completion.h"
-#include "cli/man_page.h"
 #include "cli/outcome.h"
 #include "common/exit_code.h"
+#include "common/man_page.h"
 #include "common/status_macros.h"
 
 namespace baton {

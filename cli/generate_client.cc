@@ -3,10 +3,12 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "cli/chat_sampling.h"
 #include "cli/client_commands.h"
 #include "cli/failover_runner.h"
 #include "cli/job_flags.h"
@@ -91,6 +93,9 @@ void AddGenerateCommand(CommandLine& line) {
           "Where prompts are computed: auto, remote (a prefill worker), local (the decode worker)")
       .OneOf({"auto", "remote", "local"});
   AddJobFlags(command, options->jobs);
+  command.ShowWithSettings([&jobs = options->jobs] {
+    return ChatSamplingLine(std::nullopt, jobs.flag_is_given, jobs.job.sampling);
+  });
   command.OnRun([options] { return Generate(*options); });
 }
 

@@ -59,10 +59,8 @@ int InspectModel(const std::string& path) {
   std::printf("loadable: %d layers, %s, vocabulary %d, context %d, RoPE %s\nfingerprint %s\n",
               spec.layers, spec.dimensions.c_str(), spec.vocabulary, spec.context_length,
               spec.rope.c_str(), ModelFingerprint(**file).c_str());
-  SamplingParams sampling;
   const FlagIsGiven none = [](const std::string&) { return false; };
-  SetChatSampling(info->sampling, none, sampling);
-  std::printf("conversations: %s\n", DescribeChatSampling(info->sampling, none, sampling).c_str());
+  std::fputs(ChatSamplingLine(info->sampling, none, {}).c_str(), stdout);
   return 0;
 }
 

@@ -6,8 +6,11 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
+#include "cli/chat_sampling.h"
 #include "cli/commands.h"
 #include "cli/job_flags.h"
 #include "cli/local_runner.h"
@@ -16,6 +19,7 @@
 #include "common/exit_code.h"
 #include "common/settings.h"
 #include "common/termination.h"
+#include "engine/model_loader.h"
 
 namespace baton {
 namespace {
@@ -30,12 +34,22 @@ struct RunOptions {
 
   std::optional<KvGeometry> PrefillPool() const {
     if (prefill_block_size == 0 && !prefill_layout) return std::nullopt;
-    return KvGeometry{
-        .layout = prefill_layout.value_or(engine.layout),
-        .block_size = prefill_block_size > 0 ? prefill_block_size : engine.block_size};
+    return KvGeometry{.layout = prefill_layout.value_or(engine.layout),
+                      .block_size = prefill_block_size};
   }
   bool verbose = false;
 };
+
+// Returns the line of --show-settings about conversations. It reads only the model's metadata.
+std::string ModelsChatSampling(const RunOptions& options) {
+  const auto line = [&jobs = options.jobs](const std::optional<SamplingDefaults>& model) {
+    return ChatSamplingLine(model, jobs.flag_is_given, jobs.job.sampling);
+  };
+  const absl::StatusOr<std::unique_ptr<GgufFile>> file = OpenModel(options.engine.model);
+  if (file.ok()) return line(ReadSamplingDefaults(**file));
+  return absl::StrCat("# the model's own sampling is unknown: ",
+                      std::string(file.status().message()), "\n", line(SamplingDefaults()));
+}
 
 int Run(RunOptions& options) {
   Termination termination;
@@ -84,6 +98,7 @@ void AddRunCommand(CommandLine& line) {
        {"layer-major", KvLayoutKind::kLayerMajor}},
       "with --transport: layout of the pool of the engine that prefills; same: --kv-layout");
   command.AddSettings(options->settings, "Engine");
+  command.ShowWithSettings([options = options.get()] { return ModelsChatSampling(*options); });
   command.AddFlag("--verbose", &options->verbose, "Print effective settings and the pool first");
   command.OnRun([options] { return Run(*options); });
 }

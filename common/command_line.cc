@@ -303,16 +303,7 @@ CommandLine::Option CommandLine::AddParsedList(const std::string& name, Parser p
 
 void CommandLine::AddSettings(const SettingList& settings, const std::string& group) {
   for (const Setting& setting : settings.settings()) {
-    std::string help = setting.help;
-    if (!help.empty()) help[0] = absl::ascii_toupper(static_cast<unsigned char>(help[0]));
-    if (!help.ends_with('.')) help += '.';
-    if (!setting.range.empty() && !setting.is_flag) {
-      absl::StrAppend(&help, setting.choices.empty() ? " Range: " : " One of: ",
-                      absl::StrReplaceAll(setting.range, {{"–", " to "}}), ".");
-    }
-    if (!setting.default_value.empty()) {
-      absl::StrAppend(&help, " Default: ", setting.default_value, ".");
-    }
+    const std::string help = SettingHelp(setting);
     const std::string name = "--" + setting.name;
     // The status's message names the setting.
     const auto set = [apply = setting.set](const std::string& text) { ThrowUnlessOk(apply(text)); };
@@ -328,10 +319,22 @@ void CommandLine::AddSettings(const SettingList& settings, const std::string& gr
     if (!setting.choices.empty()) choices_[option] = setting.choices;
     from_environment_.push_back(option);
   }
-  settings_.push_back(&settings);
-  if (settings_.size() > 1) return;
-  app_->add_flag("--show-settings", show_settings_,
-                 "Check the command line, print every setting's value and end");
+  ShowWithSettings([&settings] { return settings.AllValues(); });
+}
+
+void CommandLine::ShowWithSettings(std::function<std::string()> text) {
+  shown_settings_.push_back(std::move(text));
+  if (shown_settings_.size() > 1) return;
+  AddPrintFlag("--show-settings", "Check the command line, print every setting's value and end",
+               [this] {
+                 return absl::StrJoin(shown_settings_, "",
+                                      [](std::string* out, const auto& shown) { *out += shown(); });
+               });
+}
+
+void CommandLine::AddPrintFlag(const std::string& name, const std::string& help,
+                               std::function<std::string()> text) {
+  print_flags_.emplace_back(app_->add_flag(name, help), std::move(text));
 }
 
 void CommandLine::AddHelpText(const std::string& text) {
@@ -387,9 +390,10 @@ std::optional<int> CommandLine::Parse(int argc, const char* const* argv) {
     return std::cout.flush() ? kExitSuccess : kExitFailed;  // the output may not have been written
   }
   const CommandLine& named = Named();
-  if (!named.show_settings_) return std::nullopt;
-  for (const SettingList* settings : named.settings_) std::cout << settings->AllValues();
-  return std::cout.flush() ? kExitSuccess : kExitFailed;
+  for (const auto& [option, text] : named.print_flags_) {
+    if (option->count() > 0) return (std::cout << text()).flush() ? kExitSuccess : kExitFailed;
+  }
+  return std::nullopt;
 }
 
 void CommandLine::ForgetEnvironment() {
@@ -425,11 +429,8 @@ std::string CommandLine::UnknownArgument(const std::string& argument) const {
   if (!is_option && commands_.empty()) {
     return absl::StrCat("the argument \"", argument, "\" was not expected");
   }
-  const std::string nearest =
-      NearestName(name, is_option ? OptionNames(*app_) : CommandNames(*app_));
-  return absl::StrCat("there is no ", is_option ? "option " : "command ", name,
-                      nearest.empty() ? "" : "; did you mean ", nearest,
-                      nearest.empty() ? "" : "?");
+  return is_option ? UnknownName("option", name, OptionNames(*app_))
+                   : UnknownName("command", name, CommandNames(*app_));
 }
 
 int CommandLine::Run(int argc, const char* const* argv) {

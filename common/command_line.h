@@ -122,6 +122,11 @@ class CommandLine {
   // --show-settings the program checks its command line, prints the value of every setting and
   // ends. `settings` must outlive the parse.
   void AddSettings(const SettingList& settings, const std::string& group);
+  // Lets --show-settings also print `text()`, which must end with a line break.
+  void ShowWithSettings(std::function<std::string()> text);
+  // Adds a flag with which the program only checks its command line, prints `text()` and ends.
+  void AddPrintFlag(const std::string& name, const std::string& help,
+                    std::function<std::string()> text);
 
   // Adds text to this command's help, after its options.
   void AddHelpText(const std::string& text);
@@ -158,10 +163,10 @@ class CommandLine {
   std::shared_ptr<CLI::App> app_;  // shared with its commands, which are part of it
   std::vector<std::unique_ptr<CommandLine>> commands_;
   std::vector<CLI::Option*> from_environment_;
-  std::vector<const SettingList*> settings_;
+  std::vector<std::pair<CLI::Option*, std::function<std::string()>>> print_flags_;
+  std::vector<std::function<std::string()>> shown_settings_;        // printed by --show-settings
   std::map<const CLI::Option*, std::vector<std::string>> choices_;  // of options that have some
   std::string epilogue_;
-  bool show_settings_ = false;
   std::function<int()> run_;
 };
 

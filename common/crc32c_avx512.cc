@@ -15,6 +15,7 @@ namespace {
 struct Vector512 {
   using Value = __m512i;
   static constexpr size_t kBytes = 64;
+  static constexpr size_t kVectors = 4;
 
   static Value Load(const std::byte* from) { return _mm512_loadu_si512(from); }
   static void Store(std::byte* to, Value value) { _mm512_storeu_si512(to, value); }
@@ -60,7 +61,7 @@ struct Vector512 {
   }
 };
 
-constexpr size_t kStep = 4 * Vector512::kBytes;
+constexpr size_t kStep = Vector512::kVectors * Vector512::kBytes;
 
 }  // namespace
 

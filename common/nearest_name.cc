@@ -56,4 +56,13 @@ std::string NearestName(std::string_view given, std::span<const std::string> nam
   return nearest;
 }
 
+std::string UnknownName(std::string_view kind, std::string_view given,
+                        std::span<const std::string> names) {
+  std::string out = "there is no ";
+  out.append(kind).append(" ").append(given);
+  const std::string nearest = NearestName(given, names);
+  if (!nearest.empty()) out.append("; did you mean ").append(nearest).append("?");
+  return out;
+}
+
 }  // namespace baton

@@ -4,9 +4,11 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "common/check.h"
 
 namespace baton {
@@ -169,6 +171,20 @@ std::string SettingList::EffectiveValues() const {
     if (setting.get() != setting.default_value) out += Line(setting);
   }
   return out;
+}
+
+std::string SettingHelp(const Setting& setting) {
+  std::string help = setting.help;
+  if (!help.empty()) help[0] = absl::ascii_toupper(static_cast<unsigned char>(help[0]));
+  if (!help.ends_with('.')) help += '.';
+  if (!setting.range.empty() && !setting.is_flag) {
+    absl::StrAppend(&help, setting.choices.empty() ? " Range: " : " One of: ",
+                    absl::StrReplaceAll(setting.range, {{"–", " to "}}), ".");
+  }
+  if (!setting.default_value.empty()) {
+    absl::StrAppend(&help, " Default: ", setting.default_value, ".");
+  }
+  return help;
 }
 
 std::string SettingList::AllValues() const {

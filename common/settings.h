@@ -33,6 +33,10 @@ struct Setting {
   std::function<std::string()> get;
 };
 
+// Returns the setting's help for a command line: sentences with its range or choices, and its
+// default.
+std::string SettingHelp(const Setting& setting);
+
 class SettingList {
  public:
   // The field's value at the time of the call becomes the default.

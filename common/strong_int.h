@@ -9,6 +9,8 @@
 #include <ostream>
 #include <utility>
 
+#include "common/token_id.h"
+
 namespace baton {
 
 // Integer that compares and hashes only with its own kind. `Tag` names the kind.
@@ -44,9 +46,5 @@ using SequenceId = StrongInt<struct SequenceIdTag, uint64_t>;
 
 // One incarnation of a worker process. A restarted worker has another epoch.
 using Epoch = StrongInt<struct EpochTag, uint64_t>;
-
-// A token of the model's vocabulary. It is a plain integer because kernels and the wire use it
-// everywhere.
-using TokenId = int32_t;
 
 }  // namespace baton

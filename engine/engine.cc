@@ -158,10 +158,11 @@ absl::Status EngineImpl::Load() {
   options_.model = model_.info.path;
   options_.threads = model_.threads;
   options_.instruction_set = model_.instruction_set;
+  options_.numerics = model_.numerics;
   RETURN_IF_ERROR(SettleContextLength(options_, model_.info.spec.context_length));
   RETURN_IF_ERROR(SettleCacheOptions(options_));
   ASSIGN_OR_RETURN(pool_, KvPool::Create(model_.info.spec, *model_.device, options_));
-  fingerprint_ = FingerprintOf(model_.info, options_);
+  fingerprint_ = FingerprintOf(model_.info, *model_.device, options_);
   ModelRunnerOptions runner;
   runner.limits.max_tokens = options_.token_budget;
   runner.limits.max_sequences = options_.max_running;
@@ -185,43 +186,23 @@ absl::Status EngineImpl::Load() {
           {.fingerprint = fingerprint_, .epoch = epoch_, .pool = &pool_.lender(), .waker = wake},
           options_));
   runner_->set_waker(wake);
+  EngineMachinesOptions machines = MachinesOptionsOf(options_, model_.info.spec.vocabulary,
+                                                     pool_.max_blocks(0), pool_.Windows(options_));
+  machines.cache.hash_seed = EntropyBits();
+  machines.cache.record_trace = true;
   machines_ = std::make_unique<EngineMachines>(
-      EngineMachinesOptions{.cache = {.num_blocks = options_.kv_blocks,
-                                      .max_blocks = pool_.max_blocks(0),
-                                      .block_size = options_.block_size,
-                                      .kind = options_.cache_kind,
-                                      .paged = options_.paged,
-                                      .min_prefix_tokens = options_.min_prefix_tokens,
-                                      .eviction_policy = options_.eviction_policy,
-                                      .hash_seed = EntropyBits(),
-                                      .high_water = options_.high_water,
-                                      .low_water = options_.low_water,
-                                      .kv_events = options_.kv_events,
-                                      .record_trace = true,
-                                      .windows = pool_.Windows(options_)},
-                            .scheduler = {.token_budget = options_.token_budget,
-                                          .max_chunk_tokens = options_.max_chunk_tokens,
-                                          .max_running = options_.max_running,
-                                          .max_waiting = options_.max_waiting},
-                            .vocabulary = model_.info.spec.vocabulary,
-                            .context_length = options_.context_length,
-                            .hash_logits = options_.hash_logits,
-                            .steps_in_flight = options_.steps_in_flight,
-                            .transfer_timeout_ms = options_.transfer_timeout_ms,
-                            .layer_pieces = options_.layer_pieces,
-                            .kv_type = std::string(KvTypeName(options_.kv_type))},
-      EngineEnvironment{.clock = &clock_,
-                        .layout = pool_.layout(),
-                        .pool = &pool_,
-                        .runner = runner_.get(),
-                        .transport = transport_.get(),
-                        .tokenizer = model_.tokenizer.get(),
-                        .cancellations = &cancels_,
-                        .watchdog = &watchdog_,
-                        .random_bits = EntropyBits,
-                        .also_check = options_.also_check,
-                        .wake = wake,
-                        .publish = [this] { PublishState(); }});
+      machines, EngineEnvironment{.clock = &clock_,
+                                  .layout = pool_.layout(),
+                                  .pool = &pool_,
+                                  .runner = runner_.get(),
+                                  .transport = transport_.get(),
+                                  .tokenizer = model_.tokenizer.get(),
+                                  .cancellations = &cancels_,
+                                  .watchdog = &watchdog_,
+                                  .random_bits = EntropyBits,
+                                  .also_check = options_.also_check,
+                                  .wake = wake,
+                                  .publish = [this] { PublishState(); }});
   PublishState();
   thread_ = std::thread([this] { RunLoop(); });
   return absl::OkStatus();

@@ -27,6 +27,33 @@ WorkerCoreOptions CoreOptions(const EngineMachinesOptions& options, const KvPool
 
 }  // namespace
 
+EngineMachinesOptions MachinesOptionsOf(const EngineOptions& options, int32_t vocabulary,
+                                        int32_t max_blocks,
+                                        std::vector<WindowPoolOptions> windows) {
+  return {.cache = {.num_blocks = options.kv_blocks,
+                    .max_blocks = max_blocks,
+                    .block_size = options.block_size,
+                    .kind = options.cache_kind,
+                    .paged = options.paged,
+                    .min_prefix_tokens = options.min_prefix_tokens,
+                    .eviction_policy = options.eviction_policy,
+                    .high_water = options.high_water,
+                    .low_water = options.low_water,
+                    .kv_events = options.kv_events,
+                    .windows = std::move(windows)},
+          .scheduler = {.token_budget = options.token_budget,
+                        .max_chunk_tokens = options.max_chunk_tokens,
+                        .max_running = options.max_running,
+                        .max_waiting = options.max_waiting},
+          .vocabulary = vocabulary,
+          .context_length = options.context_length,
+          .hash_logits = options.hash_logits,
+          .steps_in_flight = options.steps_in_flight,
+          .transfer_timeout_ms = options.transfer_timeout_ms,
+          .layer_pieces = options.layer_pieces,
+          .kv_type = std::string(KvTypeName(options.kv_type))};
+}
+
 EngineMachines::EngineMachines(const EngineMachinesOptions& options, EngineEnvironment environment)
     : options_(Settled(options)),
       environment_(std::move(environment)),

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -19,6 +20,7 @@
 #include "common/clock.h"
 #include "engine/engine_inbox.h"
 #include "engine/engine_loop.h"
+#include "engine/engine_options.h"
 #include "engine/engine_status.h"
 #include "engine/idle_integrity_check.h"
 #include "engine/kv_event_feed.h"
@@ -47,6 +49,11 @@ struct EngineMachinesOptions {
   size_t kept_event_bytes = KvEventFeed::kKeptBytes;
   int64_t idle_turn_us = EngineLoop::kIdleTurnUs;
 };
+
+// Returns the options for an engine with these settings, which must be settled (engine_options.h).
+// `max_blocks` is the largest size of group 0's pool. `windows` are the pools of the other groups.
+EngineMachinesOptions MachinesOptionsOf(const EngineOptions& options, int32_t vocabulary,
+                                        int32_t max_blocks, std::vector<WindowPoolOptions> windows);
 
 // Every pointer must outlive the machines.
 struct EngineEnvironment {

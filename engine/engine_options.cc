@@ -4,6 +4,7 @@
 
 #include "common/str_cat.h"
 #include "kernels/create_device.h"
+#include "kernels/device.h"
 #include "scheduler/scheduler.h"
 
 namespace baton {
@@ -12,6 +13,8 @@ namespace {
 constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kLargestDefaultMiB = 1024;
 constexpr int64_t kSmallestDefaultMiB = 64;
+constexpr int32_t kCpuBlockSize = 16;
+constexpr int32_t kGpuBlockSize = 64;
 
 }  // namespace
 
@@ -48,6 +51,16 @@ int64_t DefaultKvCacheMiB(int64_t available_bytes) {
   return std::clamp(available_bytes / 4 / kMiB, kSmallestDefaultMiB, kLargestDefaultMiB);
 }
 
+int64_t DefaultGpuKvCacheMiB(int64_t available_bytes) {
+  return std::max<int64_t>(available_bytes / 10 * 9 / kMiB, 1);
+}
+
+void SettleBlockSize(EngineOptions& options, const Device& device) {
+  if (options.block_size == 0) {
+    options.block_size = device.host_accessible() ? kCpuBlockSize : kGpuBlockSize;
+  }
+}
+
 void RegisterSettings(EngineOptions& options, SettingList& settings) {
   settings.Add(
       "model", &options.model,
@@ -59,13 +72,19 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
                "compute threads; 0: one for each CPU that this process may use, within the CPU "
                "quotas of its "
                "control groups");
-  settings.Add("instruction-set", &options.instruction_set,
-               "kernels to use: auto, plain, avx2 or avx512; all give the same bits");
-  settings.Add("block-size", &options.block_size, kMinBlockSize, kMaxBlockSize,
-               "tokens in a KV block, a power of two");
+  settings.Add(
+      "instruction-set", &options.instruction_set,
+      "kernels to use: auto, plain, avx2, avx512-no-vnni or avx512; all give the same bits");
+  settings.Add("numerics", &options.numerics,
+               "rules that define every bit of a result: r1, t1-sm90 (tensor cores; slow on a CPU, "
+               "to check a GPU's answers), or auto: r1 on CPUs. Workers with different numerics do "
+               "not work together");
+  settings.Add("block-size", &options.block_size, 0, kMaxBlockSize,
+               "tokens in a KV block, a power of two; 0: 16 on a CPU, 64 on a GPU");
   settings.Add(
       "kv-cache-mib", &options.kv_cache_mib, 0, kMaxKvCacheMib,
-      "size of the KV pool in MiB; 0: 1024, or a quarter of the available memory if that is less");
+      "size of the KV pool in MiB; 0: on a CPU 1024, or a quarter of the available memory if that "
+      "is less; on a GPU 90 % of the memory that the weights leave");
   settings.Add("kv-blocks", &options.kv_blocks, 0, kMaxKvBlocks,
                "size of the KV pool in blocks; 0: from --kv-cache-mib. For a model with "
                "sliding windows, this counts blocks of the full-attention layers only");

@@ -19,6 +19,8 @@
 
 namespace baton {
 
+class Device;
+
 inline constexpr int32_t kMaxEngineThreads = 256;
 inline constexpr int32_t kMaxKvCacheMib = 1 << 24;
 inline constexpr int32_t kMaxKvBlocks = 1 << 30;
@@ -27,10 +29,11 @@ struct EngineOptions {
   std::string model;                     // path of a GGUF file; empty: the default model
   std::string device = "cpu";            // kernels/create_device.h
   int32_t threads = 0;                   // 0: all CPUs this process may use
-  std::string instruction_set = "auto";  // auto, plain, avx2, avx512
+  std::string instruction_set = "auto";  // auto, plain, avx2, avx512-no-vnni, avx512
+  std::string numerics = "auto";         // auto, r1, t1-sm90
 
   // KV pool
-  int32_t block_size = 16;   // tokens
+  int32_t block_size = 0;    // tokens; 0: see SettleBlockSize
   int64_t kv_cache_mib = 0;  // 0: see DefaultKvCacheMiB
   // Exact pool size in blocks; 0: derived from kv_cache_mib. For a model with sliding windows this
   // counts blocks of the full-attention group. The windows' pools come on top of it
@@ -72,7 +75,8 @@ struct EngineOptions {
   int32_t layer_pieces = 0;      // pieces of a prompt's last chunk (layer_pieces.h)
 
   // Makes the TransferPool through which transports access the memory that kernels see at `pool`.
-  // Empty: a HostPool. Tests pass a pool that transports cannot read directly.
+  // Empty: a HostPool, or a StagedPool on a GPU. Tests pass a pool that transports cannot read
+  // directly.
   std::function<std::unique_ptr<TransferPool>(std::byte* pool, const KvPoolLayout& layout)>
       lend_pool = nullptr;
   // Architectures that a model file may have. Tests add their own.
@@ -99,9 +103,17 @@ absl::Status SettleContextLength(EngineOptions& options, int32_t models);
 // number of steps.
 int32_t MaxStepTokens(const EngineOptions& options);
 
-// Value of kv_cache_mib 0, in MiB: a quarter of the available memory (DeviceMemory::available), but
-// at least 64 and at most 1024. `available_bytes` below 0 means unknown and gives 1024.
+// Value of kv_cache_mib 0 on a CPU, in MiB: a quarter of the available memory
+// (DeviceMemory::available), but at least 64 and at most 1024. `available_bytes` below 0 means
+// unknown and gives 1024.
 int64_t DefaultKvCacheMiB(int64_t available_bytes);
+// Same for a GPU, whose memory no other program shares: 90 % of the memory that the weights leave.
+// The rest is for the buffers of steps.
+int64_t DefaultGpuKvCacheMiB(int64_t available_bytes);
+
+// Sets block_size to the value in effect: 0 becomes 16 on a CPU and 64 on a GPU, where a block is
+// the unit of one asynchronous copy of a kernel.
+void SettleBlockSize(EngineOptions& options, const Device& device);
 
 // Adds every user-facing field to `settings` under its command-line name.
 void RegisterSettings(EngineOptions& options, SettingList& settings);

@@ -6,7 +6,7 @@
 //     OnError.
 //  2. Choices share the computation of the prompt. Then each becomes a forked sequence of its own.
 //     The request ends with its last choice; a failure ends all of them.
-//  3. Every choice ends in End, for whatever reason, and End releases its blocks.
+//  3. Every choice ends in End, for any reason, and End releases its blocks.
 //  4. A request that waits for KV always continues. It uses the blocks of the transfer, or computes
 //     the rest of the prompt here if the transfer fails.
 //

@@ -106,10 +106,11 @@ absl::StatusOr<std::unique_ptr<InProcessPair>> InProcessPair::Create(
   ASSIGN_OR_RETURN(pair->decode_, Engine::Create(one));
   join("prefill");
   if (prefill_pool) {
-    RETURN_IF_ERROR(CheckBlockSize("the prefill engine's block_size", prefill_pool->block_size));
+    const int32_t decode_block_size = pair->decode_->Status().block_size;
     one.layout = prefill_pool->layout;
-    one.block_size = prefill_pool->block_size;
-    const int64_t slots = int64_t{options.kv_blocks} * options.block_size;
+    one.block_size = prefill_pool->block_size != 0 ? prefill_pool->block_size : decode_block_size;
+    RETURN_IF_ERROR(CheckBlockSize("the prefill engine's block_size", one.block_size));
+    const int64_t slots = int64_t{options.kv_blocks} * decode_block_size;
     const int64_t blocks = (slots + one.block_size - 1) / one.block_size;
     if (blocks > std::numeric_limits<int32_t>::max()) {
       return absl::InvalidArgumentError(

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -62,12 +63,16 @@ absl::StatusOr<KvPoolDivision> DivisionOf(const KvCacheSpec& spec, const EngineO
 
 absl::StatusOr<KvPool> KvPool::Create(const ModelSpec& model, Device& device,
                                       EngineOptions& options) {
+  SettleBlockSize(options, device);
   const KvCacheSpec spec = model.KvOfType(options.kv_type);
   ASSIGN_OR_RETURN(const KvPoolDivision division, DivisionOf(spec, options));
   int64_t blocks = options.kv_blocks;
   if (blocks == 0) {
-    if (options.kv_cache_mib == 0)
-      options.kv_cache_mib = DefaultKvCacheMiB(device.Memory().available);
+    if (options.kv_cache_mib == 0) {
+      const int64_t available = device.Memory().available;
+      options.kv_cache_mib =
+          device.host_accessible() ? DefaultKvCacheMiB(available) : DefaultGpuKvCacheMiB(available);
+    }
     blocks = std::max<int64_t>(1, division.MostIn(options.kv_cache_mib * kBytesPerMiB));
   }
   ASSIGN_OR_RETURN(const int64_t most, MaxBlocks(device, options, blocks, division));
@@ -92,17 +97,32 @@ absl::StatusOr<KvPool> KvPool::Create(const ModelSpec& model, Device& device,
     ASSIGN_OR_RETURN(memory, Allocate(layout.pool_bytes(), device, options));
   }
   KvPool pool(layout, division, device, std::move(memory), resizable);
-  if (options.lend_pool) pool.lender_ = options.lend_pool(pool.kernel_address(), layout);
+  if (options.lend_pool) {
+    pool.lender_ = options.lend_pool(pool.kernel_address(), layout);
+  } else if (!device.host_accessible()) {
+    RETURN_IF_ERROR(pool.LendThroughStaging(device));
+  }
   if (resizable) {
+    RETURN_IF_ERROR(pool.PopulateScratch());
     RETURN_IF_ERROR(pool.Populate(BlockCounts(), division.BlocksFor(options.kv_blocks)));
   }
   return pool;
 }
 
+absl::Status KvPool::LendThroughStaging(Device& device) {
+  const StagedPool::Limits limits;
+  const auto bytes = static_cast<size_t>(StagedPool::StagingBytes(layout_, limits));
+  ASSIGN_OR_RETURN(staging_, device.AllocateStaging(bytes, "staging buffers of transfers"));
+  copies_ = std::make_unique<DeviceCopies>(device, memory_->data());
+  lender_ = std::make_unique<StagedPool>(memory_->data(), layout_, *copies_,
+                                         std::span(staging_->data(), staging_->size()), limits);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<DeviceBuffer>> KvPool::Allocate(int64_t bytes, Device& device,
                                                                EngineOptions& options) {
   const auto size = static_cast<size_t>(bytes);
-  if (options.transfer_shm) {
+  if (options.transfer_shm && device.host_accessible()) {
     absl::StatusOr<std::unique_ptr<DeviceBuffer>> shared = device.AllocateShared(size, kPurpose);
     if (shared.ok() || !FallBackToTcp(shared.status(), options)) return shared;
   }
@@ -112,9 +132,9 @@ absl::StatusOr<std::unique_ptr<DeviceBuffer>> KvPool::Allocate(int64_t bytes, De
 absl::StatusOr<std::unique_ptr<DeviceBuffer>> KvPool::Reserve(int64_t bytes, Device& device,
                                                               EngineOptions& options) {
   const auto size = static_cast<size_t>(bytes);
-  absl::StatusOr<std::unique_ptr<DeviceBuffer>> memory =
-      device.Reserve(size, kPurpose, options.transfer_shm);
-  if (!memory.ok() && options.transfer_shm && FallBackToTcp(memory.status(), options)) {
+  const bool shared = options.transfer_shm && device.host_accessible();
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> memory = device.Reserve(size, kPurpose, shared);
+  if (!memory.ok() && shared && FallBackToTcp(memory.status(), options)) {
     memory = device.Reserve(size, kPurpose, /*shared=*/false);
   }
   return memory;
@@ -144,19 +164,42 @@ absl::Status KvPool::Populate(const BlockCounts& begin, const BlockCounts& end) 
   int64_t blocks = 0;
   for (int32_t group = 0; group < layout_.groups(); ++group) blocks += more[group];
   RETURN_IF_ERROR(CheckMemory(*device_, blocks, division_.BytesOf(more)));
+  absl::Status populated;
   for (int32_t group = 0; group < layout_.groups(); ++group) {
-    ForEachRange(group, begin[group], end[group], [&](int64_t offset, int64_t size) {
-      memory_->Populate(static_cast<size_t>(offset), static_cast<size_t>(size));
-    });
+    populated.Update(PopulateRange(group, begin[group], end[group]));
+  }
+  if (!populated.ok()) {
+    for (int32_t group = 0; group < layout_.groups(); ++group) {
+      DiscardRange(group, begin[group], end[group]);
+    }
+  }
+  return populated;
+}
+
+// The scratch block of a group is its last one. Resizing never includes it.
+absl::Status KvPool::PopulateScratch() const {
+  for (int32_t group = 0; group < layout_.groups(); ++group) {
+    RETURN_IF_ERROR(PopulateRange(group, max_blocks(group), max_blocks(group) + 1));
   }
   return absl::OkStatus();
 }
 
-void KvPool::Discard(int32_t group, int32_t begin, int32_t end) {
+absl::Status KvPool::PopulateRange(int32_t group, int32_t begin, int32_t end) const {
+  absl::Status populated;
+  ForEachRange(group, begin, end, [&](int64_t offset, int64_t size) {
+    if (!populated.ok()) return;
+    populated = memory_->Populate(static_cast<size_t>(offset), static_cast<size_t>(size));
+  });
+  return populated;
+}
+
+void KvPool::DiscardRange(int32_t group, int32_t begin, int32_t end) const {
   ForEachRange(group, begin, end, [&](int64_t offset, int64_t size) {
     memory_->Discard(static_cast<size_t>(offset), static_cast<size_t>(size));
   });
 }
+
+void KvPool::Discard(int32_t group, int32_t begin, int32_t end) { DiscardRange(group, begin, end); }
 
 std::vector<WindowPoolOptions> KvPool::Windows(const EngineOptions& options) const {
   const BlockCounts blocks = BlocksFor(options.kv_blocks);
@@ -189,6 +232,7 @@ std::string KvPool::Description(const EngineOptions& options) const {
 }
 
 int64_t KvPool::ResidentBytes() const {
+  if (!device_->host_accessible()) return -1;
   const int64_t page = sysconf(_SC_PAGESIZE);
   std::vector<unsigned char> pages((memory_->size() + page - 1) / page);
   if (mincore(kernel_address(), memory_->size(), pages.data()) != 0) return -1;

@@ -25,6 +25,7 @@
 #include "engine/kv_pool_division.h"
 #include "engine/resizable_pool.h"
 #include "kernels/device.h"
+#include "kvtransfer/pool/device_copies.h"
 #include "kvtransfer/pool/host_pool.h"
 #include "kvtransfer/transfer_pool.h"
 #include "model/model_spec.h"
@@ -34,10 +35,10 @@ namespace baton {
 class KvPool final : public ResizablePool {
  public:
   KvPool() = default;
-  // Creates the pool for `model`. Sets `kv_cache_mib` and `kv_blocks` to the values in effect.
-  // Turns `transfer_shm` off if shared memory is not available and FallBackToTcp allows that.
-  // InvalidArgument: too many blocks, or kv_cache_max_mib is below the initial size or above the
-  // device's memory. ResourceExhausted: not enough memory. `device` must outlive the pool.
+  // Creates the pool for `model`. Sets `block_size`, `kv_cache_mib` and `kv_blocks` to the values
+  // in effect. Turns `transfer_shm` off if shared memory is not available and FallBackToTcp allows
+  // that. InvalidArgument: too many blocks, or kv_cache_max_mib is below the initial size or above
+  // the device's memory. ResourceExhausted: not enough memory. `device` must outlive the pool.
   static absl::StatusOr<KvPool> Create(const ModelSpec& model, Device& device,
                                        EngineOptions& options);
 
@@ -76,6 +77,12 @@ class KvPool final : public ResizablePool {
                                                                 EngineOptions& options);
   static absl::StatusOr<std::unique_ptr<DeviceBuffer>> Reserve(int64_t bytes, Device& device,
                                                                EngineOptions& options);
+  // Blocks [begin, end) of one group.
+  absl::Status PopulateRange(int32_t group, int32_t begin, int32_t end) const;
+  void DiscardRange(int32_t group, int32_t begin, int32_t end) const;
+  absl::Status PopulateScratch() const;
+  // Makes lender_ a pool of staging buffers.
+  absl::Status LendThroughStaging(Device& device);
   template <typename Do>
   void ForEachRange(int32_t group, int32_t begin, int32_t end, Do do_range) const;
 
@@ -83,8 +90,11 @@ class KvPool final : public ResizablePool {
   KvPoolDivision division_;
   const Device* device_ = nullptr;
   bool resizable_ = false;
-  std::unique_ptr<DeviceBuffer> memory_;  // host memory: all devices so far are CPUs
-  std::unique_ptr<TransferPool> lender_;
+  std::unique_ptr<DeviceBuffer> memory_;
+  // Only for memory that the host cannot access:
+  std::unique_ptr<DeviceBuffer> staging_;
+  std::unique_ptr<DeviceCopies> copies_;
+  std::unique_ptr<TransferPool> lender_;  // last member: it uses all of the above
 };
 
 // Turns shared memory off, with a warning, if TCP is open too. Returns false if shared memory was

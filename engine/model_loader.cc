@@ -169,10 +169,12 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options) {
   ASSIGN_OR_RETURN(model.tokenizer, Tokenizer::Create(model.info.tokenizer));
   DeviceOptions device{.name = options.device,
                        .threads = options.threads,
-                       .instruction_set = options.instruction_set};
+                       .instruction_set = options.instruction_set,
+                       .numerics = options.numerics};
   RETURN_IF_ERROR(SettleDeviceOptions(device));
   model.threads = device.threads;
   model.instruction_set = device.instruction_set;
+  model.numerics = device.numerics;
   ASSIGN_OR_RETURN(model.device, CreateDevice(device));
   ASSIGN_OR_RETURN(const Architecture* architecture,
                    FindArchitecture(*file, options.architectures));

@@ -46,13 +46,14 @@ struct LoadedModel {
   // Effective values of these settings on this machine.
   int32_t threads = 0;
   std::string instruction_set;
+  std::string numerics;
 
   // Returns a one-line summary for people.
   std::string Description(int32_t context_length) const;
 };
-// Loads the model that the settings `model`, `device`, `threads`, `instruction_set` and
-// `architectures` describe. Errors are those of ReadModelInfo, and of CheckKvCacheSpec for the
-// model's KV groups.
+// Loads the model that the settings `model`, `device`, `threads`, `instruction_set`,
+// `numerics` and `architectures` describe. Errors are those of ReadModelInfo, and of
+// CheckKvCacheSpec for the model's KV groups.
 absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options);
 
 // Opens `path`, or the default model if it is empty. NotFound says how to fetch the default model.

@@ -9,13 +9,11 @@
 #include "common/entropy.h"
 #include "common/thread_slice.h"
 #include "engine/kv_pool.h"
-#include "kernels/numerics.h"
+#include "kernels/create_device.h"
 #include "kvtransfer/sockets/create_socket_transport.h"
 
 namespace baton {
 namespace {
-
-constexpr char kBackend[] = "cpu";  // the same for all CPU devices
 
 // Values of --transport, the default first, and how each one sets the options. A medium that does
 // not use sockets sets EngineOptions::open_transport.
@@ -41,11 +39,12 @@ constexpr Medium kMedia[] = {
 
 }  // namespace
 
-KvFingerprint FingerprintOf(const ModelInfo& model, const EngineOptions& options) {
+KvFingerprint FingerprintOf(const ModelInfo& model, const Device& device,
+                            const EngineOptions& options) {
   KvFingerprint fingerprint;
   fingerprint.model = model.fingerprint;
-  fingerprint.numerics = NumericsOfRevision(kNumericsRevision);
-  fingerprint.backend = kBackend;
+  fingerprint.numerics = options.numerics;
+  fingerprint.backend = std::string(device.backend());
   fingerprint.kv_type = std::string(KvTypeName(options.kv_type));
   fingerprint.layout = std::string(KvLayoutKindName(options.layout));
   fingerprint.block_size = options.block_size;
@@ -84,7 +83,10 @@ absl::StatusOr<std::unique_ptr<KvTransport>> CreatePeerTransport(TransportOption
   if (options.transfer_shm) {
     endpoints.shm_name = absl::StrFormat("%d-%016x", getpid(), EntropyBits());
   }
-  if (options.transfer_nccl) endpoints.nccl.emplace();
+  if (options.transfer_nccl) {
+    endpoints.nccl.emplace();
+    endpoints.nccl->device = CudaIndexOf(options.device).value_or(0);
+  }
   const ShortSliceForNewThreads beside_threads_that_compute;
   absl::StatusOr<std::unique_ptr<KvTransport>> created =
       CreateSocketTransport(endpoints, transport);

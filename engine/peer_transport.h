@@ -27,7 +27,8 @@ std::vector<std::pair<std::string, TransferMedium>> TransferMediumNames();
 void UseMedium(TransferMedium medium, const std::string& listen, EngineOptions& options);
 
 // Returns the fingerprint of the KV that this engine computes. REQUIRES: the options are settled.
-KvFingerprint FingerprintOf(const ModelInfo& model, const EngineOptions& options);
+KvFingerprint FingerprintOf(const ModelInfo& model, const Device& device,
+                            const EngineOptions& options);
 
 // Creates the transport that `open_transport` opens, or that the other options name: TCP, shared
 // memory, NCCL. Null if they name none. Turns `transfer_shm` off if shared memory fails and

@@ -67,13 +67,15 @@ absl::StatusOr<PerplexityResult> MeasurePerplexity(const LoadedModel& model,
   }
   const int32_t longest = static_cast<int32_t>(std::min<int64_t>(context, tokens.size()));
   const KvCacheSpec kv = spec.KvOfType(options.kv_type);
+  EngineOptions settled = options;
+  SettleBlockSize(settled, *model.device);
   const auto layout_of = [&](int64_t blocks) {
     const std::vector<int64_t> each(kv.groups.size(), blocks);
-    return KvPoolLayout::Create(kv, options.layout, options.block_size, each);
+    return KvPoolLayout::Create(kv, options.layout, settled.block_size, each);
   };
   // Checks the block size before the number of blocks is computed from it.
   RETURN_IF_ERROR(layout_of(1).status());
-  const int32_t blocks = (longest + options.block_size - 1) / options.block_size;
+  const int32_t blocks = (longest + settled.block_size - 1) / settled.block_size;
   ASSIGN_OR_RETURN(const KvPoolLayout layout, layout_of(int64_t{blocks} + 1));
   ASSIGN_OR_RETURN(const auto pool, model.device->Allocate(layout.pool_bytes(), "KV pool"));
   ModelRunnerOptions runner_options;

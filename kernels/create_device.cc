@@ -1,12 +1,17 @@
 #include "kernels/create_device.h"
 
 #include <algorithm>
+#include <charconv>
+#include <filesystem>
 #include <optional>
+#include <string_view>
+#include <system_error>
 
 #include "common/status_macros.h"
 #include "common/str_cat.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/usable_processors.h"
+#include "kernels/cuda/cuda_device.h"
 
 namespace baton {
 namespace {
@@ -14,43 +19,100 @@ namespace {
 constexpr char kCpu[] = "cpu";
 constexpr char kCpuAsync[] = "cpu-async";
 constexpr char kCuda[] = "cuda";
+constexpr char kCudaEmulated[] = "cuda-emulated";
+constexpr char kKernelLibrary[] = "libbaton_cuda_kernels.so";
+constexpr char kEmulatorLibrary[] = "libbaton_gpu_emulator.so";
 
 // InvalidArgument: unknown name.
 absl::StatusOr<InstructionSet> InstructionSetOf(const std::string& name) {
   if (name == "auto") return BestInstructionSet();
-  for (const InstructionSet set :
-       {InstructionSet::kPlain, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
+  for (const InstructionSet set : kInstructionSets) {
     if (InstructionSetName(set) == name) return set;
   }
+  return absl::InvalidArgumentError(StrCat(
+      "instruction-set is \"", name, "\", must be auto, plain, avx2, avx512-no-vnni or avx512"));
+}
+
+// InvalidArgument: unknown name.
+absl::StatusOr<Numerics> NumericsNamed(const std::string& name) {
+  if (name == "auto") return Numerics::kR1;
+  for (const Numerics numerics : {Numerics::kR1, Numerics::kT1Sm90}) {
+    if (NumericsName(numerics) == name) return numerics;
+  }
   return absl::InvalidArgumentError(
-      StrCat("instruction-set is \"", name, "\", must be auto, plain, avx2 or avx512"));
+      StrCat("numerics is \"", name, "\", must be auto, r1 or t1-sm90"));
+}
+
+bool IsCpu(const DeviceOptions& options) {
+  return options.name == kCpu || options.name == kCpuAsync;
+}
+
+// Returns the path of a library in the folder of the running program.
+std::string BesideTheProgram(const char* library) {
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  return (program.parent_path() / library).string();
+}
+
+absl::StatusOr<std::unique_ptr<Device>> CreateCuda(const DeviceOptions& options) {
+  const bool emulated = options.name == kCudaEmulated;
+  CudaDeviceOptions cuda;
+  if (emulated) {
+    cuda.kernel_library = BesideTheProgram(kEmulatorLibrary);
+    cuda.driver_libraries = {cuda.kernel_library};
+  } else {
+    cuda.kernel_library = BesideTheProgram(kKernelLibrary);
+    cuda.index = *CudaIndexOf(options.name);
+  }
+  absl::StatusOr<std::unique_ptr<Device>> device = CreateCudaDevice(cuda);
+  if (device.ok()) return device;
+  return absl::Status(device.status().code(),
+                      StrCat("device is \"", options.name, "\": ", device.status().message()));
 }
 
 }  // namespace
 
-std::string KnownDevices() { return StrCat(kCpu, ", ", kCpuAsync, " or ", kCuda); }
+std::optional<int> CudaIndexOf(std::string_view name) {
+  if (name == kCuda) return 0;
+  constexpr std::string_view kPrefix = "cuda:";
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  name.remove_prefix(kPrefix.size());
+  int index = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
+  if (error != std::errc() || end != name.data() + name.size() || index < 0) return std::nullopt;
+  return index;
+}
+
+std::string KnownDevices() {
+  return StrCat(kCpu, ", ", kCpuAsync, ", ", kCuda, " or ", kCuda, ":N");
+}
 
 absl::Status SettleDeviceOptions(DeviceOptions& options) {
-  if (options.name == kCuda) {
-    return absl::InvalidArgumentError(StrCat("device is \"", kCuda,
-                                             "\", which is not built into this binary: use ", kCpu,
-                                             " or ", kCpuAsync));
-  }
-  if (options.name != kCpu && options.name != kCpuAsync) {
+  if (!IsCpu(options) && options.name != kCudaEmulated && !CudaIndexOf(options.name)) {
     return absl::InvalidArgumentError(
         StrCat("device is \"", options.name, "\", must be ", KnownDevices()));
   }
   ASSIGN_OR_RETURN(const InstructionSet set, InstructionSetOf(options.instruction_set));
   options.instruction_set = std::string(InstructionSetName(set));
+  ASSIGN_OR_RETURN(const Numerics numerics, NumericsNamed(options.numerics));
+  if (!IsCpu(options) && numerics != Numerics::kR1) {
+    return absl::InvalidArgumentError(StrCat("numerics is \"", NumericsName(numerics),
+                                             "\", which the kernels of device \"", options.name,
+                                             "\" do not have: use ", NumericsName(Numerics::kR1)));
+  }
+  options.numerics = std::string(NumericsName(numerics));
   if (options.threads == 0) options.threads = std::min(UsableProcessors(), kMaxCpuThreads);
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Device>> CreateDevice(DeviceOptions options) {
   RETURN_IF_ERROR(SettleDeviceOptions(options));
+  if (!IsCpu(options)) return CreateCuda(options);
   ASSIGN_OR_RETURN(const InstructionSet set, InstructionSetOf(options.instruction_set));
+  ASSIGN_OR_RETURN(const Numerics numerics, NumericsNamed(options.numerics));
   return CreateCpuDevice({.threads = options.threads,
                           .instruction_set = set,
+                          .numerics = numerics,
                           .asynchronous = options.name == kCpuAsync});
 }
 

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -13,20 +15,26 @@
 namespace baton {
 
 struct DeviceOptions {
-  std::string name = "cpu";  // one of KnownDevices()
-  int threads = 0;           // CPU: compute threads; 0: as many as UsableProcessors() allows
-  std::string instruction_set = "auto";  // CPU: auto, plain, avx2, avx512
+  // One of KnownDevices(). Builds with tests also have "cuda-emulated": the CUDA backend on the
+  // emulator of tests/gpu_emulator, whose library must lie beside the program.
+  std::string name = "cpu";
+  int threads = 0;  // CPU: compute threads; 0: as many as UsableProcessors() allows
+  std::string instruction_set = "auto";  // CPU: auto or an InstructionSetName
+  std::string numerics = "auto";         // auto, or a name of NumericsName; the CPU's auto is r1
 };
 
-// Returns "cpu, cpu-async or cuda", for help and error texts.
+// Returns the index of "cuda" (0) or "cuda:N"; nothing for other names.
+std::optional<int> CudaIndexOf(std::string_view name);
+
+// Returns "cpu, cpu-async, cuda or cuda:N", for help and error texts.
 std::string KnownDevices();
 
 // Replaces "auto" and 0 by the values that take effect on this machine. InvalidArgument names the
-// option, its value and the allowed values. A device that is known but not built into this binary
-// is also InvalidArgument.
+// option, its value and the allowed values.
 absl::Status SettleDeviceOptions(DeviceOptions& options);
 
-// Errors: those of SettleDeviceOptions and those of the backend.
+// Errors: those of SettleDeviceOptions and those of the backend. Unavailable: the machine has no
+// such GPU, or the driver, the compiled kernels or the emulator are missing.
 absl::StatusOr<std::unique_ptr<Device>> CreateDevice(DeviceOptions options);
 
 }  // namespace baton

@@ -22,6 +22,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -42,9 +43,10 @@ class DeviceBuffer {
   // read-only. -1: none.
   virtual int shared_fd() const { return -1; }
   // Both functions act only on buffers made by Device::Reserve. Populate prepares a range for use,
-  // and requests large pages where the kernel gives them on request only. Discard drops the
-  // contents of a range: it reads as zeros afterwards, and its whole pages return to the system.
-  virtual void Populate(size_t /*offset*/, size_t /*bytes*/) {}
+  // and requests large pages where the kernel gives them on request only. A GPU backs the range
+  // with zeroed memory; ResourceExhausted: it has too little. Discard drops the contents of a range
+  // and returns its whole pages. The range must be populated before its next use.
+  virtual absl::Status Populate(size_t /*offset*/, size_t /*bytes*/) { return absl::OkStatus(); }
   virtual void Discard(size_t /*offset*/, size_t /*bytes*/) {}
   template <typename T>
   T* as() const {
@@ -64,7 +66,8 @@ class Event {
  public:
   virtual ~Event() = default;
   // Returns true when everything enqueued before the last Record has run, and before the first
-  // Record. The results of that work are then visible. Never blocks.
+  // Record. The results of that work are then visible, unless the device has failed
+  // (Device::Health). Never blocks.
   virtual bool Done() const { return true; }
   // Blocks until Done() is true.
   virtual void Wait() const {}
@@ -99,15 +102,21 @@ class Stream {
   // should be staging memory (Device::AllocateStaging). It must stay valid and unchanged until the
   // copy has run.
   virtual void Copy(void* destination, const void* source, size_t bytes) = 0;
-  // Blocks until everything enqueued has run.
+  // Blocks until everything enqueued has run, or the device has failed.
   virtual void Synchronize() = 0;
 
   // Makes `event` done when everything enqueued so far has run. Replaces an earlier record of the
   // event. REQUIRES: `event` is of this device; not capturing.
   virtual void Record(Event& /*event*/) {}
-  // Calls `function` in stream order, on the thread that runs the stream's ops. The function must
-  // not block and must not use the stream. REQUIRES: not capturing.
+  // Calls `function` in stream order, on a thread of the stream. Later ops may run at the same time
+  // on a GPU. The function must not block and must not use the stream. It is called even if the
+  // device has failed. REQUIRES: not capturing.
   virtual void Call(std::function<void()> function) { function(); }
+  // Calls `function` when the ops enqueued before have asked their row limits, and those enqueued
+  // later have not, on the thread that asks: a CPU calls it in stream order, a GPU at once. So
+  // `function` may use row limits, and learns which rows those ops computed at least. REQUIRES: not
+  // capturing.
+  virtual void CallBetweenLimits(std::function<void()> function) { Call(std::move(function)); }
 
   // Sets a row limit for ops enqueued from now on: they compute at most `limit->Rows()` of the
   // tokens, rows or draws in their arguments. Null: no limit. `limit` must stay valid until those
@@ -129,6 +138,9 @@ class Device {
   virtual ~Device() = default;
   // One line for people: kind, instruction set, threads, granted page size.
   virtual std::string Description() const = 0;
+  // Name of the implementation of the ops: devices of the same backend give equal bits
+  // (common/backend_pairs.h).
+  virtual std::string_view backend() const { return "cpu"; }
   // Allocates zero-filled memory, aligned to 2 MiB where the kernel grants huge pages and to 64
   // bytes otherwise. ResourceExhausted names `purpose` and the size.
   virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(size_t bytes,
@@ -155,8 +167,15 @@ class Device {
   virtual size_t allocated_bytes() const = 0;
   // Memory of the device, and how much of it this process may still get.
   virtual DeviceMemory Memory() const { return {}; }
+  // OK, or Internal with the first error after which the device's results are undefined. It never
+  // becomes OK again. Ops, copies and events have no other way to report an error. So ask after
+  // waiting for them and before using a result.
+  virtual absl::Status Health() const { return absl::OkStatus(); }
   // Returns true when ops run outside the calls that enqueue them.
   virtual bool asynchronous() const { return false; }
+  // Returns true when the host may read and write buffers directly. Otherwise only ops and copies
+  // may; staging memory is always the host's.
+  virtual bool host_accessible() const { return true; }
   virtual std::unique_ptr<Stream> CreateStream() = 0;
   virtual std::unique_ptr<Event> CreateEvent() { return std::make_unique<Event>(); }
   virtual const Ops& ops() const = 0;

@@ -15,51 +15,16 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 
-#include "common/kv_type.h"
 #include "kernels/device.h"
 #include "kernels/numerics.h"
+#include "kernels/paged_kv.h"
 #include "kernels/row_draw.h"
+#include "kernels/weight_format.h"
 
 namespace baton {
 
 // ---- operands ---------------------------------------------------------------------------------
-
-enum class WeightFormat : uint8_t {
-  kF32,
-  kF16,
-  kBF16,
-  kQ8_0,
-  kQ4_0,
-  kQ4_1,
-  kQ5_0,
-  kQ5_1,
-  kQ4_K,
-  kQ5_K,
-  kQ6_K
-};
-std::string_view WeightFormatName(WeightFormat format);
-// Quantised formats multiply int8 activations. Float formats multiply f32 activations.
-constexpr bool IsQuantized(WeightFormat format) {
-  return format != WeightFormat::kF32 && format != WeightFormat::kF16 &&
-         format != WeightFormat::kBF16;
-}
-// A row length must be a multiple of this.
-constexpr int64_t BlockColumns(WeightFormat format) {
-  switch (format) {
-    case WeightFormat::kF32:
-    case WeightFormat::kF16:
-    case WeightFormat::kBF16:
-      return 1;
-    case WeightFormat::kQ4_K:
-    case WeightFormat::kQ5_K:
-    case WeightFormat::kQ6_K:
-      return 256;
-    default:
-      return 32;
-  }
-}
 
 // A weight matrix in the backend's own opaque layout, made by Ops::PackMatrix.
 struct PackedMatrix {
@@ -75,44 +40,6 @@ struct Activations {
   int8_t* q8 = nullptr;         // [tokens, cols]
   float* scale = nullptr;       // [tokens, cols / 32]
   float* scaled_sum = nullptr;  // [tokens, cols / 32]
-};
-
-// View of one layer of a KV pool.
-//
-// Element (K, block, offset in block, head, d) lies at
-//   base + block * block_stride + offset * token_stride + head * head_stride + d.
-// In an int8 pool, the f32 scale of (K, block, offset, head) lies at byte
-//   base + block * block_stride + offset * token_stride + scale_offset + 4 * head.
-// V's elements and scales lie value_offset further than K's.
-struct KvLayerView {
-  void* base = nullptr;
-  KvType type = KvType::kF16;
-  int32_t block_size_log2 = 4;
-  int64_t block_stride = 0;  // all strides and offsets in elements
-  int64_t token_stride = 0;
-  int64_t head_stride = 0;
-  int64_t value_offset = 0;
-  int64_t scale_offset = 0;  // int8 pools only
-};
-
-// Slots [begin, end) of a sequence that rows attend to (NUMERICS §8). Several rows may use one run.
-struct VisibleRun {
-  int32_t begin = 0;
-  int32_t end = 0;
-  // Segments and tiles are counted from this slot. REQUIRES: tile_origin <= begin.
-  int32_t tile_origin = 0;
-  // Row t scores this run with row t + query_offset of Q. That row is a copy of its query, rotated
-  // for another position. 0: row t uses its own query.
-  int32_t query_offset = 0;
-};
-// The runs that one row sees, in order: [first_run, first_run + run_count). The row's own
-// last_begin and last_end replace the bounds of its last run. So all rows of a chunk can share
-// their runs.
-struct RowRuns {
-  int32_t first_run = 0;
-  int32_t run_count = 0;  // 0: the row is padding and its result is zeros
-  int32_t last_begin = 0;
-  int32_t last_end = 0;
 };
 
 inline constexpr int kPositionComponents = 3;  // M-RoPE; text uses the first
@@ -260,7 +187,8 @@ class Ops {
   virtual ~Ops() = default;
 
   // PackedBytes returns the bytes of a matrix in this backend's layout. PackMatrix converts GGUF's
-  // row-major layout to it. Neither is stream-ordered.
+  // row-major layout to it. Both matrices are in host memory, so the result must be copied to a
+  // device that the host cannot access. Neither is stream-ordered.
   virtual size_t PackedBytes(WeightFormat format, int64_t rows, int64_t cols) const = 0;
   virtual void PackMatrix(WeightFormat format, int64_t rows, int64_t cols, const std::byte* source,
                           std::byte* destination) const = 0;

@@ -10,22 +10,35 @@
 #include <array>
 #include <cstdint>
 
+#include "kernels/host_device.h"
+
 namespace baton {
 
-inline std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter,
-                                          std::array<uint32_t, 2> key) {
+namespace internal {
+
+// Replaces the counter by random bits, and changes the key.
+BATON_HOST_DEVICE inline void RunPhilox(uint32_t (&counter)[4], uint32_t (&key)[2]) {
   constexpr int kRounds = 10;
   for (int round = 0; round < kRounds; ++round) {
     const uint64_t product0 = uint64_t{0xD2511F53} * counter[0];
     const uint64_t product1 = uint64_t{0xCD9E8D57} * counter[2];
-    counter = {static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key[0],
-               static_cast<uint32_t>(product1),
-               static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key[1],
-               static_cast<uint32_t>(product0)};
+    counter[0] = static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key[0];
+    counter[1] = static_cast<uint32_t>(product1);
+    counter[2] = static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key[1];
+    counter[3] = static_cast<uint32_t>(product0);
     key[0] += 0x9E3779B9;
     key[1] += 0xBB67AE85;
   }
-  return counter;
+}
+
+}  // namespace internal
+
+inline std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter,
+                                          std::array<uint32_t, 2> key) {
+  uint32_t words[4] = {counter[0], counter[1], counter[2], counter[3]};
+  uint32_t keys[2] = {key[0], key[1]};
+  internal::RunPhilox(words, keys);
+  return {words[0], words[1], words[2], words[3]};
 }
 
 // The inputs of one draw.
@@ -35,12 +48,12 @@ struct DrawKey {
   uint64_t position = 0;  // of the drawn token, counted from the start of the prompt
 };
 
-inline uint64_t RandomBits(const DrawKey& key) {
-  const std::array<uint32_t, 4> random =
-      Philox4x32({static_cast<uint32_t>(key.position), static_cast<uint32_t>(key.position >> 32),
-                  key.sample, 0},
-                 {static_cast<uint32_t>(key.seed), static_cast<uint32_t>(key.seed >> 32)});
-  return random[0] | uint64_t{random[1]} << 32;
+BATON_HOST_DEVICE inline uint64_t RandomBits(const DrawKey& key) {
+  uint32_t words[4] = {static_cast<uint32_t>(key.position),
+                       static_cast<uint32_t>(key.position >> 32), key.sample, 0};
+  uint32_t keys[2] = {static_cast<uint32_t>(key.seed), static_cast<uint32_t>(key.seed >> 32)};
+  internal::RunPhilox(words, keys);
+  return words[0] | uint64_t{words[1]} << 32;
 }
 
 }  // namespace baton

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "common/strong_int.h"
+#include "common/token_id.h"
 #include "kernels/philox.h"
 
 namespace baton {
@@ -30,7 +30,9 @@ struct RowDraw {
 struct LogitAddition {
   TokenId token = 0;
   float value = 0;
-  bool operator==(const LogitAddition&) const = default;
+  bool operator==(const LogitAddition& other) const {
+    return token == other.token && value == other.value;
+  }
 };
 
 // Codes that a draw returns in place of a token. All are negative.

@@ -50,7 +50,7 @@
 //     the receiver) until that transfer's terminal event has been polled: kReceived,
 //     kReceiveFailed, kSent or kSendFailed. After it, no thread of the transport touches them.
 //     Cancel only makes that event come sooner.
-//  3. Every successful post gets exactly one terminal event, whatever the peer does. It comes
+//  3. Every successful post gets exactly one terminal event. The peer cannot prevent it. It comes
 //     shortly after the deadline at the latest, and needs no further post.
 //  4. Bad input fails the transfer or the connection, never the process, and never publishes a
 //     byte. Bad input is: another epoch, an unknown transfer, another token count, other first

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/status_macros.h"
+#include "model/device_writer.h"
 #include "model/step_rows.h"
 
 namespace baton {
@@ -122,8 +123,11 @@ absl::StatusOr<std::unique_ptr<StepBuffers>> StepBuffers::Create(const DecoderCo
     buffers->slots_[slot] = StagingSlot(
         {buffers->staging_->data() + slot * buffers->input_bytes, buffers->input_bytes});
   }
-  std::memcpy(buffers->rope_frequencies, config.rope_frequencies.data(),
-              config.rope_frequencies.size() * sizeof(double));
+  const size_t frequency_bytes = config.rope_frequencies.size() * sizeof(double);
+  RETURN_IF_ERROR(DeviceWriter(device).Write(
+      buffers->rope_frequencies, frequency_bytes, [&](std::byte* memory) {
+        std::memcpy(memory, config.rope_frequencies.data(), frequency_bytes);
+      }));
   for (int32_t at = 0; at < layout.groups(); ++at) {
     const KvLayout& group = layout.group(at);
     const BlockId scratch(static_cast<int32_t>(group.num_blocks() - 1));

@@ -5,7 +5,7 @@
 namespace baton {
 
 SubmittedStep::SubmittedStep(Device& device, int32_t layers)
-    : layers_(layers), end_(device.CreateEvent()) {
+    : device_(device), layers_(layers), end_(device.CreateEvent()) {
   for (Layer& layer : layers_) layer.written = device.CreateEvent();
 }
 
@@ -29,19 +29,21 @@ std::function<bool()> SubmittedStep::Unwanted() {
 void SubmittedStep::RecordLayer(Stream& stream, const std::function<void()>& waker) {
   if (!kv_written_) return;
   Layer& layer = layers_[recorded_++];
-  stream.Call([this, &layer] { layer.chunks = tokens_.Count() > 0 ? tokens_.chunks() : 0; });
+  stream.CallBetweenLimits(
+      [this, &layer] { layer.chunks = tokens_.Count() > 0 ? tokens_.chunks() : 0; });
   stream.Record(*layer.written);
   if (waker) stream.Call(waker);
 }
 
 void SubmittedStep::RecordEnd(Stream& stream, const std::function<void()>& waker) {
-  stream.Call([this] { abandoned_ = wanted_ && wanted_() == 0; });
+  stream.CallBetweenLimits([this] { abandoned_ = wanted_ && wanted_() == 0; });
   stream.Record(*end_);
   if (waker) stream.Call(waker);
 }
 
 void SubmittedStep::TellLayers() {
   for (; told_ < recorded_ && layers_[told_].written->Done(); ++told_) {
+    if (!device_.Health().ok()) return;  // events are done, but nothing was written
     if (layers_[told_].chunks == 0) continue;
     kv_written_(static_cast<int32_t>(told_) + 1, layers_[told_].chunks);
   }

@@ -1,11 +1,12 @@
 // A step between Submit and Collect: which of its rows are still wanted, and the progress of the
 // device. A runner uses two of them in turn.
 //
-// Functions that run in stream order write the results of `wanted`. The engine thread reads them
-// after an event reports that those functions have run.
+// Functions that run between the ops' questions for their rows write the results of `wanted`
+// (Stream::CallBetweenLimits). The engine thread reads them after an event reports that those
+// functions have run.
 //
-// Thread safety: belongs to the engine thread. The stream's ops use the rows on the stream's
-// thread.
+// Thread safety: belongs to the engine thread. The rows are used where the device asks its row
+// limits: on the stream's thread, or on the engine thread.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +46,7 @@ class SubmittedStep {
   void RecordEnd(Stream& stream, const std::function<void()>& waker);
 
   // Calls kv_written for the recorded layers that have run since the last call. Skips a layer if no
-  // chunk was wanted at that time.
+  // chunk was wanted at that time. After a failure of the device, it calls nothing.
   void TellLayers();
   bool Done() const { return end_->Done(); }
   void Wait() const { end_->Wait(); }
@@ -53,6 +54,7 @@ class SubmittedStep {
   bool abandoned() const { return abandoned_; }
 
  private:
+  const Device& device_;
   StepId id_{0};
   std::function<int32_t()> wanted_;
   std::function<void(int32_t layers, int32_t chunks)> kv_written_;
@@ -62,13 +64,13 @@ class SubmittedStep {
   StepRows shifted_queries_;
   struct Layer {
     std::unique_ptr<Event> written;
-    int32_t chunks = 0;  // chunks wanted at that time; the stream's thread sets it
+    int32_t chunks = 0;  // chunks wanted at that time
   };
   std::vector<Layer> layers_;
   size_t recorded_ = 0;  // number of recorded layers
   size_t told_ = 0;
   std::unique_ptr<Event> end_;
-  bool abandoned_ = false;  // the stream's thread sets it
+  bool abandoned_ = false;
 };
 
 }  // namespace baton

@@ -109,7 +109,7 @@ class StreamWriter : public grpc::ServerWriteReactor<Response>,
   virtual void OnCalledOff() = 0;
   // All queued messages are written; more may be sent. Runs on a gRPC thread, without the lock.
   virtual void OnDrained() {}
-  // gRPC is done with the call, for whatever reason. This is gRPC's last call on this object.
+  // gRPC is done with the call, for any reason. This is gRPC's last call on this object.
   virtual void OnStreamDone() {}
 
  private:

@@ -17,10 +17,10 @@ import re
 import subprocess
 import sys
 
-SLICES = ["heavy", "asan", "tsan", "asan-grpc", "fuzz", "tidy"]
+SLICES = ["heavy", "asan", "tsan", "asan-grpc", "cuda", "fuzz", "tidy"]
 # Slices that have not yet run from start to end since they exist. CI does not choose them; `.ci/run --slice NAME` and
 # scripts/nightly.sh run them. A slice leaves this list after its first complete run without a fault.
-ON_TRIAL = ["asan", "tsan", "asan-grpc", "fuzz", "tidy"]
+ON_TRIAL = ["asan", "tsan", "asan-grpc", "cuda", "fuzz", "tidy"]
 
 # Pattern of a path → the slices that test it.
 RULES = [(re.compile(pattern), slices) for pattern, slices in [
@@ -32,6 +32,7 @@ RULES = [(re.compile(pattern), slices) for pattern, slices in [
     (r"^(cli|tests/e2e)/", ["heavy"]),
     (r"^tests/(common|text|kernels|cache|scheduler|routing|router|model|kvtransfer|engine|cli|sim)/", ["asan", "tsan"]),
     (r"^tests/(rpc|worker_rpc|router/grpc|e2e)/.*\.cc$", ["asan-grpc"]),
+    (r"^(kernels|tests)/cuda/|^tests/gpu_emulator/|^kernels/tensor_core/", ["cuda"]),
     (r"^(tests/fuzz|text/jinja|kvtransfer/protocol|kvtransfer/nccl)/|^model/gguf|^cache/index/kv_event", ["fuzz"]),
 ]]
 

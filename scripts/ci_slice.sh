@@ -4,15 +4,16 @@
 #   asan       unit tests and the simulation under AddressSanitizer and UndefinedBehaviorSanitizer, without gRPC
 #   tsan       the same under ThreadSanitizer
 #   asan-grpc  tests of the gRPC edges under AddressSanitizer and UndefinedBehaviorSanitizer
+#   cuda       CUDA kernels on the emulator: under ThreadSanitizer (races) and AddressSanitizer (bounds); nvcc, where there is one
 #   fuzz       every libFuzzer target for a minute
 #   tidy       clang-format and clang-tidy on changed files, then the build without gRPC and its tests
 # A slice ends after SECONDS (1800). It then prints the checks that it did not finish, and fails only for the faults that it found.
 # Each commit starts at another check, so a slow machine covers all checks over several commits.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-usage() { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 if [ "${1:-}" = --knows ]; then  # used by tests/ci/ci_slice_test.py
-  case ${2:-} in heavy | asan | tsan | asan-grpc | fuzz | tidy) exit 0 ;; *) exit 2 ;; esac
+  case ${2:-} in heavy | asan | tsan | asan-grpc | cuda | fuzz | tidy) exit 0 ;; *) exit 2 ;; esac
 fi
 [ $# -ge 1 ] || usage
 slice=$1
@@ -70,7 +71,7 @@ sanitized() {
 }
 
 case $slice in
-  heavy | asan | tsan | asan-grpc) scripts/install_packages.sh --test || exit 1 ;;
+  heavy | asan | tsan | asan-grpc | cuda) scripts/install_packages.sh --test || exit 1 ;;
   fuzz | tidy) scripts/install_packages.sh --test --clang || exit 1 ;;
   *) echo "ci_slice: no slice $slice" >&2; usage ;;
 esac
@@ -86,6 +87,10 @@ case $slice in
     ;;
   asan | tsan) sanitized "$slice" "${core[@]}" ;;
   asan-grpc) sanitized asan-grpc rpc worker_rpc router_grpc e2e ;;
+  cuda)
+    for preset in $(rotated tsan asan); do sanitized "$preset" cuda; done
+    within "compiling with nvcc" scripts/compile_cuda.sh
+    ;;
   fuzz)
     for source in $(rotated tests/fuzz/*_fuzz.cc); do
       within "$(basename "$source" .cc)" scripts/fuzz.sh 60 "$(basename "$source" .cc)"

@@ -12,6 +12,7 @@
 #include "common/command_line.h"
 #include "common/exit_code.h"
 #include "common/host_port.h"
+#include "common/man_page.h"
 #include "common/settings.h"
 #include "common/status_macros.h"
 #include "common/termination.h"
@@ -152,6 +153,7 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   line.Add("--router", &options.routers, "HOST:PORT of a router to register with.").IsHostPort();
   line.AddSettings(worker_settings, "Service");
   line.AddSettings(engine_settings, "Engine");
+  AddManPageFlag(line);
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
 
   (void)nice(options.nice);  // before any thread starts: threads inherit it

@@ -37,7 +37,7 @@ namespace baton {
 // wyhash. The seeds must be random and secret. An attacker may choose prompts, and a hostile worker
 // may choose hashes. Without the seeds, neither can make the table's buckets uneven. (low * first +
 // high * second would be weaker: for hashes that are multiples of 2^(64-k) it makes only 2^k keys,
-// whatever the seeds are.)
+// for all seeds.)
 struct KeySeeds {
   uint64_t first = 0x9e3779b97f4a7c15;
   uint64_t second = 0xc2b2ae3d27d4eb4f;

@@ -1,7 +1,7 @@
 // Writes rows of activations over Lanes (NUMERICS §3, §5) in every requested form, and computes the
 // gate.
 //
-// The code serves both instruction sets: other headers and files include it after a vector_math
+// The code serves AVX2 and AVX-512: other headers and files include it after a vector_math
 // header.
 #pragma once
 

@@ -1,8 +1,8 @@
 // Attention over Lanes for float pools (NUMERICS §8): one segment, a tile of 64 slots at a time.
 //
-// The code serves both instruction sets: attention_avx2.cc and attention_avx512.cc include it after
-// their vector_math header. It widens K and V of a tile to f32 once for all queries of the call.
-// Then there are two ways to compute Dot16:
+// The code serves AVX2 and AVX-512: attention_avx2.cc and attention_avx512_no_vnni.cc include it
+// after their vector_math header. It widens K and V of a tile to f32 once for all queries of the
+// call. Then there are two ways to compute Dot16:
 // - With many queries, K is transposed too. A lane is a key. The sixteen accumulators of Dot16 are
 //   sixteen registers, and Tree16 adds whole registers.
 // - With few queries, a lane is a dimension, as in Dot16 itself. The trees of sixteen keys are

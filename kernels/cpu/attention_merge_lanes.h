@@ -1,6 +1,6 @@
 // Vector merging of segments, and the final division (NUMERICS §8), over Lanes.
 //
-// attention_avx2.cc and attention_avx512.cc include this header after their vector_math header.
+// The attention files of AVX2 and AVX-512 include this header after their vector_math header.
 // Values behind head_dim in a state's last register are unspecified. Everything has internal
 // linkage.
 #pragma once

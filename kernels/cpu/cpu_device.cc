@@ -15,6 +15,7 @@
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/cpu/usable_processors.h"
+#include "kernels/tensor_core/tensor_core_kernels.h"
 
 namespace baton {
 namespace {
@@ -40,8 +41,9 @@ class CpuDeviceBuffer final : public DeviceBuffer {
   std::byte* data() const override { return pages_.data(); }
   size_t size() const override { return pages_.size(); }
   int shared_fd() const override { return SharedFd(pages_); }
-  void Populate(size_t offset, size_t bytes) override {
+  absl::Status Populate(size_t offset, size_t bytes) override {
     if (reserved_) PopulatePages(pages_, offset, bytes);
+    return absl::OkStatus();
   }
   void Discard(size_t offset, size_t bytes) override {
     if (reserved_) pages_.Discard(offset, bytes);
@@ -55,14 +57,18 @@ class CpuDeviceBuffer final : public DeviceBuffer {
 
 class CpuDevice final : public Device {
  public:
-  CpuDevice(int threads, InstructionSet set, bool asynchronous)
-      : set_(set), asynchronous_(asynchronous), pool_(threads), ops_(KernelsFor(set), pool_) {}
+  CpuDevice(int threads, InstructionSet set, Numerics numerics, bool asynchronous)
+      : set_(set),
+        numerics_(numerics),
+        asynchronous_(asynchronous),
+        pool_(threads),
+        ops_(numerics == Numerics::kR1 ? KernelsFor(set) : TensorCoreKernels(set), pool_) {}
 
   std::string Description() const override {
-    return absl::StrFormat("CPU%s, %s kernels, %d thread%s, transparent huge pages: %s",
-                           asynchronous_ ? " (asynchronous)" : "", InstructionSetName(set_),
-                           pool_.threads(), pool_.threads() == 1 ? "" : "s",
-                           TransparentHugePageMode());
+    return absl::StrFormat(
+        "CPU%s, %s kernels, numerics %s, %d thread%s, transparent huge pages: %s",
+        asynchronous_ ? " (asynchronous)" : "", InstructionSetName(set_), NumericsName(numerics_),
+        pool_.threads(), pool_.threads() == 1 ? "" : "s", TransparentHugePageMode());
   }
 
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(size_t bytes,
@@ -102,6 +108,7 @@ class CpuDevice final : public Device {
   }
 
   const InstructionSet set_;
+  const Numerics numerics_;
   const bool asynchronous_;
   ThreadPool pool_;
   const CpuOps ops_;
@@ -122,7 +129,8 @@ absl::StatusOr<std::unique_ptr<Device>> CreateCpuDevice(const CpuDeviceOptions& 
   }
   const int threads =
       options.threads == 0 ? std::min(UsableProcessors(), kMaxCpuThreads) : options.threads;
-  return std::make_unique<CpuDevice>(threads, options.instruction_set, options.asynchronous);
+  return std::make_unique<CpuDevice>(threads, options.instruction_set, options.numerics,
+                                     options.asynchronous);
 }
 
 }  // namespace baton

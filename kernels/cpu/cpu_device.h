@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/device.h"
+#include "kernels/numerics.h"
 
 namespace baton {
 
@@ -17,7 +18,8 @@ inline constexpr int kMaxCpuThreads = 256;
 struct CpuDeviceOptions {
   int threads = 0;  // 1–256; 0: as many as UsableProcessors() allows
   InstructionSet instruction_set = BestInstructionSet();
-  bool asynchronous = false;  // each stream has its own thread, which counts in `threads`
+  Numerics numerics = Numerics::kR1;  // t1 is slow: it defines what GPUs compute
+  bool asynchronous = false;          // each stream has its own thread, which counts in `threads`
 };
 
 // InvalidArgument: `threads` is out of range, or this processor lacks the instruction set.

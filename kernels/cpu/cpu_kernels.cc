@@ -23,6 +23,8 @@ std::string_view InstructionSetName(InstructionSet set) {
       return "plain";
     case InstructionSet::kAvx2:
       return "avx2";
+    case InstructionSet::kAvx512NoVnni:
+      return "avx512-no-vnni";
     case InstructionSet::kAvx512:
       return "avx512";
   }
@@ -32,11 +34,13 @@ std::string_view InstructionSetName(InstructionSet set) {
 bool IsSupported(InstructionSet set) {
 #if defined(__x86_64__)
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && HasF16c();
-  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
-                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+  const bool no_vnni = avx2 && __builtin_cpu_supports("avx512f") &&
+                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                       __builtin_cpu_supports("avx512dq");
+  const bool avx512 = no_vnni && __builtin_cpu_supports("avx512vnni");
 #else
   const bool avx2 = false;
+  const bool no_vnni = false;
   const bool avx512 = false;
 #endif
   switch (set) {
@@ -44,6 +48,8 @@ bool IsSupported(InstructionSet set) {
       return true;
     case InstructionSet::kAvx2:
       return avx2;
+    case InstructionSet::kAvx512NoVnni:
+      return no_vnni;
     case InstructionSet::kAvx512:
       return avx512;
   }
@@ -51,15 +57,19 @@ bool IsSupported(InstructionSet set) {
 }
 
 InstructionSet BestInstructionSet() {
-  if (IsSupported(InstructionSet::kAvx512)) return InstructionSet::kAvx512;
-  if (IsSupported(InstructionSet::kAvx2)) return InstructionSet::kAvx2;
-  return InstructionSet::kPlain;
+  InstructionSet best = InstructionSet::kPlain;
+  for (const InstructionSet set : kInstructionSets) {
+    if (IsSupported(set)) best = set;
+  }
+  return best;
 }
 
 const CpuKernels& KernelsFor(InstructionSet set) {
   switch (set) {
     case InstructionSet::kAvx2:
       return Avx2Kernels();
+    case InstructionSet::kAvx512NoVnni:
+      return Avx512NoVnniKernels();
     case InstructionSet::kAvx512:
       return Avx512Kernels();
     case InstructionSet::kPlain:

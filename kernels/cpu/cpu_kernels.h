@@ -17,7 +17,13 @@
 
 namespace baton {
 
-enum class InstructionSet : uint8_t { kPlain, kAvx2, kAvx512 };
+// kAvx512 has VNNI (products of bytes), kAvx512NoVnni does without.
+enum class InstructionSet : uint8_t { kPlain, kAvx2, kAvx512NoVnni, kAvx512 };
+// All of them, from the most portable to the fastest.
+inline constexpr InstructionSet kInstructionSets[] = {InstructionSet::kPlain, InstructionSet::kAvx2,
+                                                      InstructionSet::kAvx512NoVnni,
+                                                      InstructionSet::kAvx512};
+// Returns the name as a setting: plain, avx2, avx512-no-vnni or avx512.
 std::string_view InstructionSetName(InstructionSet set);
 
 // State of one (token, query head) in one attention segment (NUMERICS §8).
@@ -96,6 +102,10 @@ struct CpuKernels {
   // Writes the attention output of one (token, head) to out[head_dim]. Writes zeros if nothing was
   // visible.
   void (*finish_attention)(const AttentionState& state, int64_t head_dim, float* out);
+  // Computes attention of tokens [token_begin, token_end) by the rules of t1, for the pools of
+  // IsTensorCorePool. Null: this table is of r1, which uses the three entries above for all pools.
+  void (*tensor_core_attention)(const PagedAttentionArgs& args, int64_t token_begin,
+                                int64_t token_end) = nullptr;
 };
 
 // Weights are packed in groups of 16 rows (packed_weights.h), equally for every instruction set.
@@ -103,11 +113,13 @@ inline constexpr int64_t kRowGroup = 16;
 
 const CpuKernels& PlainKernels();
 const CpuKernels& Avx2Kernels();
+const CpuKernels& Avx512NoVnniKernels();
 const CpuKernels& Avx512Kernels();
 
-// Returns true if this processor can run the kernels. AVX2 needs AVX2, FMA and F16C. AVX-512 also
-// needs F, BW, VL, DQ and VNNI.
+// Returns true if this processor can run the kernels. AVX2 needs AVX2, FMA and F16C. AVX-512
+// without VNNI also needs F, BW, VL and DQ.
 bool IsSupported(InstructionSet set);
+// Returns the last supported one of kInstructionSets.
 InstructionSet BestInstructionSet();
 const CpuKernels& KernelsFor(InstructionSet set);
 

@@ -7,6 +7,7 @@
 #include "kernels/cpu/paged_attention.h"
 #include "kernels/cpu/sample.h"
 #include "kernels/exact_math.h"
+#include "kernels/tensor_core/tensor_core_attention.h"
 
 namespace baton {
 namespace {
@@ -122,6 +123,16 @@ void RunGatedMatMul(const CpuKernels& kernels, ThreadPool& pool, const GatedMatM
                   });
 }
 
+void RunAttention(const CpuKernels& kernels, CpuStream& cpu, const PagedAttentionArgs& args) {
+  if (kernels.tensor_core_attention == nullptr || !IsTensorCorePool(args.kv.type)) {
+    RunPagedAttention(kernels, cpu.pool(), cpu.attention_scratch(), args);
+    return;
+  }
+  cpu.pool().ParallelFor(args.tokens, [&](int64_t token, int) {
+    kernels.tensor_core_attention(args, token, token + 1);
+  });
+}
+
 void EmbedRange(const EmbedTokensArgs& args, int64_t token_begin, int64_t token_end) {
   const int64_t cols = args.table.cols;
   for (int64_t token = token_begin; token < token_end; ++token) {
@@ -212,7 +223,7 @@ void CpuOps::KvWrite(Stream& stream, const KvWriteArgs& args) const {
 void CpuOps::PagedAttention(Stream& stream, const PagedAttentionArgs& args) const {
   EnqueueRows(stream, args, kTokens,
               [&kernels = kernels_](CpuStream& cpu, const PagedAttentionArgs& args) {
-                RunPagedAttention(kernels, cpu.pool(), cpu.attention_scratch(), args);
+                RunAttention(kernels, cpu, args);
               });
 }
 

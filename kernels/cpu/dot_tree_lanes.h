@@ -1,7 +1,7 @@
 // Dot16 (NUMERICS §1) of a few queries with many keys over Lanes, where a lane is a key. The
 // sixteen accumulators of Dot16 are sixteen registers, and Tree16 adds whole registers.
 //
-// The code serves both instruction sets: attention_lanes.h includes it after a vector_math header.
+// The code serves AVX2 and AVX-512: attention_lanes.h includes it after a vector_math header.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // Elementwise kernels over Lanes: norm, gate, int8 activations, rotation and KV writes (NUMERICS
 // §3, §5, §6, §7).
 //
-// The code serves both instruction sets: elementwise_avx2.cc and elementwise_avx512.cc include it
-// after their vector_math header.
+// The code serves AVX2 and AVX-512: elementwise_avx2.cc and elementwise_avx512_no_vnni.cc include
+// it after their vector_math header.
 #pragma once
 
 #include <cstdint>

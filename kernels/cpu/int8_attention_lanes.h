@@ -1,8 +1,8 @@
 // Attention over Lanes for int8 pools (NUMERICS §8): one segment, a tile of 64 slots at a time,
 // with integer dot products.
 //
-// The code serves both instruction sets: attention_avx2.cc and attention_avx512.cc include it after
-// their vector_math and int8_products headers. Rows are padded with zeros to a multiple of 64
+// The code serves all instruction sets: attention_avx2.cc and the int8_attention files include it
+// after their vector_math and int8_products headers. Rows are padded with zeros to a multiple of 64
 // dimensions, which changes no integer sum.
 #pragma once
 

@@ -39,13 +39,6 @@ inline void StoreRows(const MatMulTile& at, int64_t token, int64_t row, __m256 a
   for (int64_t i = 0; i < rows; ++i) out[i] = at.accumulate ? out[i] + values[i] : values[i];
 }
 
-// Returns how many results of VPMADDUBSW an int16 can add up. Each is at most 2 · 128 · (largest q
-// + bias).
-constexpr int RunOf(WeightFormat format) {
-  if (BlockLayoutOf(format).words == 6) return 2;   // largest q + bias: 63
-  return BlockLayoutOf(format).words == 5 ? 4 : 8;  // largest q + bias: 31, 15
-}
-
 inline __m256i SumPairs(__m256i sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
 
 // Adds the product of 32 columns of eight rows with a token to `acc`.
@@ -218,6 +211,7 @@ void FillStartsOf(const int8_t* q8, int64_t groups, int32_t* start) {
 }
 
 struct Product {
+  template <WeightFormat kFormat>
   static constexpr int64_t kRowGroups = 1;
   template <WeightFormat kFormat>
   static constexpr int64_t kFewTokens = 2;
@@ -333,7 +327,9 @@ struct FloatProduct {
 
 void MatMul(const MatMulArgs& args, int64_t row_begin, int64_t row_end, int64_t token_begin,
             int64_t token_end) {
-  MultiplyUnit<FloatProduct, Product>(args, row_begin, row_end, token_begin, token_end);
+  const auto multiply = IsQuantized(args.weight.format) ? MultiplyQuantizedUnit<Product>
+                                                        : MultiplyFloatUnit<FloatProduct>;
+  multiply(args, row_begin, row_end, token_begin, token_end);
 }
 
 void GatedMatMul(const MatMulArgs& product, const Activations& out, int64_t row_begin,

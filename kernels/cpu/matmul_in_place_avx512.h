@@ -1,11 +1,12 @@
 // Products that unpack quantised weights as they read them (AVX-512). They serve a few tokens of
 // any format, and more tokens of formats whose unpacking is cheap.
 //
-// Only matmul_avx512.cc includes this header. Everything has internal linkage.
+// Only quantized_matmul_avx512.h includes this header. Everything has internal linkage.
 #pragma once
 
 #include <cstring>
 
+#include "kernels/cpu/matmul_lines_avx512.h"
 #include "kernels/cpu/matmul_tiles.h"
 #include "kernels/cpu/matmul_unpack_avx512.h"
 #include "kernels/cpu/vector_math_avx512.h"
@@ -13,28 +14,10 @@
 namespace baton::avx512 {
 namespace {
 
-inline constexpr int64_t kPrefetchBytes = 8192;
-
 inline __m512i Broadcast4(const int8_t* p) {
   int32_t word;
   std::memcpy(&word, p, sizeof(word));
   return _mm512_set1_epi32(word);
-}
-
-inline void StoreRows(const MatMulTile& at, int64_t token, int64_t row, Lanes acc) {
-  float* out = at.out + token * at.out_stride + row;
-  const int64_t rows = at.rows - row;
-  if (rows >= kRowGroup) {
-    Store(out, at.accumulate ? Add(Load(out), acc) : acc);
-  } else {
-    StoreFirst(out, at.accumulate ? Add(LoadFirst(out, rows), acc) : acc, rows);
-  }
-}
-
-inline void Prefetch(const std::byte* p, int64_t bytes) {
-  for (int64_t line = 0; line < bytes; line += 64) {
-    _mm_prefetch(reinterpret_cast<const char*>(p + line), _MM_HINT_T0);
-  }
 }
 
 // Prefetches a group of any format (GroupBytes). The lines that every format has need no loop.
@@ -49,7 +32,8 @@ inline void PrefetchGroup(const std::byte* p, int64_t bytes) {
 template <WeightFormat kFormat, int kTileTokens>
 void MultiplyFew(const MatMulTile& at) {
   constexpr BlockLayout kLayout = BlockLayoutOf(kFormat);
-  constexpr int kParts = StartsOf(kFormat) == 2 ? 2 : 1;
+  constexpr ProductKind kKind = ProductKindOf(kFormat);
+  constexpr int kParts = PartsOf(kKind);
   const int64_t groups = at.cols / kQuantGroup;
   Lanes acc[kTileTokens];
   for (Lanes& of_token : acc) of_token = Set(0.0f);
@@ -57,25 +41,27 @@ void MultiplyFew(const MatMulTile& at) {
   for (int64_t g = 0; g < groups; ++g) {
     const int64_t in_block = g % kLayout.groups;
     Prefetch(block + in_block * GroupBytes(kFormat) + kPrefetchBytes, GroupBytes(kFormat));
-    const WeightGroup weights = UnpackGroup<kFormat>(block, in_block);
+    const auto weights = UnpackGroup<kFormat>(block, in_block);
     if (in_block == kLayout.groups - 1) block += kLayout.bytes();
     Unroll<kTileTokens>([&](auto t) __attribute__((always_inline)) {
       const int8_t* a = at.q8 + t * at.cols + g * kQuantGroup;
-      __m512i sum[kParts];
-      for (int part = 0; part < kParts; ++part) {
-        sum[part] = BiasOf(kFormat) == 0
-                        ? _mm512_setzero_si512()
-                        : _mm512_set1_epi32(at.start[(t * groups + g) * kParts + part]);
-      }
-      Unroll<8>([&](auto i) __attribute__((always_inline)) {
-        const int part = i * kParts / 8;
-        sum[part] = _mm512_dpbusd_epi32(sum[part], weights.word[i], Broadcast4(a + 4 * i));
+      Lanes isum;
+      Unroll<kParts>([&](auto part) __attribute__((always_inline)) {
+        const int32_t* start = StartAt<kKind>(at.start, (t * groups + g) * kParts + part);
+        ByteSum<kKind> sum;
+        BeginSum(sum, start);
+        Unroll<8 / kParts>([&](auto i) __attribute__((always_inline)) {
+          const int word = part * 8 / kParts + i;
+          AddWord<i>(sum, weights.word[word], Broadcast4(a + 4 * word));
+        });
+        const Lanes exact = {_mm512_cvtepi32_ps(FinishSum(sum, start))};
+        if constexpr (kParts == 1) {
+          isum = exact;
+        } else {
+          const Lanes scale = weights.half_scales[part];
+          isum = part == 0 ? Multiply(scale, exact) : Fma(scale, exact, isum);
+        }
       });
-      Lanes isum = {_mm512_cvtepi32_ps(sum[0])};
-      if constexpr (kParts == 2) {
-        isum = Fma(weights.half_scales[1], {_mm512_cvtepi32_ps(sum[1])},
-                   Multiply(weights.half_scales[0], isum));
-      }
       const Lanes product = Multiply(weights.factor, Set(at.scale[t * groups + g]));
       acc[t] = Fma(product, isum, acc[t]);
       if constexpr (HasMinimum(kFormat)) {
@@ -86,19 +72,20 @@ void MultiplyFew(const MatMulTile& at) {
   Unroll<kTileTokens>([&](auto t) __attribute__((always_inline)) { StoreRows(at, t, 0, acc[t]); });
 }
 
-// Returns true for formats with four-bit weights and a block for every 32 columns.
+// Returns true for formats with four-bit weights and a block for every 32 columns. Unpacking them
+// again for every tile of tokens is cheaper than a slab.
 constexpr bool IsUnpackedInPlace(WeightFormat format) {
   return BlockLayoutOf(format).words == 4 && BlockLayoutOf(format).groups == 1;
 }
 
 // Multiplies more tokens with one or two row groups of a format for which IsUnpackedInPlace is
-// true. Every tile of tokens unpacks the weights again, on pipes that the products leave free.
-// `sums` is [tokens, kAccStride]. If `ahead` is not null, it points to the following row groups,
-// which are prefetched.
+// true. `sums` is [tokens, kAccStride]. If `ahead` is not null, it points to the following row
+// groups, which are prefetched.
 template <WeightFormat kFormat, int kTileGroups, int kTileTokens>
 void MultiplyNibbles(const MatMulTile& at, float* sums, const std::byte* ahead) {
   constexpr BlockLayout kLayout = BlockLayoutOf(kFormat);
-  constexpr bool kMinimum = SumKindOf(kFormat) == SumKind::kMinimum;
+  constexpr ProductKind kKind = ProductKindOf(kFormat);
+  constexpr bool kMinimum = kKind.sums == SumKind::kMinimum;
   const __m512i nibble = _mm512_set1_epi8(15);
   const int64_t groups = at.cols / kQuantGroup;
   Lanes acc[kTileGroups][kTileTokens];
@@ -113,11 +100,10 @@ void MultiplyNibbles(const MatMulTile& at, float* sums, const std::byte* ahead) 
         PrefetchGroup(ahead + r * at.group_bytes + g * kLayout.bytes(), kLayout.bytes());
       }
     }
-    __m512i sum[kTileGroups][kTileTokens];
-    Unroll<kTileTokens>([&](auto t) __attribute__((always_inline)) {
-      const __m512i start =
-          kMinimum ? _mm512_setzero_si512() : _mm512_set1_epi32(at.start[t * groups + g]);
-      for (int r = 0; r < kTileGroups; ++r) sum[r][t] = start;
+    ByteSum<kKind> sum[kTileGroups][kTileTokens];
+    Unroll<kTileGroups * kTileTokens>([&](auto i) __attribute__((always_inline)) {
+      const int t = i / kTileGroups;
+      BeginSum(sum[i % kTileGroups][t], StartAt<kKind>(at.start, t * groups + g));
     });
     Unroll<8>([&](auto i) __attribute__((always_inline)) {
       constexpr int kWord = i / 2;  // the low halves of a word, then its high halves
@@ -131,7 +117,7 @@ void MultiplyNibbles(const MatMulTile& at, float* sums, const std::byte* ahead) 
         const __m512i a =
             Broadcast4(at.q8 + t * at.cols + g * kQuantGroup + 4 * kWord + (kHigh ? 16 : 0));
         Unroll<kTileGroups>([&](auto r) __attribute__((always_inline)) {
-          sum[r][t] = _mm512_dpbusd_epi32(sum[r][t], word[r], a);
+          AddWord<i>(sum[r][t], &word[r], a);
         });
       });
     });
@@ -144,7 +130,8 @@ void MultiplyNibbles(const MatMulTile& at, float* sums, const std::byte* ahead) 
     Unroll<kTileTokens>([&](auto t) __attribute__((always_inline)) {
       const Lanes scale = Set(at.scale[t * groups + g]);
       Unroll<kTileGroups>([&](auto r) __attribute__((always_inline)) {
-        acc[r][t] = Fma(Multiply(factor[r], scale), {_mm512_cvtepi32_ps(sum[r][t])}, acc[r][t]);
+        const __m512i isum = FinishSum(sum[r][t], StartAt<kKind>(at.start, t * groups + g));
+        acc[r][t] = Fma(Multiply(factor[r], scale), {_mm512_cvtepi32_ps(isum)}, acc[r][t]);
         if constexpr (kMinimum) {
           acc[r][t] = Fma(minimum[r], Set(at.scaled_sum[t * groups + g]), acc[r][t]);
         }

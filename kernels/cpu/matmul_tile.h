@@ -33,6 +33,38 @@ constexpr int64_t StartsOf(WeightFormat format) {
   return SumKindOf(format) == SumKind::kHalves ? 2 : 1;
 }
 
+// Formats with equal kinds share the code of their tiles.
+struct ProductKind {
+  SumKind sums;
+  int planes;  // registers per word; each holds some bits of the weights
+  int run;     // words whose products are added in 16 bits
+};
+// Returns the number of sums that a group of 32 columns has.
+constexpr int PartsOf(ProductKind kind) { return kind.sums == SumKind::kHalves ? 2 : 1; }
+// Returns the address of a start, or null for kinds that have none.
+template <ProductKind kKind>
+inline const int32_t* StartAt(const int32_t* starts, int64_t index) {
+  return kKind.sums == SumKind::kMinimum ? nullptr : starts + index;
+}
+
+// VPMADDUBSW multiplies unsigned weights with signed activations and adds two products in an int16
+// that saturates. The next functions tell how far its results can be added without loss.
+//
+// Eight-bit weights are split into two planes of four bits.
+constexpr int PlanesOf(WeightFormat format) { return format == WeightFormat::kQ8_0 ? 2 : 1; }
+// Returns the largest q + bias, or the largest four bits of it if there are two planes.
+constexpr int LargestWeightOf(WeightFormat format) {
+  if (BlockLayoutOf(format).words == 6) return 63;
+  return BlockLayoutOf(format).words == 5 ? 31 : 15;
+}
+// Returns how many results of VPMADDUBSW an int16 can add up, but at most the eight words of a
+// group. The magnitude of an activation is at most 128, so a sum is at most 8 · 2 · 128 · 15 =
+// 30720, 4 · 2 · 128 · 31 = 31744 or 2 · 2 · 128 · 63 = 32256.
+constexpr int RunOf(WeightFormat format) {
+  const int most = 32767 / (2 * 128 * LargestWeightOf(format));
+  return most < 8 ? most : 8;
+}
+
 inline int64_t SmallerOf(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // A few tokens times one or more row groups. Pointers are at the first token and row group.

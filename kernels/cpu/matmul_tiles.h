@@ -9,7 +9,7 @@
 // - In place, unpacked again by every tile of tokens, where unpacking is cheap compared with the
 //   products (Product::kInPlace).
 //
-// matmul_avx2.cc and matmul_avx512.cc include this header and supply the tiles: a FloatProduct (see
+// The files of the matrix products include this header and supply the tiles: a FloatProduct (see
 // MultiplyFloats) and a Product (see MultiplyQuantized). Everything has internal linkage.
 #pragma once
 
@@ -179,7 +179,7 @@ inline void MultiplyRowGroups(const MatMulTile& at, int64_t tokens, float* acc) 
 // Sets acc [tokens, kAccStride] to the products of `row_groups` row groups with each token.
 template <WeightFormat kFormat, typename Product>
 inline void SumRowGroups(const MatMulTile& at, int64_t tokens, int64_t row_groups, float* acc) {
-  constexpr int64_t kRowGroups = Product::kRowGroups;
+  constexpr int64_t kRowGroups = Product::template kRowGroups<kFormat>;
   int64_t r = 0;
   for (; r + kRowGroups <= row_groups; r += kRowGroups) {
     MultiplyRowGroups<kFormat, kRowGroups, Product>(FromRowGroup(at, r), tokens,
@@ -313,18 +313,29 @@ inline void RunFormat(WeightFormat format, const Run& run) {
   }
 }
 
-// Computes a unit of a product with weights of any format.
-template <typename FloatProduct, typename Product>
-inline void MultiplyUnit(const MatMulArgs& args, int64_t row_begin, int64_t row_end,
-                         int64_t token_begin, int64_t token_end) {
+// Compute a unit of a product with float weights, and with quantised weights.
+template <typename FloatProduct>
+inline void MultiplyFloatUnit(const MatMulArgs& args, int64_t row_begin, int64_t row_end,
+                              int64_t token_begin, int64_t token_end) {
   RunFormat(args.weight.format, [&](auto format) {
     constexpr WeightFormat kFormat = decltype(format)::value;
     if constexpr (!IsQuantized(kFormat)) {
       MultiplyFloats<kFormat, FloatProduct>(args, row_begin, row_end, token_begin, token_end);
-    } else if (args.weight.cols > MostColumns<kFormat>()) {
-      plain::MatMul(args, row_begin, row_end, token_begin, token_end);
-    } else {
-      MultiplyQuantized<kFormat, Product>(args, row_begin, row_end, token_begin, token_end);
+    }
+  });
+}
+
+template <typename Product>
+inline void MultiplyQuantizedUnit(const MatMulArgs& args, int64_t row_begin, int64_t row_end,
+                                  int64_t token_begin, int64_t token_end) {
+  RunFormat(args.weight.format, [&](auto format) {
+    constexpr WeightFormat kFormat = decltype(format)::value;
+    if constexpr (IsQuantized(kFormat)) {
+      if (args.weight.cols > MostColumns<kFormat>()) {
+        plain::MatMul(args, row_begin, row_end, token_begin, token_end);
+      } else {
+        MultiplyQuantized<kFormat, Product>(args, row_begin, row_end, token_begin, token_end);
+      }
     }
   });
 }

@@ -11,10 +11,6 @@
 namespace baton::avx2 {
 namespace {
 
-// VPMADDUBSW adds two products in int16, so eight-bit weights are split into two planes of four
-// bits.
-constexpr int PlanesOf(WeightFormat format) { return format == WeightFormat::kQ8_0 ? 2 : 1; }
-
 template <WeightFormat kFormat>
 struct HalfGroup {
   // [plane, i]: columns 4i…4i+3 of eight rows, as unsigned bytes q + bias.

@@ -1,7 +1,8 @@
 // Unpacks the weights of 32 columns and a row group into AVX-512 registers, one row per lane
 // (packed_weights.h).
 //
-// Only matmul_avx512.cc includes this header. Everything has internal linkage.
+// quantized_matmul_avx512.h includes this header after a byte_sums header. Everything has internal
+// linkage.
 #pragma once
 
 #include "kernels/cpu/matmul_tiles.h"
@@ -11,8 +12,11 @@
 namespace baton::avx512 {
 namespace {
 
+template <int kPlanes>
 struct WeightGroup {
-  __m512i word[8];  // columns 4i…4i+3 of sixteen rows, as unsigned bytes q + bias
+  // [i, plane]: columns 4i…4i+3 of sixteen rows, as unsigned bytes q + bias. If there are two
+  // planes, the first holds the low four bits and the second the high four.
+  __m512i word[8][kPlanes];
   Lanes factor;
   Lanes minimum;         // for formats with a minimum
   Lanes half_scales[2];  // for Q6_K
@@ -33,33 +37,39 @@ inline __m512i Insert(__m512i low, __m512i high, __m512i mask) {
   return _mm512_ternarylogic_epi32(low, high, mask, 0xf8);
 }
 
-template <WeightFormat kFormat>
-[[gnu::always_inline]] inline void UnpackWords(const std::byte* p, __m512i word[8]) {
+template <WeightFormat kFormat, int kPlanes>
+[[gnu::always_inline]] inline void UnpackWords(const std::byte* p, __m512i (&word)[8][kPlanes]) {
+  const __m512i nibble = _mm512_set1_epi8(15);
+  const auto high_nibbles = [=](__m512i a) __attribute__((always_inline)) {
+    return _mm512_and_si512(_mm512_srli_epi16(a, 4), nibble);
+  };
   if constexpr (kFormat == WeightFormat::kQ8_0) {
     for (int i = 0; i < 8; ++i) {
-      word[i] = _mm512_xor_si512(_mm512_loadu_si512(p + 64 * i), _mm512_set1_epi8(-128));
+      const __m512i biased =
+          _mm512_xor_si512(_mm512_loadu_si512(p + 64 * i), _mm512_set1_epi8(-128));
+      word[i][0] = kPlanes == 2 ? _mm512_and_si512(biased, nibble) : biased;
+      if constexpr (kPlanes == 2) word[i][1] = high_nibbles(biased);
     }
     return;
   }
-  const __m512i nibble = _mm512_set1_epi8(15);
   for (int i = 0; i < 4; ++i) {
     const __m512i both = _mm512_loadu_si512(p + 64 * i);
-    word[i] = _mm512_and_si512(both, nibble);
-    word[i + 4] = _mm512_and_si512(_mm512_srli_epi16(both, 4), nibble);
+    word[i][0] = _mm512_and_si512(both, nibble);
+    word[i + 4][0] = high_nibbles(both);
   }
   constexpr int64_t kWords = BlockLayoutOf(kFormat).words;
   if constexpr (kWords == 5) {
     const __m512i high = _mm512_loadu_si512(p + 256);
     const __m512i mask = _mm512_set1_epi8(0x10);
     Unroll<8>([&](auto i) __attribute__((always_inline)) {
-      word[i] = Insert(word[i], ShiftBits<4 - i>(high), mask);
+      word[i][0] = Insert(word[i][0], ShiftBits<4 - i>(high), mask);
     });
   }
   if constexpr (kWords == 6) {
     const __m512i high[2] = {_mm512_loadu_si512(p + 256), _mm512_loadu_si512(p + 320)};
     const __m512i mask = _mm512_set1_epi8(0x30);
     Unroll<8>([&](auto i) __attribute__((always_inline)) {
-      word[i] = Insert(word[i], ShiftBits<4 - 2 * (i % 4)>(high[i / 4]), mask);
+      word[i][0] = Insert(word[i][0], ShiftBits<4 - 2 * (i % 4)>(high[i / 4]), mask);
     });
   }
 }
@@ -86,9 +96,10 @@ inline void UnpackScales(const std::byte* p, Lanes* scale, Lanes* minimum) {
 
 // Unpacks columns 32·g… of the block.
 template <WeightFormat kFormat>
-[[gnu::always_inline]] inline WeightGroup UnpackGroup(const std::byte* block, int64_t g) {
+[[gnu::always_inline]] inline WeightGroup<ProductKindOf(kFormat).planes> UnpackGroup(
+    const std::byte* block, int64_t g) {
   constexpr BlockLayout kLayout = BlockLayoutOf(kFormat);
-  WeightGroup unpacked;
+  WeightGroup<ProductKindOf(kFormat).planes> unpacked;
   UnpackWords<kFormat>(block + kLayout.WordsAt(g), unpacked.word);
   unpacked.factor = LoadHeader(block);
   if constexpr (kLayout.headers == 2) unpacked.minimum = LoadHeader(block + 32);

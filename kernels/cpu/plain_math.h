@@ -1,5 +1,5 @@
 // Scalar implementation of NUMERICS §1–§3. The plain kernels, the attention merge and the tests of
-// the fast kernels use it.
+// the fast kernels use it. CUDA kernels share kernels/elementary.h.
 //
 // Thread safety: pure functions, safe from any thread. std::fma rounds once even on a processor
 // without fma.
@@ -10,45 +10,15 @@
 #include <cstdint>
 #include <limits>
 
+#include "kernels/elementary.h"
 #include "kernels/numerics.h"
 
 namespace baton::plain {
 
-struct Rounded {
-  uint32_t integer;  // two's complement
-  float value;
-};
-
-// Rounds to nearest even for |x| < 2^22. For any other x the result is defined and equal on every
-// instruction set.
-inline Rounded RoundInt(float x) {
-  constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23
-  const float t = x + kMagic;
-  return {std::bit_cast<uint32_t>(t) - std::bit_cast<uint32_t>(kMagic), t - kMagic};
-}
-
-// e^x with an error below 1.5 ulp (Cephes expf coefficients). Gives +0 below -87.33… and at most
-// 2.4e38.
-inline float Exp(float x) {
-  constexpr float kHighest = 88.3762626647949f;
-  constexpr float kLowest = -87.3365478515625f;
-  if (x != x) return std::bit_cast<float>(std::bit_cast<uint32_t>(x) | 0x400000u);
-  if (x < kLowest) return 0.0f;
-  if (x > kHighest) x = kHighest;
-  const Rounded n = RoundInt(x * 1.44269504088896341f);
-  float r = std::fma(n.value, -0.693359375f, x);
-  r = std::fma(n.value, 2.12194440e-4f, r);
-  float p = 1.9875691500e-4f;
-  p = std::fma(p, r, 1.3981999507e-3f);
-  p = std::fma(p, r, 8.3334519073e-3f);
-  p = std::fma(p, r, 4.1665795894e-2f);
-  p = std::fma(p, r, 1.6666665459e-1f);
-  p = std::fma(p, r, 5.0000001201e-1f);
-  p = std::fma(p, r * r, r) + 1.0f;
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(p) + (n.integer << 23));
-}
-
-inline float Silu(float x) { return x / (1.0f + Exp(-x)); }
+using r1::Exp;
+using r1::Rounded;
+using r1::RoundInt;
+using r1::Silu;
 
 inline float Tree16(const float lanes[kLanes]) {
   float p[8];

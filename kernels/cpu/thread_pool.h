@@ -11,7 +11,7 @@
 //    before that unit is finished.
 //
 // Thread safety: ParallelFor may be called from any thread. While one call uses the workers, any
-// other call (also a nested one) runs its units alone, as worker 0.
+// other call (also one nested in it) runs its units alone, as worker 0.
 #pragma once
 
 #include <atomic>

@@ -19,19 +19,36 @@ const CpuKernels& Avx2Kernels() {
   return kKernels;
 }
 
+const CpuKernels& Avx512NoVnniKernels() {
+  static constexpr CpuKernels kKernels = {
+      .set = InstructionSet::kAvx512NoVnni,
+      .matmul = avx512_no_vnni::MatMul,
+      .gated_matmul = avx512_no_vnni::GatedMatMul,
+      .rms_norm = avx512_no_vnni::RmsNorm,
+      .silu_mul = avx512_no_vnni::SiluMul,
+      .quantize = avx512_no_vnni::Quantize,
+      .rope = avx512_no_vnni::Rope,
+      .kv_write = avx512_no_vnni::KvWrite,
+      .attention_segment = avx512_no_vnni::AttentionSegment,
+      .merge_attention = avx512_no_vnni::MergeAttention,
+      .finish_attention = avx512_no_vnni::FinishAttention,
+  };
+  return kKernels;
+}
+
 const CpuKernels& Avx512Kernels() {
   static constexpr CpuKernels kKernels = {
       .set = InstructionSet::kAvx512,
       .matmul = avx512::MatMul,
       .gated_matmul = avx512::GatedMatMul,
-      .rms_norm = avx512::RmsNorm,
-      .silu_mul = avx512::SiluMul,
-      .quantize = avx512::Quantize,
-      .rope = avx512::Rope,
-      .kv_write = avx512::KvWrite,
+      .rms_norm = avx512_no_vnni::RmsNorm,
+      .silu_mul = avx512_no_vnni::SiluMul,
+      .quantize = avx512_no_vnni::Quantize,
+      .rope = avx512_no_vnni::Rope,
+      .kv_write = avx512_no_vnni::KvWrite,
       .attention_segment = avx512::AttentionSegment,
-      .merge_attention = avx512::MergeAttention,
-      .finish_attention = avx512::FinishAttention,
+      .merge_attention = avx512_no_vnni::MergeAttention,
+      .finish_attention = avx512_no_vnni::FinishAttention,
   };
   return kKernels;
 }

@@ -1,8 +1,9 @@
 // Sixteen float lanes in one AVX-512 register, with the exact arithmetic of NUMERICS.md.
 //
 // vector_math_avx2.h defines the same names. attention_lanes.h and elementwise_lanes.h are written
-// once against both. Only *_avx512.cc files may include this header. Everything has internal
-// linkage, so the linker can never give a plain caller code that needs AVX-512.
+// once against both. Only *_avx512.cc and *_avx512_no_vnni.cc files may include this header; it
+// needs no VNNI. Everything has internal linkage, so the linker can never give a plain caller code
+// that needs AVX-512.
 #pragma once
 
 // GCC 12 warns about its own _mm512_undefined_ps (GCC bug 105593).
@@ -275,12 +276,14 @@ inline void QuantizeTwoGroups(const Lanes* a, int8_t* q, float* scale, float* sc
   }
   const __m512i bytes = LowBytes(rounded);
   _mm512_storeu_si512(q, bytes);
-  __m512i sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), bytes);
+  // VPSADBW adds eight unsigned bytes. Each byte is 128 more than its value.
+  const __m512i biased = _mm512_xor_si512(bytes, _mm512_set1_epi8(-128));
+  __m512i sums = _mm512_sad_epu8(biased, _mm512_setzero_si512());
   sums = _mm512_add_epi32(sums, _mm512_shuffle_epi32(sums, _MM_PERM_BADC));
-  sums = _mm512_add_epi32(sums, _mm512_shuffle_epi32(sums, _MM_PERM_CDAB));
   sums = _mm512_add_epi32(sums, _mm512_shuffle_i32x4(sums, sums, 0xb1));
-  const __m128i sum =
-      _mm_unpacklo_epi32(_mm512_castsi512_si128(sums), _mm512_extracti32x4_epi32(sums, 2));
+  const __m128i sum = _mm_sub_epi32(
+      _mm_unpacklo_epi32(_mm512_castsi512_si128(sums), _mm512_extracti32x4_epi32(sums, 2)),
+      _mm_set1_epi32(32 * 128));
   _mm_storel_pi(reinterpret_cast<__m64*>(scale), scales);
   _mm_storel_pi(reinterpret_cast<__m64*>(scaled_sum), _mm_mul_ps(scales, _mm_cvtepi32_ps(sum)));
 }

@@ -1,12 +1,11 @@
-// NCCL and the CUDA runtime as tables of functions, filled at run time. No binary links these
-// libraries, so one build uses them wherever they are installed.
+// NCCL as a table of functions, filled at run time. No binary links the library, so one build uses
+// it wherever it is installed. The CUDA driver has a table of its own (kernels/cuda/cuda_driver.h).
 //
-// The types repeat the binary interface of nccl.h and cuda_runtime_api.h, as far as Baton uses it.
-// Where CUDA is installed, tests/abi/nccl_abi_test.cc compares every one of them with the real
-// headers.
+// The types repeat the binary interface of nccl.h, as far as Baton uses it. Where NCCL is
+// installed, tests/abi/nccl_abi_test.cc compares every one of them with the real header.
 //
-// Thread safety: tables are plain data; the libraries define the rules for their functions. A
-// loaded library stays loaded.
+// Thread safety: the table is plain data; the library defines the rules for its functions. A loaded
+// library stays loaded.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +15,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/cuda/cuda_driver.h"
 
 namespace baton {
 
-struct NcclComm;       // ncclComm
-struct CudaStreamTag;  // CUstream_st
-struct CudaEventTag;   // CUevent_st
-using CudaStream = CudaStreamTag*;
-using CudaEvent = CudaEventTag*;
+struct NcclComm;  // ncclComm
 
 struct NcclUniqueId {
   char internal[128];
@@ -73,33 +69,10 @@ struct NcclApi {
   NcclResult (*GroupStart)() = nullptr;
   NcclResult (*GroupEnd)() = nullptr;
   NcclResult (*Send)(const void* from, size_t count, NcclDataType type, int peer, NcclComm* comm,
-                     CudaStream stream) = nullptr;
+                     CuStream stream) = nullptr;
   NcclResult (*Recv)(void* to, size_t count, NcclDataType type, int peer, NcclComm* comm,
-                     CudaStream stream) = nullptr;
+                     CuStream stream) = nullptr;
   const char* (*GetErrorString)(NcclResult result) = nullptr;
-};
-
-enum CudaResult : int { kCudaSuccess = 0, kCudaNotReady = 600 };
-enum CudaCopyKind : int { kCudaCopyDefault = 4 };  // derives the direction from the addresses
-inline constexpr unsigned int kCudaStreamNonBlocking = 1;
-inline constexpr unsigned int kCudaEventDisableTiming = 2;
-
-struct CudaApi {
-  CudaResult (*GetDeviceCount)(int* count) = nullptr;
-  CudaResult (*SetDevice)(int device) = nullptr;
-  CudaResult (*Malloc)(void** memory, size_t bytes) = nullptr;
-  CudaResult (*Free)(void* memory) = nullptr;
-  CudaResult (*MemcpyAsync)(void* to, const void* from, size_t bytes, CudaCopyKind kind,
-                            CudaStream stream) = nullptr;
-  CudaResult (*StreamCreateWithFlags)(CudaStream* stream, unsigned int flags) = nullptr;
-  CudaResult (*StreamDestroy)(CudaStream stream) = nullptr;
-  CudaResult (*StreamSynchronize)(CudaStream stream) = nullptr;
-  CudaResult (*StreamQuery)(CudaStream stream) = nullptr;
-  CudaResult (*EventCreateWithFlags)(CudaEvent* event, unsigned int flags) = nullptr;
-  CudaResult (*EventDestroy)(CudaEvent event) = nullptr;
-  CudaResult (*EventRecord)(CudaEvent event, CudaStream stream) = nullptr;
-  CudaResult (*EventQuery)(CudaEvent event) = nullptr;
-  const char* (*GetErrorString)(CudaResult result) = nullptr;
 };
 
 // Older versions cannot distinguish a non-blocking communicator in progress from a failed one.
@@ -107,17 +80,16 @@ inline constexpr int kOldestNcclVersion = 21800;
 inline constexpr int kNcclVersionsEnd = 30000;  // end of the major version with this interface
 
 // Loads the first of `names` that the dynamic loader finds. Unavailable names the missing part: all
-// of the libraries, or a function of the library that was found.
-absl::StatusOr<CudaApi> LoadCuda(const std::vector<std::string>& names);
-// Same for NCCL. FailedPrecondition for a version outside [kOldestNcclVersion, kNcclVersionsEnd).
+// of the libraries, or a function of the library that was found. FailedPrecondition: a version
+// outside [kOldestNcclVersion, kNcclVersionsEnd).
 absl::StatusOr<NcclApi> LoadNccl(const std::vector<std::string>& names);
 
 // Returns the library's version in nccl.h's encoding: 22809 is 2.28.9.
 absl::StatusOr<int> NcclVersionOf(const NcclApi& nccl);
 
-// Returns the error of `call` as Unavailable, with the library's text. REQUIRES: an error, not
-// kNcclInProgress or kCudaNotReady.
+// Returns the error of `call` as Unavailable, with the library's text, because payload can go over
+// TCP instead. REQUIRES: an error, not kNcclInProgress or kCuNotReady.
 absl::Status NcclError(const NcclApi& nccl, const char* call, NcclResult result);
-absl::Status CudaError(const CudaApi& cuda, const char* call, CudaResult result);
+absl::Status NcclCudaError(const CudaDriver& driver, const char* call, CuResult result);
 
 }  // namespace baton

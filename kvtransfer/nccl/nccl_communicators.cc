@@ -108,9 +108,10 @@ absl::Status NcclCommunicators::Step(NcclCommId id, Communicator& c) {
                         .status = {}});
   }
   if (c.issuing) {
-    const CudaResult result =
-        cuda_.EventRecord(c.lane.events[c.operations[c.issued - 1].slot], c.lane.stream);
-    if (result != kCudaSuccess) return CudaError(cuda_, "cudaEventRecord", result);
+    const CudaDriver& cuda = context_->Enter();
+    const CuResult result =
+        cuda.EventRecord(c.lane.events[c.operations[c.issued - 1].slot], c.lane.stream);
+    if (result != kCuSuccess) return NcclCudaError(cuda, "cuEventRecord", result);
     c.issuing = false;
   }
   if (c.issued < c.operations.size()) return Issue(c);
@@ -119,9 +120,10 @@ absl::Status NcclCommunicators::Step(NcclCommId id, Communicator& c) {
 
 absl::Status NcclCommunicators::ReportEnded(NcclCommId id, Communicator& c) {
   while (c.issued > (c.issuing ? 1 : 0)) {
-    const CudaResult result = cuda_.EventQuery(c.lane.events[c.operations.front().slot]);
-    if (result == kCudaNotReady) break;
-    if (result != kCudaSuccess) return CudaError(cuda_, "cudaEventQuery", result);
+    const CudaDriver& cuda = context_->Enter();
+    const CuResult result = cuda.EventQuery(c.lane.events[c.operations.front().slot]);
+    if (result == kCuNotReady) break;
+    if (result != kCuSuccess) return NcclCudaError(cuda, "cuEventQuery", result);
     c.operations.pop_front();
     --c.issued;
     reports_.push_back(
@@ -181,32 +183,36 @@ absl::StatusOr<NcclCommunicators::Lane> NcclCommunicators::TakeLane() {
 }
 
 absl::Status NcclCommunicators::MakeLane(Lane& lane) {
-  CudaResult result = cuda_.StreamCreateWithFlags(&lane.stream, kCudaStreamNonBlocking);
-  if (result != kCudaSuccess) return CudaError(cuda_, "cudaStreamCreateWithFlags", result);
+  const CudaDriver& cuda = context_->Enter();
+  CuResult result = cuda.StreamCreate(&lane.stream, kCuStreamNonBlocking);
+  if (result != kCuSuccess) return NcclCudaError(cuda, "cuStreamCreate", result);
   for (int32_t i = 0; i < limits_.slots; ++i) {
-    void* memory = nullptr;
-    result = cuda_.Malloc(&memory, static_cast<size_t>(limits_.slot_bytes));
-    if (result != kCudaSuccess) return CudaError(cuda_, "cudaMalloc of staging memory", result);
-    lane.slots.push_back(static_cast<std::byte*>(memory));
-    CudaEvent event = nullptr;
-    result = cuda_.EventCreateWithFlags(&event, kCudaEventDisableTiming);
-    if (result != kCudaSuccess) return CudaError(cuda_, "cudaEventCreateWithFlags", result);
+    CuDevicePointer memory = 0;
+    result = cuda.MemAlloc(&memory, static_cast<size_t>(limits_.slot_bytes));
+    if (result != kCuSuccess) return NcclCudaError(cuda, "cuMemAlloc of staging memory", result);
+    lane.slots.push_back(reinterpret_cast<std::byte*>(memory));
+    CuEvent event = nullptr;
+    result = cuda.EventCreate(&event, kCuEventDisableTiming);
+    if (result != kCuSuccess) return NcclCudaError(cuda, "cuEventCreate", result);
     lane.events.push_back(event);
   }
   return absl::OkStatus();
 }
 
 void NcclCommunicators::FreeLane(Lane& lane) {
-  for (const CudaEvent event : lane.events) cuda_.EventDestroy(event);
-  for (std::byte* const memory : lane.slots) cuda_.Free(memory);
-  if (lane.stream != nullptr) cuda_.StreamDestroy(lane.stream);
+  const CudaDriver& cuda = context_->Enter();
+  for (const CuEvent event : lane.events) cuda.EventDestroy(event);
+  for (std::byte* const memory : lane.slots) {
+    cuda.MemFree(reinterpret_cast<CuDevicePointer>(memory));
+  }
+  if (lane.stream != nullptr) cuda.StreamDestroy(lane.stream);
   lane = {};
 }
 
 // A stream that reports an error is not idle, so it stays in draining_.
 void NcclCommunicators::Recycle() {
   for (auto it = draining_.begin(); it != draining_.end();) {
-    if (cuda_.StreamQuery(it->stream) == kCudaSuccess) {
+    if (context_->Enter().StreamQuery(it->stream) == kCuSuccess) {
       idle_.push_back(std::move(*it));
       it = draining_.erase(it);
     } else {

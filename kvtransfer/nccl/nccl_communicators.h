@@ -18,11 +18,14 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/cuda/cuda_context.h"
 #include "kvtransfer/nccl/nccl_api.h"
 #include "kvtransfer/nccl/nccl_driver.h"
 
@@ -36,8 +39,8 @@ class NcclCommunicators {
     int64_t slot_bytes = 1;  // device memory per slot
   };
 
-  NcclCommunicators(const NcclApi& nccl, const CudaApi& cuda, const Limits& limits)
-      : nccl_(nccl), cuda_(cuda), limits_(limits) {}
+  NcclCommunicators(const NcclApi& nccl, std::shared_ptr<CudaContext> context, const Limits& limits)
+      : nccl_(nccl), context_(std::move(context)), limits_(limits) {}
   NcclCommunicators(const NcclCommunicators&) = delete;
   NcclCommunicators& operator=(const NcclCommunicators&) = delete;
   // Aborts all communicators.
@@ -57,9 +60,9 @@ class NcclCommunicators {
  private:
   // A CUDA stream with its staging memory: a buffer and an event for each slot.
   struct Lane {
-    CudaStream stream = nullptr;
+    CuStream stream = nullptr;
     std::vector<std::byte*> slots;
-    std::vector<CudaEvent> events;
+    std::vector<CuEvent> events;
   };
   struct Operation {
     int32_t slot = 0;
@@ -87,7 +90,7 @@ class NcclCommunicators {
   void Fail(NcclCommId id, Communicator& c, absl::Status why);
 
   const NcclApi nccl_;
-  const CudaApi cuda_;
+  const std::shared_ptr<CudaContext> context_;
   const Limits limits_;
   std::map<NcclCommId, Communicator> communicators_;
   std::vector<Lane> idle_;

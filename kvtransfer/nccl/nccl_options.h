@@ -11,10 +11,11 @@
 namespace baton {
 
 // Options for payload over NCCL beside a TCP connection. TCP carries everything else, and the
-// payload that NCCL cannot move or does not move in time. Both libraries are looked up at run time.
+// payload that NCCL cannot move or does not move in time. Both libraries, NCCL and the CUDA driver,
+// are looked up at run time.
 struct NcclOptions {
   std::vector<std::string> nccl_libraries = {"libnccl.so.2"};  // the first one found is used
-  std::vector<std::string> cuda_libraries = {"libcudart.so.13", "libcudart.so.12"};
+  std::vector<std::string> cuda_libraries = {"libcuda.so.1"};
   int device = 0;
   int32_t window = 2;             // batches in flight per communicator, each in its staging buffer
   int64_t batch_bytes = 4 << 20;  // size of such a buffer; at least one block

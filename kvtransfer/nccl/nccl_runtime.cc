@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/status_macros.h"
@@ -31,16 +32,12 @@ absl::Status CheckNcclOptions(const NcclOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status TakeDevice(const CudaApi& cuda, int device) {
-  int devices = 0;
-  const CudaResult counted = cuda.GetDeviceCount(&devices);
-  if (counted != kCudaSuccess) return CudaError(cuda, "no GPU: cudaGetDeviceCount", counted);
-  if (device < 0 || device >= devices) {
-    return absl::UnavailableError(absl::StrFormat("no GPU %d: there are %d", device, devices));
-  }
-  const CudaResult set = cuda.SetDevice(device);
-  if (set != kCudaSuccess) return CudaError(cuda, "cudaSetDevice", set);
-  return absl::OkStatus();
+// Errors are Unavailable: payload then goes over TCP.
+absl::StatusOr<std::shared_ptr<CudaContext>> OpenGpu(const NcclOptions& options) {
+  ASSIGN_OR_RETURN(const CudaDriver driver, LoadCudaDriver(options.cuda_libraries));
+  absl::StatusOr<std::shared_ptr<CudaContext>> context = CudaContext::Open(driver, options.device);
+  if (context.ok()) return context;
+  return absl::UnavailableError(absl::StrCat("no GPU: ", context.status().message()));
 }
 
 }  // namespace
@@ -54,25 +51,25 @@ absl::StatusOr<std::unique_ptr<NcclRuntime>> NcclRuntime::Open(NcclOptions optio
         absl::StrFormat("a block has %d bytes, the limit is %d", block_bytes, kMaxNcclBatchBytes));
   }
   options.batch_bytes = std::max(options.batch_bytes, block_bytes);
-  ASSIGN_OR_RETURN(const CudaApi cuda, LoadCuda(options.cuda_libraries));
-  RETURN_IF_ERROR(TakeDevice(cuda, options.device));
+  ASSIGN_OR_RETURN(std::shared_ptr<CudaContext> context, OpenGpu(options));
   ASSIGN_OR_RETURN(const NcclApi nccl, LoadNccl(options.nccl_libraries));
   ASSIGN_OR_RETURN(const int version, NcclVersionOf(nccl));
   std::unique_ptr<NcclRuntime> runtime(
-      new NcclRuntime(std::move(options), pool, nccl, cuda, static_cast<uint32_t>(version)));
-  const CudaResult made = cuda.StreamCreateWithFlags(&runtime->copies_, kCudaStreamNonBlocking);
-  if (made != kCudaSuccess) return CudaError(cuda, "cudaStreamCreateWithFlags", made);
+      new NcclRuntime(std::move(options), pool, nccl, context, static_cast<uint32_t>(version)));
+  const CudaDriver& cuda = context->Enter();
+  const CuResult made = cuda.StreamCreate(&runtime->copies_, kCuStreamNonBlocking);
+  if (made != kCuSuccess) return NcclCudaError(cuda, "cuStreamCreate", made);
   return runtime;
 }
 
 NcclRuntime::~NcclRuntime() {
   Stop();
-  if (copies_ != nullptr) cuda_.StreamDestroy(copies_);
+  if (copies_ != nullptr) context_->Enter().StreamDestroy(copies_);
 }
 
 void NcclRuntime::Start(std::function<void()> wake) {
   thread_ = std::make_unique<NcclThread>(
-      nccl_, cuda_, options_.device,
+      nccl_, context_,
       NcclCommunicators::Limits{.communicators = options_.max_communicators,
                                 .slots = options_.window,
                                 .slot_bytes = options_.batch_bytes},
@@ -82,34 +79,39 @@ void NcclRuntime::Start(std::function<void()> wake) {
 template <typename CopyRun>
 absl::Status NcclRuntime::CopyBlocks(const GroupBlocks& blocks, int32_t valid_tokens,
                                      const CopyRun& copy_run) {
-  CudaResult result = cuda_.SetDevice(options_.device);  // the device is set per thread
-  if (result != kCudaSuccess) return CudaError(cuda_, "cudaSetDevice", result);
+  const CudaDriver& cuda = context_->Enter();
+  CuResult result = kCuSuccess;
   int64_t done = 0;
   // Addresses for the copy engine only.
   const PieceBytes pieces(pool_.AddressForCopyEngine(), pool_.layout(),
                           LeadingTokens(blocks, valid_tokens), LayerRange{});
   for (const iovec& run : pieces.Runs()) {
-    result = copy_run(static_cast<std::byte*>(run.iov_base), done, run.iov_len);
-    if (result != kCudaSuccess) break;
+    result = copy_run(cuda, static_cast<std::byte*>(run.iov_base), done, run.iov_len);
+    if (result != kCuSuccess) break;
     done += static_cast<int64_t>(run.iov_len);
   }
   // Also after an error: enqueued copies must end before this call returns.
-  const CudaResult ended = cuda_.StreamSynchronize(copies_);
-  if (result == kCudaSuccess) result = ended;
-  return result == kCudaSuccess ? absl::OkStatus() : CudaError(cuda_, "cudaMemcpyAsync", result);
+  const CuResult ended = cuda.StreamSynchronize(copies_);
+  if (result == kCuSuccess) result = ended;
+  return result == kCuSuccess ? absl::OkStatus() : NcclCudaError(cuda, "cuMemcpyAsync", result);
 }
 
 absl::Status NcclRuntime::Gather(const GroupBlocks& blocks, int32_t valid_tokens, std::byte* to) {
-  return CopyBlocks(blocks, valid_tokens, [&](const std::byte* run, int64_t at, size_t bytes) {
-    return cuda_.MemcpyAsync(to + at, run, bytes, kCudaCopyDefault, copies_);
-  });
+  return CopyBlocks(blocks, valid_tokens,
+                    [&](const CudaDriver& cuda, const std::byte* run, int64_t at, size_t bytes) {
+                      return cuda.MemcpyAsync(reinterpret_cast<CuDevicePointer>(to + at),
+                                              reinterpret_cast<CuDevicePointer>(run), bytes,
+                                              copies_);
+                    });
 }
 
 absl::Status NcclRuntime::Scatter(const std::byte* from, const GroupBlocks& blocks,
                                   int32_t valid_tokens) {
-  return CopyBlocks(blocks, valid_tokens, [&](std::byte* run, int64_t at, size_t bytes) {
-    return cuda_.MemcpyAsync(run, from + at, bytes, kCudaCopyDefault, copies_);
-  });
+  return CopyBlocks(
+      blocks, valid_tokens, [&](const CudaDriver& cuda, std::byte* run, int64_t at, size_t bytes) {
+        return cuda.MemcpyAsync(reinterpret_cast<CuDevicePointer>(run),
+                                reinterpret_cast<CuDevicePointer>(from + at), bytes, copies_);
+      });
 }
 
 void NcclRuntime::ReportFallback(const absl::Status& why) {

@@ -35,7 +35,7 @@ namespace baton {
 class NcclRuntime {
  public:
   // Loads the libraries and claims the device, which may take long. `pool` outlives this.
-  // InvalidArgument names an option. Other errors are those of LoadCuda and LoadNccl, and
+  // InvalidArgument names an option. Other errors are those of LoadCudaDriver and LoadNccl, and
   // Unavailable if the device does not exist.
   static absl::StatusOr<std::unique_ptr<NcclRuntime>> Open(NcclOptions options, TransferPool& pool);
   ~NcclRuntime();
@@ -60,9 +60,13 @@ class NcclRuntime {
   void ReportFallback(const absl::Status& why);
 
  private:
-  NcclRuntime(NcclOptions options, TransferPool& pool, const NcclApi& nccl, const CudaApi& cuda,
-              uint32_t version)
-      : options_(std::move(options)), pool_(pool), nccl_(nccl), cuda_(cuda), version_(version) {}
+  NcclRuntime(NcclOptions options, TransferPool& pool, const NcclApi& nccl,
+              std::shared_ptr<CudaContext> context, uint32_t version)
+      : options_(std::move(options)),
+        pool_(pool),
+        nccl_(nccl),
+        context_(std::move(context)),
+        version_(version) {}
   // Makes one memory copy for each contiguous run of the blocks.
   template <typename CopyRun>
   absl::Status CopyBlocks(const GroupBlocks& blocks, int32_t valid_tokens, const CopyRun& copy_run);
@@ -70,9 +74,9 @@ class NcclRuntime {
   const NcclOptions options_;
   TransferPool& pool_;
   const NcclApi nccl_;
-  const CudaApi cuda_;
+  const std::shared_ptr<CudaContext> context_;
   const uint32_t version_;
-  CudaStream copies_ = nullptr;
+  CuStream copies_ = nullptr;
   std::set<absl::StatusCode> reported_;
   std::unique_ptr<NcclThread> thread_;
 };

@@ -19,8 +19,7 @@ constexpr auto kIdlePause = std::chrono::milliseconds(100);
 
 struct NcclThread::Shared {
   NcclApi nccl;
-  CudaApi cuda;
-  int device = 0;
+  std::shared_ptr<CudaContext> context;
   NcclCommunicators::Limits limits;
 
   std::mutex mutex;
@@ -35,12 +34,11 @@ struct NcclThread::Shared {
   std::thread thread;  // used by the owner only
 };
 
-NcclThread::NcclThread(const NcclApi& nccl, const CudaApi& cuda, int device,
+NcclThread::NcclThread(const NcclApi& nccl, std::shared_ptr<CudaContext> context,
                        const NcclCommunicators::Limits& limits, std::function<void()> wake)
     : shared_(std::make_shared<Shared>()) {
   shared_->nccl = nccl;
-  shared_->cuda = cuda;
-  shared_->device = device;
+  shared_->context = std::move(context);
   shared_->limits = limits;
   shared_->wake = std::move(wake);
   shared_->thread = std::thread([shared = shared_] { Run(shared); });
@@ -90,10 +88,9 @@ std::vector<NcclReport> NcclThread::TakeReports() {
 }
 
 void NcclThread::Run(std::shared_ptr<Shared> shared) {
-  const CudaResult set = shared->cuda.SetDevice(shared->device);
-  if (set != kCudaSuccess) LOG(ERROR) << CudaError(shared->cuda, "cudaSetDevice", set);
+  shared->context->Enter();  // NCCL uses the thread's context
   {
-    NcclCommunicators communicators(shared->nccl, shared->cuda, shared->limits);
+    NcclCommunicators communicators(shared->nccl, shared->context, shared->limits);
     std::unique_lock lock(shared->mutex);
     while (!shared->stop) {
       const auto commands = std::exchange(shared->commands, {});

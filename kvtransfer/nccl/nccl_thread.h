@@ -28,7 +28,7 @@ class NcclThread final : public NcclDriver {
  public:
   // The thread calls `wake` when TakeReports has something, and not after this object was
   // destroyed.
-  NcclThread(const NcclApi& nccl, const CudaApi& cuda, int device,
+  NcclThread(const NcclApi& nccl, std::shared_ptr<CudaContext> context,
              const NcclCommunicators::Limits& limits, std::function<void()> wake);
   ~NcclThread() override;
 

@@ -2,7 +2,7 @@
 // layer.
 //
 // A block of the sequence moves as the blocks of the selected KV groups that hold the same tokens.
-// Its pieces have one canonical order, [layer of the model][plane], whatever the pool's layout. A
+// Its pieces have one canonical order, [layer of the model][plane], for every pool layout. A
 // layer of an unselected group has no pieces. A layer range selects the pieces of these
 // layers. The selection is empty if none of the layers belongs to a selected group.
 //

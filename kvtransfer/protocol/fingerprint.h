@@ -44,7 +44,7 @@ struct KvFingerprint {
 
   // Sent along with the above. Two workers may differ in these as far as CheckCompatible allows.
   ProtocolRange protocol = kTransferProtocol;
-  std::string backend;  // "cpu", for each of its devices
+  std::string backend;  // Device::backend
   std::string layout;   // "block-major"
   int32_t block_size = 0;
 

@@ -36,8 +36,7 @@ SocketTransport::SocketTransport(const TransportOptions& options, const TcpOptio
     : PostedTransport(options),
       tcp_(tcp),
       parts_(std::move(parts)),
-      node_(*options.pool, options.fingerprint, options.epoch) {
-  node_.ApplyPostedBeforeAnnouncements([this](int64_t now_us) { ApplyPosted(now_us); });
+      rounds_(options, tcp_, *this, &clock_) {
   if (parts_.nccl) parts_.nccl->Start([this] { Wake(); });
   thread_ = std::thread([this] { Run(); });
 }
@@ -46,13 +45,13 @@ SocketTransport::~SocketTransport() {
   stop_ = true;
   Wake();
   thread_.join();
-  connections_.clear();  // its destructors abort the NCCL communicators
+  rounds_.Clear();  // the connections' destructors abort the NCCL communicators
   if (parts_.nccl) parts_.nccl->Stop();
 }
 
 absl::Status SocketTransport::CheckAddress(const std::string& address) const {
   if (!address.empty() && address == good_address_) return absl::OkStatus();
-  RETURN_IF_ERROR(UsableAddresses(address, parts_.tcp_listener.get() >= 0, TakesShm()).status());
+  RETURN_IF_ERROR(WaysTo(address).status());
   good_address_ = address;
   return absl::OkStatus();
 }
@@ -82,48 +81,32 @@ void SocketTransport::Wake() {
 }
 
 void SocketTransport::Run() {
-  std::array<epoll_event, 64> ready;
   while (!stop_) {
-    const int count = Wait(ready);
+    Wait();
     const std::lock_guard lock(round_mutex_);
-    Round(std::span(ready).first(static_cast<size_t>(std::max(count, 0))));
-    if (pool_wait_ == PoolWait::kCopy && rounds_waiting_ > kRoundsBeforeYield) sched_yield();
+    Round();
+    const bool copies = rounds_.pool_wait() == PoolWait::kCopy;
+    if (copies && rounds_waiting_ > kRoundsBeforeYield) sched_yield();
   }
 }
 
-void SocketTransport::ApplyPosted(int64_t now_us) {
-  TakeCommands(applied_);
-  for (TransferCommand& command : applied_) node_.Apply(std::move(command), now_us);
-  applied_.clear();
-}
-
-void SocketTransport::Round(std::span<const epoll_event> ready) {
+void SocketTransport::Round() {
   const int64_t now_us = clock_.NowUs();
-  ApplyPosted(now_us);
-  for (const epoll_event& event : ready) OnSocketEvent(event, now_us);
-  ReadOn(now_us);
-  QueueEvents();  // of landed blocks: an engine that polls sees them before answers are written
-  DeliverNcclReports(now_us);
-  RunTimers(now_us);
-  OpenLinks(now_us);
-  SendFrames(now_us);
-  // Write answers before waking the engine. They are small, and the sender waits for Done. A woken
-  // engine would start a step, perhaps on this CPU.
-  PumpAll(/*opened_by_us=*/false, now_us);
-  WakeEngine();
-  PumpAll(/*opened_by_us=*/true, now_us);
-  QueueEvents();
-  WakeEngine();
-  pool_wait_ = WaitsForPool();
-  rounds_waiting_ = pool_wait_ == PoolWait::kCopy ? rounds_waiting_ + 1 : 0;
+  if (accept_again_us_ != 0 && now_us >= accept_again_us_) {
+    accept_again_us_ = 0;
+    WatchListeners(true);
+  }
+  rounds_.Round(now_us);
+  if (rounds_.expects_answer()) look_until_us_ = now_us + kLookAroundUs;
+  rounds_waiting_ = rounds_.pool_wait() == PoolWait::kCopy ? rounds_waiting_ + 1 : 0;
   sleep_until_us_ = NextWakeUs(now_us);
 }
 
-// Releases all blocks of ended transfers before the engine can see their terminal events.
-void SocketTransport::QueueEvents() {
-  if (!node_.has_events()) return;
-  for (const auto& [peer, connection] : connections_) connection->ReleaseEndedTransfers();
-  std::vector<TransferEvent> events = node_.TakeEvents();
+void SocketTransport::DeliverReadiness(int64_t now_us) {
+  for (const epoll_event& event : ready_) OnSocketEvent(event, now_us);
+}
+
+void SocketTransport::QueueEvents(std::vector<TransferEvent> events) {
   for (const TransferEvent& event : events) {
     const bool sent =
         event.kind == TransferEvent::Kind::kSent || event.kind == TransferEvent::Kind::kSendFailed;
@@ -135,20 +118,20 @@ void SocketTransport::QueueEvents() {
 bool SocketTransport::RoundHere() {
   if (!PostsHere()) return false;
   const std::unique_lock lock(round_mutex_, std::try_to_lock);
+  TransferSender& sender = rounds_.node().sender();
   // With several transfers the I/O thread is running anyway, and writes for all of them at once.
-  if (!lock.owns_lock() || node_.sender().transfers() > 1) return false;
+  if (!lock.owns_lock() || sender.transfers() > 1) return false;
   const int64_t now_us = clock_.NowUs();
-  ApplyPosted(now_us);
-  bool all = !node_.sender().wants_connects();
-  int64_t next_us = node_.NextDeadlineUs();
-  for (const PeerId peer : SendFrames(now_us)) {
-    const auto it = connections_.find(peer);
-    if (it == connections_.end()) continue;
-    StreamConnection& connection = *it->second;
-    all &= WriteHere(connection, now_us);
-    next_us = std::min(next_us, connection.NextTimerUs());
+  rounds_.ApplyPosted(now_us);
+  bool all = !sender.wants_connects();
+  int64_t next_us = rounds_.node().NextDeadlineUs();
+  for (const PeerId peer : rounds_.SendFrames(now_us)) {
+    StreamConnection* const connection = rounds_.Find(peer);
+    if (connection == nullptr) continue;
+    all &= WriteHere(*connection, now_us);
+    next_us = std::min(next_us, connection->NextTimerUs());
   }
-  QueueEvents();
+  rounds_.QueueEvents();
   WakeEngine();
   return all && next_us >= sleep_until_us_;
 }
@@ -156,32 +139,33 @@ bool SocketTransport::RoundHere() {
 // Returns false if the I/O thread must continue, or must find out what failed.
 bool SocketTransport::WriteHere(StreamConnection& connection, int64_t now_us) {
   if (!connection.AnswersAtOnce() || !connection.OnTimer(now_us).ok()) return false;
-  if (node_.sender().HasBlocksFor(connection.peer()) &&
-      node_.layout().bytes_per_block() > kBytesHere) {
+  const TransferNode& node = rounds_.node();
+  if (node.sender().HasBlocksFor(connection.peer()) &&
+      node.layout().bytes_per_block() > kBytesHere) {
     return false;  // its checksums would take too long on this thread
   }
   return connection.Pump(now_us, kBytesHere).ok() && !connection.WantsToWrite();
 }
 
 // Polls without sleeping until look_until_us_, then sleeps.
-int SocketTransport::Wait(std::span<epoll_event> ready) {
-  const int size = static_cast<int>(ready.size());
+void SocketTransport::Wait() {
   const auto poll = [&](int timeout_ms) {
-    return epoll_wait(parts_.epoll.get(), ready.data(), size, timeout_ms);
+    const int count = epoll_wait(parts_.epoll.get(), events_.data(),
+                                 static_cast<int>(events_.size()), timeout_ms);
+    ready_ = std::span(events_).first(static_cast<size_t>(std::max(count, 0)));
   };
   int64_t now_us = clock_.NowUs();
   for (; now_us < look_until_us_; now_us = clock_.NowUs()) {
-    const int count = poll(0);
-    if (count > 0 || posted_.exchange(false) || stop_) return count;
+    poll(0);
+    if (!ready_.empty() || posted_.exchange(false) || stop_) return;
     sched_yield();
   }
   sleeping_ = true;
   const bool seen = posted_.exchange(false);  // posted before `sleeping_` was set
   const int64_t wait_us = std::max<int64_t>(0, sleep_until_us_ - now_us);
-  const int count = poll(seen ? 0 : static_cast<int>((wait_us + 999) / 1000));
+  poll(seen ? 0 : static_cast<int>((wait_us + 999) / 1000));
   sleeping_ = false;
   posted_ = false;
-  return count;
 }
 
 void SocketTransport::OnSocketEvent(const epoll_event& event, int64_t now_us) {
@@ -190,66 +174,29 @@ void SocketTransport::OnSocketEvent(const epoll_event& event, int64_t now_us) {
     [[maybe_unused]] const ssize_t got = read(parts_.wake.get(), &count, sizeof(count));
     return;
   }
-  if (event.data.u64 < kFirstPeer) return AcceptSome(event.data.u64, now_us);
-  const auto it = connections_.find(PeerId(event.data.u64));
-  if (it == connections_.end()) return;  // closed earlier in this round
-  StreamConnection& connection = *it->second;
-  absl::Status status;
-  if ((event.events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0)
-    status = connection.OnWritable(now_us);
-  if (status.ok() && (event.events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0) {
-    status = connection.OnReadable(now_us);
-  }
-  if (!status.ok()) return Close(connection.peer(), status);
-  // A sender without transfers expects no answer.
-  const bool waits =
-      !connection.opened_by_us() || node_.sender().HasTransfersWith(connection.peer());
-  if (connection.AnswersAtOnce() && waits) look_until_us_ = now_us + kLookAroundUs;
+  if (event.data.u64 < ConnectionRounds::kFirstPeer) return AcceptSome(event.data.u64, now_us);
+  const bool failed = (event.events & (EPOLLERR | EPOLLHUP)) != 0;
+  rounds_.OnReady(PeerId(event.data.u64), failed || (event.events & EPOLLIN) != 0,
+                  failed || (event.events & EPOLLOUT) != 0, now_us);
 }
 
-// Continues connections with unread input: after a long turn, or because they waited for the pool.
-void SocketTransport::ReadOn(int64_t now_us) {
-  for (auto it = connections_.begin(); it != connections_.end();) {
-    StreamConnection& connection = *(it++)->second;  // Close erases it
-    if (!connection.HasUnread() && connection.WantsToRead()) continue;
-    if (const absl::Status status = connection.OnReadable(now_us); !status.ok()) {
-      Close(connection.peer(), status);
-    }
-  }
-}
-
-void SocketTransport::DeliverNcclReports(int64_t now_us) {
+void SocketTransport::DeliverPayloadReports(int64_t now_us) {
   if (parts_.nccl == nullptr) return;
   for (const NcclReport& report : parts_.nccl->TakeReports()) {
     const auto it = nccl_connections_.find(report.comm.peer);
     if (it == nccl_connections_.end()) continue;  // closed meanwhile
     if (const absl::Status status = it->second->OnReport(report, now_us); !status.ok()) {
-      Close(report.comm.peer, status);
+      rounds_.Close(report.comm.peer, status, now_us);
     }
   }
 }
 
-StreamConnection& SocketTransport::Add(bool shm, FileDescriptor socket, std::string address,
-                                       int64_t now_us) {
-  const PeerId peer(next_peer_++);
-  ConnectionParts parts{.node = node_,
-                        .options = tcp_,
-                        .peer = peer,
-                        .socket = std::move(socket),
-                        .address = std::move(address),
-                        .now_us = now_us,
-                        .clock = &clock_};
-  std::unique_ptr<StreamConnection>& added = connections_[peer];
-  if (shm) {
-    added = std::make_unique<ShmConnection>(std::move(parts), *parts_.lent);
-  } else if (parts_.nccl) {
-    auto connection = std::make_unique<NcclConnection>(std::move(parts), *parts_.nccl);
-    nccl_connections_[peer] = connection.get();
-    added = std::move(connection);
-  } else {
-    added = std::make_unique<TcpConnection>(std::move(parts));
-  }
-  return *added;
+std::unique_ptr<StreamConnection> SocketTransport::MakeConnection(bool shm, ConnectionParts parts) {
+  if (shm) return std::make_unique<ShmConnection>(std::move(parts), *parts_.lent);
+  if (parts_.nccl == nullptr) return std::make_unique<TcpConnection>(std::move(parts));
+  auto connection = std::make_unique<NcclConnection>(std::move(parts), *parts_.nccl);
+  nccl_connections_[connection->peer()] = connection.get();
+  return connection;
 }
 
 void SocketTransport::AcceptSome(uint64_t key, int64_t now_us) {
@@ -264,115 +211,23 @@ void SocketTransport::AcceptSome(uint64_t key, int64_t now_us) {
     }
     if (!socket->has_value()) return;
     if (shm && !CheckSameUser(**socket).ok()) continue;
-    if (accepted_ >= tcp_.max_connections && !CloseStranger()) continue;  // closes the new one
-    ++accepted_;
-    Watch(Add(shm, **std::move(socket), "", now_us));
+    rounds_.Accept(
+        [&](ConnectionParts parts) {
+          parts.socket = **std::move(socket);
+          return MakeConnection(shm, std::move(parts));
+        },
+        now_us);
   }
 }
 
-bool SocketTransport::CloseStranger() {
-  for (const auto& [peer, connection] : connections_) {  // the oldest first
-    if (connection->opened_by_us() || connection->known()) continue;
-    Close(peer,
-          absl::ResourceExhaustedError("closed to make room: no expected transfer was named"));
-    return true;
-  }
-  return false;
+absl::StatusOr<std::vector<std::string>> SocketTransport::WaysTo(const std::string& address) const {
+  return UsableAddresses(address, parts_.tcp_listener.get() >= 0, TakesShm());
 }
 
-void SocketTransport::OpenLinks(int64_t now_us) {
-  for (const std::string& address : node_.sender().TakeConnects()) {
-    const absl::StatusOr<std::vector<std::string>> ways =
-        UsableAddresses(address, parts_.tcp_listener.get() >= 0, TakesShm());
-    if (ways.ok()) {
-      OpenLink(address, *ways, now_us);
-    } else {
-      // Valid when posted, but the network interface that it names may have disappeared since.
-      node_.sender().OnLinkDown(address, ways.status());
-    }
-  }
-}
-
-// Opens a link over the first of `ways` that starts to connect. Keeps the other ways until the link
-// is open. Returns false if none connects, after a report to the sender.
-bool SocketTransport::OpenLink(const std::string& address, std::span<const std::string> ways,
-                               int64_t now_us) {
-  absl::Status why;
-  for (; !ways.empty(); ways = ways.subspan(1)) {
-    const bool shm = IsShmAddress(ways.front());
-    absl::StatusOr<FileDescriptor> socket = StartConnect(ways.front());
-    if (!socket.ok()) {
-      why = socket.status();
-      continue;
-    }
-    StreamConnection& connection = Add(shm, *std::move(socket), address, now_us);
-    other_ways_[connection.peer()].assign(ways.begin() + 1, ways.end());
-    Watch(connection);
-    return true;
-  }
-  node_.sender().OnLinkDown(address, why);
-  return false;
-}
-
-void SocketTransport::RunTimers(int64_t now_us) {
-  node_.OnTimer(now_us);
-  if (accept_again_us_ != 0 && now_us >= accept_again_us_) {
-    accept_again_us_ = 0;
-    WatchListeners(true);
-  }
-  for (auto it = connections_.begin(); it != connections_.end();) {
-    StreamConnection& connection = *(it++)->second;  // Close erases it
-    if (const absl::Status status = connection.OnTimer(now_us); !status.ok()) {
-      Close(connection.peer(), status);
-    }
-  }
-}
-
-std::vector<PeerId> SocketTransport::SendFrames(int64_t now_us) {
-  std::vector<PeerId> peers;
-  for (const auto& [peer, frame] : node_.TakeFrames(now_us)) {
-    const auto it = connections_.find(peer);
-    if (it == connections_.end()) continue;  // connection lost; its transfers have failed
-    if (const absl::Status status = it->second->Send(frame); !status.ok()) Close(peer, status);
-    if (peers.empty() || peers.back() != peer) peers.push_back(peer);
-  }
-  return peers;
-}
-
-void SocketTransport::PumpAll(bool opened_by_us, int64_t now_us) {
-  for (auto it = connections_.begin(); it != connections_.end();) {
-    StreamConnection& connection = *(it++)->second;  // Close erases it
-    if (connection.opened_by_us() != opened_by_us) continue;
-    if (!connection.WantsToWrite() && connection.waits_for_pool() == PoolWait::kNothing) {
-      Watch(connection);
-      continue;
-    }
-    if (connection.AnswersAtOnce()) look_until_us_ = now_us + kLookAroundUs;
-    const absl::Status status = connection.Pump(now_us);
-    if (status.ok()) {
-      Watch(connection);
-    } else {
-      Close(connection.peer(), status);
-    }
-  }
-}
-
-void SocketTransport::Close(PeerId peer, const absl::Status& why) {
-  const auto it = connections_.find(peer);
-  // Closing the descriptor removes it from the epoll set.
-  const std::unique_ptr<StreamConnection> connection = std::move(it->second);
-  connections_.erase(it);
-  nccl_connections_.erase(peer);
-  if (!connection->opened_by_us()) --accepted_;
-  const auto ways = other_ways_.find(peer);
-  const std::vector<std::string> others =
-      ways == other_ways_.end() ? std::vector<std::string>() : std::move(ways->second);
-  if (ways != other_ways_.end()) other_ways_.erase(ways);
-  if (!connection->open() && !others.empty()) {
-    OpenLink(connection->address(), others, clock_.NowUs());
-  } else {
-    connection->Lost(why);
-  }
+absl::StatusOr<std::unique_ptr<StreamConnection>> SocketTransport::Connect(const std::string& way,
+                                                                           ConnectionParts parts) {
+  ASSIGN_OR_RETURN(parts.socket, StartConnect(way));
+  return MakeConnection(IsShmAddress(way), std::move(parts));
 }
 
 void SocketTransport::Watch(StreamConnection& connection) {
@@ -403,30 +258,13 @@ void SocketTransport::WatchListeners(bool on) {
   }
 }
 
-PoolWait SocketTransport::WaitsForPool() const {
-  PoolWait waits = node_.has_events() ? PoolWait::kCopy : PoolWait::kNothing;
-  for (const auto& [peer, connection] : connections_) {
-    waits = std::max(waits, connection->waits_for_pool());
-  }
-  return waits;
-}
-
 // With connections, sleeps for one ping interval at most. Timers that RoundHere starts are not due
 // earlier.
 int64_t SocketTransport::NextWakeUs(int64_t now_us) const {
-  const int64_t longest_us = connections_.empty()
-                                 ? kLongestWaitUs
-                                 : std::min(kLongestWaitUs, tcp_.ping_interval_ms * 1000);
-  int64_t next = std::min(node_.NextDeadlineUs(), now_us + longest_us);
-  if (accept_again_us_ != 0) next = std::min(next, accept_again_us_);
-  // Queueing a block that the pool cannot read fails its transfer, which may leave new frames to
-  // send.
-  if (pool_wait_ == PoolWait::kCopy || node_.sender().has_frames()) return now_us;
-  if (pool_wait_ == PoolWait::kBuffer) next = std::min(next, now_us + kBufferRetryUs);
-  for (const auto& [peer, connection] : connections_) {
-    next = std::min(next, connection->HasUnread() ? now_us : connection->NextTimerUs());
-  }
-  return next;
+  const int64_t longest_us =
+      rounds_.empty() ? kLongestWaitUs : std::min(kLongestWaitUs, tcp_.ping_interval_ms * 1000);
+  const int64_t next = std::min(rounds_.NextRoundUs(now_us), now_us + longest_us);
+  return accept_again_us_ == 0 ? next : std::min(next, accept_again_us_);
 }
 
 }  // namespace baton

@@ -1,6 +1,5 @@
-// KV transport over sockets. One I/O thread with epoll drives a TransferNode and its connections.
-// They use TCP, Unix sockets beside shared memory, or both. A sender opens one connection for each
-// receiver address; receivers accept.
+// KV transport over sockets. One I/O thread with epoll runs rounds over the connections
+// (connection_rounds.h). They use TCP, Unix sockets beside shared memory, or both.
 //
 // With shared memory, the engine's thread itself executes a post if its frames and blocks are small
 // (RoundHere). It does so only if it gets round_mutex_ without waiting. It writes what the socket
@@ -17,6 +16,7 @@
 
 #include <sys/epoll.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -35,6 +35,7 @@
 #include "kvtransfer/protocol/posted_transport.h"
 #include "kvtransfer/protocol/transfer_node.h"
 #include "kvtransfer/shm/shared_pool.h"
+#include "kvtransfer/sockets/connection_rounds.h"
 #include "kvtransfer/sockets/stream_connection.h"
 #include "kvtransfer/sockets/tcp_options.h"
 #include "kvtransfer/transport.h"
@@ -52,13 +53,13 @@ struct SocketParts {
   FileDescriptor wake;
 };
 
-// Key of an epoll event: one of these, or a peer id.
+// Key of an epoll event: one of these, or a peer id, which is at least
+// ConnectionRounds::kFirstPeer.
 inline constexpr uint64_t kWakeKey = 0;
 inline constexpr uint64_t kTcpListenKey = 1;
 inline constexpr uint64_t kShmListenKey = 2;
-inline constexpr uint64_t kFirstPeer = 3;
 
-class SocketTransport final : public PostedTransport {
+class SocketTransport final : public PostedTransport, private ConnectionRounds::Host {
  public:
   SocketTransport(const TransportOptions& options, const TcpOptions& tcp, SocketParts parts);
   ~SocketTransport() override;
@@ -73,9 +74,21 @@ class SocketTransport final : public PostedTransport {
   void WakeForStart() override;
 
  private:
+  // ---- ConnectionRounds::Host ----
+  absl::StatusOr<std::vector<std::string>> WaysTo(const std::string& address) const override;
+  absl::StatusOr<std::unique_ptr<StreamConnection>> Connect(const std::string& way,
+                                                            ConnectionParts parts) override;
+  void Watch(StreamConnection& connection) override;
+  void OnClosed(PeerId peer) override { nccl_connections_.erase(peer); }
+  void DeliverReadiness(int64_t now_us) override;
+  void DeliverPayloadReports(int64_t now_us) override;
+  void TakePosted(std::vector<TransferCommand>& commands) override { TakeCommands(commands); }
+  void QueueEvents(std::vector<TransferEvent> events) override;
+  void WakeEngine() override { PostedTransport::WakeEngine(); }
+
   void Wake();
   void Run();
-  void Round(std::span<const epoll_event> ready);
+  void Round();
   // Executes the posted commands on the engine's thread. Returns false if the I/O thread must do (a
   // part of) the work.
   bool RoundHere();
@@ -83,31 +96,14 @@ class SocketTransport final : public PostedTransport {
   // at once.)
   bool PostsHere() const { return TakesShm() && parts_.nccl == nullptr; }
   bool WriteHere(StreamConnection& connection, int64_t now_us);
-  void QueueEvents();
-  void ApplyPosted(int64_t now_us);
   void OnSocketEvent(const epoll_event& event, int64_t now_us);
   void AcceptSome(uint64_t key, int64_t now_us);
-  // Closes the oldest accepted connection that never named an expected transfer. Returns false if
-  // there is none.
-  bool CloseStranger();
-  void OpenLinks(int64_t now_us);
-  bool OpenLink(const std::string& address, std::span<const std::string> ways, int64_t now_us);
-  StreamConnection& Add(bool shm, FileDescriptor socket, std::string address, int64_t now_us);
-  void DeliverNcclReports(int64_t now_us);
-  void RunTimers(int64_t now_us);
-  // Returns the peers of the frames.
-  std::vector<PeerId> SendFrames(int64_t now_us);
-  void ReadOn(int64_t now_us);
-  // Pumps the connections that this side opened, or those that it accepted.
-  void PumpAll(bool opened_by_us, int64_t now_us);
-  void Close(PeerId peer, const absl::Status& why);
-  void Watch(StreamConnection& connection);
+  std::unique_ptr<StreamConnection> MakeConnection(bool shm, ConnectionParts parts);
   void WatchListeners(bool on);
   bool TakesShm() const { return parts_.lent.has_value(); }
-  int Wait(std::span<epoll_event> ready);
+  // Sleeps until something happens, and sets ready_.
+  void Wait();
   int64_t NextWakeUs(int64_t now_us) const;
-  // Returns what the connections and events wait for.
-  PoolWait WaitsForPool() const;
 
   const TcpOptions tcp_;
   SocketParts parts_;  // round_mutex_ guards `lent` and `nccl`
@@ -124,17 +120,14 @@ class SocketTransport final : public PostedTransport {
 
   std::mutex round_mutex_;
   // Guarded by round_mutex_.
-  TransferNode node_;
-  std::vector<TransferCommand> applied_;  // empty between rounds; keeps its capacity
-  std::map<PeerId, std::unique_ptr<StreamConnection>> connections_;
-  std::map<PeerId, NcclConnection*> nccl_connections_;  // the NCCL ones of connections_
-  std::map<PeerId, std::vector<std::string>>
-      other_ways_;        // to try if this connection does not open
-  int32_t accepted_ = 0;  // accepted ones of connections_
-  uint64_t next_peer_ = kFirstPeer;
-  int64_t accept_again_us_ = 0;              // 0: the listeners are watched
-  int64_t rounds_waiting_ = 0;               // consecutive rounds that waited for a copy
-  PoolWait pool_wait_ = PoolWait::kNothing;  // result of the last round
+  ConnectionRounds rounds_;
+  std::map<PeerId, NcclConnection*> nccl_connections_;  // the NCCL ones among the connections
+  int64_t accept_again_us_ = 0;                         // 0: the listeners are watched
+  int64_t rounds_waiting_ = 0;                          // consecutive rounds that waited for a copy
+
+  // I/O thread only.
+  std::array<epoll_event, 64> events_;
+  std::span<const epoll_event> ready_;  // those of events_ that the next round delivers
 
   std::thread thread_;
 };

@@ -282,6 +282,7 @@ absl::StatusOr<StepId> LlamaRunner::Submit(const StepInput& input) {
   CHECK_LT(last_.value() - collected_.value(), max_in_flight()) << "steps are uncollected";
   const StepId id(last_.value() + 1);
   const int slot = SlotOf(id);
+  RETURN_IF_ERROR(device_.Health());
   if (absl::Status enqueued = UploadAndEnqueue(input, id, slot); !enqueued.ok()) {
     stream_->Synchronize();  // afterwards the slot is free again
     return enqueued;
@@ -345,6 +346,7 @@ absl::StatusOr<StepResult> LlamaRunner::Collect(StepId id) {
   step.Wait();
   step.TellLayers();
   collected_ = id;
+  RETURN_IF_ERROR(device_.Health());  // before any result of the step is read
   RETURN_IF_ERROR(kept_[slot]);
   if (step.abandoned()) return absl::CancelledError("the step was abandoned");
   return StepResult{.drawn = draws_.Drawn(slot, [&](int32_t row) { return LogitsIn(slot, row); })};
@@ -384,7 +386,7 @@ absl::Status LlamaRunner::CopyBlocks(std::span<const BlockCopy> copies) {
     }
   }
   if (last_ == collected_) stream_->Synchronize();
-  return absl::OkStatus();
+  return device_.Health();
 }
 
 }  // namespace baton

@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
+#include "model/device_writer.h"
 
 namespace baton {
 namespace {
@@ -61,7 +62,7 @@ bool FusedWeight::WantsF32() const {
 class LlamaWeights::Loader {
  public:
   Loader(const GgufFile& file, const LlamaConfig& config, Device& device)
-      : file_(file), config_(config), device_(device) {}
+      : file_(file), config_(config), device_(device), writer_(device) {}
 
   absl::StatusOr<std::unique_ptr<LlamaWeights>> Run(const Progress& progress) {
     LlamaWeights measured;
@@ -149,7 +150,11 @@ class LlamaWeights::Loader {
                                              ", supported for vectors: F32"));
     }
     std::byte* place = Take(tensor->data.size());
-    if (place != nullptr) std::memcpy(place, tensor->data.data(), tensor->data.size());
+    if (place != nullptr) {
+      RETURN_IF_ERROR(writer_.Write(place, tensor->data.size(), [&](std::byte* memory) {
+        std::memcpy(memory, tensor->data.data(), tensor->data.size());
+      }));
+    }
     out = reinterpret_cast<const float*>(place);
     return absl::OkStatus();
   }
@@ -177,7 +182,8 @@ class LlamaWeights::Loader {
     }
     int64_t rows = 0;
     for (const GgufTensor* tensor : run) rows += static_cast<int64_t>(tensor->dimensions[1]);
-    std::byte* place = Take(device_.ops().PackedBytes(*format, rows, cols));
+    const size_t bytes = device_.ops().PackedBytes(*format, rows, cols);
+    std::byte* place = Take(bytes);
     if (place != nullptr) {
       const std::byte* source = run[0]->data.data();
       std::vector<std::byte> joined;
@@ -187,7 +193,9 @@ class LlamaWeights::Loader {
         }
         source = joined.data();
       }
-      device_.ops().PackMatrix(*format, rows, cols, source, place);
+      RETURN_IF_ERROR(writer_.Write(place, bytes, [&](std::byte* memory) {
+        device_.ops().PackMatrix(*format, rows, cols, source, memory);
+      }));
       for (const GgufTensor* tensor : run) file_.Release(*tensor);
     }
     out.parts.push_back({PackedMatrix{*format, rows, cols, place}, out.rows});
@@ -210,6 +218,7 @@ class LlamaWeights::Loader {
   const GgufFile& file_;
   const LlamaConfig& config_;
   Device& device_;
+  DeviceWriter writer_;
   absl::flat_hash_set<std::string_view> known_;
   std::byte* base_ = nullptr;
   size_t next_ = 0;

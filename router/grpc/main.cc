@@ -14,6 +14,7 @@
 #include "common/entropy.h"
 #include "common/exit_code.h"
 #include "common/host_port.h"
+#include "common/man_page.h"
 #include "common/settings.h"
 #include "common/status_macros.h"
 #include "common/termination.h"
@@ -62,6 +63,7 @@ int main(int argc, char** argv) {
   RegisterSettings(options, settings);
   baton::CommandLine line("Takes requests, chooses workers, streams answers.", "baton-router");
   line.AddSettings(settings, "Router");
+  baton::AddManPageFlag(line);
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
 
   if (options.router.routing.seed == 0) options.router.routing.seed = DrawSeed();

@@ -29,6 +29,8 @@ class Choice(unittest.TestCase):
                 ("router/grpc/main.cc", {"tidy", "asan", "asan-grpc", "heavy"}),
                 ("proto/baton/v1/worker.proto", {"asan-grpc"}),
                 ("model/gguf_reader.cc", {"tidy", "asan", "tsan", "fuzz"}),
+                ("kernels/cuda/ptx.cuh", {"tidy", "cuda"}),
+                ("tests/gpu_emulator/fiber.cc", {"tidy", "cuda"}),
                 ("tests/fuzz/gguf_fuzz.cc", {"tidy", "fuzz"}),
                 ("tests/e2e/service_test.py", {"heavy"})]:
             with self.subTest(path=path):

@@ -68,5 +68,17 @@ TEST(ChatSampling, TheHelpNamesTheConstants) {
   EXPECT_THAT(kChatSamplingHelp, ::testing::HasSubstr("--temperature 0.4 and --top-p 0.9"));
 }
 
+TEST(ChatSampling, TheLineOfShowSettingsNamesEachSource) {
+  SamplingDefaults model;
+  model.top_k = 20;
+  SamplingParams flags;
+  flags.top_p = 0.5f;
+  EXPECT_EQ(ChatSamplingLine(model, Given({"--top-p"}), flags),
+            "conversations: temperature 0.4 (default), top-k 20 (model), top-p 0.5 (flag)\n");
+  EXPECT_EQ(ChatSamplingLine(std::nullopt, Given({"--top-p"}), flags),
+            "conversations: temperature 0.4 (default), top-p 0.5 (flag); the router's model may "
+            "recommend others, except for flags\n");
+}
+
 }  // namespace
 }  // namespace baton

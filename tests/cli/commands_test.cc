@@ -21,6 +21,7 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 class Commands : public ::testing::Test {
  protected:
@@ -161,6 +162,23 @@ TEST_F(Commands, ADirectoryIsNoFileOfJobs) {
   EXPECT_THAT(error_, HasSubstr("cannot read /: Is a directory"));
 }
 #endif
+
+TEST_F(Commands, ShowSettingsIncludesTheSamplingOfConversations) {
+  EXPECT_EQ(Run({"run", "--model", "/nowhere/model.gguf", "--top-k", "7", "--show-settings"}), 0);
+  EXPECT_THAT(output_, StartsWith("model = /nowhere/model.gguf"));
+  EXPECT_THAT(output_,
+              HasSubstr("\n# the model's own sampling is unknown: open /nowhere/model.gguf"));
+  EXPECT_THAT(output_, HasSubstr("\nconversations: temperature 0.4 (default), top-k 7 (flag), "
+                                 "top-p 0.9 (default)\n"));
+#ifdef BATON_GRPC
+  for (const char* command : {"chat", "generate"}) {
+    EXPECT_EQ(Run({command, "--temperature", "0.5", "--show-settings"}), 0) << error_;
+    EXPECT_EQ(output_,
+              "conversations: temperature 0.5 (flag), top-p 0.9 (default); the router's model may "
+              "recommend others, except for flags\n");
+  }
+#endif
+}
 
 }  // namespace
 }  // namespace baton

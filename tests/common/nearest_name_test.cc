@@ -38,5 +38,12 @@ TEST(NearestName, ReturnsNothingWithoutASimilarName) {
   EXPECT_EQ(NearestName("--seed", {}), "");
 }
 
+TEST(UnknownName, TheMessageNamesTheNearestName) {
+  const std::vector<std::string> names = {"--temperature", "--top-p"};
+  EXPECT_EQ(UnknownName("option", "--topp", names),
+            "there is no option --topp; did you mean --top-p?");
+  EXPECT_EQ(UnknownName("command", "fly", names), "there is no command fly");
+}
+
 }  // namespace
 }  // namespace baton

@@ -109,6 +109,20 @@ TEST(SettingList, EffectiveValuesAreThoseThatChangedEachWithItsDefault) {
   EXPECT_EQ(list.AllValues(), "kept = 1\nchanged = 3  (default 2)\ntext = abc  (default empty)\n");
 }
 
+TEST(SettingHelp, HasTheRangeOrTheChoicesAndTheDefault) {
+  int32_t blocks = 16;
+  bool cache = true;
+  std::string text;
+  SettingList list;
+  list.Add("blocks", &blocks, 1, 128, "blocks of the pool");
+  list.AddChoice<bool>("cache", &cache, {{"on", true}, {"off", false}}, "Keeps prefixes.");
+  list.Add("text", &text, "Text.");
+  const std::vector<Setting>& settings = list.settings();
+  EXPECT_EQ(SettingHelp(settings[0]), "Blocks of the pool. Range: 1 to 128. Default: 16.");
+  EXPECT_EQ(SettingHelp(settings[1]), "Keeps prefixes. One of: on, off. Default: on.");
+  EXPECT_EQ(SettingHelp(settings[2]), "Text.");
+}
+
 TEST(SettingList, ALaterListNamesOnlyLaterChanges) {
   int32_t automatic = 0;
   std::string text = "a";

@@ -15,6 +15,11 @@ REST_TIMEOUT_S = 60
 END_TIMEOUT_S = 60
 
 
+def load_condition():
+    """A sentence for the output of every measurement whose load generator runs beside the services."""
+    return f"The services and the load generator share this machine's {len(os.sched_getaffinity(0))} processors."
+
+
 def default_model():
     """Returns the model file for tests: $BATON_TEST_MODEL, else the default model in the model directory."""
     if "BATON_TEST_MODEL" in os.environ:

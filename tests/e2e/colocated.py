@@ -14,7 +14,7 @@ import statistics
 import sys
 import time
 
-from cluster import Cluster, default_model
+from cluster import Cluster, default_model, load_condition
 
 VOCABULARY = 49_000  # every model that the tests use has these ids
 
@@ -48,6 +48,7 @@ def main():
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(31))
     options = parser.parse_args()
     rng = random.Random(options.seed)
+    print(load_condition())
     with (Cluster(options.bin, options.model, 1, 1, options.worker_argument + options.split_argument) as split,
           Cluster(options.bin, options.model, 0, 1, options.worker_argument) as one):
         rounds = []

@@ -58,8 +58,8 @@ def make_jobs(model_tokens, lengths, max_tokens, rng):
 
 
 class Runner:
-    def __init__(self, baton, model):
-        self.baton, self.model = baton, model
+    def __init__(self, baton, model, numerics):
+        self.baton, self.model, self.numerics = baton, model, numerics
 
     def run(self, jobs, flags, repeat=1):
         """Runs the jobs `repeat` times in one process. Returns the last round as {id: (token_ids, hash)}, the last round's
@@ -69,7 +69,7 @@ class Runner:
             lines += [dict(job, id=f"{job['id']}#{round_number}") for job in jobs]
         process = subprocess.run(
             [self.baton, "run", "--model", self.model, "--jobs", "-", "--json", "--hash-logits",
-             *flags],
+             "--numerics", self.numerics, *flags],
             input="\n".join(json.dumps(line) for line in lines), capture_output=True, text=True)
         results, cached, preempted = {}, 0, 0
         for line in process.stdout.splitlines():
@@ -143,6 +143,8 @@ def instruction_sets():
     sets = ["auto"]
     if "avx2" in flags:
         sets.append("avx2")
+    if all(f"avx512{part}" in flags for part in ("f", "bw", "vl", "dq")):
+        sets.append("avx512-no-vnni")
     if "avx512_vnni" in flags:
         sets.append("avx512")
     return sets + ["plain"]
@@ -209,13 +211,14 @@ def main():
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--sample", type=int, default=0, help="number of random configurations of the whole matrix")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--numerics", default="auto", help="of all configurations; t1-sm90 is slow on a CPU")
     parser.add_argument("--plain-all", action="store_true",
                         help="every prompt with plain kernels too, which compute ten tokens a second on the default model")
     args = parser.parse_args()
     FACTORS["instruction-set"] = instruction_sets()
     rng = random.Random(args.seed)
     print(f"seed {args.seed}, instruction sets {FACTORS['instruction-set'][1:]}", flush=True)
-    runner = Runner(args.baton, args.model)
+    runner = Runner(args.baton, args.model, args.numerics)
     text = open(__file__).read()
     ids = json.loads(subprocess.run([args.baton, "inspect", "tokens", "--model", args.model],
                                     input=json.dumps({"text": text}), capture_output=True, text=True,

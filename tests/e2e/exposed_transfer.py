@@ -26,7 +26,7 @@ import random
 import statistics
 import sys
 
-from cluster import Cluster, default_model
+from cluster import Cluster, default_model, load_condition
 
 VOCABULARY = 49_000  # every model that the tests use has these ids
 CHUNKS = 4
@@ -83,6 +83,7 @@ def main():
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(31))
     options = parser.parse_args()
     rng = random.Random(options.seed)
+    print(load_condition())
     for transport in options.transport or ("shm", "tcp"):
         measure(options, transport, rng)
     print(f"seed {options.seed}")

@@ -38,7 +38,7 @@ import grpc
 from baton.v1 import inference_pb2 as pb
 from baton.v1 import inference_pb2_grpc as pb_grpc
 
-from cluster import Cluster, busy, children_of, default_model
+from cluster import Cluster, busy, children_of, default_model, load_condition
 
 ANSWER_TOKENS = 16
 PROMPT_TOKENS = 64
@@ -217,6 +217,7 @@ def main():
     parser.add_argument("--kv-blocks", type=int, default=2048, help="pool of each worker")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(31))
     options = parser.parse_args()
+    print(load_condition(), flush=True)
     with Cluster(options.bin, options.model, 1, 1, [f"--kv-blocks={options.kv_blocks}"]) as cluster:
         overload = Overload(options, cluster)
         async def play():

@@ -241,12 +241,12 @@ class Ending(unittest.TestCase):
         with Cluster(ARGUMENTS.bin, ARGUMENTS.model, worker_arguments=("--kv-blocks=64",)) as cluster:
             log = cluster.log()
             self.assertRegex(log, r"decode-0 +\| kv-blocks = 64  \(default 0\)")
-            self.assertNotIn("block-size", log)
+            self.assertNotIn("kv-layout = ", log)
             self.assertLess(len(re.findall(setting, log)), 40)
         with Cluster(ARGUMENTS.bin, ARGUMENTS.model, worker_arguments=("--kv-blocks=64",),
                      up_arguments=("--verbose",)) as cluster:
             log = pathlib.Path(cluster.log_path).read_text()
-            self.assertIn("settings of the decode workers: block-size = 16\n", log)
+            self.assertIn("settings of the decode workers: kv-layout = block-major\n", log)
             self.assertIn("settings of the router: max-workers = ", log)
 
     def test_a_process_that_dies_is_restarted_and_the_fleet_continues(self):

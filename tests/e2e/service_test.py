@@ -97,7 +97,7 @@ class ExactnessOverNccl(SameAnswers, ServiceTest):
     def setUpClass(cls):
         library = pathlib.Path(ARGUMENTS.bin).resolve().parent / "tests" / "libfake_nccl.so"
         with tempfile.TemporaryDirectory() as directory:
-            for name in ("libnccl.so.2", "libcudart.so.13"):
+            for name in ("libnccl.so.2", "libcuda.so.1"):
                 (pathlib.Path(directory) / name).symlink_to(library)
             with unittest.mock.patch.dict(os.environ, LD_LIBRARY_PATH=directory):
                 super().setUpClass()
@@ -115,7 +115,7 @@ class ExactnessWithoutNccl(SameAnswers, ServiceTest):
     @classmethod
     def setUpClass(cls):
         with tempfile.TemporaryDirectory() as directory:  # empty files hide installed libraries
-            for name in ("libnccl.so.2", "libcudart.so.13", "libcudart.so.12"):
+            for name in ("libnccl.so.2", "libcuda.so.1"):
                 (pathlib.Path(directory) / name).write_bytes(b"")
             with unittest.mock.patch.dict(os.environ, LD_LIBRARY_PATH=directory):
                 super().setUpClass()

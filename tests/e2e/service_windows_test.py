@@ -63,6 +63,7 @@ class WindowService(ServiceTest):
 
 class WindowCases:
     """Mixin for a WindowService with any transport."""
+    chats_together = 6  # chats that take turns
 
     def test_handed_over_prompts_have_the_same_answers(self):
         jobs = self.jobs()
@@ -76,18 +77,20 @@ class WindowCases:
         self.cluster.wait_at_rest()
 
     def test_turns_of_a_chat_find_the_window_cached_or_pull_it(self):
-        prompts = [self.ids(60 + 7 * i) for i in range(6)]
+        chats = [self.ids(60 + 7 * i) for i in range(6)]
         cached = 0
-        for turn in range(4):
-            jobs = [{"id": f"c{i}", "prompt_token_ids": prompt, "max_tokens": 12, "temperature": 0, "ignore_eos": True}
-                    for i, prompt in enumerate(prompts)]
-            want = self.reference(jobs)
-            got, code = self.cluster.generate(jobs, concurrency=3)
-            self.assertEqual(code, 0, [r["error"] for r in got.values() if "error" in r])
-            self.assert_same_answers(got, want, f"turn {turn}, seed {SEED}")
-            for ledger in (result["ledger"] for result in got.values()):
-                cached += int(ledger["decode_cached_tokens"]) + int(ledger["prefill_cached_tokens"])
-            prompts = [prompt + want[f"c{i}"]["token_ids"] + self.ids(5) for i, prompt in enumerate(prompts)]
+        for first in range(0, len(chats), self.chats_together):
+            prompts = chats[first:first + self.chats_together]
+            for turn in range(4):
+                jobs = [{"id": f"c{i}", "prompt_token_ids": prompt, "max_tokens": 12, "temperature": 0, "ignore_eos": True}
+                        for i, prompt in enumerate(prompts)]
+                want = self.reference(jobs)
+                got, code = self.cluster.generate(jobs, concurrency=3)
+                self.assertEqual(code, 0, [r["error"] for r in got.values() if "error" in r])
+                self.assert_same_answers(got, want, f"turn {turn}, seed {SEED}")
+                for ledger in (result["ledger"] for result in got.values()):
+                    cached += int(ledger["decode_cached_tokens"]) + int(ledger["prefill_cached_tokens"])
+                prompts = [prompt + want[f"c{i}"]["token_ids"] + self.ids(5) for i, prompt in enumerate(prompts)]
         self.assertGreater(cached, 0, "no turn found cached tokens of the previous turn")
         self.cluster.wait_at_rest()
 
@@ -119,7 +122,9 @@ class WithTwoStepsInFlight(WindowCases, WindowService):
 
 
 class WithSmallPools(WindowCases, WindowService):
-    """Small pools, so that sequences wait for room and are preempted."""
+    """Small pools, so that sequences wait for room and are preempted. With other chats between two turns of a chat, its blocks may all
+    be evicted. So the chats run one after another."""
+    chats_together = 1
     worker_arguments = ("--hash-logits", f"--max-chunk-tokens={CHUNK}", f"--block-size={BLOCK}", "--kv-blocks=48")
 
 

@@ -27,7 +27,7 @@ import grpc
 from baton.v1 import inference_pb2 as pb
 from baton.v1 import inference_pb2_grpc as pb_grpc
 
-from cluster import Cluster, answer, busy, default_model
+from cluster import Cluster, answer, busy, default_model, load_condition
 from memory_watch import MemoryWatch
 
 TEXTS = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "texts"
@@ -366,12 +366,14 @@ class Soak:
 
     def report(self):
         figures = list(self.figures())
+        print(load_condition())
         for name, value, unit in figures:
             print(f"{name:48} {value:12.1f} {unit}")
         for problem in self.problems[:50]:
             print(f"PROBLEM: {problem}")
         print(f"{len(self.problems)} problems; seed {self.seed}, {self.wall_s:.0f} s")
-        print(json.dumps({"bench": "soak", "seed": self.seed, "problems": len(self.problems), "figures": [
+        print(json.dumps({"bench": "soak", "seed": self.seed, "problems": len(self.problems),
+                          "conditions": [load_condition()], "figures": [
             {"name": name, "value": round(value, 3), "unit": unit, "limit": None, "ratio": None}
             for name, value, unit in figures]}))
         return 1 if self.problems else 0

@@ -127,6 +127,53 @@ TEST_F(EngineMachinesTest, DerivedOptionsAreSetForAllMachines) {
   EXPECT_FALSE(machines_->Status().prefix_cache);
 }
 
+TEST(MachinesOptionsOf, TakesEverySettingOfTheEngine) {
+  EngineOptions engine;
+  engine.kv_blocks = 11;
+  engine.block_size = 8;
+  engine.cache_kind = CacheKind::kChunkOnly;
+  engine.paged = false;
+  engine.min_prefix_tokens = 12;
+  engine.eviction_policy = EvictionPolicy::kLru;
+  engine.high_water = 0.7;
+  engine.low_water = 0.3;
+  engine.kv_events = true;
+  engine.token_budget = 13;
+  engine.max_chunk_tokens = 14;
+  engine.max_running = 15;
+  engine.max_waiting = 16;
+  engine.context_length = 17;
+  engine.hash_logits = true;
+  engine.steps_in_flight = 2;
+  engine.transfer_timeout_ms = 18;
+  engine.layer_pieces = 3;
+  engine.kv_type = KvType::kInt8;
+  const EngineMachinesOptions machines = MachinesOptionsOf(engine, 300, 22, {{.window = 24}});
+  EXPECT_EQ(machines.cache.num_blocks, 11);
+  EXPECT_EQ(machines.cache.max_blocks, 22);
+  EXPECT_EQ(machines.cache.block_size, 8);
+  EXPECT_EQ(machines.cache.kind, CacheKind::kChunkOnly);
+  EXPECT_FALSE(machines.cache.paged);
+  EXPECT_EQ(machines.cache.min_prefix_tokens, 12);
+  EXPECT_EQ(machines.cache.eviction_policy, EvictionPolicy::kLru);
+  EXPECT_EQ(machines.cache.high_water, 0.7);
+  EXPECT_EQ(machines.cache.low_water, 0.3);
+  EXPECT_TRUE(machines.cache.kv_events);
+  ASSERT_EQ(machines.cache.windows.size(), 1);
+  EXPECT_EQ(machines.cache.windows[0].window, 24);
+  EXPECT_EQ(machines.scheduler.token_budget, 13);
+  EXPECT_EQ(machines.scheduler.max_chunk_tokens, 14);
+  EXPECT_EQ(machines.scheduler.max_running, 15);
+  EXPECT_EQ(machines.scheduler.max_waiting, 16);
+  EXPECT_EQ(machines.vocabulary, 300);
+  EXPECT_EQ(machines.context_length, 17);
+  EXPECT_TRUE(machines.hash_logits);
+  EXPECT_EQ(machines.steps_in_flight, 2);
+  EXPECT_EQ(machines.transfer_timeout_ms, 18);
+  EXPECT_EQ(machines.layer_pieces, 3);
+  EXPECT_EQ(machines.kv_type, "int8");
+}
+
 TEST_F(EngineMachinesTest, RetiredMemoryIsReleasedAtThePublication) {
   EngineMachines& machines = Make();
   ASSERT_TRUE(machines.PrepareResize(kBlocks, 10).ok());

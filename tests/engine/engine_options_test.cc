@@ -5,6 +5,8 @@
 
 #include <set>
 
+#include "kernels/create_device.h"
+
 namespace baton {
 namespace {
 
@@ -67,6 +69,23 @@ TEST(EngineOptions, SettingsReachTheirFields) {
   EXPECT_EQ(options.max_chunk_tokens, 98);
 }
 
+TEST(EngineOptions, AGpusDefaultPoolLeavesATenthOfItsMemory) {
+  constexpr int64_t kMiB = 1 << 20;
+  EXPECT_EQ(DefaultGpuKvCacheMiB(80'000 * kMiB), 72'000);
+  EXPECT_EQ(DefaultGpuKvCacheMiB(0), 1);
+}
+
+TEST(EngineOptions, TheDefaultBlockSizeIsTheCpus) {
+  const auto cpu = CreateDevice({.threads = 1});
+  ASSERT_TRUE(cpu.ok());
+  EngineOptions options;
+  SettleBlockSize(options, **cpu);
+  EXPECT_EQ(options.block_size, 16);
+  options.block_size = 8;
+  SettleBlockSize(options, **cpu);
+  EXPECT_EQ(options.block_size, 8);
+}
+
 TEST(EngineOptions, AValueOutOfRangeIsNamedWithItsRange) {
   EngineOptions options;
   SettingList list;
@@ -77,7 +96,7 @@ TEST(EngineOptions, AValueOutOfRangeIsNamedWithItsRange) {
   EXPECT_FALSE(list.Set("max-running", "0").ok());
   EXPECT_FALSE(list.Set("kv-blocks", "-1").ok());
   EXPECT_FALSE(list.Set("kv-type", "f8").ok());
-  EXPECT_EQ(options.block_size, 16);
+  EXPECT_EQ(options.block_size, 0);
 }
 
 TEST(EngineOptions, TheOldAndTheNewSwitchOfTheCacheAgreeOnceSettled) {

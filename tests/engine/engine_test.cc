@@ -268,6 +268,7 @@ TEST(Engine, OptionsShowTheResolvedAutomaticValues) {
   const EngineOptions& effective = engine->options();
   EXPECT_GE(effective.threads, 1);
   EXPECT_NE(effective.instruction_set, "auto");
+  EXPECT_EQ(effective.numerics, "r1");
   EXPECT_GT(effective.kv_blocks, 0);
   EXPECT_GT(effective.kv_cache_mib, 0);
   EXPECT_EQ(effective.context_length, engine->model_info().spec.context_length);
@@ -428,8 +429,9 @@ TEST(Engine, CreationErrorsNameTheCause) {
   EXPECT_THAT(error([](EngineOptions& o) { o.block_size = 12; }), HasSubstr("12"));
   EXPECT_THAT(error([](EngineOptions& o) { o.threads = 1000; }), HasSubstr("1000"));
   EXPECT_THAT(error([](EngineOptions& o) { o.instruction_set = "sse"; }), HasSubstr("\"sse\""));
+  EXPECT_THAT(error([](EngineOptions& o) { o.numerics = "r9"; }), HasSubstr("\"r9\""));
   EXPECT_THAT(error([](EngineOptions& o) { o.device = "tpu"; }),
-              HasSubstr("device is \"tpu\", must be cpu, cpu-async or cuda"));
+              HasSubstr("device is \"tpu\", must be cpu, cpu-async, cuda or cuda:N"));
   EXPECT_FALSE(error([](EngineOptions& o) { o.kv_blocks = -1; }).empty());
   EXPECT_THAT(error([](EngineOptions& o) { o.transfer_listen = "nonsense"; }),
               HasSubstr("nonsense"));

@@ -22,6 +22,7 @@ namespace {
 EngineOptions WindowOptions() {
   EngineOptions options = TinyOptions();
   options.model = TinyModelFile("window-q4_0");
+  options.block_size = 16;  // SmallWindowWorker does not settle automatic values
   return options;
 }
 

@@ -46,6 +46,7 @@ TEST_P(InProcessPairTest, AnswersEqualOneEngineBitForBit) {
 
 TEST_P(InProcessPairTest, AnswersAreTheSameBetweenDifferentBlockSizes) {
   EngineOptions options = TinyOptions();
+  options.block_size = 16;
   options.max_chunk_tokens = 24;
   const auto single = Engine::Create(options);
   ASSERT_TRUE(single.ok());
@@ -66,7 +67,7 @@ TEST_P(InProcessPairTest, AnswersAreTheSameBetweenDifferentBlockSizes) {
     }
     EXPECT_EQ((*pair)->decode().Inspect().status.prefill_tokens, 0);
   }
-  for (const int32_t block_size : {0, 12, 256}) {
+  for (const int32_t block_size : {-1, 12, 256}) {
     EXPECT_EQ(InProcessPair::Create(options, GetParam(),
                                     KvGeometry{KvLayoutKind::kBlockMajor, block_size})
                   .status()

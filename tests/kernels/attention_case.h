@@ -147,8 +147,29 @@ class AttentionCase {
     return out;
   }
 
- private:
+  // The inputs, for transcriptions of other numerics. Integers are those of int8 pools.
   static constexpr float kScale = 0.25f;
+  const AttentionShape& shape() const { return shape_; }
+  const std::vector<CaseRun>& RunsOf(int64_t token) const { return *runs_of_token_[token]; }
+  // Returns the token's query for `run`.
+  const float* Q(int64_t token, int64_t head, const CaseRun& run) const {
+    const int64_t row =
+        run.position_shift == 0 ? token : query_rows_.at({token, run.position_shift});
+    return q_.data() + row * q_stride() + head * shape_.head_dim;
+  }
+  struct StoredRow {
+    const float* values = nullptr;
+    const int* integers = nullptr;
+    float scale = 0;
+  };
+  StoredRow K(int64_t token, int64_t head, int64_t slot) const {
+    return StoredRowOf(k_, k_integers_, token, head, slot);
+  }
+  StoredRow V(int64_t token, int64_t head, int64_t slot) const {
+    return StoredRowOf(v_, v_integers_, token, head, slot);
+  }
+
+ private:
   struct State {
     float m = -std::numeric_limits<float>::infinity();
     std::vector<float> l = std::vector<float>(16, 0.0f);
@@ -191,13 +212,17 @@ class AttentionCase {
     return amax / most;
   }
   int64_t q_stride() const { return shape_.query_heads * shape_.head_dim + 7; }
-  // Returns the token's query for `run`.
-  const float* Q(int64_t token, int64_t head, const CaseRun& run) const {
-    const int64_t row =
-        run.position_shift == 0 ? token : query_rows_.at({token, run.position_shift});
-    return q_.data() + row * q_stride() + head * shape_.head_dim;
+  StoredRow StoredRowOf(const std::vector<std::vector<float>>& rows,
+                        const std::vector<Integers>& integers, int64_t token, int64_t head,
+                        int64_t slot) const {
+    StoredRow row{.values = Row(rows, token, head, slot)};
+    if (shape_.type == KvType::kInt8) {
+      const Integers& of = integers[sequence_of_token_[token]];
+      row.integers = of.values.data() + RowIndex(head, slot) * shape_.head_dim;
+      row.scale = of.scales[RowIndex(head, slot)];
+    }
+    return row;
   }
-  const std::vector<CaseRun>& RunsOf(int64_t token) const { return *runs_of_token_[token]; }
 
   static uint64_t NameOf(const std::vector<uint64_t>& names, uint64_t sequence, uint64_t index) {
     return names.empty() ? (sequence + 1) << 32 | index : names[index];

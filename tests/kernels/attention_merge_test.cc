@@ -16,9 +16,7 @@ constexpr uint64_t kSeed = 7005;
 constexpr int64_t kHeadDim = 70;
 
 class AttentionMerge : public InstructionSetTest {};
-INSTANTIATE_TEST_SUITE_P(InstructionSets, AttentionMerge,
-                         testing::Values(InstructionSet::kAvx2, InstructionSet::kAvx512,
-                                         InstructionSet::kPlain),
+INSTANTIATE_TEST_SUITE_P(InstructionSets, AttentionMerge, testing::ValuesIn(kInstructionSets),
                          NameOf);
 
 AttentionState RandomState(std::mt19937_64& random) {

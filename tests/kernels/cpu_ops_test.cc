@@ -167,7 +167,7 @@ TEST(CpuOps, AStepHasTheSameBitsOnEveryInstructionSet) {
     for (const int64_t tokens : {1, 7, 100}) {
       Step expected(weights, tokens);
       expected.Enqueue(plain.ops, plain.stream);
-      for (const InstructionSet set : {InstructionSet::kAvx2, InstructionSet::kAvx512}) {
+      for (const InstructionSet set : kInstructionSets) {
         if (!IsSupported(set)) continue;
         Backend fast(2, KernelsFor(set));
         Step step(weights, tokens);
@@ -195,8 +195,7 @@ TEST(CpuOps, AGatedProductIsTheProductAndThenTheGate) {
       const MatMulArgs product = {x.view(), gate_up, products.data(), 2 * kFeedForward, tokens};
       plain.ops.MatMul(plain.stream, product);
       plain.ops.SiluMul(plain.stream, {products.data(), tokens, kFeedForward, expected.view()});
-      for (const InstructionSet set :
-           {InstructionSet::kPlain, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
+      for (const InstructionSet set : kInstructionSets) {
         if (!IsSupported(set)) continue;
         for (const int threads : {1, 3}) {
           Backend backend(threads, KernelsFor(set));

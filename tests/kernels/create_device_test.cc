@@ -21,16 +21,21 @@ TEST(CreateDevice, TheCpuComesInlineAndAsynchronous) {
 }
 
 TEST(CreateDevice, UnknownDevicesAreRefusedWithTheListOfKnownOnes) {
-  EXPECT_EQ(CreateDevice({.name = "tpu"}).status(),
-            absl::InvalidArgumentError("device is \"tpu\", must be cpu, cpu-async or cuda"));
-  EXPECT_EQ(CreateDevice({.name = ""}).status(),
-            absl::InvalidArgumentError("device is \"\", must be cpu, cpu-async or cuda"));
+  EXPECT_EQ(
+      CreateDevice({.name = "tpu"}).status(),
+      absl::InvalidArgumentError("device is \"tpu\", must be cpu, cpu-async, cuda or cuda:N"));
+  for (const char* const name : {"", "cuda:", "cuda:x", "cuda:-1", "cuda:1x", "cudas"}) {
+    EXPECT_EQ(CreateDevice({.name = name}).status(),
+              absl::InvalidArgumentError(std::string("device is \"") + name +
+                                         "\", must be cpu, cpu-async, cuda or cuda:N"));
+  }
 }
 
-TEST(CreateDevice, ADeviceThatIsNotBuiltInIsRefused) {
-  EXPECT_EQ(CreateDevice({.name = "cuda"}).status(),
-            absl::InvalidArgumentError("device is \"cuda\", which is not built into this binary: "
-                                       "use cpu or cpu-async"));
+// On a machine with a driver, another part may be missing, so only the code is the same everywhere.
+TEST(CreateDevice, AGpuThatIsMissingIsUnavailableByName) {
+  const absl::Status missing = CreateDevice({.name = "cuda:9999"}).status();
+  EXPECT_EQ(missing.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(missing.message()), HasSubstr("device is \"cuda:9999\": "));
 }
 
 TEST(CreateDevice, SettledOptionsHaveTheEffectiveValues) {
@@ -48,7 +53,27 @@ TEST(CreateDevice, SettledOptionsHaveTheEffectiveValues) {
 TEST(CreateDevice, UnknownInstructionSetsAreRefusedByName) {
   EXPECT_EQ(CreateDevice({.instruction_set = "sse"}).status(),
             absl::InvalidArgumentError(
-                "instruction-set is \"sse\", must be auto, plain, avx2 or avx512"));
+                "instruction-set is \"sse\", must be auto, plain, avx2, avx512-no-vnni or avx512"));
+}
+
+TEST(CreateDevice, NumericsAreChosenByNameAndUnknownOnesAreRefused) {
+  DeviceOptions options;
+  ASSERT_TRUE(SettleDeviceOptions(options).ok());
+  EXPECT_EQ(options.numerics, "r1");
+  const auto device = CreateDevice({.threads = 1, .numerics = "t1-sm90"});
+  ASSERT_TRUE(device.ok()) << device.status();
+  EXPECT_THAT((*device)->Description(), HasSubstr("numerics t1-sm90"));
+  EXPECT_EQ(CreateDevice({.numerics = "r2"}).status(),
+            absl::InvalidArgumentError("numerics is \"r2\", must be auto, r1 or t1-sm90"));
+}
+
+TEST(CreateDevice, NumericsWithoutCudaKernelsAreRefusedForCuda) {
+  EXPECT_EQ(CreateDevice({.name = "cuda", .numerics = "t1-sm90"}).status(),
+            absl::InvalidArgumentError("numerics is \"t1-sm90\", which the kernels of device "
+                                       "\"cuda\" do not have: use r1"));
+  DeviceOptions options{.name = "cuda:3"};
+  ASSERT_TRUE(SettleDeviceOptions(options).ok());
+  EXPECT_EQ(options.numerics, "r1");
 }
 
 TEST(CreateDevice, TheCpusMemoryIsKnown) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstdlib>
@@ -29,11 +30,15 @@ class InstructionSetTest : public testing::TestWithParam<InstructionSet> {
 };
 
 inline auto FastInstructionSets() {
-  return testing::Values(InstructionSet::kAvx2, InstructionSet::kAvx512);
+  return testing::Values(InstructionSet::kAvx2, InstructionSet::kAvx512NoVnni,
+                         InstructionSet::kAvx512);
 }
 
+// GoogleTest takes no hyphens in names.
 inline std::string NameOf(const testing::TestParamInfo<InstructionSet>& info) {
-  return std::string(InstructionSetName(info.param));
+  std::string name(InstructionSetName(info.param));
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
 }
 
 // Returns a new seed and prints it. BATON_TEST_SEED replays a seed.

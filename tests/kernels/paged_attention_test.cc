@@ -152,8 +152,7 @@ TEST(PagedAttention, AnyRunsAreTheLiteralTranscriptionOnEveryInstructionSet) {
                                .share_runs = random() % 2 == 0};
     const AttentionCase problem(shape, batch, random());
     const std::vector<float> expected = problem.Expected();
-    for (const InstructionSet set :
-         {InstructionSet::kPlain, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
+    for (const InstructionSet set : kInstructionSets) {
       if (!IsSupported(set)) continue;
       ASSERT_EQ(Attend(problem, 1 + Below(random, 4), set), expected)
           << "round " << round << " " << InstructionSetName(set);

@@ -10,61 +10,10 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/cpu_stream.h"
 #include "tests/kernels/naive_draw.h"
+#include "tests/kernels/sample_case.h"
 
 namespace baton {
 namespace {
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-// A step's draws in the memory format of the Sample op.
-struct Draws {
-  Draws(std::mt19937_64& random, int64_t rows, int64_t count, int64_t vocabulary)
-      : vocabulary(vocabulary) {
-    for (int64_t row = 0; row < rows; ++row) {
-      const std::vector<float> logit_row = RandomLogits(random, vocabulary);
-      logits.insert(logits.end(), logit_row.begin(), logit_row.end());
-    }
-    for (int64_t i = 0; i < count; ++i) {
-      const bool skipped = random() % 8 == 0;
-      draws.push_back({.row = skipped ? -1 : static_cast<int32_t>(random() % rows),
-                       .rule = RandomDrawRule(random),
-                       .key = {random(), static_cast<uint32_t>(random() % 3), random() % 5000}});
-      for (uint64_t a = random() % 3; a > 0; --a) {
-        additions.push_back({static_cast<TokenId>(random() % vocabulary),
-                             random() % 2 == 0 ? -kInfinity : static_cast<float>(random() % 20)});
-      }
-      first_addition.push_back(static_cast<int32_t>(additions.size()));
-    }
-    tokens.assign(count, 12345);
-  }
-
-  SampleArgs args() {
-    return {.logits = logits.data(),
-            .vocabulary = vocabulary,
-            .draws = draws.data(),
-            .additions = additions.data(),
-            .first_addition = first_addition.data(),
-            .tokens = tokens.data(),
-            .count = static_cast<int64_t>(draws.size())};
-  }
-
-  TokenId Expected(int64_t i) const {
-    if (draws[i].row < 0) return kDrawSkipped;
-    const auto row = logits.begin() + draws[i].row * vocabulary;
-    std::vector<float> adjusted(row, row + vocabulary);
-    for (int32_t a = first_addition[i]; a < first_addition[i + 1]; ++a) {
-      adjusted[additions[a].token] += additions[a].value;
-    }
-    return NaiveDraw(adjusted, draws[i].rule, draws[i].key);
-  }
-
-  int64_t vocabulary;
-  std::vector<float> logits;
-  std::vector<RowDraw> draws;
-  std::vector<LogitAddition> additions;
-  std::vector<int32_t> first_addition = {0};
-  std::vector<TokenId> tokens;
-};
 
 class SampleOnThreads : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Sample, SampleOnThreads, ::testing::Values(1, 2, 5));

@@ -16,9 +16,7 @@ namespace baton {
 inline constexpr int64_t kTwoTo31 = int64_t{1} << 31;
 
 // Includes the plain one: its result near the beginning of buffers is the expected one.
-inline auto AllInstructionSets() {
-  return testing::Values(InstructionSet::kPlain, InstructionSet::kAvx2, InstructionSet::kAvx512);
-}
+inline auto AllInstructionSets() { return testing::ValuesIn(kInstructionSets); }
 
 // Zeros in a reservation. A page costs memory only after it is touched.
 template <typename Value>

@@ -24,12 +24,12 @@ namespace baton {
 
 // A stream runs nothing by itself. A copy has ended when its call returns. Communicators count the
 // operations put on a stream and those that have ended.
-struct CudaStreamTag {
+struct CuStreamTag {
   std::atomic<int64_t> put = 0;
   std::atomic<int64_t> ended = 0;
 };
-struct CudaEventTag {
-  CudaStreamTag* stream = nullptr;
+struct CuEventTag {
+  CuStreamTag* stream = nullptr;
   int64_t behind = 0;  // number of operations that precede the event
 };
 
@@ -42,7 +42,7 @@ void Pause() { std::this_thread::sleep_for(std::chrono::microseconds(200)); }
 struct Operation {
   std::byte* memory = nullptr;
   size_t bytes = 0;
-  CudaStreamTag* stream = nullptr;
+  CuStreamTag* stream = nullptr;
 };
 
 // Calls between ncclGroupStart and ncclGroupEnd.
@@ -238,7 +238,7 @@ struct NcclComm {
 
 namespace {
 
-NcclResult Enqueue(std::byte* memory, size_t bytes, int peer, NcclComm* comm, CudaStream stream) {
+NcclResult Enqueue(std::byte* memory, size_t bytes, int peer, NcclComm* comm, CuStream stream) {
   comm->CheckThread();
   if (peer == comm->rank) return kNcclInvalidArgument;
   if (comm->side.issue_result != 0) return static_cast<NcclResult>(comm->side.issue_result.load());
@@ -306,13 +306,13 @@ NcclResult ncclGroupEnd() {
 }
 
 NcclResult ncclSend(const void* from, size_t count, NcclDataType, int peer, NcclComm* comm,
-                    CudaStream stream) {
+                    CuStream stream) {
   return Enqueue(static_cast<std::byte*>(const_cast<void*>(from)), count, peer, comm, stream);
 }
 
 #ifndef FAKE_NCCL_WITHOUT_RECV
 NcclResult ncclRecv(void* to, size_t count, NcclDataType, int peer, NcclComm* comm,
-                    CudaStream stream) {
+                    CuStream stream) {
   return Enqueue(static_cast<std::byte*>(to), count, peer, comm, stream);
 }
 #endif
@@ -321,69 +321,135 @@ const char* ncclGetErrorString(NcclResult result) {
   return result == kNcclRemoteError ? "fake remote error" : "fake error";
 }
 
-CudaResult cudaGetDeviceCount(int* count) {
+// ---- the CUDA driver ----------------------------------------------------------------------------
+
+CuResult cuInit(unsigned int) { return kCuSuccess; }
+
+CuResult cuDriverGetVersion(int* version) {
+  *version = 13000;
+  return kCuSuccess;
+}
+
+CuResult cuGetErrorName(CuResult, const char** name) {
+  *name = "FAKE_ERROR";
+  return kCuSuccess;
+}
+
+CuResult cuGetErrorString(CuResult, const char** text) {
+  *text = "fake CUDA error";
+  return kCuSuccess;
+}
+
+CuResult cuDeviceGetCount(int* count) {
   *count = fake.devices;
-  return fake.devices > 0 ? kCudaSuccess : static_cast<CudaResult>(100);
+  return kCuSuccess;
 }
 
-CudaResult cudaSetDevice(int) { return kCudaSuccess; }
+CuResult cuDeviceGet(CuDevice* device, int ordinal) {
+  *device = ordinal;
+  return kCuSuccess;
+}
 
-CudaResult cudaMalloc(void** memory, size_t bytes) {
-  *memory = ::operator new(bytes);
+CuResult cuDeviceGetName(char* name, int, CuDevice) {
+  std::strcpy(name, "fake GPU");
+  return kCuSuccess;
+}
+
+CuResult cuDeviceGetAttribute(int* value, CuDeviceAttribute, CuDevice) {
+  *value = 1;
+  return kCuSuccess;
+}
+
+CuResult cuDevicePrimaryCtxRetain(CuContext* context, CuDevice) {
+  *context = reinterpret_cast<CuContext>(&fake);
+  return kCuSuccess;
+}
+
+CuResult cuDevicePrimaryCtxRelease_v2(CuDevice) { return kCuSuccess; }
+CuResult cuCtxSetCurrent(CuContext) { return kCuSuccess; }
+
+CuResult cuMemAlloc_v2(CuDevicePointer* memory, size_t bytes) {
+  *memory = reinterpret_cast<CuDevicePointer>(::operator new(bytes));
   fake.allocated += static_cast<int64_t>(bytes);
-  return kCudaSuccess;
+  return kCuSuccess;
 }
 
-CudaResult cudaFree(void* memory) {
-  ::operator delete(memory);
-  return kCudaSuccess;
+CuResult cuMemFree_v2(CuDevicePointer memory) {
+  ::operator delete(reinterpret_cast<void*>(memory));
+  return kCuSuccess;
 }
 
-CudaResult cudaMemcpyAsync(void* to, const void* from, size_t bytes, CudaCopyKind, CudaStream) {
-  if (fake.copy_result != 0) return static_cast<CudaResult>(fake.copy_result.load());
-  std::memcpy(Reachable(to), Reachable(const_cast<void*>(from)), bytes);
-  return kCudaSuccess;
+CuResult cuMemcpyAsync(CuDevicePointer to, CuDevicePointer from, size_t bytes, CuStream) {
+  if (fake.copy_result != 0) return static_cast<CuResult>(fake.copy_result.load());
+  std::memcpy(Reachable(reinterpret_cast<void*>(to)), Reachable(reinterpret_cast<void*>(from)),
+              bytes);
+  return kCuSuccess;
 }
 
-CudaResult cudaStreamCreateWithFlags(CudaStream* stream, unsigned int) {
-  *stream = new CudaStreamTag;
-  return kCudaSuccess;
+CuResult cuStreamCreate(CuStream* stream, unsigned int) {
+  *stream = new CuStreamTag;
+  return kCuSuccess;
 }
 
-CudaResult cudaStreamDestroy(CudaStream stream) {
+CuResult cuStreamDestroy_v2(CuStream stream) {
   delete stream;
-  return kCudaSuccess;
+  return kCuSuccess;
 }
 
-CudaResult cudaStreamQuery(CudaStream stream) {
-  return stream->ended >= stream->put ? kCudaSuccess : kCudaNotReady;
+CuResult cuStreamQuery(CuStream stream) {
+  return stream->ended >= stream->put ? kCuSuccess : kCuNotReady;
 }
 
-CudaResult cudaStreamSynchronize(CudaStream) { return kCudaSuccess; }
+CuResult cuStreamSynchronize(CuStream) { return kCuSuccess; }
 
-CudaResult cudaEventCreateWithFlags(CudaEvent* event, unsigned int) {
-  *event = new CudaEventTag;
-  return kCudaSuccess;
+CuResult cuEventCreate(CuEvent* event, unsigned int) {
+  *event = new CuEventTag;
+  return kCuSuccess;
 }
 
-CudaResult cudaEventDestroy(CudaEvent event) {
+CuResult cuEventDestroy_v2(CuEvent event) {
   delete event;
-  return kCudaSuccess;
+  return kCuSuccess;
 }
 
-CudaResult cudaEventRecord(CudaEvent event, CudaStream stream) {
+CuResult cuEventRecord(CuEvent event, CuStream stream) {
   event->stream = stream;
   event->behind = stream->put;
-  return kCudaSuccess;
+  return kCuSuccess;
 }
 
-CudaResult cudaEventQuery(CudaEvent event) {
-  return event->stream->ended >= event->behind ? kCudaSuccess : kCudaNotReady;
+CuResult cuEventQuery(CuEvent event) {
+  return event->stream->ended >= event->behind ? kCuSuccess : kCuNotReady;
 }
 
-const char* cudaGetErrorString(CudaResult result) {
-  return result == 100 ? "no fake device" : "fake CUDA error";
-}
+// Functions that the table needs and transfers do not call.
+#define BATON_UNUSED(name) \
+  CuResult name() { return kCuUnknown; }
+BATON_UNUSED(cuMemGetInfo_v2)
+BATON_UNUSED(cuMemHostAlloc)
+BATON_UNUSED(cuMemFreeHost)
+BATON_UNUSED(cuMemAddressReserve)
+BATON_UNUSED(cuMemAddressFree)
+BATON_UNUSED(cuMemGetAllocationGranularity)
+BATON_UNUSED(cuMemCreate)
+BATON_UNUSED(cuMemRelease)
+BATON_UNUSED(cuMemMap)
+BATON_UNUSED(cuMemUnmap)
+BATON_UNUSED(cuMemSetAccess)
+BATON_UNUSED(cuMemsetD8Async)
+BATON_UNUSED(cuStreamBeginCapture_v2)
+BATON_UNUSED(cuStreamEndCapture)
+BATON_UNUSED(cuEventSynchronize)
+BATON_UNUSED(cuGraphInstantiateWithFlags)
+BATON_UNUSED(cuGraphLaunch)
+BATON_UNUSED(cuGraphExecDestroy)
+BATON_UNUSED(cuGraphDestroy)
+BATON_UNUSED(cuModuleLoadData)
+BATON_UNUSED(cuModuleUnload)
+BATON_UNUSED(cuModuleGetFunction)
+BATON_UNUSED(cuFuncSetAttribute)
+BATON_UNUSED(cuLaunchKernel)
+#undef BATON_UNUSED
 
 }  // extern "C"
 }  // namespace baton

@@ -1,4 +1,4 @@
-// Fake NCCL and CUDA runtime for tests: a library that exports the functions that Baton uses, over
+// Fake NCCL and CUDA driver for tests: a library that exports the functions that Baton uses, over
 // host memory and Unix sockets. It misbehaves on request. The transport loads it like the real
 // libraries (kvtransfer/nccl/nccl_api.h). Bytes really move, within a process or between two.
 //
@@ -48,7 +48,7 @@ struct FakeNccl {
   std::atomic<int> version = 22809;
   std::atomic<int> devices = 1;
   std::atomic<int> unique_id_result = 0;
-  std::atomic<int> copy_result = 0;                 // of cudaMemcpyAsync
+  std::atomic<int> copy_result = 0;                 // of cuMemcpyAsync
   std::atomic<int64_t> allocated = 0;               // bytes of staging memory
   std::atomic<int64_t> calls_from_two_threads = 0;  // number of such calls on one communicator
   std::atomic<int64_t> copies_of_device_memory = 0;

@@ -19,8 +19,9 @@ using ::testing::HasSubstr;
 class NcclCommunicatorsTest : public ::testing::Test {
  protected:
   struct Node {
-    Node(const NcclApi& nccl, const CudaApi& cuda, const NcclCommunicators::Limits& limits)
-        : all(nccl, cuda, limits) {}
+    Node(const NcclApi& nccl, std::shared_ptr<CudaContext> context,
+         const NcclCommunicators::Limits& limits)
+        : all(nccl, std::move(context), limits) {}
     int64_t Count(NcclCommId id, Kind kind) const {
       int64_t count = 0;
       for (const NcclReport& r : seen) count += r.comm == id && r.kind == kind;
@@ -76,9 +77,10 @@ class NcclCommunicatorsTest : public ::testing::Test {
 
   FakeNccl& fake_ = TheFakeNccl();
   const NcclApi nccl_ = *LoadNccl({FakeNcclPath()});
-  const CudaApi cuda_ = *LoadCuda({FakeNcclPath()});
+  const std::shared_ptr<CudaContext> context_ =
+      *CudaContext::Open(*LoadCudaDriver({FakeNcclPath()}), 0);
   const NcclCommunicators::Limits limits_{.communicators = 3, .slots = 2, .slot_bytes = 4096};
-  Node a_{nccl_, cuda_, limits_}, b_{nccl_, cuda_, limits_};
+  Node a_{nccl_, context_, limits_}, b_{nccl_, context_, limits_};
   const NcclCommId one_{PeerId(1), 1}, two_{PeerId(2), 1};
 };
 
@@ -174,7 +176,7 @@ TEST_F(NcclCommunicatorsTest, MoreThanTheLimitAreRefused) {
 
 TEST_F(NcclCommunicatorsTest, DestructionAbortsAllCommunicators) {
   {
-    NcclCommunicators all(nccl_, cuda_, limits_);
+    NcclCommunicators all(nccl_, context_, limits_);
     all.Create(one_, kNcclSenderRank, "");
     all.Create(two_, kNcclSenderRank, "");
   }

@@ -32,14 +32,15 @@ class NcclRuntimeTest : public ::testing::Test {
 
 TEST_F(NcclRuntimeTest, NamesTheMissingLibraryOrDevice) {
   NcclOptions options = PatientNccl();
-  options.cuda_libraries = {"libcudart-that-nobody-has.so"};
-  EXPECT_THAT(std::string(Open(options).message()), HasSubstr("libcudart-that-nobody-has.so"));
+  options.cuda_libraries = {"libcuda-that-nobody-has.so"};
+  EXPECT_THAT(std::string(Open(options).message()), HasSubstr("libcuda-that-nobody-has.so"));
   options = PatientNccl();
   options.device = 1;
-  EXPECT_EQ(Open(options), absl::UnavailableError("no GPU 1: there are 1"));
+  EXPECT_EQ(Open(options),
+            absl::UnavailableError("no GPU: there is no CUDA device 1; this machine has 1"));
   TheFakeNccl().devices = 0;
   EXPECT_EQ(Open(PatientNccl()),
-            absl::UnavailableError("no GPU: cudaGetDeviceCount: no fake device (100)"));
+            absl::UnavailableError("no GPU: there is no CUDA device 0; this machine has 0"));
 }
 
 TEST_F(NcclRuntimeTest, NamesTheOptionThatIsOutOfRange) {

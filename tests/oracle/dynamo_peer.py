@@ -92,12 +92,15 @@ def main():
                ("peer_json_share", parsing / (spent["stored"] + spent["removed"]), "share")]
 
     print(f"ai-dynamo-runtime {importlib.metadata.version('ai-dynamo-runtime')}, {len(made)} operations, from Python")
+    condition = "Dynamo's tree and the operations are in one Python process; every call crosses the binding."
+    print(condition)
     for name, value, unit in figures:
         print(f"{name:32} {value:14.4g} {unit}")
     line = {"bench": "index_peer", "seed": None, "figures": []}
     if options.beside:
         with open(options.beside, encoding="utf-8") as file:
             line = json.loads(file.readlines()[-1])
+    line["conditions"] = [*line.get("conditions", []), condition]
     line["figures"] += [{"name": name, "value": value, "unit": unit, "limit": None, "ratio": None}
                         for name, value, unit in figures]
     print(json.dumps(line))

@@ -10,6 +10,7 @@ import importlib.metadata
 import numpy as np
 
 BATCH = 512
+KV_TYPES = {"f16": 1, "q8_0": 8}  # numbers of ggml_type
 
 
 class Blob(ctypes.Structure):
@@ -29,11 +30,41 @@ class Batch(ctypes.Structure):
                 ("logits", ctypes.POINTER(ctypes.c_int8))]
 
 
+def library():
+    """Returns the wheel's version and the library."""
+    from xllamacpp import xllamacpp
+    return f"xllamacpp {importlib.metadata.version('xllamacpp')}", ctypes.CDLL(xllamacpp.__file__)
+
+
+def about():
+    """Returns the wheel's version and the instruction sets that it was built with."""
+    version, lib = library()
+    names = ("avx2", "avx_vnni", "avx512", "avx512_vnni", "amx_int8")
+    return {"version": version,
+            "instruction_sets": [name for name in names if getattr(lib, f"ggml_cpu_has_{name}")()]}
+
+
+def find_attention_parameters(params):
+    """Finds flash_attn_type and type_k in llama_context_params; type_v follows type_k. Versions place them differently.
+
+    The default values around them identify both: four enums of -1, the last of which is flash_attn_type; two floats of 0; four
+    floats of -1; and behind other fields, two types f16.
+    """
+    words, unset, minus_one = list(params.words), 2**32 - 1, 0xBF800000
+    for at in range(len(words) - 24):
+        if words[at:at + 10] != [unset] * 4 + [0] * 2 + [minus_one] * 4:
+            continue
+        for types in range(at + 10, at + 24):
+            if words[types:types + 2] == [KV_TYPES["f16"]] * 2:
+                return at + 3, types
+    raise RuntimeError("llama.cpp's context parameters have another layout in this version")
+
+
 class LlamaCpp:
-    def __init__(self, model_path, context_length, threads):
-        from xllamacpp import xllamacpp
-        self.version = f"xllamacpp {importlib.metadata.version('xllamacpp')}"
-        lib = self.lib = ctypes.CDLL(xllamacpp.__file__)
+    def __init__(self, model_path, context_length, threads, sequences=1, flash_attention=None, keys="f16", values="f16"):
+        """`context_length` is that of all sequences together. `flash_attention` None: the library decides."""
+        self.version, lib = library()
+        self.lib = lib
         self._declare()
         self._quiet = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(
             lambda level, text, user: None)
@@ -44,11 +75,15 @@ class LlamaCpp:
         if not self.model:
             raise RuntimeError(f"llama.cpp cannot load {model_path}")
         params = lib.llama_context_default_params()
-        params.words[0:3] = [context_length, BATCH, BATCH]  # n_ctx, n_batch, n_ubatch
+        params.words[0:4] = [context_length, BATCH, BATCH, sequences]  # n_ctx, n_batch, n_ubatch, n_seq_max
+        if flash_attention is not None or keys != "f16" or values != "f16":
+            flash_at, types_at = find_attention_parameters(params)
+            params.words[flash_at] = -1 % 2**32 if flash_attention is None else int(flash_attention)
+            params.words[types_at:types_at + 2] = [KV_TYPES[keys], KV_TYPES[values]]
         self.context = lib.llama_init_from_model(self.model, params)
         if not self.context or lib.llama_n_batch(self.context) != BATCH or lib.llama_n_ctx(
-                self.context) < context_length:
-            raise RuntimeError("llama.cpp's context parameters have another layout in this version")
+                self.context) < context_length or lib.llama_n_seq_max(self.context) != sequences:
+            raise RuntimeError("llama.cpp refuses its context parameters, or they have another layout in this version")
         lib.llama_set_n_threads(self.context, threads, threads)
         self.vocabulary = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self.model))
         self.batch = lib.llama_batch_init(BATCH, 0, 1)
@@ -64,6 +99,8 @@ class LlamaCpp:
             "llama_init_from_model": (pointer, [pointer, Blob]),
             "llama_n_ctx": (ctypes.c_uint32, [pointer]),
             "llama_n_batch": (ctypes.c_uint32, [pointer]),
+            "llama_n_seq_max": (ctypes.c_uint32, [pointer]),
+            "llama_synchronize": (None, [pointer]),
             "llama_set_n_threads": (None, [pointer, number, number]),
             "llama_model_get_vocab": (pointer, [pointer]),
             "llama_vocab_n_tokens": (number, [pointer]),
@@ -92,19 +129,19 @@ class LlamaCpp:
                                                (self.vocabulary,))
                          for i in range(count - wanted, count)])
 
-    def _clear(self):
+    def clear(self):
         self.lib.llama_memory_clear(self.lib.llama_get_memory(self.context), True)
 
     def logits(self, tokens):
         """Feeds tokens from an empty cache; returns float32 logits [len(tokens), vocabulary]."""
-        self._clear()
+        self.clear()
         parts = [self._decode(tokens[begin:begin + BATCH], begin, len(tokens[begin:begin + BATCH]))
                  for begin in range(0, len(tokens), BATCH)]
         return np.concatenate(parts)
 
     def nll(self, tokens):
         """Mean negative log-likelihood of tokens[1:], in nats."""
-        self._clear()
+        self.clear()
         total = 0.0
         for begin in range(0, len(tokens) - 1, BATCH):
             inputs = tokens[begin:min(begin + BATCH, len(tokens) - 1)]
@@ -116,7 +153,7 @@ class LlamaCpp:
         return total / (len(tokens) - 1)
 
     def greedy(self, prompt, count):
-        self._clear()
+        self.clear()
         for begin in range(0, len(prompt), BATCH):
             chunk = prompt[begin:begin + BATCH]
             logits = self._decode(chunk, begin, 1)

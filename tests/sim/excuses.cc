@@ -128,7 +128,7 @@ bool Excuses::Excused(const ScenarioRequest& request, const End& end) const {
   const Span life = {request.start_us, end.at_us};
   const bool remote_demanded = request.request.placement == Placement::kRemote;
   const int32_t lost = Lost(/*decode=*/true, life);
-  // Any remaining decode worker can continue an answer, whatever its pool's layout.
+  // Any remaining decode worker can continue an answer, with any pool layout.
   const bool may_fail = lost >= scenario_.decode_workers() || Meets(failing_, life);
   switch (end.status.code()) {
     case absl::StatusCode::kOk:

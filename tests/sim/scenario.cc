@@ -54,7 +54,7 @@ SimEngineOptions DrawEngine(SimRandom& random, bool roomy) {
   }
   if (random.OneIn(12)) engine.max_waiting = 1;
   const int32_t least = LeastBlocks(engine);
-  engine.num_blocks = roomy ? 16 * least : least + static_cast<int32_t>(random.Below(8));
+  engine.kv_blocks = roomy ? 16 * least : least + static_cast<int32_t>(random.Below(8));
   engine.max_chunk_tokens = random.OneIn(3) ? 5 : 16;
   engine.token_budget = random.OneIn(4) ? 8 : 32;
   engine.max_running = random.OneIn(4) ? 2 : 8;
@@ -71,9 +71,9 @@ void DrawBlockSizes(uint64_t seed, Scenario& scenario) {
   if (!HasWindow(seed) || random.OneIn(2)) return;
   for (SimWorker::Options& worker : scenario.workers) {
     SimEngineOptions& engine = worker.engine;
-    const int32_t tokens = engine.num_blocks * engine.block_size;
+    const int32_t tokens = engine.kv_blocks * engine.block_size;
     engine.block_size = 2 << random.Below(3);
-    engine.num_blocks = std::max(LeastBlocks(engine), tokens / engine.block_size);
+    engine.kv_blocks = std::max(LeastBlocks(engine), tokens / engine.block_size);
   }
 }
 
@@ -200,7 +200,7 @@ void DrawResizes(uint64_t seed, Scenario& scenario) {
   if (!random.OneIn(3)) return;
   for (size_t i = 0; i < scenario.workers.size(); ++i) {
     SimEngineOptions& engine = scenario.workers[i].engine;
-    engine.max_blocks = engine.num_blocks * static_cast<int32_t>(random.Between(1, 2));
+    engine.max_blocks = engine.kv_blocks * static_cast<int32_t>(random.Between(1, 2));
     for (uint64_t count = random.Below(5); count > 0; --count) {
       // Often the smallest size, so that many blocks must retire.
       const bool smallest = random.OneIn(2);
@@ -233,7 +233,7 @@ void DrawModel(uint64_t seed, Scenario& scenario) {
     engine.least_window_blocks = LeastWindowBlocks(engine);
     engine.window_blocks = tight
                                ? engine.least_window_blocks + static_cast<int32_t>(random.Below(6))
-                               : std::max(engine.num_blocks, engine.least_window_blocks);
+                               : std::max(engine.kv_blocks, engine.least_window_blocks);
   }
 }
 
@@ -326,7 +326,7 @@ std::string Describe(const Scenario& scenario) {
   for (size_t i = 0; i < scenario.workers.size(); ++i) {
     const SimWorker::Options& worker = scenario.workers[i];
     absl::StrAppend(&text, "  node ", kFirstWorkerNode + i, " ", worker.id, ": ",
-                    kRoles[static_cast<int>(worker.role)], ", ", worker.engine.num_blocks, "+",
+                    kRoles[static_cast<int>(worker.role)], ", ", worker.engine.kv_blocks, "+",
                     worker.engine.window_blocks, " blocks of ", worker.engine.block_size,
                     worker.engine.unreadable_pool ? " in unreadable memory" : "", ", at most ",
                     worker.engine.max_running, " sequences, steps of ", worker.engine.step_us,
@@ -357,7 +357,7 @@ Scenario SmallScenario() {
   Scenario scenario;
   SimEngineOptions engine;
   engine.context_length = 64;
-  engine.num_blocks = 200;
+  engine.kv_blocks = 200;
   engine.max_chunk_tokens = 8;
   engine.layer_pieces = kSimLayers;
   engine.kept_event_bytes = 1;

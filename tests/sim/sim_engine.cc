@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "common/check.h"
 
@@ -10,10 +12,9 @@ namespace baton {
 namespace {
 
 constexpr int64_t kWakeUs = 3;  // delay until a woken loop runs
-constexpr int64_t kOpStallUs = 30'000'000;
 
 int32_t MostBlocks(const SimEngineOptions& options) {
-  return std::max(options.num_blocks, options.max_blocks);
+  return std::max(options.kv_blocks, options.max_blocks);
 }
 
 // Creates the layout. Each group has one block more, its scratch block.
@@ -41,15 +42,9 @@ BlockCounts BlocksFor(const SimEngineOptions& options, int32_t full) {
     blocks[1] = full;  // a sequence has one contiguous run in every group
     return blocks;
   }
-  const int64_t share = int64_t{options.window_blocks} * full / options.num_blocks;
+  const int64_t share = int64_t{options.window_blocks} * full / options.kv_blocks;
   blocks[1] = std::max(options.least_window_blocks, static_cast<int32_t>(share));
   return blocks;
-}
-
-int32_t MaxStepTokens(const SimEngineOptions& options) {
-  return MaxStepTokens(SchedulerOptions{.token_budget = options.token_budget,
-                                        .max_chunk_tokens = options.max_chunk_tokens},
-                       options.steps_in_flight);
 }
 
 KvFingerprint SimFingerprint(const SimEngineOptions& options) {
@@ -57,7 +52,7 @@ KvFingerprint SimFingerprint(const SimEngineOptions& options) {
   fingerprint.model = "simulated";
   fingerprint.backend = "simulated";
   fingerprint.numerics = "r1";
-  fingerprint.kv_type = "f32";
+  fingerprint.kv_type = std::string(KvTypeName(options.kv_type));
   fingerprint.layout = std::string(KvLayoutKindName(options.layout));
   fingerprint.block_size = options.block_size;
   fingerprint.layers = kSimLayers;
@@ -83,7 +78,7 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
                node_.Post(options_.step_us / 2, std::move(late));
              }),
       random_(environment_.seed, "transfer ids"),
-      watchdog_(&node_.clock(), kOpStallUs) {
+      watchdog_(&node_.clock(), options.op_stall_ms * 1000) {
   const bool reborn = environment_.mutant == Mutant::kRebornWorkerServed;
   const bool needs_work = environment_.mutant == Mutant::kCleanupNeedsWork;
   transport_ =
@@ -125,40 +120,24 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
                                                [this, reborn, count = uint64_t{0}]() mutable {
                                                  return reborn ? ++count : random_.Bits();
                                                },
-                                           .also_check = [] { return absl::OkStatus(); },
+                                           .also_check = options_.also_check,
                                            .wake = [this] { Wake(); },
                                            .publish = [this] { PublishState(); }});
   PublishState();
 }
 
 EngineMachinesOptions SimEngine::MachinesOptions() const {
-  EngineMachinesOptions options{.cache = {.num_blocks = options_.num_blocks,
-                                          .max_blocks = options_.max_blocks,
-                                          .block_size = options_.block_size,
-                                          .kind = options_.cache_kind,
-                                          .paged = options_.paged,
-                                          .min_prefix_tokens = options_.min_prefix_tokens,
-                                          .eviction_policy = options_.eviction_policy,
-                                          .high_water = options_.high_water,
-                                          .low_water = options_.low_water,
-                                          .kv_events = options_.kept_event_bytes > 0},
-                                .scheduler = {.token_budget = options_.token_budget,
-                                              .max_chunk_tokens = options_.max_chunk_tokens,
-                                              .max_running = options_.max_running,
-                                              .max_waiting = options_.max_waiting},
-                                .vocabulary = kSimVocabulary,
-                                .context_length = options_.context_length,
-                                .hash_logits = true,
-                                .steps_in_flight = options_.steps_in_flight,
-                                .layer_pieces = options_.layer_pieces,
-                                .kv_type = "f32",
-                                .kept_event_bytes = static_cast<size_t>(options_.kept_event_bytes),
-                                .idle_turn_us = options_.idle_turn_us};
+  std::vector<WindowPoolOptions> windows;
   if (options_.model.window > 0) {
-    options.cache.windows = {{.window = options_.model.window,
-                              .num_blocks = BlocksFor(options_, options_.num_blocks)[1],
-                              .max_blocks = BlocksFor(options_, MostBlocks(options_))[1]}};
+    windows = {{.window = options_.model.window,
+                .num_blocks = BlocksFor(options_, options_.kv_blocks)[1],
+                .max_blocks = BlocksFor(options_, MostBlocks(options_))[1]}};
   }
+  EngineMachinesOptions options =
+      MachinesOptionsOf(options_, kSimVocabulary, options_.max_blocks, std::move(windows));
+  options.cache.kv_events = options_.kept_event_bytes > 0;
+  options.kept_event_bytes = static_cast<size_t>(options_.kept_event_bytes);
+  options.idle_turn_us = options_.idle_turn_us;
   return options;
 }
 

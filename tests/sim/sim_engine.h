@@ -16,6 +16,7 @@
 
 #include "cache/kv_cache_manager.h"
 #include "engine/engine_machines.h"
+#include "engine/engine_options.h"
 #include "engine/engine_requests.h"
 #include "kvtransfer/protocol/fingerprint.h"
 #include "tests/model/deferred_runner.h"
@@ -28,33 +29,35 @@
 
 namespace baton {
 
-struct SimEngineOptions {
+// Settings of a simulated worker: those of production's engine, with small values, and those of the
+// simulated model, pool and device.
+struct SimEngineOptions : EngineOptions {
+  SimEngineOptions() {
+    kv_blocks = 64;
+    block_size = 4;
+    context_length = 96;
+    kv_type = KvType::kF32;
+    eviction_policy = EvictionPolicy::kLru;
+    high_water = 1.0;
+    low_water = 1.0;
+    token_budget = 32;
+    max_chunk_tokens = 16;
+    max_running = 8;
+    max_waiting = 64;
+    layer_pieces = 1;
+    hash_logits = true;
+  }
+
   SimModel model;
-  int32_t num_blocks = 64;
   int32_t max_blocks = 0;  // largest size of the pool; 0: it cannot grow
-  // Blocks of the window's group while group 0 has num_blocks. The number grows and shrinks in
+  // Blocks of the window's group while group 0 has kv_blocks. The number grows and shrinks in
   // proportion, but not below least_window_blocks.
   int32_t window_blocks = 0;
   int32_t least_window_blocks = 0;
-  int32_t block_size = 4;
-  int32_t context_length = 96;
-  KvLayoutKind layout = KvLayoutKind::kBlockMajor;
   bool unreadable_pool = false;  // transports cannot read its memory
-  CacheKind cache_kind = CacheKind::kRadix;
-  bool paged = true;
-  int32_t min_prefix_tokens = 0;
-  EvictionPolicy eviction_policy = EvictionPolicy::kLru;
-  double high_water = 1.0;
-  double low_water = 1.0;
-  int32_t token_budget = 32;
-  int32_t max_chunk_tokens = 16;
-  int32_t max_running = 8;
-  int32_t max_waiting = 64;
   int64_t kept_event_bytes = 0;  // KV events kept for readers; 0: publishes none
-  int32_t layer_pieces = 1;      // pieces of a prompt's last chunk
   int64_t step_us = 300;         // plus the same for every 16 tokens
-  bool asynchronous = false;     // the device is asynchronous
-  int32_t steps_in_flight = 1;   // 2 needs an asynchronous device
+  bool asynchronous = false;     // the device is asynchronous; steps_in_flight 2 needs it
   // The default disables idle turns, so the loop never sees an event that does not wake it.
   int64_t idle_turn_us = INT64_MAX;
 };
@@ -171,8 +174,6 @@ class SimEngine final : public EngineRequests {
 
 // Returns the number of blocks of every group when group 0 has `full`.
 BlockCounts BlocksFor(const SimEngineOptions& options, int32_t full);
-// Returns the largest number of tokens of one sequence in all steps in flight.
-int32_t MaxStepTokens(const SimEngineOptions& options);
 
 // Returns the fingerprint that compatible workers of one scenario share.
 KvFingerprint SimFingerprint(const SimEngineOptions& options);

@@ -1,4 +1,4 @@
-// Simulated TCP between workers: sockets that production's ConnectionSet reads and writes.
+// Simulated TCP between workers: streams in place of the sockets of production's connections.
 //
 // Bytes leave in small segments. Each segment copies the writer's bytes when it is sent, so a
 // block's payload leaves and arrives over simulated time. A connection's window limits the bytes in
@@ -6,30 +6,40 @@
 // (sim_network.h).
 #pragma once
 
+#include <sys/uio.h>
+
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
+#include <utility>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "tests/sim/byte_stream.h"
 #include "tests/sim/sim_network.h"
 
 namespace baton {
 
 class SimConnection;
 
-// One end of a connection.
-class SimSocket final : public ByteStream {
+// One end of a connection: an ordered, non-blocking stream of bytes. It can break at any point. Its
+// destructor closes it.
+class SimSocket final {
  public:
   SimSocket(std::shared_ptr<SimConnection> connection, int end)
       : connection_(std::move(connection)), end_(end) {}
-  ~SimSocket() override;
+  SimSocket(const SimSocket&) = delete;
+  SimSocket& operator=(const SimSocket&) = delete;
+  ~SimSocket();
 
-  absl::Status ConnectResult() override;
-  absl::StatusOr<int64_t> Read(std::span<const iovec> buffers) override;
-  absl::StatusOr<int64_t> Write(std::span<const iovec> buffers) override;
+  // Returns the result of connecting. Valid once the stream has become writable for the first time.
+  absl::Status ConnectResult();
+  // Return the number of bytes moved; 0 if the call would block. Unavailable: the stream is broken,
+  // or (Read) the peer closed it.
+  absl::StatusOr<int64_t> Read(std::span<const iovec> buffers);
+  absl::StatusOr<int64_t> Write(std::span<const iovec> buffers);
 
   // Sets the callback for readiness, which runs in the process of this end. `writing`: also report
   // room to write.

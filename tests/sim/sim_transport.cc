@@ -1,9 +1,11 @@
 #include "tests/sim/sim_transport.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tests/sim/streamed_connection.h"
 
 namespace baton {
 namespace {
@@ -19,9 +21,8 @@ SimTransport::SimTransport(SimNode& node, SimStreams& streams, std::string addre
       node_(node),
       streams_(streams),
       address_(std::move(address)),
-      transfers_(*options.pool, options.fingerprint, options.epoch),
-      connections_(transfers_, tcp_, *this, mutant) {
-  transfers_.ApplyPostedBeforeAnnouncements([this](int64_t now_us) { ApplyPosted(now_us); });
+      mutant_(mutant),
+      rounds_(options, tcp_, *this, /*clock=*/nullptr) {
   streams_.Listen(address_, node_.id(), [this](std::unique_ptr<SimSocket> socket) {
     accepted_.push_back(std::move(socket));
     PostRound();
@@ -41,25 +42,27 @@ void SimTransport::PostRound() {
   node_.Post(kRoundDelayUs, [this] { Round(); });
 }
 
-void SimTransport::ApplyPosted(int64_t now_us) {
-  for (TransferCommand& command : TakeCommands()) transfers_.Apply(std::move(command), now_us);
-}
-
-// Runs one turn of TcpTransport's loop.
 void SimTransport::Round() {
   round_posted_ = false;
-  const int64_t now_us = node_.clock().NowUs();
-  ApplyPosted(now_us);
-  for (auto& socket : std::exchange(accepted_, {})) connections_.Accept(std::move(socket), now_us);
-  for (const auto& [peer, ready] : std::exchange(ready_, {})) {
-    connections_.OnReady(peer, ready.readable, ready.writable, now_us);
-  }
-  Publish(connections_.EndRound(now_us));
+  rounds_.Round(node_.clock().NowUs());
   SetTimer();
 }
 
+void SimTransport::DeliverReadiness(int64_t now_us) {
+  for (std::unique_ptr<SimSocket>& socket : std::exchange(accepted_, {})) {
+    rounds_.Accept(
+        [&](ConnectionParts parts) {
+          return std::make_unique<StreamedConnection>(std::move(parts), std::move(socket), mutant_);
+        },
+        now_us);
+  }
+  for (const auto& [peer, ready] : std::exchange(ready_, {})) {
+    rounds_.OnReady(peer, ready.readable, ready.writable, now_us);
+  }
+}
+
 void SimTransport::SetTimer() {
-  const int64_t next_us = connections_.NextTimerUs(node_.clock().NowUs());
+  const int64_t next_us = rounds_.NextRoundUs(node_.clock().NowUs());
   if (next_us == kNever || (timer_us_ != 0 && timer_us_ <= next_us)) return;
   timer_us_ = next_us;
   node_.Post(std::max<int64_t>(0, next_us - node_.clock().NowUs()), [this, next_us] {
@@ -69,20 +72,21 @@ void SimTransport::SetTimer() {
   });
 }
 
-absl::StatusOr<std::unique_ptr<ByteStream>> SimTransport::Connect(const std::string& address,
-                                                                  PeerId) {
-  return streams_.Connect(address, node_.id());
+absl::StatusOr<std::unique_ptr<StreamConnection>> SimTransport::Connect(const std::string& way,
+                                                                        ConnectionParts parts) {
+  absl::StatusOr<std::unique_ptr<SimSocket>> socket = streams_.Connect(way, node_.id());
+  if (!socket.ok()) return socket.status();
+  return std::make_unique<StreamedConnection>(std::move(parts), *std::move(socket), mutant_);
 }
 
-void SimTransport::Watch(PeerId peer, ByteStream& stream, bool writing) {
+void SimTransport::Watch(StreamConnection& connection) {
   if (abandoned_) return;
-  static_cast<SimSocket&>(stream).Watch(
-      [this, peer](bool readable, bool writable) {
-        ready_[peer].readable |= readable;
-        ready_[peer].writable |= writable;
-        PostRound();
-      },
-      writing);
+  const auto on_ready = [this, peer = connection.peer()](bool readable, bool writable) {
+    ready_[peer].readable |= readable;
+    ready_[peer].writable |= writable;
+    PostRound();
+  };
+  static_cast<StreamedConnection&>(connection).stream().Watch(on_ready, connection.WantsToWrite());
 }
 
 void SimTransport::RunIfPosted() {
@@ -92,7 +96,7 @@ void SimTransport::RunIfPosted() {
 void SimTransport::Abandon() {
   abandoned_ = true;
   do Round();
-  while (transfers_.has_events());  // running copies delay some events
+  while (rounds_.node().has_events());  // running copies delay some events
 }
 
 }  // namespace baton

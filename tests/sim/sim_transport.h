@@ -1,24 +1,25 @@
-// Simulated host of production's TransferNode and ConnectionSet. It uses the event queue where
-// TcpTransport uses epoll and a thread.
+// Simulated host of production's ConnectionRounds. It uses simulated streams and the event queue
+// where SocketTransport uses sockets, epoll and a thread.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kvtransfer/protocol/posted_transport.h"
 #include "kvtransfer/protocol/transfer_node.h"
+#include "kvtransfer/sockets/connection_rounds.h"
 #include "kvtransfer/sockets/tcp_options.h"
 #include "kvtransfer/transport.h"
-#include "tests/sim/connection_set.h"
 #include "tests/sim/mutants.h"
 #include "tests/sim/sim_stream.h"
 
 namespace baton {
 
-class SimTransport final : public PostedTransport, private ConnectionSet::Host {
+class SimTransport final : public PostedTransport, private ConnectionRounds::Host {
  public:
   // Belongs to the incarnation that `node` runs now. Listens at `address` until that incarnation
   // dies.
@@ -44,11 +45,18 @@ class SimTransport final : public PostedTransport, private ConnectionSet::Host {
     bool writable = false;
   };
 
-  absl::StatusOr<std::unique_ptr<ByteStream>> Connect(const std::string& address,
-                                                      PeerId peer) override;
-  void Watch(PeerId peer, ByteStream& stream, bool writing) override;
+  // ---- ConnectionRounds::Host ----
+  absl::StatusOr<std::vector<std::string>> WaysTo(const std::string& address) const override {
+    return std::vector<std::string>{address};
+  }
+  absl::StatusOr<std::unique_ptr<StreamConnection>> Connect(const std::string& way,
+                                                            ConnectionParts parts) override;
+  void Watch(StreamConnection& connection) override;
+  void DeliverReadiness(int64_t now_us) override;
+  void TakePosted(std::vector<TransferCommand>& commands) override { TakeCommands(commands); }
+  void QueueEvents(std::vector<TransferEvent> events) override { Queue(std::move(events)); }
+  void WakeEngine() override { PostedTransport::WakeEngine(); }
 
-  void ApplyPosted(int64_t now_us);
   void PostRound();
   void Round();
   void SetTimer();
@@ -56,9 +64,9 @@ class SimTransport final : public PostedTransport, private ConnectionSet::Host {
   SimNode& node_;
   SimStreams& streams_;
   const std::string address_;
+  const Mutant mutant_;
   const TcpOptions tcp_;
-  TransferNode transfers_;
-  ConnectionSet connections_;
+  ConnectionRounds rounds_;
   std::map<PeerId, Readiness> ready_;
   std::vector<std::unique_ptr<SimSocket>> accepted_;
   bool round_posted_ = false;

@@ -8,17 +8,17 @@
 #include <utility>
 
 #include "kvtransfer/sockets/tcp_connection.h"
-#include "tests/sim/byte_stream.h"
 #include "tests/sim/mutants.h"
+#include "tests/sim/sim_stream.h"
 
 namespace baton {
 
 class StreamedConnection final : public TcpConnection {
  public:
-  StreamedConnection(ConnectionParts parts, std::unique_ptr<ByteStream> stream, Mutant mutant)
+  StreamedConnection(ConnectionParts parts, std::unique_ptr<SimSocket> stream, Mutant mutant)
       : TcpConnection(std::move(parts)), stream_(std::move(stream)), mutant_(mutant) {}
 
-  ByteStream& stream() const { return *stream_; }
+  SimSocket& stream() const { return *stream_; }
 
  protected:
   absl::Status ConnectOutcome() const override { return stream_->ConnectResult(); }
@@ -59,7 +59,7 @@ class StreamedConnection final : public TcpConnection {
     return -1;
   }
 
-  const std::unique_ptr<ByteStream> stream_;
+  const std::unique_ptr<SimSocket> stream_;
   const Mutant mutant_;
 };
 

@@ -28,6 +28,7 @@ TEXT = CODE | {".py", ".sh", ".proto", ".md", ".txt", ".json"}
 NOT_OURS = {"build", ".git", ".venv", "__pycache__", "testdata"}
 PACKAGES = ("absl/", "gtest/", "gmock/", "nlohmann/", "CLI/")  # external headers that may be included in quotes
 LONGEST_FILE = 450
+SIMD_ENDINGS = ("_avx2.cc", "_avx512.cc", "_avx512_no_vnni.cc", "_sse42.cc")  # have their own compile options
 
 TESTED_FOLDERS = ["common", "text", "kernels", "cache", "scheduler", "routing", "router", "model", "kvtransfer", "engine",
                   "worker_rpc"]
@@ -35,14 +36,26 @@ TESTED_FOLDERS = ["common", "text", "kernels", "cache", "scheduler", "routing", 
 TESTED_ELSEWHERE = {
     # One file per instruction set. One parametrised test compares each with the plain version.
     "kernels/cpu/attention_avx2.cc": "tests/kernels/fast_attention_test.cc",
-    "kernels/cpu/attention_avx512.cc": "tests/kernels/fast_attention_test.cc",
+    "kernels/cpu/attention_avx512_no_vnni.cc": "tests/kernels/fast_attention_test.cc",
     "kernels/cpu/elementwise_avx2.cc": "tests/kernels/fast_elementwise_test.cc",
-    "kernels/cpu/elementwise_avx512.cc": "tests/kernels/fast_elementwise_test.cc",
+    "kernels/cpu/elementwise_avx512_no_vnni.cc": "tests/kernels/fast_elementwise_test.cc",
+    "kernels/cpu/float_matmul_avx512_no_vnni.cc": "tests/kernels/fast_matmul_test.cc",
+    "kernels/cpu/int8_attention_avx512.cc": "tests/kernels/fast_attention_test.cc",
+    "kernels/cpu/int8_attention_avx512_no_vnni.cc": "tests/kernels/fast_attention_test.cc",
     "kernels/cpu/matmul_avx2.cc": "tests/kernels/fast_matmul_test.cc",
     "kernels/cpu/matmul_avx512.cc": "tests/kernels/fast_matmul_test.cc",
+    "kernels/cpu/matmul_avx512_no_vnni.cc": "tests/kernels/fast_matmul_test.cc",
     # Tables of function pointers without behaviour of their own.
     "kernels/cpu/plain_kernels.cc": "tests/kernels/cpu_kernels_test.cc",
     "kernels/cpu/vector_kernels.cc": "tests/kernels/cpu_kernels_test.cc",
+    # Parts of the CUDA device and of its streams, tested through these.
+    "kernels/cuda/cuda_call_thread.cc": "tests/cuda/cuda_stream_test.cc",
+    "kernels/cuda/cuda_context.cc": "tests/cuda/cuda_device_test.cc",
+    "kernels/cuda/cuda_driver.cc": "tests/cuda/emulated_driver_test.cc",
+    "kernels/cuda/cuda_event.cc": "tests/cuda/cuda_stream_test.cc",
+    "kernels/cuda/cuda_kernels.cc": "tests/cuda/cuda_device_test.cc",
+    "kernels/cuda/cuda_memory.cc": "tests/cuda/cuda_device_test.cc",
+    "kernels/cuda/cuda_reserved_buffer.cc": "tests/cuda/cuda_device_test.cc",
     # The hardware versions of one function. Its test compares them with the table version.
     "common/crc32c_sse42.cc": "tests/common/crc32c_test.cc",
     "common/crc32c_avx512.cc": "tests/common/crc32c_test.cc",
@@ -230,7 +243,8 @@ def check_tests(tree):
         if folder not in TESTED_FOLDERS or (row in EDGE_ROWS and row != folder) or not path.endswith(".cc"):
             continue
         mirrored = f"tests/{path.removesuffix('.cc')}_test.cc"
-        test = mirrored if mirrored in tree.texts else f"tests/{folder}/{name}_test.cc"
+        outer = "cuda" if path.startswith("kernels/cuda/") else folder  # tests/cuda has the emulator
+        test = mirrored if mirrored in tree.texts else f"tests/{outer}/{name}_test.cc"
         elsewhere = TESTED_ELSEWHERE.get(path)
         if test in tree.texts:
             if elsewhere:
@@ -312,7 +326,7 @@ def check_batches(tree):
     seen = {}  # (library, name, parameters) → (source, definition)
     for path in sorted(tree.code()):
         library = row_of(tree, path)
-        if not path.endswith(".cc") or path in alone or path.endswith(("_avx2.cc", "_avx512.cc", "_sse42.cc", "main.cc")):
+        if not path.endswith(".cc") or path in alone or path.endswith(SIMD_ENDINGS + ("main.cc",)):
             continue
         if (library not in tree.rows or library == "kernels") and library != "cli":
             continue

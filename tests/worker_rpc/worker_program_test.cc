@@ -32,6 +32,7 @@ class WorkerProgramDeathTest : public ::testing::Test {
 TEST_F(WorkerProgramDeathTest, HelpAndSettingsAreNoErrors) {
   EXPECT_EXIT(RunProgram({"--help"}), ::testing::ExitedWithCode(kExitSuccess), "");
   EXPECT_EXIT(RunProgram({"--show-settings"}), ::testing::ExitedWithCode(kExitSuccess), "");
+  EXPECT_EXIT(RunProgram({"--man-page"}), ::testing::ExitedWithCode(kExitSuccess), "");
 }
 
 TEST_F(WorkerProgramDeathTest, AWrongCommandLineIsNamed) {

@@ -1,0 +1,259 @@
+// The ops of a decode step on synthetic weights: paged attention over a pool, matrix products that
+// together exceed the caches, and a whole step of a Llama. For cuda_bench.
+//
+// Thread safety: belongs to one thread.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "bench/device_bench.h"
+
+namespace baton {
+
+struct LlamaShape {
+  int64_t layers, hidden, heads, kv_heads, head_dim, inner, vocabulary;
+  int64_t q_size() const { return heads * head_dim; }
+  int64_t qkv_size() const { return (heads + 2 * kv_heads) * head_dim; }
+};
+inline constexpr LlamaShape kLlama8B = {32, 4096, 32, 8, 128, 14336, 128256};
+inline constexpr LlamaShape kTinyLlama = {2, 256, 2, 1, 64, 512, 512};
+
+// One layer's f16 pool with sequences of equal length, and the rows of a batch in which each
+// sequence has one token. Blocks lie in random order.
+class DecodeBatch {
+ public:
+  DecodeBatch(DeviceBench& bench, const LlamaShape& shape, int64_t sequences, int64_t context,
+              int32_t block_size_log2, bool contiguous)
+      : sequences_(sequences) {
+    const int64_t slots = int64_t{1} << block_size_log2;
+    const int64_t blocks = (context + slots - 1) / slots;
+    const int64_t row = shape.kv_heads * shape.head_dim;
+    bytes_ = static_cast<double>(sequences * context * row * 2 * 2);
+    pool_ = bench.Filled(static_cast<size_t>(sequences * blocks * slots * row * 2 * 2));
+    view_ = {.base = pool_->data(),
+             .type = KvType::kF16,
+             .block_size_log2 = block_size_log2,
+             .block_stride = 2 * slots * row,
+             .token_stride = row,
+             .head_stride = shape.head_dim,
+             .value_offset = slots * row};
+    std::vector<int32_t> table(sequences * blocks);
+    std::iota(table.begin(), table.end(), 0);
+    if (!contiguous) std::shuffle(table.begin(), table.end(), bench.random());
+    std::vector<int32_t> sequence(sequences), first(sequences);
+    std::vector<VisibleRun> runs(sequences);
+    std::vector<RowRuns> rows(sequences);
+    std::vector<int64_t> slot_of_token(sequences);
+    for (int64_t i = 0; i < sequences; ++i) {
+      sequence[i] = static_cast<int32_t>(i);
+      first[i] = static_cast<int32_t>(i * blocks);
+      runs[i].end = static_cast<int32_t>(context);
+      rows[i] = {static_cast<int32_t>(i), 1, 0, static_cast<int32_t>(context)};
+      slot_of_token[i] = table[(i + 1) * blocks - 1] * slots + (context - 1) % slots;
+    }
+    table_ = bench.Holding(table);
+    sequence_ = bench.Holding(sequence);
+    first_ = bench.Holding(first);
+    runs_ = bench.Holding(runs);
+    rows_ = bench.Holding(rows);
+    slots_ = bench.Holding(slot_of_token);
+    args_ = {.query_heads = shape.heads,
+             .kv_heads = shape.kv_heads,
+             .head_dim = shape.head_dim,
+             .softmax_scale = 0.0883883f,
+             .kv = view_,
+             .sequence_of_token = sequence_->as<int32_t>(),
+             .runs = runs_->as<VisibleRun>(),
+             .row_runs = rows_->as<RowRuns>(),
+             .block_tables = contiguous ? nullptr : table_->as<int32_t>(),
+             .table_stride = blocks,
+             .first_block = contiguous ? first_->as<int32_t>() : nullptr,
+             .tokens = sequences};
+  }
+  double bytes() const { return bytes_; }  // of keys and values that attention reads
+  int64_t sequences() const { return sequences_; }
+  PagedAttentionArgs Attention(const float* q, int64_t q_stride, float* out) const {
+    PagedAttentionArgs args = args_;
+    args.q = q;
+    args.q_stride = q_stride;
+    args.out = out;
+    return args;
+  }
+  KvWriteArgs Write(const float* k, const float* v, int64_t stride) const {
+    return {.k = k,
+            .v = v,
+            .stride = stride,
+            .kv_heads = args_.kv_heads,
+            .head_dim = args_.head_dim,
+            .slot_mapping = slots_->as<int64_t>(),
+            .kv = view_,
+            .tokens = sequences_};
+  }
+
+ private:
+  const int64_t sequences_;
+  double bytes_ = 0;
+  KvLayerView view_;
+  PagedAttentionArgs args_;
+  std::unique_ptr<DeviceBuffer> pool_, table_, sequence_, first_, runs_, rows_, slots_;
+};
+
+// Activations of every form, with harmless contents.
+class BenchActivations {
+ public:
+  BenchActivations(DeviceBench& bench, int64_t tokens, int64_t cols)
+      : f32_(bench.Filled(tokens * cols * 4)),
+        q8_(bench.Filled(tokens * cols)),
+        scale_(bench.Filled(tokens * cols / 8)),
+        sum_(bench.Filled(tokens * cols / 8)) {}
+  Activations view() const {
+    return {f32_->as<float>(), q8_->as<int8_t>(), scale_->as<float>(), sum_->as<float>()};
+  }
+
+ private:
+  const std::unique_ptr<DeviceBuffer> f32_, q8_, scale_, sum_;
+};
+
+// A matrix in the device's layout. Its values do not matter for the time.
+class BenchMatrix {
+ public:
+  BenchMatrix(DeviceBench& bench, WeightFormat format, int64_t rows, int64_t cols)
+      : data_(bench.Filled(bench.device().ops().PackedBytes(format, rows, cols))),
+        matrix_{format, rows, cols, data_->data()} {}
+  const PackedMatrix& view() const { return matrix_; }
+  double bytes() const { return static_cast<double>(data_->size()); }
+
+ private:
+  const std::unique_ptr<DeviceBuffer> data_;
+  const PackedMatrix matrix_;
+};
+
+// A decode step: all layers with weights of their own, the head, and a greedy draw for each row.
+class LlamaStep {
+ public:
+  LlamaStep(DeviceBench& bench, const LlamaShape& shape, WeightFormat format, int64_t sequences,
+            int64_t context, int32_t block_size_log2)
+      : bench_(bench),
+        shape_(shape),
+        tokens_(sequences),
+        x_(bench.Filled(sequences * shape.hidden * 4)),
+        qkv_(bench.Filled(sequences * shape.qkv_size() * 4)),
+        attention_(bench.Filled(sequences * shape.q_size() * 4)),
+        gate_up_(bench.Filled(sequences * shape.inner * 2 * 4)),
+        logits_(bench.Filled(sequences * shape.vocabulary * 4)),
+        norm_(bench.Filled(shape.hidden * 4)),
+        angles_(bench.Filled(sequences * shape.head_dim * 4)),
+        drawn_(bench.Filled(sequences * sizeof(TokenId))),
+        of_hidden_(bench, sequences, shape.hidden),
+        of_attention_(bench, sequences, shape.q_size()),
+        of_inner_(bench, sequences, shape.inner),
+        head_(bench, format, shape.vocabulary, shape.hidden) {
+    std::vector<RowDraw> draws(sequences);
+    for (int64_t i = 0; i < sequences; ++i) {
+      draws[i].row = static_cast<int32_t>(i);
+      draws[i].rule.temperature = 0;
+    }
+    draws_ = bench.Holding(draws);
+    bytes_ = head_.bytes();
+    for (int64_t i = 0; i < shape.layers; ++i) {
+      layers_.push_back(
+          std::make_unique<Layer>(bench, shape, format, sequences, context, block_size_log2));
+      bytes_ += layers_.back()->bytes();
+    }
+  }
+  double bytes() const { return bytes_; }  // weights, keys and values: each is read once
+
+  void Enqueue() {
+    const Ops& ops = bench_.device().ops();
+    Stream& stream = bench_.stream();
+    for (const auto& layer : layers_) RunLayer(ops, stream, *layer);
+    Norm(ops, stream);
+    ops.MatMul(stream, Product(of_hidden_, head_, logits_->as<float>(), false));
+    ops.Sample(stream, {.logits = logits_->as<float>(),
+                        .vocabulary = shape_.vocabulary,
+                        .draws = draws_->as<RowDraw>(),
+                        .tokens = drawn_->as<TokenId>(),
+                        .count = tokens_});
+  }
+
+ private:
+  struct Layer {
+    Layer(DeviceBench& bench, const LlamaShape& s, WeightFormat format, int64_t sequences,
+          int64_t context, int32_t block_size_log2)
+        : qkv(bench, format, s.qkv_size(), s.hidden),
+          out(bench, format, s.hidden, s.q_size()),
+          gate_up(bench, format, 2 * s.inner, s.hidden),
+          down(bench, format, s.hidden, s.inner),
+          batch(bench, s, sequences, context, block_size_log2, false) {}
+    double bytes() const {
+      return qkv.bytes() + out.bytes() + gate_up.bytes() + down.bytes() + batch.bytes();
+    }
+    const BenchMatrix qkv, out, gate_up, down;
+    const DecodeBatch batch;
+  };
+
+  MatMulArgs Product(const BenchActivations& x, const BenchMatrix& weight, float* out,
+                     bool accumulate) const {
+    return {.x = x.view(),
+            .weight = weight.view(),
+            .out = out,
+            .out_stride = weight.view().rows,
+            .tokens = tokens_,
+            .accumulate = accumulate};
+  }
+  void Norm(const Ops& ops, Stream& stream) const {
+    ops.RmsNorm(stream, {.x = x_->as<float>(),
+                         .weight = norm_->as<float>(),
+                         .epsilon = 1e-5f,
+                         .tokens = tokens_,
+                         .cols = shape_.hidden,
+                         .out = of_hidden_.view()});
+  }
+  void Rotate(const Ops& ops, Stream& stream, float* rows, int64_t heads) const {
+    const int64_t half = shape_.head_dim / 2;
+    ops.Rope(stream, {.x = rows,
+                      .stride = shape_.qkv_size(),
+                      .heads = heads,
+                      .head_dim = shape_.head_dim,
+                      .cosines = angles_->as<float>(),
+                      .sines = angles_->as<float>() + tokens_ * half,
+                      .half = half,
+                      .neighbours = true,
+                      .tokens = tokens_});
+  }
+  void RunLayer(const Ops& ops, Stream& stream, const Layer& layer) const {
+    float* const q = qkv_->as<float>();
+    float* const k = q + shape_.q_size();
+    float* const v = k + shape_.kv_heads * shape_.head_dim;
+    Norm(ops, stream);
+    ops.MatMul(stream, Product(of_hidden_, layer.qkv, q, false));
+    Rotate(ops, stream, q, shape_.heads);
+    Rotate(ops, stream, k, shape_.kv_heads);
+    ops.KvWrite(stream, layer.batch.Write(k, v, shape_.qkv_size()));
+    ops.PagedAttention(stream,
+                       layer.batch.Attention(q, shape_.qkv_size(), attention_->as<float>()));
+    ops.Quantize(stream, attention_->as<float>(), tokens_, shape_.q_size(), of_attention_.view());
+    ops.MatMul(stream, Product(of_attention_, layer.out, x_->as<float>(), true));
+    Norm(ops, stream);
+    ops.GatedMatMul(stream,
+                    {.product = Product(of_hidden_, layer.gate_up, gate_up_->as<float>(), false),
+                     .out = of_inner_.view()});
+    ops.MatMul(stream, Product(of_inner_, layer.down, x_->as<float>(), true));
+  }
+
+  DeviceBench& bench_;
+  const LlamaShape shape_;
+  const int64_t tokens_;
+  const std::unique_ptr<DeviceBuffer> x_, qkv_, attention_, gate_up_, logits_, norm_, angles_,
+      drawn_;
+  const BenchActivations of_hidden_, of_attention_, of_inner_;
+  const BenchMatrix head_;
+  std::unique_ptr<DeviceBuffer> draws_;
+  std::vector<std::unique_ptr<Layer>> layers_;
+  double bytes_ = 0;
+};
+
+}  // namespace baton

@@ -1,0 +1,15 @@
+// Activations as kernels' parameters: the same forms as Activations of kernels/ops.h.
+#pragma once
+
+#include <cstdint>
+
+namespace baton {
+
+struct ActivationParams {
+  float* f32;         // [tokens, cols]; null: not wanted
+  int8_t* q8;         // [tokens, cols]; null: not wanted
+  float* scale;       // [tokens, cols / 32]
+  float* scaled_sum;  // [tokens, cols / 32]
+};
+
+}  // namespace baton

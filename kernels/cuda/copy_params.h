@@ -1,0 +1,44 @@
+// Parameters of the kernels that copy runs of bytes and compute their checksums.
+//
+// Thread safety: plain data.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace baton {
+
+// One contiguous copy. Offsets are in bytes.
+struct ByteRun {
+  int64_t from = 0;
+  int64_t to = 0;
+  int64_t bytes = 0;
+};
+
+inline constexpr int kCopyThreads = 256;
+// Blocks that share one run. A piece of a Llama block is 16 to 256 KiB; a whole block-major block
+// is a few MiB.
+inline constexpr int kCopySlices = 8;
+// A slice begins at a multiple of this. One step of a block: each thread takes 16 bytes.
+inline constexpr int64_t kCopyStep = 16 * kCopyThreads;
+// powers[i] is x^(8 * 2^i) modulo CRC32C's polynomial: the factor that moves a remainder over 2^i
+// bytes.
+inline constexpr int kCrcPowers = 40;
+inline constexpr int kChecksumSharedBytes = 21 << 10;  // of a block that computes checksums
+
+struct CopyRunsParams {
+  const std::byte* from;
+  std::byte* to;
+  const ByteRun* runs;
+  int64_t count;
+  uint32_t* parts;  // [count, kCopySlices], of the checksums; null: copy only
+  uint32_t powers[kCrcPowers];
+};
+
+struct JoinChecksumsParams {
+  const uint32_t* parts;
+  uint32_t* checksums;  // [count]
+  int64_t count;
+};
+
+}  // namespace baton

@@ -1,0 +1,86 @@
+#include "kernels/cuda/cuda_device.h"
+
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/status_macros.h"
+#include "common/str_cat.h"
+#include "kernels/cuda/cuda_context.h"
+#include "kernels/cuda/cuda_driver.h"
+#include "kernels/cuda/cuda_event.h"
+#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/cuda_memory.h"
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/cuda_stream.h"
+
+namespace baton {
+namespace {
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(std::shared_ptr<CudaContext> context, std::shared_ptr<CudaMemory> memory,
+             std::unique_ptr<CudaKernels> kernels)
+      : context_(std::move(context)), memory_(std::move(memory)), kernels_(std::move(kernels)) {}
+
+  std::string Description() const override {
+    return absl::StrFormat(
+        "CUDA device %d: %s, compute capability %d.%d, %d multiprocessors, %d MiB, driver %d.%d",
+        context_->index(), context_->name(), context_->compute_capability() / 10,
+        context_->compute_capability() % 10, context_->multiprocessors(),
+        memory_->Info().total >> 20, context_->driver_version() / 1000,
+        context_->driver_version() % 1000 / 10);
+  }
+
+  std::string_view backend() const override { return "cuda"; }
+
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(size_t bytes,
+                                                         std::string_view purpose) override {
+    return memory_->Allocate(bytes, purpose);
+  }
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> AllocateShared(size_t, std::string_view) override {
+    return absl::UnimplementedError("other processes cannot map the memory of a CUDA device");
+  }
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Reserve(size_t bytes, std::string_view purpose,
+                                                        bool shared) override {
+    if (shared) return AllocateShared(bytes, purpose);
+    return memory_->Reserve(bytes, purpose);
+  }
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> AllocateStaging(size_t bytes,
+                                                                std::string_view purpose) override {
+    return memory_->AllocateStaging(bytes, purpose);
+  }
+
+  size_t allocated_bytes() const override { return memory_->allocated_bytes(); }
+  DeviceMemory Memory() const override { return memory_->Info(); }
+  absl::Status Health() const override { return context_->Health(); }
+  bool asynchronous() const override { return true; }
+  bool host_accessible() const override { return false; }
+  std::unique_ptr<Stream> CreateStream() override {
+    return std::make_unique<CudaStream>(context_, *kernels_, *memory_);
+  }
+  std::unique_ptr<Event> CreateEvent() override { return std::make_unique<CudaEvent>(context_); }
+  const Ops& ops() const override { return ops_; }
+
+ private:
+  const std::shared_ptr<CudaContext> context_;
+  const std::shared_ptr<CudaMemory> memory_;
+  const std::unique_ptr<CudaKernels> kernels_;
+  const CudaOps ops_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaDeviceOptions& options) {
+  const absl::StatusOr<CudaDriver> driver = LoadCudaDriver(options.driver_libraries);
+  if (!driver.ok()) {
+    return absl::UnavailableError(
+        StrCat("this machine has no CUDA driver: ", driver.status().message()));
+  }
+  ASSIGN_OR_RETURN(std::shared_ptr<CudaContext> context, CudaContext::Open(*driver, options.index));
+  ASSIGN_OR_RETURN(std::unique_ptr<CudaKernels> kernels,
+                   CudaKernels::Load(context, options.kernel_library));
+  ASSIGN_OR_RETURN(std::shared_ptr<CudaMemory> memory, CudaMemory::Create(context));
+  return std::make_unique<CudaDevice>(std::move(context), std::move(memory), std::move(kernels));
+}
+
+}  // namespace baton

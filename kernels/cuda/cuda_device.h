@@ -1,0 +1,28 @@
+// Device implementation for a GPU with CUDA.
+//
+// The driver and the kernels are libraries that are opened at run time. So the same binary runs
+// where they are missing, and tests/gpu_emulator/ can take the place of both.
+//
+// Thread safety: CreateCudaDevice is safe from any thread. The device follows the rules of Device.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/device.h"
+
+namespace baton {
+
+struct CudaDeviceOptions {
+  int index = 0;                                                 // of the GPU, as the driver counts
+  std::vector<std::string> driver_libraries = {"libcuda.so.1"};  // the first one found is used
+  std::string kernel_library = {};  // path of the compiled kernels (kernels/cuda/cuda_kernels.h)
+};
+
+// Unavailable: no driver, no such GPU, or no kernel library. FailedPrecondition: the kernels do not
+// run on this GPU. Unimplemented: the GPU lacks a feature that Baton needs.
+absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaDeviceOptions& options);
+
+}  // namespace baton

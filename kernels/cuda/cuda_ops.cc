@@ -1,0 +1,106 @@
+#include "kernels/cuda/cuda_ops.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/cuda_stream.h"
+#include "kernels/cuda/launch_attention.h"
+#include "kernels/cuda/launch_kv.h"
+#include "kernels/cuda/launch_matmul.h"
+#include "kernels/cuda/launch_rows.h"
+#include "kernels/cuda/launch_sample.h"
+#include "kernels/cuda/pack_weights.h"
+
+namespace baton {
+namespace {
+
+CudaStream& CudaStreamOf(Stream& stream) { return static_cast<CudaStream&>(stream); }
+
+// Reduces `rows` to the stream's row limit. Captured ops have no limit. Returns false if no row is
+// left.
+bool ReduceToLimit(const Stream& stream, int64_t& rows) {
+  RowLimit* const limit = stream.capturing() ? nullptr : stream.row_limit();
+  if (limit != nullptr) rows = std::min(rows, limit->Rows());
+  return rows > 0;
+}
+
+// Calls launch(launcher, args) with args.tokens reduced to the row limit.
+template <typename Args, typename Launch>
+void LaunchTokens(Stream& stream, Args args, const Launch& launch) {
+  if (ReduceToLimit(stream, args.tokens)) launch(CudaStreamOf(stream), args);
+}
+
+}  // namespace
+
+size_t CudaOps::PackedBytes(WeightFormat format, int64_t rows, int64_t cols) const {
+  return DeviceMatrixBytes(format, rows, cols);
+}
+
+void CudaOps::PackMatrix(WeightFormat format, int64_t rows, int64_t cols, const std::byte* source,
+                         std::byte* destination) const {
+  PackDeviceMatrix(format, rows, cols, source, destination);
+}
+
+void CudaOps::EmbedTokens(Stream& stream, const EmbedTokensArgs& args) const {
+  LaunchTokens(stream, args, LaunchEmbedTokens);
+}
+
+void CudaOps::RmsNorm(Stream& stream, const RmsNormArgs& args) const {
+  LaunchTokens(stream, args, LaunchRmsNorm);
+}
+
+void CudaOps::MatMul(Stream& stream, const MatMulArgs& args) const {
+  LaunchTokens(stream, args, LaunchMatMul);
+}
+
+void CudaOps::RotaryTable(Stream& stream, const RotaryTableArgs& args) const {
+  LaunchTokens(stream, args, LaunchRotaryTable);
+}
+
+void CudaOps::Rope(Stream& stream, const RopeArgs& args) const {
+  LaunchTokens(stream, args, LaunchRope);
+}
+
+void CudaOps::KvWrite(Stream& stream, const KvWriteArgs& args) const {
+  LaunchTokens(stream, args, LaunchKvWrite);
+}
+
+// Graphs are captured for decode steps. The kind of a batch changes only the speed.
+void CudaOps::PagedAttention(Stream& stream, const PagedAttentionArgs& args) const {
+  const AttentionBatch batch =
+      stream.capturing() ? AttentionBatch::kDecode : AttentionBatch::kChunks;
+  LaunchTokens(stream, args, [batch](KernelLauncher& launcher, const PagedAttentionArgs& args) {
+    LaunchPagedAttention(launcher, args, batch);
+  });
+}
+
+void CudaOps::SiluMul(Stream& stream, const SiluMulArgs& args) const {
+  LaunchTokens(stream, args, LaunchSiluMul);
+}
+
+void CudaOps::GatedMatMul(Stream& stream, const GatedMatMulArgs& args) const {
+  GatedMatMulArgs limited = args;
+  if (!ReduceToLimit(stream, limited.product.tokens)) return;
+  LaunchGatedMatMul(CudaStreamOf(stream), limited);
+}
+
+void CudaOps::GatherRows(Stream& stream, const GatherRowsArgs& args) const {
+  GatherRowsArgs limited = args;
+  if (ReduceToLimit(stream, limited.rows)) LaunchGatherRows(CudaStreamOf(stream), limited);
+}
+
+void CudaOps::Quantize(Stream& stream, const float* x, int64_t tokens, int64_t cols,
+                       const Activations& out) const {
+  if (!ReduceToLimit(stream, tokens)) return;
+  LaunchQuantize(CudaStreamOf(stream), x, tokens, cols, out);
+}
+
+void CudaOps::Sample(Stream& stream, const SampleArgs& args) const {
+  SampleArgs limited = args;
+  if (ReduceToLimit(stream, limited.count)) LaunchSample(CudaStreamOf(stream), limited);
+}
+
+void CudaOps::FeedDrawnTokens(Stream& stream, const FeedDrawnTokensArgs& args) const {
+  LaunchTokens(stream, args, LaunchFeedDrawnTokens);
+}
+
+}  // namespace baton

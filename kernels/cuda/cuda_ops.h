@@ -1,0 +1,36 @@
+// Ops implementation for CUDA. Each op asks its stream's row limit and enqueues the kernels of the
+// op (launch_*.h).
+//
+// Thread safety: immutable. The stream's rule applies to each call. REQUIRES: every stream is a
+// CudaStream.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/ops.h"
+
+namespace baton {
+
+class CudaOps final : public Ops {
+ public:
+  size_t PackedBytes(WeightFormat format, int64_t rows, int64_t cols) const override;
+  void PackMatrix(WeightFormat format, int64_t rows, int64_t cols, const std::byte* source,
+                  std::byte* destination) const override;
+  void EmbedTokens(Stream& stream, const EmbedTokensArgs& args) const override;
+  void RmsNorm(Stream& stream, const RmsNormArgs& args) const override;
+  void MatMul(Stream& stream, const MatMulArgs& args) const override;
+  void RotaryTable(Stream& stream, const RotaryTableArgs& args) const override;
+  void Rope(Stream& stream, const RopeArgs& args) const override;
+  void KvWrite(Stream& stream, const KvWriteArgs& args) const override;
+  void PagedAttention(Stream& stream, const PagedAttentionArgs& args) const override;
+  void SiluMul(Stream& stream, const SiluMulArgs& args) const override;
+  void GatedMatMul(Stream& stream, const GatedMatMulArgs& args) const override;
+  void GatherRows(Stream& stream, const GatherRowsArgs& args) const override;
+  void Quantize(Stream& stream, const float* x, int64_t tokens, int64_t cols,
+                const Activations& out) const override;
+  void Sample(Stream& stream, const SampleArgs& args) const override;
+  void FeedDrawnTokens(Stream& stream, const FeedDrawnTokensArgs& args) const override;
+};
+
+}  // namespace baton

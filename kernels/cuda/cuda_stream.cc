@@ -1,0 +1,181 @@
+#include "kernels/cuda/cuda_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "kernels/cuda/cuda_event.h"
+
+namespace baton {
+namespace {
+
+class CudaGraph final : public OpGraph {
+ public:
+  CudaGraph(std::shared_ptr<CudaContext> context, std::vector<CudaCommand> commands,
+            CuGraphExec exec)
+      : context_(std::move(context)), commands_(std::move(commands)), exec_(exec) {}
+  // If the graph is running, the driver frees it afterwards.
+  ~CudaGraph() override {
+    if (exec_ == nullptr) return;
+    context_->Check("cuGraphExecDestroy", context_->Enter().GraphExecDestroy(exec_)).IgnoreError();
+  }
+  size_t op_count() const override { return commands_.size(); }
+  const std::vector<CudaCommand>& commands() const { return commands_; }
+  CuGraphExec exec() const { return exec_; }  // null: no commands, or the device has failed
+
+ private:
+  const std::shared_ptr<CudaContext> context_;
+  const std::vector<CudaCommand> commands_;
+  const CuGraphExec exec_;
+};
+
+}  // namespace
+
+CudaStream::CudaStream(std::shared_ptr<CudaContext> context, CudaKernels& kernels,
+                       CudaMemory& memory)
+    : context_(std::move(context)), kernels_(kernels), memory_(memory) {
+  context_->Expect("cuStreamCreate",
+                   context_->Enter().StreamCreate(&stream_, kCuStreamNonBlocking));
+}
+
+CudaStream::~CudaStream() {
+  Synchronize();
+  calls_.reset();
+  if (stream_ != nullptr) {
+    context_->Check("cuStreamDestroy", context_->Enter().StreamDestroy(stream_)).IgnoreError();
+  }
+}
+
+void CudaStream::BeginCapture() {
+  CHECK(!capturing_) << "BeginCapture inside a capture";
+  capturing_ = true;
+}
+
+std::unique_ptr<OpGraph> CudaStream::EndCapture() {
+  CHECK(capturing_) << "EndCapture without BeginCapture";
+  capturing_ = false;
+  std::vector<CudaCommand> commands = std::exchange(recorded_, {});
+  const CuGraphExec exec = commands.empty() ? nullptr : Instantiate(commands);
+  return std::make_unique<CudaGraph>(context_, std::move(commands), exec);
+}
+
+// Relaxed: the first launch of a kernel may make the driver load it, which a stricter capture could
+// forbid. Nothing but launches and copies happens inside the capture.
+CuGraphExec CudaStream::Instantiate(const std::vector<CudaCommand>& commands) {
+  if (!context_->Health().ok()) return nullptr;
+  const CudaDriver& driver = context_->Enter();
+  if (!context_->Expect("cuStreamBeginCapture",
+                        driver.StreamBeginCapture(stream_, kCuCaptureRelaxed))) {
+    return nullptr;
+  }
+  for (const CudaCommand& command : commands) Issue(command);
+  CuGraph graph = nullptr;
+  CuGraphExec exec = nullptr;
+  if (context_->Expect("cuStreamEndCapture", driver.StreamEndCapture(stream_, &graph))) {
+    context_->Expect("cuGraphInstantiate", driver.GraphInstantiate(&exec, graph, 0));
+    context_->Expect("cuGraphDestroy", driver.GraphDestroy(graph));
+  }
+  return exec;
+}
+
+void CudaStream::Launch(const OpGraph& graph) {
+  const auto& cuda_graph = static_cast<const CudaGraph&>(graph);
+  if (capturing_) {
+    recorded_.insert(recorded_.end(), cuda_graph.commands().begin(), cuda_graph.commands().end());
+    return;
+  }
+  if (cuda_graph.exec() == nullptr || !context_->Health().ok()) return;
+  context_->Expect("cuGraphLaunch", context_->Enter().GraphLaunch(cuda_graph.exec(), stream_));
+}
+
+void CudaStream::LaunchUntil(const OpGraph& graph, const std::function<bool()>& stop) {
+  CHECK(!capturing_) << "LaunchUntil inside a capture";
+  if (!stop()) Launch(graph);
+}
+
+void CudaStream::Launch(std::string_view kernel, const LaunchShape& shape, const void* params,
+                        size_t bytes) {
+  if (shape.grid[0] == 0 || shape.grid[1] == 0 || shape.grid[2] == 0) return;
+  if (!context_->Health().ok()) return;
+  const absl::StatusOr<CuFunction> function = kernels_.Find(kernel, shape.shared_bytes);
+  if (!function.ok()) return context_->Fail(function.status());
+  if (!capturing_) return IssueLaunch(*function, shape, params);
+  const auto* const begin = static_cast<const std::byte*>(params);
+  recorded_.push_back({.function = *function, .shape = shape, .params = {begin, begin + bytes}});
+}
+
+void CudaStream::Copy(void* destination, const void* source, size_t bytes) {
+  if (bytes == 0 || !context_->Health().ok()) return;
+  if (!capturing_) return IssueCopy(destination, source, bytes);
+  recorded_.push_back({.destination = destination, .source = source, .bytes = bytes});
+}
+
+void CudaStream::Issue(const CudaCommand& command) {
+  if (command.function == nullptr) {
+    IssueCopy(command.destination, command.source, command.bytes);
+  } else {
+    IssueLaunch(command.function, command.shape, command.params.data());
+  }
+}
+
+void CudaStream::IssueCopy(void* destination, const void* source, size_t bytes) {
+  context_->Expect("cuMemcpyAsync", context_->Enter().MemcpyAsync(
+                                        reinterpret_cast<CuDevicePointer>(destination),
+                                        reinterpret_cast<CuDevicePointer>(source), bytes, stream_));
+}
+
+void CudaStream::IssueLaunch(CuFunction function, const LaunchShape& shape, const void* params) {
+  void* pointers[] = {const_cast<void*>(params)};  // the driver only reads it
+  context_->Expect("cuLaunchKernel", context_->Enter().LaunchKernel(
+                                         function, shape.grid[0], shape.grid[1], shape.grid[2],
+                                         shape.block[0], shape.block[1], shape.block[2],
+                                         shape.shared_bytes, stream_, pointers, nullptr));
+}
+
+void CudaStream::Synchronize() {
+  if (stream_ != nullptr) {
+    context_->Expect("cuStreamSynchronize", context_->Enter().StreamSynchronize(stream_));
+  }
+  if (calls_ != nullptr) CudaCallThread::Wait(calls_->returned(), calls_->pushed());
+}
+
+void CudaStream::Record(Event& event) {
+  CHECK(!capturing_) << "Record inside a capture";
+  auto& cuda_event = static_cast<CudaEvent&>(event);
+  if (calls_ == nullptr) {
+    cuda_event.Record(stream_, nullptr, 0);
+  } else {
+    cuda_event.Record(stream_, calls_->returned(), calls_->pushed());
+  }
+}
+
+void CudaStream::Call(std::function<void()> function) {
+  CHECK(!capturing_) << "Call inside a capture";
+  if (calls_ == nullptr) calls_ = std::make_unique<CudaCallThread>(context_);
+  calls_->Push(stream_, std::move(function));
+}
+
+void CudaStream::CallBetweenLimits(std::function<void()> function) {
+  CHECK(!capturing_) << "CallBetweenLimits inside a capture";
+  function();
+}
+
+std::byte* CudaStream::Workspace(std::string_view purpose, size_t bytes) {
+  auto at = workspaces_.find(purpose);
+  if (at == workspaces_.end()) at = workspaces_.try_emplace(std::string(purpose)).first;
+  auto& buffers = at->second;
+  if (buffers.empty() || buffers.back()->size() < bytes) {
+    // At least twice the last size, so that growth costs few allocations.
+    const size_t least = buffers.empty() ? 0 : 2 * buffers.back()->size();
+    absl::StatusOr<std::unique_ptr<DeviceBuffer>> buffer =
+        memory_.Allocate(std::max(bytes, least), purpose);
+    if (!buffer.ok()) {
+      context_->Fail(buffer.status());
+      return nullptr;
+    }
+    buffers.push_back(*std::move(buffer));
+  }
+  return buffers.back()->data();
+}
+
+}  // namespace baton

@@ -1,0 +1,87 @@
+// Stream of a CUDA device. Ops, copies and graphs run on the device in the order of enqueueing.
+//
+// While capturing, the stream records commands. EndCapture issues them once into a capture of the
+// driver and instantiates a CUDA Graph. So graphs nest, and the driver captures only for an
+// instant.
+//
+// Errors: the functions have no status. The first error becomes the device's health
+// (kernels/cuda/cuda_context.h), and afterwards nothing is enqueued any more.
+//
+// Scratch memory of kernels belongs to the stream (KernelLauncher::Workspace). So a graph must be
+// launched on the stream that captured it.
+//
+// Row limits: the stream asks when an op is enqueued, because the launch fixes the number of rows.
+//
+// Thread safety: a stream and its graphs belong to one thread at a time. The device outlives its
+// streams. Destroying a stream blocks until everything enqueued has run.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/cuda/cuda_call_thread.h"
+#include "kernels/cuda/cuda_context.h"
+#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/cuda_launch.h"
+#include "kernels/cuda/cuda_memory.h"
+#include "kernels/device.h"
+
+namespace baton {
+
+// A recorded launch or copy.
+struct CudaCommand {
+  CuFunction function = nullptr;  // null: a copy
+  LaunchShape shape = {};
+  std::vector<std::byte> params = {};
+  void* destination = nullptr;
+  const void* source = nullptr;
+  size_t bytes = 0;
+};
+
+class CudaStream final : public Stream, public KernelLauncher {
+ public:
+  // `kernels` and `memory` outlive the stream.
+  CudaStream(std::shared_ptr<CudaContext> context, CudaKernels& kernels, CudaMemory& memory);
+  ~CudaStream() override;
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+
+  void BeginCapture() override;
+  std::unique_ptr<OpGraph> EndCapture() override;
+  bool capturing() const override { return capturing_; }
+  void Launch(const OpGraph& graph) override;
+  // Asks `stop` once, before the graph.
+  void LaunchUntil(const OpGraph& graph, const std::function<bool()>& stop) override;
+  void Copy(void* destination, const void* source, size_t bytes) override;
+  void Synchronize() override;
+  void Record(Event& event) override;
+  void Call(std::function<void()> function) override;
+  void CallBetweenLimits(std::function<void()> function) override;
+
+  void Launch(std::string_view kernel, const LaunchShape& shape, const void* params,
+              size_t bytes) override;
+  int multiprocessors() const override { return context_->multiprocessors(); }
+  std::byte* Workspace(std::string_view purpose, size_t bytes) override;
+
+ private:
+  void IssueCopy(void* destination, const void* source, size_t bytes);
+  void IssueLaunch(CuFunction function, const LaunchShape& shape, const void* params);
+  void Issue(const CudaCommand& command);
+  CuGraphExec Instantiate(const std::vector<CudaCommand>& commands);
+
+  const std::shared_ptr<CudaContext> context_;
+  CudaKernels& kernels_;
+  CudaMemory& memory_;
+  CuStream stream_ = nullptr;
+  bool capturing_ = false;
+  std::vector<CudaCommand> recorded_;
+  // Memory of each purpose; the last buffer is the current one, the others may still be in use.
+  std::map<std::string, std::vector<std::unique_ptr<DeviceBuffer>>, std::less<>> workspaces_;
+  std::unique_ptr<CudaCallThread> calls_;  // null until the first Call
+};
+
+}  // namespace baton

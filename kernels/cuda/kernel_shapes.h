@@ -1,0 +1,36 @@
+// Small parts of every launch: conversions to the widths of kernels' parameters.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/strings/ascii.h"
+#include "common/check.h"
+#include "kernels/cuda/activation_params.h"
+#include "kernels/ops.h"
+
+namespace baton {
+
+inline uint32_t BlocksFor(int64_t count, int64_t per_block) {
+  return static_cast<uint32_t>((count + per_block - 1) / per_block);
+}
+
+// Rows and columns of one op are 32-bit in kernels. REQUIRES: the value fits.
+inline int32_t KernelSize(int64_t value) {
+  CHECK(value >= 0 && value <= INT32_MAX) << "a size of " << value << " is past 2^31 - 1";
+  return static_cast<int32_t>(value);
+}
+
+inline ActivationParams KernelActivations(const Activations& x) {
+  return {x.f32, x.q8, x.scale, x.scaled_sum};
+}
+
+// Returns the name of a kernel that exists once per format.
+inline std::string KernelName(std::string_view prefix, WeightFormat format) {
+  std::string name(prefix);
+  for (const char letter : WeightFormatName(format)) name += absl::ascii_tolower(letter);
+  return name;
+}
+
+}  // namespace baton

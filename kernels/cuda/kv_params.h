@@ -1,0 +1,46 @@
+// Parameters of the kernels that write the KV pool and rotate rows. Meanings are those of the
+// argument structs in kernels/ops.h.
+//
+// Thread safety: plain data.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/paged_kv.h"
+
+namespace baton {
+
+// Grid: [tokens, blocks of rows]. A warp takes one row: a head of K, or behind them one of V.
+struct KvWriteParams {
+  const float* k;
+  const float* v;
+  int64_t stride;
+  int64_t kv_heads;
+  int64_t head_dim;
+  const int64_t* slot_mapping;
+  KvLayerView kv;
+};
+
+// Grid: [tokens, blocks of pairs].
+struct RotaryTableParams {
+  const int32_t* positions;
+  const double* frequencies;
+  const uint8_t* components;
+  float* cosines;
+  float* sines;
+  int64_t half;
+};
+
+// Grid: [tokens, blocks of pairs of all heads].
+struct RopeParams {
+  float* x;
+  int64_t stride;
+  int64_t heads;
+  int64_t head_dim;
+  const float* cosines;
+  const float* sines;
+  int64_t half;
+  bool neighbours;
+};
+
+}  // namespace baton

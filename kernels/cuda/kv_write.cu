@@ -1,0 +1,95 @@
+// Stores K and V in the pool (NUMERICS §7).
+//
+// Predicted limit: memory. It reads 4 bytes and writes the element's bytes for each value.
+#include "kernels/cuda/device_code.cuh"
+#include "kernels/cuda/kv_params.h"
+#include "kernels/elementary.h"
+#include "kernels/half.h"
+
+namespace baton::kv_write {
+namespace {
+
+__device__ bool IsAligned(const void* address, int bytes) {
+  return reinterpret_cast<uintptr_t>(address) % bytes == 0;
+}
+
+__device__ uint16_t Narrow(float value, KvType type) {
+  return type == KvType::kF16 ? F32ToF16(value) : F32ToBF16(value);
+}
+
+__device__ void StoreFloats(const float* from, int64_t count, float* to) {
+  const int lane = threadIdx.x % 32;
+  if (count % 4 == 0 && IsAligned(from, 16) && IsAligned(to, 16)) {
+    for (int64_t i = lane; i < count / 4; i += 32) {
+      reinterpret_cast<float4*>(to)[i] = reinterpret_cast<const float4*>(from)[i];
+    }
+    return;
+  }
+  for (int64_t i = lane; i < count; i += 32) to[i] = from[i];
+}
+
+__device__ void StoreHalves(const float* from, int64_t count, KvType type, uint16_t* to) {
+  const int lane = threadIdx.x % 32;
+  if (count % 4 == 0 && IsAligned(from, 16) && IsAligned(to, 8)) {
+    for (int64_t i = lane; i < count / 4; i += 32) {
+      const float4 four = reinterpret_cast<const float4*>(from)[i];
+      reinterpret_cast<ushort4*>(to)[i] = make_ushort4(Narrow(four.x, type), Narrow(four.y, type),
+                                                       Narrow(four.z, type), Narrow(four.w, type));
+    }
+    return;
+  }
+  for (int64_t i = lane; i < count; i += 32) to[i] = Narrow(from[i], type);
+}
+
+__device__ void StoreInt8(const float* from, int64_t count, std::byte* to, std::byte* scale_at) {
+  const int lane = threadIdx.x % 32;
+  unsigned largest = 0;
+  for (int64_t i = lane; i < count; i += 32) {
+    const unsigned magnitude = r1::MagnitudeBits(from[i]);
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  const float amax = __uint_as_float(__reduce_max_sync(0xffffffffu, largest));
+  const float inverse = amax > 0 ? r1::Divide(127.0f, amax) : 0.0f;
+  for (int64_t i = lane; i < count; i += 32) {
+    to[i] = static_cast<std::byte>(r1::QuantizedByte(from[i], inverse));
+  }
+  if (lane >= static_cast<int>(sizeof(float))) return;  // a scale may lie at any byte
+  const unsigned scale = __float_as_uint(r1::Divide(amax, 127.0f));
+  scale_at[lane] = static_cast<std::byte>(scale >> (8 * lane) & 0xffu);
+}
+
+__device__ void WriteRow(const KvWriteParams& p) {
+  const int64_t token = blockIdx.x;
+  const int row = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32;
+  const bool is_value = row >= p.kv_heads;
+  const int64_t head = row - (is_value ? p.kv_heads : 0);
+  if (head >= p.kv_heads) return;
+  const int64_t slot = p.slot_mapping[token];
+  if (slot < 0) return;
+  const KvLayerView& kv = p.kv;
+  const int64_t block = slot >> kv.block_size_log2;
+  const int64_t in_block = slot - (block << kv.block_size_log2);
+  const float* const from = (is_value ? p.v : p.k) + token * p.stride + head * p.head_dim;
+  const int64_t key_row =
+      block * kv.block_stride + in_block * kv.token_stride + (is_value ? kv.value_offset : 0);
+  const int64_t to = key_row + head * kv.head_stride;
+  if (kv.type == KvType::kF32) {
+    StoreFloats(from, p.head_dim, static_cast<float*>(kv.base) + to);
+  } else if (kv.type == KvType::kInt8) {
+    std::byte* const base = static_cast<std::byte*>(kv.base);
+    StoreInt8(from, p.head_dim, base + to,
+              base + key_row + kv.scale_offset + head * int64_t{sizeof(float)});
+  } else {
+    StoreHalves(from, p.head_dim, kv.type, static_cast<uint16_t*>(kv.base) + to);
+  }
+}
+
+}  // namespace
+}  // namespace baton::kv_write
+
+extern "C" __global__ void __launch_bounds__(128)
+    baton_kv_write(const __grid_constant__ baton::KvWriteParams p) {
+  baton::kv_write::WriteRow(p);
+}
+
+BATON_KERNEL(baton_kv_write, baton::KvWriteParams);

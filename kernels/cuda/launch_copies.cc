@@ -1,0 +1,54 @@
+#include "kernels/cuda/launch_copies.h"
+
+#include <algorithm>
+
+#include "common/crc32c_folding.h"
+
+namespace baton {
+namespace {
+
+constexpr int64_t kCopyBlocksPerMultiprocessor = 8;
+
+constexpr uint32_t SquareOf(uint32_t a) {
+  uint32_t product = 0;
+  for (uint32_t b = a, rest = a; rest != 0; rest <<= 1) {
+    if ((rest & 0x80000000u) != 0) product ^= b;
+    b = (b >> 1) ^ ((b & 1) != 0 ? 0x82F63B78 : 0);
+  }
+  return product;
+}
+
+}  // namespace
+
+void LaunchCopyRuns(KernelLauncher& launcher, const std::byte* from, std::byte* to,
+                    const ByteRun* runs, int64_t count, uint32_t* checksums) {
+  if (count == 0) return;
+  CopyRunsParams params{};
+  params.from = from;
+  params.to = to;
+  params.runs = runs;
+  params.count = count;
+  params.powers[0] = crc32c_folding::PowerOfX(8);
+  for (int i = 1; i < kCrcPowers; ++i) params.powers[i] = SquareOf(params.powers[i - 1]);
+  if (checksums != nullptr) {
+    std::byte* const workspace = launcher.Workspace(
+        "checksum parts", static_cast<size_t>(count * kCopySlices) * sizeof(uint32_t));
+    if (workspace == nullptr) return;
+    params.parts = reinterpret_cast<uint32_t*>(workspace);
+  }
+  const int64_t blocks =
+      std::min(count * kCopySlices, kCopyBlocksPerMultiprocessor * launcher.multiprocessors());
+  LaunchShape shape{.grid = {static_cast<uint32_t>(blocks), 1, 1}, .block = {kCopyThreads, 1, 1}};
+  if (checksums == nullptr) {
+    launcher.Launch("baton_copy_runs", shape, &params, sizeof(params));
+    return;
+  }
+  shape.shared_bytes = kChecksumSharedBytes;
+  launcher.Launch("baton_copy_runs_with_checksums", shape, &params, sizeof(params));
+  const JoinChecksumsParams join{params.parts, checksums, count};
+  shape.shared_bytes = 0;
+  shape.grid[0] = static_cast<uint32_t>((count + kCopyThreads - 1) / kCopyThreads);
+  launcher.Launch("baton_join_checksums", shape, &join, sizeof(join));
+}
+
+}  // namespace baton

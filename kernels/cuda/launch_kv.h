@@ -1,0 +1,17 @@
+// Launches the ops of kernels/ops.h that prepare K and V: rotation and writing to the pool.
+//
+// Each function enqueues one op, with the meaning and the requirements of its argument struct.
+//
+// Thread safety: as the launcher.
+#pragma once
+
+#include "kernels/cuda/cuda_launch.h"
+#include "kernels/ops.h"
+
+namespace baton {
+
+void LaunchRotaryTable(KernelLauncher& launcher, const RotaryTableArgs& args);
+void LaunchRope(KernelLauncher& launcher, const RopeArgs& args);
+void LaunchKvWrite(KernelLauncher& launcher, const KvWriteArgs& args);
+
+}  // namespace baton

@@ -1,0 +1,247 @@
+// Integer matrix products of at most 32 tokens (NUMERICS §4): bound by reading weights.
+//
+// NUMERICS adds the groups of a row in order, so the chain of roundings cannot be split. The sums
+// of the groups can: they are integers. A block takes 16 rows. Eight warps share the columns, 128
+// at a time each, and leave the groups' sums in shared memory. Four more warps run the chains, one
+// thread for each row and token of a tile of eight tokens, one window of 1024 columns behind.
+//
+// Weights are the 16-row side of the integer MMA, and eight tokens the other.
+//
+// Predicted limit: bytes of the weights. A multiprocessor of an H100 gets about 15 bytes a clock
+// from memory. A group of 16 rows is 288 bytes of Q4_K, so each of its four schedulers has 77
+// clocks for one group. A group takes about 30 instructions at up to eight tokens, 45 at 16 and 75
+// at 32. The chains come on top. So up to 16 tokens should come near the bandwidth, 32 tokens to
+// half of it. For a row length of 4096, the chain of the last window and the start of a block cost
+// about 1 µs that nothing hides if the matrix has fewer than some 600 tiles. Products of 4096 x
+// 4096 at one token are therefore predicted to reach 60 % of the bandwidth, those of 28672 x 4096
+// 85 %.
+#pragma once
+
+#include "kernels/cuda/device_code.cuh"
+#include "kernels/cuda/matmul_params.h"
+#include "kernels/cuda/matmul_shape.h"
+#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/weight_fragments.cuh"
+
+namespace baton {
+
+// A lane's words of one piece of weights.
+template <WeightFormat kFormat>
+struct FewTokensWeights {
+  PairWords<kFormat> words[2];
+  unsigned header[3];
+
+  __device__ __forceinline__ void Load(const uint8_t* tile, int piece, int lane) {
+    constexpr WeightLayout kLayout = WeightLayoutOf(kFormat);
+    const int in_block = kLayout.pieces == 1 ? 0 : piece % 2;
+    const uint8_t* block = tile + int64_t{piece / kLayout.pieces} * kLayout.bytes();
+#pragma unroll
+    for (int pair = 0; pair < 2; ++pair) {
+      LoadPair<kFormat>(LoadGlobal(), block + kLayout.LowAt(in_block) + kLayout.PairLow(pair),
+                        block + kLayout.HighAt(in_block) + kLayout.PairHigh(pair), lane,
+                        words[pair]);
+    }
+    // Lane row + 16 · i gets the headers of pair i.
+    LoadHeader<kFormat>(LoadGlobal(), block + kLayout.HeaderAt(), 2 * in_block + lane / 16,
+                        lane % 16, header);
+  }
+};
+
+// A lane's activations of one piece: columns 8t…8t+7 of each group, of token lane / 4 of each tile.
+template <int kTokenTiles>
+struct FewTokensRows {
+  uint2 x[kPieceGroups][kTokenTiles];
+
+  __device__ __forceinline__ void Load(const MatMulParams& p, int piece, int lane) {
+    const int groups = p.cols / 32;
+#pragma unroll
+    for (int g = 0; g < kPieceGroups; ++g) {
+#pragma unroll
+      for (int n = 0; n < kTokenTiles; ++n) {
+        const int token = 8 * n + lane / 4;
+        const int group = piece * kPieceGroups + g;
+        x[g][n] = token < p.tokens && group < groups
+                      ? __ldg(reinterpret_cast<const uint2*>(p.q8 + int64_t{token} * p.cols +
+                                                             32 * group + 8 * (lane % 4)))
+                      : uint2{0, 0};
+      }
+    }
+  }
+};
+
+// Writes the sums of a piece to `sums` [kPieceGroups, kTokenTiles, 16 rows, 8 tokens] and the terms
+// of the weights to `terms`. Q6_K's two sums are already joined.
+template <WeightFormat kFormat, int kTokenTiles>
+__device__ __forceinline__ void SumPiece(const FewTokensWeights<kFormat>& weights,
+                                         const FewTokensRows<kTokenTiles>& rows, int lane,
+                                         float* terms, float* sums) {
+  constexpr bool kHalves = kFormat == WeightFormat::kQ6_K;
+  const int row = lane / 4;
+  WriteTerms<kFormat>(weights.header, lane, terms);
+  if constexpr (kHalves) __syncwarp();
+#pragma unroll
+  for (int g = 0; g < kPieceGroups; ++g) {
+    unsigned a[4];
+    UnpackFragment<kFormat>(weights.words[g / 2], g % 2, a);
+#pragma unroll
+    for (int n = 0; n < kTokenTiles; ++n) {
+      unsigned b[2] = {rows.x[g][n].x, rows.x[g][n].y};
+      constexpr int kStart = kSumBits<kFormat>;
+      int d[4] = {kStart, kStart, kStart, kStart};
+      float sum[4];
+      if constexpr (kHalves) {
+        // Lanes with lane % 4 < 2 hold the first sixteen columns.
+        const bool first = lane % 4 < 2;
+        const unsigned b0[2] = {first ? b[0] : 0, first ? b[1] : 0};
+        const unsigned b1[2] = {first ? 0 : b[0], first ? 0 : b[1]};
+        int later[4] = {kStart, kStart, kStart, kStart};
+        MmaM16N8K32S8(d, a, b0);
+        MmaM16N8K32S8(later, a, b1);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float* scales = terms + TermAt(g, row + i / 2 * 8);
+          sum[i] = __fmaf_rn(scales[2 * kTermFloats], SumAsFloat<kFormat>(later[i]),
+                             __fmul_rn(scales[kTermFloats], SumAsFloat<kFormat>(d[i])));
+        }
+      } else {
+        MmaM16N8K32S8(d, a, b);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sum[i] = SumAsFloat<kFormat>(d[i]);
+      }
+      float* at = sums + (g * kTokenTiles + n) * 128 + 8 * row + 2 * (lane % 4);
+      *reinterpret_cast<float2*>(at) = {sum[0], sum[1]};
+      *reinterpret_cast<float2*>(at + 64) = {sum[2], sum[3]};
+    }
+  }
+}
+
+// A chain thread's share of the activations' scales of a window: loaded before the chain of the
+// previous window, stored after it.
+template <WeightFormat kFormat, int kTokenTiles>
+struct FewTokensScales {
+  static constexpr int kCount = kFewWindowGroups * 8 * kTokenTiles / kFewChainThreads;
+  float scale[kCount];
+  float scaled_sum[kCount];
+
+  __device__ __forceinline__ void Load(const MatMulParams& p, int window, int thread) {
+    const int groups = p.cols / 32;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int at = thread + kFewChainThreads * i;
+      const int token = at / kFewWindowGroups;
+      const int group = window * kFewWindowGroups + at % kFewWindowGroups;
+      const bool valid = token < p.tokens && group < groups;
+      const int64_t from = int64_t{token} * groups + group;
+      scale[i] = valid ? __ldg(p.scale + from) : 0.0f;
+      if constexpr (HasMinimumTerm(kFormat)) {
+        scaled_sum[i] = valid ? __ldg(p.scaled_sum + from) : 0.0f;
+      }
+    }
+  }
+  __device__ __forceinline__ void Store(FewTokensWindow<kFormat, kTokenTiles>& window,
+                                        int thread) const {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int at = thread + kFewChainThreads * i;
+      const int token = at / kFewWindowGroups;
+      const int group = at % kFewWindowGroups;
+      window.scale[group][token] = scale[i];
+      if constexpr (HasMinimumTerm(kFormat)) window.scaled_sum[group][token] = scaled_sum[i];
+    }
+  }
+};
+
+// Adds the first `groups` groups of a window to the accumulators of row thread / 8 and token
+// thread % 8 of each token tile.
+template <WeightFormat kFormat, int kTokenTiles>
+__device__ __forceinline__ void AddWindow(const FewTokensWindow<kFormat, kTokenTiles>& window,
+                                          int groups, int thread, float (&acc)[kTokenTiles]) {
+#pragma unroll 4
+  for (int g = 0; g < groups; ++g) {
+    const int warp = g / kPieceGroups;
+    const int in_piece = g % kPieceGroups;
+    const int term = TermAt(in_piece, thread / 8);
+    const float factor = window.terms[warp][0][term];
+#pragma unroll
+    for (int n = 0; n < kTokenTiles; ++n) {
+      const int token = 8 * n + thread % 8;
+      const float product = __fmul_rn(factor, window.scale[g][token]);
+      acc[n] = __fmaf_rn(product, window.sums[warp][in_piece][n][thread], acc[n]);
+      if constexpr (HasMinimumTerm(kFormat)) {
+        acc[n] = __fmaf_rn(window.terms[warp][1][term], window.scaled_sum[g][token], acc[n]);
+      }
+    }
+  }
+}
+
+// Grid: [tiles of 16 rows]. Block: kFewThreads. Shared memory: two windows. REQUIRES: at most
+// 8 · kTokenTiles tokens.
+template <WeightFormat kFormat, int kTokenTiles>
+__device__ __forceinline__ void MultiplyFewTokens(const MatMulParams& p) {
+  auto* windows = SharedMemory<FewTokensWindow<kFormat, kTokenTiles>>();
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int tile = static_cast<int>(blockIdx.x);
+  const int groups = p.cols / 32;
+  const int pieces = (groups + kPieceGroups - 1) / kPieceGroups;
+  const int window_count = (pieces + kFewWarps - 1) / kFewWarps;
+
+  // Each role has its own loop, so that neither holds the other's registers. They meet at a named
+  // barrier once a window.
+  constexpr int kWindowBarrier = 1;
+  if (warp < kFewWarps) {
+    // Activations come from a cache. More than eight tokens of them do not fit the registers early.
+    constexpr bool kRowsEarly = kTokenTiles == 1;
+    const uint8_t* weight_tile = p.weight + tile * p.tile_bytes;
+    FewTokensWeights<kFormat> next;
+    FewTokensRows<kTokenTiles> next_rows;
+    if (warp < pieces) {
+      next.Load(weight_tile, warp, lane);
+      if constexpr (kRowsEarly) next_rows.Load(p, warp, lane);
+    }
+    for (int window = 0; window < window_count; ++window) {
+      const int piece = window * kFewWarps + warp;
+      if (piece < pieces) {
+        if constexpr (!kRowsEarly) next_rows.Load(p, piece, lane);
+        const FewTokensWeights<kFormat> now = next;
+        const FewTokensRows<kTokenTiles> rows = next_rows;
+        const int later = piece + kFewWarps;
+        if (later < pieces) {
+          next.Load(weight_tile, later, lane);
+          if constexpr (kRowsEarly) next_rows.Load(p, later, lane);
+        }
+        auto& to = windows[window % 2];
+        SumPiece<kFormat, kTokenTiles>(now, rows, lane, &to.terms[warp][0][0],
+                                       &to.sums[warp][0][0][0]);
+      }
+      SyncNamedBarrier(kWindowBarrier, kFewThreads);
+    }
+    return;
+  }
+
+  const int thread = static_cast<int>(threadIdx.x) - 32 * kFewWarps;
+  float acc[kTokenTiles] = {};
+  FewTokensScales<kFormat, kTokenTiles> scales;
+  scales.Load(p, 0, thread);
+  for (int window = 0; window < window_count; ++window) {
+    auto& filled = windows[window % 2];
+    scales.Store(filled, thread);
+    SyncNamedBarrier(kWindowBarrier, kFewThreads);
+    if (window + 1 < window_count) scales.Load(p, window + 1, thread);
+    const int left = groups - window * kFewWindowGroups;
+    AddWindow<kFormat, kTokenTiles>(filled, left < kFewWindowGroups ? left : kFewWindowGroups,
+                                    thread, acc);
+  }
+
+  const int row = tile * kWeightTileRows + thread / 8;
+  if (row >= p.rows) return;
+#pragma unroll
+  for (int n = 0; n < kTokenTiles; ++n) {
+    const int token = 8 * n + thread % 8;
+    if (token >= p.tokens) continue;
+    float* out = p.out + token * p.out_stride + row;
+    *out = p.accumulate != 0 ? __fadd_rn(*out, acc[n]) : acc[n];
+  }
+}
+
+}  // namespace baton

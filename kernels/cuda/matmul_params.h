@@ -1,0 +1,31 @@
+// Parameters of the kernels of matrix products (NUMERICS §4).
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/activation_params.h"
+
+namespace baton {
+
+struct MatMulParams {
+  const int8_t* q8;         // [tokens, cols], for quantised weights; 16-byte aligned
+  const float* scale;       // [tokens, cols / 32]
+  const float* scaled_sum;  // [tokens, cols / 32]
+  const float* f32;         // [tokens, cols], for float weights
+  const uint8_t* weight;    // in the layout of weight_layout.h
+  float* out;               // [tokens, out_stride]
+  int64_t out_stride;
+  int64_t tile_bytes;  // of the weight
+  int32_t rows;
+  int32_t cols;
+  int32_t tokens;
+  int32_t accumulate;  // not 0: out += instead of out =
+};
+
+// The weight's rows are the gate projection, then the up projection.
+struct GatedMatMulParams {
+  MatMulParams product;  // `out` and `accumulate` are not used
+  ActivationParams out;  // [tokens, product.rows / 2]
+};
+
+}  // namespace baton

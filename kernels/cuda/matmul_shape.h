@@ -1,0 +1,80 @@
+// Sizes that the kernels of matrix products and the code that launches them share.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/weight_layout.h"
+
+namespace baton {
+
+// Floats per row and group that scale a sum: the factor; a minimum, or Q6_K's two int8 scales.
+BATON_HOST_DEVICE constexpr int WeightTerms(WeightFormat format) {
+  return format == WeightFormat::kQ6_K ? 3 : (HasMinimumTerm(format) ? 2 : 1);
+}
+// Floats of a term of a piece: four groups of 16 rows.
+inline constexpr int kTermFloats = kPieceGroups * kWeightTileRows;
+
+// ---- integer products of at most 32 tokens (matmul_few_tokens.cuh) -----------------------------
+
+inline constexpr int kFewWarps = 8;           // each sums 128 columns of a window
+inline constexpr int kFewWindowGroups = 32;   // groups of 32 columns in a window
+inline constexpr int kFewChainThreads = 128;  // 16 rows, 8 tokens
+inline constexpr int kFewThreads = 32 * kFewWarps + kFewChainThreads;
+inline constexpr int kFewMaxTokens = 32;
+
+// One of two copies of what the chains of a window read.
+template <WeightFormat kFormat, int kTokenTiles>
+struct alignas(16) FewTokensWindow {
+  static constexpr int kScaleStride = 8 * kTokenTiles + 1;  // odd: no bank conflicts when written
+  float sums[kFewWarps][kPieceGroups][kTokenTiles][kFewChainThreads];
+  float terms[kFewWarps][WeightTerms(kFormat)][kTermFloats];
+  float scale[kFewWindowGroups][kScaleStride];
+  float scaled_sum[HasMinimumTerm(kFormat) ? kFewWindowGroups : 1][kScaleStride];
+};
+
+// ---- integer products of more tokens (matmul_many_tokens.cuh) ----------------------------------
+
+inline constexpr int kManyWarps = 4;  // each multiplies two tiles of 16 rows
+inline constexpr int kManyThreads = 32 * kManyWarps;
+inline constexpr int kManyBlocks = 2;   // on one multiprocessor; bounds the registers
+inline constexpr int kManyTokens = 64;  // of a block
+inline constexpr int kManyTokenTiles = kManyTokens / 8;
+inline constexpr int kManyRowTiles = 2;                                         // of a warp
+inline constexpr int kManyRows = kManyWarps * kManyRowTiles * kWeightTileRows;  // of a block
+inline constexpr int kGatedColumns = kManyWarps * kWeightTileRows;  // of a block with the gate
+
+// A piece of a tile on its way to fragments: its low words, its high words, the headers of its
+// block.
+template <WeightFormat kFormat>
+struct alignas(16) PieceBytes {
+  static constexpr WeightLayout kLayout = WeightLayoutOf(kFormat);
+  static constexpr int kHighAt = 128 * kLayout.low_words;
+  static constexpr int kHeaderAt = kHighAt + 128 * kLayout.high_words;
+  uint8_t bytes[kHeaderAt + kLayout.header_bytes];
+};
+
+// Weights, activations and scales have two copies: one is filled while the other is read.
+template <WeightFormat kFormat>
+struct ManyTokensShared {
+  PieceBytes<kFormat> weights[2][kManyWarps][kManyRowTiles];
+  // Rows of 128 bytes. The four units of 32 bytes (a group each) of token i are permuted by i % 4,
+  // so that eight rows are read without bank conflicts.
+  int8_t x[2][kManyTokens][kPieceColumns];
+  float scale[2][kPieceGroups][kManyTokens];
+  float scaled_sum[2][HasMinimumTerm(kFormat) ? kPieceGroups : 1][kManyTokens];
+  float terms[kManyWarps][kManyRowTiles][WeightTerms(kFormat)][kTermFloats];
+};
+
+// ---- float products (matmul_float.cu) ----------------------------------------------------------
+
+inline constexpr int kFloatWarps = 4;  // each multiplies 32 rows by its own tokens
+inline constexpr int kFloatThreads = 32 * kFloatWarps;
+inline constexpr int kFloatStageColumns = 64;
+inline constexpr int kFloatStages = 7;  // six in flight, one in use
+
+BATON_HOST_DEVICE constexpr int FloatStageBytes(WeightFormat format, int tokens_per_warp) {
+  return kFloatTileRows * kFloatStageColumns * FloatWeightBytes(format) +
+         kFloatWarps * tokens_per_warp * kFloatStageColumns * 4;
+}
+
+}  // namespace baton

@@ -1,0 +1,60 @@
+// Rotary positions (NUMERICS §6): sines and cosines of angles in binary64, and the rotation.
+//
+// Predicted limits: the table computes about 400 instructions of binary64 for a pair, which is
+// little beside a step. The rotation is bound by memory: it reads and writes each value once.
+#include "kernels/cuda/device_code.cuh"
+#include "kernels/cuda/kv_params.h"
+#include "kernels/exact_functions.h"
+#include "kernels/numerics.h"
+#include "kernels/rounded_arithmetic.h"
+
+namespace baton::rotary {
+
+inline constexpr int kComponents = 3;  // kPositionComponents of kernels/ops.h
+
+}  // namespace baton::rotary
+
+extern "C" __global__ void __launch_bounds__(128)
+    baton_rotary_table(const __grid_constant__ baton::RotaryTableParams p) {
+  const int64_t pair = int64_t{blockIdx.y} * blockDim.x + threadIdx.x;
+  if (pair >= p.half) return;
+  const int64_t token = blockIdx.x;
+  const int component = p.components != nullptr ? p.components[pair] : 0;
+  const double angle =
+      p.positions[token * baton::rotary::kComponents + component] * p.frequencies[pair];
+  p.cosines[token * p.half + pair] = static_cast<float>(baton::exact::Cos(angle));
+  p.sines[token * p.half + pair] = static_cast<float>(baton::exact::Sin(angle));
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    baton_rope(const __grid_constant__ baton::RopeParams p) {
+  namespace r1 = baton::r1;
+  const int64_t i = int64_t{blockIdx.y} * blockDim.x + threadIdx.x;
+  if (i >= p.heads * p.half) return;
+  const int64_t token = blockIdx.x;
+  const int64_t head = i / p.half;
+  const int64_t pair = i - head * p.half;
+  const float cosine = p.cosines[token * p.half + pair];
+  const float sine = p.sines[token * p.half + pair];
+  float* const row = p.x + token * p.stride + head * p.head_dim;
+  float* const first = row + (p.neighbours ? 2 * pair : pair);
+  float* const second = first + (p.neighbours ? 1 : p.half);
+  const bool joined = p.neighbours && reinterpret_cast<uintptr_t>(first) % sizeof(float2) == 0;
+  float2 both;
+  if (joined) {
+    both = *reinterpret_cast<const float2*>(first);
+  } else {
+    both = make_float2(*first, *second);
+  }
+  const float2 rotated = make_float2(r1::Fma(both.x, cosine, -r1::Multiply(both.y, sine)),
+                                     r1::Fma(both.x, sine, r1::Multiply(both.y, cosine)));
+  if (joined) {
+    *reinterpret_cast<float2*>(first) = rotated;
+  } else {
+    *first = rotated.x;
+    *second = rotated.y;
+  }
+}
+
+BATON_KERNEL(baton_rotary_table, baton::RotaryTableParams);
+BATON_KERNEL(baton_rope, baton::RopeParams);

@@ -1,0 +1,38 @@
+// Copies between a pool in device memory and staging memory, on a stream of their own.
+//
+// Thread safety: Begin and Ended belong to one thread at a time, the one that runs the transport's
+// rounds.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/device.h"
+#include "kvtransfer/pool/staged_pool.h"
+
+namespace baton {
+
+class DeviceCopies final : public PoolCopies {
+ public:
+  // `pool` is the pool's address on `device`, which outlives this object.
+  DeviceCopies(Device& device, std::byte* pool)
+      : device_(device), pool_(pool), stream_(device.CreateStream()) {}
+
+  absl::StatusOr<uint64_t> Begin(Direction direction, std::span<const Run> runs) override;
+  absl::StatusOr<bool> Ended(uint64_t copy) override;
+
+ private:
+  Device& device_;
+  std::byte* const pool_;
+  const std::unique_ptr<Stream> stream_;
+  uint64_t last_ = 0;
+  std::map<uint64_t, std::unique_ptr<Event>> running_;
+  std::vector<std::unique_ptr<Event>> idle_;
+};
+
+}  // namespace baton

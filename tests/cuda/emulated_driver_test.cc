@@ -1,0 +1,179 @@
+// What the emulated GPU must catch: each test makes a mistake that a real GPU may forgive.
+#include "tests/gpu_emulator/emulated_driver.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/cuda_stream.h"
+#include "tests/cuda/add_value_params.h"
+#include "tests/cuda/emulator_library.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kMiB = size_t{1} << 20;
+
+class EmulatedDriver : public testing::Test {
+ protected:
+  // The tests have threads, so a death test runs in a new process.
+  EmulatedDriver() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+
+  void Add(void* values, int64_t count) {
+    const AddValueParams params{
+        .values = static_cast<int32_t*>(values), .count = count, .value = 1};
+    static_cast<CudaStream&>(*stream_).Launch("baton_test_add_value", {.block = {64, 1, 1}},
+                                              &params, sizeof(params));
+  }
+
+  const std::unique_ptr<Device> device_ = CreateEmulatedDevice();
+  const std::unique_ptr<Stream> stream_ = device_->CreateStream();
+  const CudaDriver driver_ = *LoadCudaDriver({EmulatorLibrary::Path()});
+};
+using EmulatedDriverDeathTest = EmulatedDriver;
+
+TEST_F(EmulatedDriverDeathTest, TheHostCannotReadOrWriteDeviceMemory) {
+  const auto values = ToDevice<int32_t>(*device_, {1, 2, 3});
+  EXPECT_DEATH(*static_cast<volatile int32_t*>(values->as<int32_t>()), "");
+  EXPECT_DEATH(*static_cast<volatile int32_t*>(values->as<int32_t>()) = 1, "");
+  Add(values->data(), 3);
+  stream_->Synchronize();
+  EXPECT_DEATH(*static_cast<volatile int32_t*>(values->as<int32_t>()), "")
+      << "memory is closed again after work has run";
+}
+
+TEST_F(EmulatedDriverDeathTest, AKernelCannotWriteBehindABuffer) {
+  const auto values = ToDevice<int32_t>(*device_, std::vector<int32_t>(256));
+  EXPECT_DEATH(
+      {
+        Add(values->data(), 257);
+        stream_->Synchronize();
+      },
+      "");
+}
+
+TEST_F(EmulatedDriverDeathTest, AKernelCannotUseAFreedBuffer) {
+  auto values = ToDevice<int32_t>(*device_, {1, 2, 3});
+  void* const address = values->data();
+  values.reset();
+  EXPECT_DEATH(
+      {
+        Add(address, 3);
+        stream_->Synchronize();
+      },
+      "");
+}
+
+TEST_F(EmulatedDriverDeathTest, AKernelCannotUseARangeThatIsNotPopulated) {
+  const auto buffer = device_->Reserve(8 * kMiB, "test", false);
+  ASSERT_TRUE(buffer.ok() && (*buffer)->Populate(0, 2 * kMiB).ok());
+  Add((*buffer)->data(), 1);
+  stream_->Synchronize();
+  EXPECT_DEATH(
+      {
+        Add((*buffer)->data() + 2 * kMiB, 1);
+        stream_->Synchronize();
+      },
+      "");
+}
+
+TEST_F(EmulatedDriver, NewMemoryOfTheDriverIsNotZero) {
+  CuDevicePointer memory = 0;
+  ASSERT_EQ(driver_.MemAlloc(&memory, 100), kCuSuccess);
+  EXPECT_THAT(FromDevice<uint8_t>(*stream_, reinterpret_cast<void*>(memory), 100),
+              testing::Each(0xff));
+  EXPECT_EQ(driver_.MemFree(memory), kCuSuccess);
+  EXPECT_EQ(driver_.MemFree(memory), kCuInvalidValue);
+}
+
+TEST_F(EmulatedDriver, ACopyBeyondABufferIsRefused) {
+  const auto values = ToDevice<int32_t>(*device_, {1, 2, 3});
+  std::vector<int32_t> host(4);
+  stream_->Copy(host.data(), values->data(), 13);
+  EXPECT_FALSE(device_->Health().ok());
+}
+
+TEST_F(EmulatedDriver, ACopyIntoARangeThatIsNotPopulatedIsRefused) {
+  const auto buffer = device_->Reserve(8 * kMiB, "test", false);
+  ASSERT_TRUE(buffer.ok() && (*buffer)->Populate(0, 4 * kMiB).ok());
+  const auto from = device_->Allocate(4 * kMiB, "test");
+  ASSERT_TRUE(from.ok());
+  stream_->Copy((*buffer)->data(), (*from)->data(), 4 * kMiB);  // two granules
+  EXPECT_TRUE(device_->Health().ok()) << device_->Health();
+  stream_->Copy((*buffer)->data(), (*from)->data(), 4 * kMiB + 1);
+  EXPECT_FALSE(device_->Health().ok());
+}
+
+TEST_F(EmulatedDriver, AThreadWithoutTheContextIsRefused) {
+  driver_.CtxSetCurrent(nullptr);
+  CuStream stream = nullptr;
+  EXPECT_EQ(driver_.StreamCreate(&stream, 0), kCuInvalidContext);
+  const auto buffer = device_->Allocate(1, "test");  // enters the context itself
+  EXPECT_TRUE(buffer.ok()) << buffer.status();
+}
+
+TEST_F(EmulatedDriver, ASynchronisationInvalidatesACapture) {
+  CuStream stream = nullptr;
+  CuGraph graph = nullptr;
+  ASSERT_EQ(driver_.StreamCreate(&stream, kCuStreamNonBlocking), kCuSuccess);
+  ASSERT_EQ(driver_.StreamBeginCapture(stream, kCuCaptureRelaxed), kCuSuccess);
+  EXPECT_EQ(driver_.StreamSynchronize(stream), kCuStreamCaptureUnsupported);
+  EXPECT_EQ(driver_.StreamEndCapture(stream, &graph), kCuStreamCaptureInvalidated);
+  EXPECT_EQ(driver_.StreamEndCapture(stream, &graph), kCuStreamCaptureUnmatched);
+
+  CuDevicePointer memory = 0;
+  ASSERT_EQ(driver_.StreamBeginCapture(stream, kCuCaptureRelaxed), kCuSuccess);
+  EXPECT_EQ(driver_.MemAlloc(&memory, 1), kCuStreamCaptureUnsupported);
+  EXPECT_EQ(driver_.StreamEndCapture(stream, &graph), kCuStreamCaptureInvalidated);
+  EXPECT_EQ(driver_.StreamDestroy(stream), kCuSuccess);
+}
+
+TEST_F(EmulatedDriver, UnknownHandlesAreRefused) {
+  const auto stream = reinterpret_cast<CuStream>(uintptr_t{0x1000});
+  EXPECT_EQ(driver_.StreamQuery(stream), kCuInvalidHandle);
+  EXPECT_EQ(driver_.StreamDestroy(stream), kCuInvalidHandle);
+  EXPECT_EQ(driver_.EventQuery(reinterpret_cast<CuEvent>(stream)), kCuInvalidHandle);
+  EXPECT_EQ(driver_.GraphDestroy(reinterpret_cast<CuGraph>(stream)), kCuInvalidHandle);
+}
+
+TEST_F(EmulatedDriver, AQueryNeverWaitsAndIsAnsweredInTheEnd) {
+  const auto values = ToDevice<int32_t>(*device_, {1, 2, 3});
+  const auto event = device_->CreateEvent();
+  int not_done = 0;
+  for (int round = 0; round < 10; ++round) {
+    Add(values->data(), 3);
+    stream_->Record(*event);
+    while (!event->Done()) ++not_done;
+  }
+  EXPECT_GE(not_done, 10) << "work never runs before it is asked for";
+}
+
+TEST_F(EmulatedDriver, MemoryOfAHandleRemainsUntilItIsUnmapped) {
+  size_t free = 0;
+  size_t total = 0;
+  const auto free_mib = [&] {
+    EXPECT_EQ(driver_.MemGetInfo(&free, &total), kCuSuccess);
+    return free / kMiB;
+  };
+  const size_t before = free_mib();
+  CuDevicePointer range = 0;
+  CuMemoryHandle handle = 0;
+  const CuAllocationProperties properties;
+  const CuAccess access;
+  ASSERT_EQ(driver_.MemAddressReserve(&range, 4 * kMiB, 2 * kMiB, 0, 0), kCuSuccess);
+  ASSERT_EQ(driver_.MemCreate(&handle, 2 * kMiB, &properties, 0), kCuSuccess);
+  EXPECT_EQ(driver_.MemMap(range + kMiB, 2 * kMiB, 0, handle, 0), kCuInvalidValue);
+  EXPECT_EQ(driver_.MemMap(range + 4 * kMiB, 2 * kMiB, 0, handle, 0), kCuInvalidValue);
+  ASSERT_EQ(driver_.MemMap(range + 2 * kMiB, 2 * kMiB, 0, handle, 0), kCuSuccess);
+  EXPECT_EQ(driver_.MemMap(range, 2 * kMiB, 0, handle, 0), kCuInvalidValue) << "mapped already";
+  EXPECT_EQ(driver_.MemAddressFree(range, 4 * kMiB), kCuInvalidValue) << "still mapped";
+  EXPECT_EQ(driver_.MemSetAccess(range, 2 * kMiB, &access, 1), kCuInvalidValue);
+  EXPECT_EQ(driver_.MemSetAccess(range + 2 * kMiB, 2 * kMiB, &access, 1), kCuSuccess);
+  EXPECT_EQ(driver_.MemRelease(handle), kCuSuccess);
+  EXPECT_EQ(free_mib(), before - 2);
+  EXPECT_EQ(driver_.MemUnmap(range + 2 * kMiB, 2 * kMiB), kCuSuccess);
+  EXPECT_EQ(free_mib(), before);
+  EXPECT_EQ(driver_.MemAddressFree(range, 4 * kMiB), kCuSuccess);
+}
+
+}  // namespace
+}  // namespace baton

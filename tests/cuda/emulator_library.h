@@ -1,0 +1,82 @@
+// Devices on the emulated GPU (tests/gpu_emulator/emulated_driver.h), for tests.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/check.h"
+#include "common/shared_library.h"
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/cuda_driver.h"
+#include "kernels/device.h"
+#include "tests/gpu_emulator/emulated_driver.h"
+
+namespace baton {
+
+// The functions that the emulator's library exports for tests.
+class EmulatorLibrary {
+ public:
+  // In the folder of the running program, or where the build put it.
+  static std::string Path() {
+    const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe");
+    const std::filesystem::path beside = program.parent_path() / "libbaton_gpu_emulator.so";
+    return std::filesystem::exists(beside) ? beside.string() : BATON_GPU_EMULATOR_LIBRARY;
+  }
+
+  EmulatorLibrary() : library_({Path()}) {
+    library_.Find("baton_emulator_configure", configure_);
+    library_.Find("baton_emulator_counters", counters_);
+    library_.Find("baton_emulator_fail_after", fail_after_);
+    CHECK(library_.status().ok()) << library_.status();
+  }
+  void Configure(const gpu_emulator::EmulatorSettings& settings) const { configure_(&settings); }
+  gpu_emulator::EmulatorCounters counters() const {
+    gpu_emulator::EmulatorCounters counters;
+    counters_(&counters);
+    return counters;
+  }
+  void FailAfter(int64_t launches) const { fail_after_(launches); }
+
+ private:
+  SharedLibrary library_;
+  void (*configure_)(const gpu_emulator::EmulatorSettings*) = nullptr;
+  void (*counters_)(gpu_emulator::EmulatorCounters*) = nullptr;
+  void (*fail_after_)(int64_t) = nullptr;
+};
+
+// Creates the device. REQUIRES: no other emulated device of this process exists.
+inline std::unique_ptr<Device> CreateEmulatedDevice(
+    const gpu_emulator::EmulatorSettings& settings = {}) {
+  EmulatorLibrary().Configure(settings);
+  auto device = CreateCudaDevice(
+      {.driver_libraries = {EmulatorLibrary::Path()}, .kernel_library = EmulatorLibrary::Path()});
+  CHECK(device.ok()) << device.status();
+  return *std::move(device);
+}
+
+// Copies values of the host to new device memory.
+template <typename T>
+std::unique_ptr<DeviceBuffer> ToDevice(Device& device, const std::vector<T>& values) {
+  auto buffer = device.Allocate(values.size() * sizeof(T), "test");
+  CHECK(buffer.ok()) << buffer.status();
+  const auto stream = device.CreateStream();
+  stream->Copy((*buffer)->data(), values.data(), values.size() * sizeof(T));
+  stream->Synchronize();
+  return *std::move(buffer);
+}
+
+// Copies `count` values of device memory to the host, after everything that `stream` has enqueued.
+template <typename T>
+std::vector<T> FromDevice(Stream& stream, const void* from, size_t count) {
+  std::vector<T> values(count);
+  stream.Copy(values.data(), from, count * sizeof(T));
+  stream.Synchronize();
+  return values;
+}
+
+}  // namespace baton

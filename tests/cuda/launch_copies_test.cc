@@ -1,0 +1,88 @@
+// Copies of runs on the emulator: every byte in its place, no other byte changed, and the checksums
+// of common/crc32c.h.
+#include "kernels/cuda/launch_copies.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "common/crc32c.h"
+#include "tests/cuda/chosen_launcher.h"
+
+namespace baton {
+namespace {
+
+constexpr uint64_t kSeed = 16032;
+
+std::vector<std::byte> RandomBytes(std::mt19937_64& random, size_t count) {
+  std::vector<std::byte> bytes(count);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+// Runs of every kind of length, in shuffled order of their targets.
+std::vector<ByteRun> RandomRuns(std::mt19937_64& random, bool aligned) {
+  std::vector<ByteRun> runs;
+  for (const int64_t bytes : {0, 1, 15, 16, 17, 4095, 4096, 4097, 40000, 36864, 70001}) {
+    runs.push_back({.bytes = bytes});
+  }
+  const auto place = [&](int64_t ByteRun::*at) {
+    std::shuffle(runs.begin(), runs.end(), random);
+    int64_t next = aligned ? 16 : 5;
+    for (ByteRun& run : runs) {
+      run.*at = next;
+      next += run.bytes + 1 + static_cast<int64_t>(random() % 30);
+      if (aligned) next = (next + 15) / 16 * 16;
+    }
+  };
+  place(&ByteRun::from);
+  place(&ByteRun::to);
+  return runs;
+}
+
+TEST(CudaCopies, RunsArriveWithTheirChecksums) {
+  std::mt19937_64 random(kSeed);
+  ChosenLauncher launcher;
+  for (const bool aligned : {true, false}) {
+    for (const bool checks : {true, false}) {
+      SCOPED_TRACE(testing::Message() << "aligned " << aligned << " checksums " << checks);
+      const std::vector<ByteRun> runs = RandomRuns(random, aligned);
+      const std::vector<std::byte> from = RandomBytes(random, 200000);
+      std::vector<std::byte> to(200000, std::byte{0x77});
+      std::vector<std::byte> expected = to;
+      std::vector<uint32_t> checksums(runs.size() + 1, 5);
+      for (const ByteRun& run : runs) {
+        std::copy_n(from.begin() + run.from, run.bytes, expected.begin() + run.to);
+      }
+      LaunchCopyRuns(launcher, from.data(), to.data(), runs.data(),
+                     static_cast<int64_t>(runs.size()), checks ? checksums.data() : nullptr);
+      EXPECT_TRUE(to == expected);
+      EXPECT_EQ(checksums.back(), 5u);
+      for (size_t i = 0; checks && i < runs.size(); ++i) {
+        const auto bytes = std::span(from).subspan(runs[i].from, runs[i].bytes);
+        EXPECT_EQ(checksums[i], Crc32c(bytes)) << "run " << i << " of " << runs[i].bytes;
+      }
+    }
+  }
+}
+
+// Copy on write: the leading slots of blocks, inside one pool.
+TEST(CudaCopies, BlocksOfAPoolAreCopiedInOneLaunch) {
+  std::mt19937_64 random(kSeed + 1);
+  ChosenLauncher launcher;
+  std::vector<std::byte> pool = RandomBytes(random, 8 * 4096);
+  std::vector<std::byte> expected = pool;
+  const std::vector<ByteRun> runs = {
+      {0, 4096, 4096}, {2 * 4096, 5 * 4096, 48}, {4096 * 7, 4096 * 3, 1}};
+  for (const ByteRun& run : runs) {
+    std::memcpy(expected.data() + run.to, pool.data() + run.from, run.bytes);
+  }
+  LaunchCopyRuns(launcher, pool.data(), pool.data(), runs.data(), 3, nullptr);
+  EXPECT_TRUE(pool == expected);
+}
+
+}  // namespace
+}  // namespace baton

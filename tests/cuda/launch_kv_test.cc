@@ -1,0 +1,152 @@
+// Rotation and KV writes on the emulator against the plain CPU kernels, byte for byte.
+#include "kernels/cuda/launch_kv.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu_stream.h"
+#include "tests/cuda/chosen_launcher.h"
+#include "tests/kernels/fast_kernels.h"
+#include "tests/kernels/random_inputs.h"
+
+namespace baton {
+namespace {
+
+constexpr uint64_t kSeed = 16006;
+
+TEST(CudaRotaryTable, EqualsTheCpusForEveryComponentAndFarPosition) {
+  std::mt19937_64 random(kSeed);
+  ChosenLauncher launcher;
+  ThreadPool pool(1);
+  const CpuOps ops(PlainKernels(), pool);
+  CpuStream stream(pool);
+  for (const int64_t half : {1, 32, 131}) {
+    for (const bool with_components : {false, true}) {
+      const int64_t tokens = 5;
+      std::vector<int32_t> positions;
+      for (int64_t i = 0; i < tokens * kPositionComponents; ++i) {
+        positions.push_back(i == 4   ? std::numeric_limits<int32_t>::max()
+                            : i == 7 ? -3
+                                     : static_cast<int32_t>(random() % 100000));
+      }
+      std::vector<double> frequencies;
+      std::vector<uint8_t> components;
+      for (int64_t i = 0; i < half; ++i) {
+        frequencies.push_back(1.0 / static_cast<double>(1 + random() % 10000));
+        components.push_back(static_cast<uint8_t>(random() % kPositionComponents));
+      }
+      const size_t size = tokens * half;
+      std::vector<float> cosines(size + 1, 7), sines(size + 1, 7), expected_cosines = cosines,
+                                                                   expected_sines = sines;
+      RotaryTableArgs args{positions.data(),
+                           frequencies.data(),
+                           with_components ? components.data() : nullptr,
+                           cosines.data(),
+                           sines.data(),
+                           tokens,
+                           half};
+      LaunchRotaryTable(launcher, args);
+      args.cosines = expected_cosines.data();
+      args.sines = expected_sines.data();
+      ops.RotaryTable(stream, args);
+      ASSERT_NO_FATAL_FAILURE(ExpectSameBits(expected_cosines, cosines, "cosines"));
+      ASSERT_NO_FATAL_FAILURE(ExpectSameBits(expected_sines, sines, "sines"));
+    }
+  }
+}
+
+TEST(CudaRope, EqualsPlainForBothPairings) {
+  std::mt19937_64 random(kSeed);
+  ChosenLauncher launcher;
+  const int64_t tokens = 3;
+  for (const bool neighbours : {true, false}) {
+    for (const int64_t half : {1, 7, 16, 32, 128}) {
+      for (const int64_t unrotated : {0, 5}) {
+        const int64_t head_dim = 2 * half + unrotated;
+        const int64_t heads = 3;
+        const int64_t stride = heads * head_dim + 2;
+        const auto x = ExtremeFloats(random, (tokens - 1) * stride + heads * head_dim);
+        const auto cosines = RandomFloats(random, tokens * half);
+        const auto sines = RandomFloats(random, tokens * half);
+        auto expected = x;
+        auto actual = x;
+        RopeArgs args{.x = nullptr,
+                      .stride = stride,
+                      .heads = heads,
+                      .head_dim = head_dim,
+                      .cosines = cosines.data(),
+                      .sines = sines.data(),
+                      .half = half,
+                      .neighbours = neighbours,
+                      .tokens = tokens};
+        args.x = expected.data();
+        PlainKernels().rope(args, 0, tokens);
+        args.x = actual.data();
+        LaunchRope(launcher, args);
+        ASSERT_NO_FATAL_FAILURE(ExpectSameBits(
+            expected, actual, absl::StrCat("half ", half, " neighbours ", neighbours)));
+      }
+    }
+  }
+}
+
+// All bit patterns, NaNs included. A scale may lie at an odd byte. Bytes of other slots stay.
+TEST(CudaKvWrite, EqualsPlainForEveryTypeAndBitPattern) {
+  std::mt19937_64 random(kSeed);
+  ChosenLauncher launcher;
+  const int64_t tokens = 6;
+  const int64_t kv_heads = 2;
+  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8}) {
+    for (const int64_t head_dim : {1, 15, 16, 40, 64, 80, 128, 256}) {
+      for (const int64_t gap : {0, 1}) {
+        const int64_t stride = kv_heads * head_dim + 4 * gap;
+        std::vector<float> k(tokens * stride);
+        std::vector<float> v(tokens * stride);
+        for (auto* rows : {&k, &v}) {
+          for (float& value : *rows) {
+            auto bits = static_cast<uint32_t>(random());
+            if (bits % 2 == 0) bits = (bits & 0x8fffffffu) + 0x30000000u;  // near f16's range
+            value = std::bit_cast<float>(bits);
+          }
+        }
+        std::fill_n(k.begin(), head_dim, 0.0f);
+        const std::vector<int64_t> slots = {5, 0, -1, 7, 2, 4};
+        KvWriteArgs args{.k = k.data(),
+                         .v = v.data(),
+                         .stride = stride,
+                         .kv_heads = kv_heads,
+                         .head_dim = head_dim,
+                         .slot_mapping = slots.data(),
+                         .kv = {},
+                         .tokens = tokens};
+        args.kv.type = type;
+        args.kv.block_size_log2 = 1;
+        args.kv.head_stride = head_dim;
+        args.kv.scale_offset = kv_heads * head_dim;
+        args.kv.token_stride =
+            kv_heads * head_dim + (type == KvType::kInt8 ? 4 * kv_heads + gap : 0);
+        args.kv.value_offset = 2 * args.kv.token_stride;
+        args.kv.block_stride = 4 * args.kv.token_stride;
+        std::vector<std::byte> expected(4 * args.kv.block_stride * KvTypeBytes(type),
+                                        std::byte{0x5a});
+        std::vector<std::byte> actual = expected;
+        args.kv.base = expected.data();
+        PlainKernels().kv_write(args, 0, tokens);
+        args.kv.base = actual.data();
+        LaunchKvWrite(launcher, args);
+        ASSERT_TRUE(expected == actual) << KvTypeName(type) << " head_dim " << head_dim;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baton

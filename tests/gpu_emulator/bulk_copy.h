@@ -1,0 +1,45 @@
+// cp.async.bulk: copies between device memory and shared memory, and tiles of tensors (TMA).
+//
+// A load lands when nothing else can run, in the order of the execution rules; or when it is
+// issued, if it lands early. A store reads its shared memory when the thread waits for it. A block
+// that ends with copies in flight is an error.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cuda/tensor_map.h"
+#include "tests/gpu_emulator/source_place.h"
+#include "tests/gpu_emulator/tensor_map.h"
+
+namespace baton::gpu_emulator {
+
+struct Block;
+
+struct TileLoad {
+  Block* block = nullptr;
+  std::byte* shared = nullptr;
+  uint64_t* barrier = nullptr;
+  uint32_t bytes = 0;
+  const void* global = nullptr;  // null: a tile of `tensor`
+  TiledTensor tensor;
+  std::array<int, kMostTileRank> first = {};  // coordinates
+  SourcePlace place;
+};
+
+// Writes the bytes and counts them at the barrier.
+void LandLoad(const TileLoad& load);
+
+void IssueBulkLoad(void* shared, const void* global, uint32_t bytes, uint64_t* barrier,
+                   SourcePlace place);
+// coordinates: `rank` numbers, that of the fastest dimension first. They may be out of bounds.
+void IssueTileLoad(void* shared, const TensorMap* map, uint64_t* barrier, const int* coordinates,
+                   int rank, SourcePlace place);
+
+void IssueBulkStore(void* global, const void* shared, uint32_t bytes, SourcePlace place);
+void CommitBulkStoreGroup();
+void WaitBulkStoreGroups(uint32_t groups, SourcePlace place);
+
+}  // namespace baton::gpu_emulator

@@ -1,0 +1,46 @@
+#include "tests/gpu_emulator/copy_operations.h"
+
+#include "tests/gpu_emulator/execution.h"
+#include "tests/gpu_emulator/sanitizers.h"
+
+namespace baton::gpu_emulator {
+namespace {
+
+constexpr uint32_t kCopyBytes = 16;
+
+}  // namespace
+
+void CopyAsync(void* shared, const void* global, bool valid, SourcePlace place) {
+  Execution& execution = ThisExecution();
+  execution.CheckShared(shared, kCopyBytes, "CopyAsync16", place);
+  if (reinterpret_cast<uintptr_t>(global) % kCopyBytes != 0) {
+    execution.Fail("CopyAsync16 from an address that is no multiple of 16", place);
+  }
+  execution.current().copies.Issue(shared, global, kCopyBytes, valid ? kCopyBytes : 0,
+                                   execution.LandsEarly());
+}
+
+void CommitAsyncCopies() { ThisExecution().current().copies.Commit(); }
+
+void WaitAsyncCopies(uint32_t groups, SourcePlace place) {
+  Execution& execution = ThisExecution();
+  if (execution.Skipped(Primitive::kCopyWait, place)) return;
+  execution.current().copies.Wait(groups);
+}
+
+uint32_t LoadFlag(const unsigned* address, SourcePlace place) {
+  Execution& execution = ThisExecution();
+  execution.Poll("a load of a flag", place);
+  uint32_t value;
+  __atomic_load(address, &value, __ATOMIC_RELAXED);
+  Acquire(const_cast<unsigned*>(address));
+  return value;
+}
+
+void StoreFlag(unsigned* address, uint32_t value, SourcePlace) {
+  ThisExecution().Progressed();
+  Release(address);
+  __atomic_store(address, &value, __ATOMIC_RELAXED);
+}
+
+}  // namespace baton::gpu_emulator

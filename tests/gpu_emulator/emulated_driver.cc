@@ -1,0 +1,354 @@
+// The functions of kernels/cuda/cuda_driver.h on the emulated GPU. They check what the driver
+// checks: handles, contexts, addresses and sizes.
+#include "tests/gpu_emulator/emulated_driver.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "kernels/cuda/cuda_driver.h"
+#include "tests/gpu_emulator/emulated_gpu.h"
+
+namespace baton::gpu_emulator {
+namespace {
+
+constexpr uint32_t kMostGridYz = 65535;
+constexpr char kImage[] = "emulated kernels";
+
+EmulatedGpu& Gpu() { return EmulatedGpu::Get(); }
+
+const std::pair<CuResult, const char*> kErrors[] = {
+    {kCuSuccess, "CUDA_SUCCESS"},
+    {kCuInvalidValue, "CUDA_ERROR_INVALID_VALUE"},
+    {kCuOutOfMemory, "CUDA_ERROR_OUT_OF_MEMORY"},
+    {kCuInvalidDevice, "CUDA_ERROR_INVALID_DEVICE"},
+    {kCuInvalidImage, "CUDA_ERROR_INVALID_IMAGE"},
+    {kCuInvalidContext, "CUDA_ERROR_INVALID_CONTEXT"},
+    {kCuInvalidHandle, "CUDA_ERROR_INVALID_HANDLE"},
+    {kCuNotFound, "CUDA_ERROR_NOT_FOUND"},
+    {kCuNotReady, "CUDA_ERROR_NOT_READY"},
+    {kCuIllegalAddress, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+    {kCuLaunchFailed, "CUDA_ERROR_LAUNCH_FAILED"},
+    {kCuStreamCaptureUnsupported, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
+    {kCuStreamCaptureInvalidated, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"},
+    {kCuStreamCaptureUnmatched, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED"},
+    {kCuUnknown, "CUDA_ERROR_UNKNOWN"},
+};
+
+const char* NameOf(CuResult error) {
+  for (const auto& [known, name] : kErrors) {
+    if (known == error) return name;
+  }
+  return nullptr;
+}
+
+// Pageable memory is read at once, as by the driver, which stages it.
+CuResult EnqueueCopy(CuDevicePointer to, CuDevicePointer from, size_t bytes, CuStream stream) {
+  Residence target = Residence::kPageable;
+  Residence source = Residence::kPageable;
+  EmulatedMemory& memory = Gpu().memory();
+  if (memory.Locate(to, bytes, &target) != kCuSuccess ||
+      memory.Locate(from, bytes, &source) != kCuSuccess) {
+    return kCuInvalidValue;
+  }
+  Work work{.kind = Work::Kind::kCopy, .to = to, .from = from, .bytes = bytes};
+  if (source == Residence::kPageable) {
+    const auto* const begin = reinterpret_cast<const std::byte*>(from);
+    work.source.assign(begin, begin + bytes);
+  }
+  const CuResult enqueued = Gpu().Enqueue(stream, std::move(work));
+  if (enqueued != kCuSuccess || target != Residence::kPageable) return enqueued;
+  return Gpu().Synchronize(stream);
+}
+
+}  // namespace
+
+#define USABLE() \
+  if (const CuResult usable = Gpu().Usable(); usable != kCuSuccess) return usable
+#define USABLE_OUTSIDE_CAPTURE() \
+  if (const CuResult usable = Gpu().UsableOutsideCapture(); usable != kCuSuccess) return usable
+
+extern "C" {
+
+extern const void* const baton_cuda_images[];
+const void* const baton_cuda_images[] = {kImage, nullptr};
+
+void baton_emulator_configure(const EmulatorSettings* settings) { Gpu().Configure(*settings); }
+void baton_emulator_counters(EmulatorCounters* counters) { *counters = Gpu().counters(); }
+void baton_emulator_fail_after(int64_t launches) { Gpu().FailAfter(launches); }
+
+// ---- device and context -------------------------------------------------------------------------
+
+CuResult cuInit(unsigned int flags) { return flags == 0 ? kCuSuccess : kCuInvalidValue; }
+
+CuResult cuDriverGetVersion(int* version) {
+  *version = 13000;
+  return kCuSuccess;
+}
+
+CuResult cuGetErrorName(CuResult error, const char** name) {
+  *name = NameOf(error);
+  return *name == nullptr ? kCuInvalidValue : kCuSuccess;
+}
+
+CuResult cuGetErrorString(CuResult error, const char** text) {
+  *text = "error of the emulated GPU";
+  return NameOf(error) == nullptr ? kCuInvalidValue : kCuSuccess;
+}
+
+CuResult cuDeviceGetCount(int* count) {
+  *count = 1;
+  return kCuSuccess;
+}
+
+CuResult cuDeviceGet(CuDevice* device, int ordinal) {
+  *device = 0;
+  return ordinal == 0 ? kCuSuccess : kCuInvalidDevice;
+}
+
+CuResult cuDeviceGetName(char* name, int length, CuDevice) {
+  std::snprintf(name, static_cast<size_t>(length), "emulated GPU");
+  return kCuSuccess;
+}
+
+CuResult cuDeviceGetAttribute(int* value, CuDeviceAttribute attribute, CuDevice) {
+  switch (attribute) {
+    case kCuMultiprocessorCount:
+      *value = 4;  // few, so that persistent kernels have several units for each block
+      return kCuSuccess;
+    case kCuUnifiedAddressing:
+    case kCuVirtualMemoryManagementSupported:
+      *value = 1;
+      return kCuSuccess;
+    case kCuComputeCapabilityMajor:
+      *value = 9;
+      return kCuSuccess;
+    case kCuComputeCapabilityMinor:
+      *value = 0;
+      return kCuSuccess;
+    case kCuMaxSharedMemoryPerBlockOptin:
+      *value = kMostSharedBytes;
+      return kCuSuccess;
+  }
+  return kCuInvalidValue;
+}
+
+CuResult cuDevicePrimaryCtxRetain(CuContext* context, CuDevice) {
+  *context = Gpu().Retain();
+  return kCuSuccess;
+}
+CuResult cuDevicePrimaryCtxRelease_v2(CuDevice) { return Gpu().Release(); }
+CuResult cuCtxSetCurrent(CuContext context) { return Gpu().SetCurrent(context); }
+
+// ---- memory -------------------------------------------------------------------------------------
+
+CuResult cuMemGetInfo_v2(size_t* free, size_t* total) {
+  USABLE();
+  *free = Gpu().memory().free();
+  *total = Gpu().memory().total();
+  return kCuSuccess;
+}
+
+CuResult cuMemAlloc_v2(CuDevicePointer* memory, size_t bytes) {
+  USABLE_OUTSIDE_CAPTURE();
+  return Gpu().memory().Allocate(memory, bytes);
+}
+
+// Waits for all work, as the driver does.
+CuResult cuMemFree_v2(CuDevicePointer memory) {
+  USABLE_OUTSIDE_CAPTURE();
+  if (const CuResult ended = Gpu().SynchronizeAll(); ended != kCuSuccess) return ended;
+  return Gpu().memory().Free(memory);
+}
+
+CuResult cuMemHostAlloc(void** memory, size_t bytes, unsigned int) {
+  USABLE_OUTSIDE_CAPTURE();
+  return Gpu().memory().AllocatePinned(memory, bytes);
+}
+// Does not wait: work that still uses the memory is a fault.
+CuResult cuMemFreeHost(void* memory) {
+  USABLE_OUTSIDE_CAPTURE();
+  return Gpu().memory().FreePinned(memory);
+}
+
+CuResult cuMemAddressReserve(CuDevicePointer* memory, size_t bytes, size_t alignment,
+                             CuDevicePointer, CuFlags64) {
+  USABLE();
+  if (alignment > kGranularity) return kCuInvalidValue;
+  return Gpu().memory().ReserveAddresses(memory, bytes);
+}
+CuResult cuMemAddressFree(CuDevicePointer memory, size_t bytes) {
+  USABLE();
+  return Gpu().memory().FreeAddresses(memory, bytes);
+}
+CuResult cuMemGetAllocationGranularity(size_t* bytes, const CuAllocationProperties*,
+                                       CuGranularity) {
+  *bytes = kGranularity;
+  return kCuSuccess;
+}
+CuResult cuMemCreate(CuMemoryHandle* handle, size_t bytes, const CuAllocationProperties*,
+                     CuFlags64) {
+  USABLE();
+  return Gpu().memory().Create(handle, bytes);
+}
+CuResult cuMemRelease(CuMemoryHandle handle) {
+  USABLE();
+  return Gpu().memory().Release(handle);
+}
+CuResult cuMemMap(CuDevicePointer memory, size_t bytes, size_t offset, CuMemoryHandle handle,
+                  CuFlags64) {
+  USABLE();
+  return offset == 0 ? Gpu().memory().Map(memory, bytes, handle) : kCuInvalidValue;
+}
+CuResult cuMemUnmap(CuDevicePointer memory, size_t bytes) {
+  USABLE();
+  return Gpu().memory().Unmap(memory, bytes);
+}
+CuResult cuMemSetAccess(CuDevicePointer memory, size_t bytes, const CuAccess* access,
+                        size_t count) {
+  USABLE();
+  if (count != 1 || access->flags != kCuAccessReadWrite) return kCuInvalidValue;
+  return Gpu().memory().AllowAccess(memory, bytes);
+}
+
+CuResult cuMemcpyAsync(CuDevicePointer to, CuDevicePointer from, size_t bytes, CuStream stream) {
+  USABLE();
+  return EnqueueCopy(to, from, bytes, stream);
+}
+
+CuResult cuMemsetD8Async(CuDevicePointer memory, unsigned char value, size_t bytes,
+                         CuStream stream) {
+  USABLE();
+  Residence residence = Residence::kPageable;
+  const CuResult located = Gpu().memory().Locate(memory, bytes, &residence);
+  if (located != kCuSuccess || residence != Residence::kDevice) return kCuInvalidValue;
+  return Gpu().Enqueue(stream,
+                       {.kind = Work::Kind::kSet, .to = memory, .bytes = bytes, .value = value});
+}
+
+// ---- streams, events and graphs -----------------------------------------------------------------
+
+CuResult cuStreamCreate(CuStream* stream, unsigned int) {
+  USABLE();
+  return Gpu().CreateStream(stream);
+}
+CuResult cuStreamDestroy_v2(CuStream stream) {
+  USABLE();
+  return Gpu().DestroyStream(stream);
+}
+CuResult cuStreamSynchronize(CuStream stream) {
+  USABLE();
+  return Gpu().Synchronize(stream);
+}
+CuResult cuStreamQuery(CuStream stream) {
+  USABLE();
+  return Gpu().Query(stream);
+}
+CuResult cuStreamBeginCapture_v2(CuStream stream, CuCaptureMode) {
+  USABLE();
+  return Gpu().BeginCapture(stream);
+}
+CuResult cuStreamEndCapture(CuStream stream, CuGraph* graph) {
+  USABLE();
+  return Gpu().EndCapture(stream, graph);
+}
+CuResult cuEventCreate(CuEvent* event, unsigned int) {
+  USABLE();
+  return Gpu().CreateEvent(event);
+}
+CuResult cuEventDestroy_v2(CuEvent event) {
+  USABLE();
+  return Gpu().DestroyEvent(event);
+}
+CuResult cuEventRecord(CuEvent event, CuStream stream) {
+  USABLE();
+  return Gpu().Record(event, stream);
+}
+CuResult cuEventQuery(CuEvent event) {
+  USABLE();
+  return Gpu().Query(event);
+}
+CuResult cuEventSynchronize(CuEvent event) {
+  USABLE();
+  return Gpu().Synchronize(event);
+}
+CuResult cuGraphInstantiateWithFlags(CuGraphExec* exec, CuGraph graph, CuFlags64 flags) {
+  USABLE();
+  return flags == 0 ? Gpu().Instantiate(exec, graph) : kCuInvalidValue;
+}
+CuResult cuGraphLaunch(CuGraphExec exec, CuStream stream) {
+  USABLE();
+  return Gpu().LaunchGraph(exec, stream);
+}
+CuResult cuGraphExecDestroy(CuGraphExec exec) {
+  USABLE();
+  return Gpu().DestroyExec(exec);
+}
+CuResult cuGraphDestroy(CuGraph graph) {
+  USABLE();
+  return Gpu().DestroyGraph(graph);
+}
+
+// ---- kernels ------------------------------------------------------------------------------------
+
+CuResult cuModuleLoadData(CuModule* module, const void* image) {
+  USABLE();
+  *module = reinterpret_cast<CuModule>(const_cast<char*>(kImage));
+  return image == kImage ? kCuSuccess : kCuInvalidImage;
+}
+CuResult cuModuleUnload(CuModule) {
+  USABLE();
+  return kCuSuccess;
+}
+CuResult cuModuleGetFunction(CuFunction* function, CuModule, const char* name) {
+  USABLE();
+  return Gpu().FindFunction(function, name);
+}
+CuResult cuFuncSetAttribute(CuFunction function, CuFunctionAttribute attribute, int value) {
+  USABLE();
+  EmulatedFunction* const found = Gpu().FunctionOf(function);
+  if (found == nullptr || attribute != kCuMaxDynamicSharedBytes || value < 0 ||
+      static_cast<uint32_t>(value) > kMostSharedBytes) {
+    return kCuInvalidValue;
+  }
+  found->max_shared_bytes = static_cast<uint32_t>(value);
+  return kCuSuccess;
+}
+
+CuResult cuLaunchKernel(CuFunction function, unsigned int grid_x, unsigned int grid_y,
+                        unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                        unsigned int block_z, unsigned int shared_bytes, CuStream stream,
+                        void** params, void** extra) {
+  USABLE();
+  const EmulatedFunction* const found = Gpu().FunctionOf(function);
+  if (found == nullptr) return kCuInvalidHandle;
+  const uint64_t threads = uint64_t{block_x} * block_y * block_z;
+  if (grid_x == 0 || grid_y == 0 || grid_z == 0 || grid_x > INT32_MAX || grid_y > kMostGridYz ||
+      grid_z > kMostGridYz || threads == 0 || threads > kMostThreads || block_z > 64 ||
+      shared_bytes > found->max_shared_bytes || extra != nullptr) {
+    return kCuInvalidValue;
+  }
+  const auto* const begin = static_cast<const std::byte*>(params[0]);
+  return Gpu().Enqueue(stream, {.kind = Work::Kind::kKernel,
+                                .kernel = found->kernel,
+                                .shape = {.grid = {grid_x, grid_y, grid_z},
+                                          .block = {block_x, block_y, block_z},
+                                          .shared_bytes = shared_bytes},
+                                .params = {begin, begin + found->kernel->params_bytes}});
+}
+
+}  // extern "C"
+
+#undef USABLE
+#undef USABLE_OUTSIDE_CAPTURE
+
+// Each function has the type that the table has.
+#define BATON_SAME_TYPE(member, name) \
+  static_assert(std::is_same_v<decltype(&name), decltype(CudaDriver::member)>);
+BATON_CUDA_FUNCTIONS(BATON_SAME_TYPE)
+#undef BATON_SAME_TYPE
+
+}  // namespace baton::gpu_emulator

@@ -1,0 +1,42 @@
+// How tests control libbaton_gpu_emulator.so, the library with the driver's functions
+// (kernels/cuda/cuda_driver.h) and the kernels compiled for the host.
+//
+// The library exports the functions declared here. A program that loads it looks them up by name.
+// Environment variables give the settings at the start:
+// - BATON_GPU_EMULATOR_SEED: 0 runs everything in order, other numbers in seeded orders;
+// - BATON_GPU_EMULATOR_MIB: device memory;
+// - BATON_GPU_EMULATOR_FAIL_AFTER: number of kernels that run before one fails.
+//
+// Thread safety: safe from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tests/gpu_emulator/execution_rules.h"
+
+namespace baton::gpu_emulator {
+
+struct EmulatorSettings {
+  ExecutionRules rules = {};
+  uint64_t seed = 1;  // of the answers to queries
+  size_t memory_bytes = size_t{512} << 20;
+  int64_t fail_after = -1;  // as baton_emulator_fail_after; negative: no kernel fails
+};
+
+struct EmulatorCounters {
+  int64_t launches = 0;        // kernels that ran, those in graphs included
+  int64_t copies = 0;          // copies that ran
+  int64_t graph_launches = 0;  // graphs that ran
+  int64_t captures = 0;        // graphs that were captured
+};
+
+extern "C" {
+// Takes effect when the next primary context is created. REQUIRES: none exists.
+void baton_emulator_configure(const EmulatorSettings* settings);
+void baton_emulator_counters(EmulatorCounters* counters);  // since the context was created
+// The kernel that runs after `launches` others fails with kCuIllegalAddress, and all later calls.
+void baton_emulator_fail_after(int64_t launches);
+}
+
+}  // namespace baton::gpu_emulator

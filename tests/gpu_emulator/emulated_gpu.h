@@ -1,0 +1,142 @@
+// The emulated GPU behind the driver's functions: its streams, events, graphs and the thread that
+// runs their work.
+//
+// Work runs as late as CUDA allows: only when a call waits for it (a synchronisation, the release
+// of device memory). A query asks for it now and then and never waits. So a result that is used too
+// early is missing, and a buffer that is changed too early has the change.
+//
+// Invariant: device memory is closed (emulated_memory.h) whenever a waiting call returns.
+//
+// Thread safety: safe from any thread. One thread of the GPU runs all work.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/cuda_driver.h"
+#include "kernels/cuda/cuda_launch.h"
+#include "tests/gpu_emulator/emulated_driver.h"
+#include "tests/gpu_emulator/emulated_memory.h"
+#include "tests/gpu_emulator/executor.h"
+#include "tests/gpu_emulator/kernel_registry.h"
+
+namespace baton::gpu_emulator {
+
+// One enqueued operation. Parameters are copied when it is enqueued, so also when it is captured.
+struct Work {
+  enum class Kind : uint8_t { kKernel, kCopy, kSet, kGraph };
+  Kind kind = Kind::kKernel;
+  const Kernel* kernel = nullptr;
+  LaunchShape shape = {};
+  std::vector<std::byte> params = {};
+  CuDevicePointer to = 0;
+  CuDevicePointer from = 0;
+  size_t bytes = 0;
+  std::vector<std::byte> source = {};  // contents of a pageable source, read when it was enqueued
+  unsigned char value = 0;
+  std::shared_ptr<const std::vector<Work>> graph = nullptr;
+};
+
+struct EmulatedStream {
+  std::deque<Work> work;
+  uint64_t enqueued = 0;
+  uint64_t done = 0;
+  uint64_t wanted = 0;  // the GPU's thread runs work up to here
+  bool capturing = false;
+  bool invalidated = false;  // the capture did something that is not allowed
+  std::vector<Work> captured;
+};
+
+struct EmulatedEvent {
+  std::shared_ptr<EmulatedStream> stream;  // null: not recorded yet
+  uint64_t position = 0;
+};
+
+struct EmulatedFunction {
+  const Kernel* kernel = nullptr;
+  uint32_t max_shared_bytes = 48 << 10;
+};
+
+class EmulatedGpu {
+ public:
+  static EmulatedGpu& Get();
+
+  void Configure(const EmulatorSettings& settings);
+  EmulatorCounters counters();
+  void FailAfter(int64_t launches);
+
+  CuContext Retain();
+  CuResult Release();
+  CuResult SetCurrent(CuContext context);
+
+  // Returns kCuSuccess if the calling thread has the context and the device has not failed.
+  CuResult Usable();
+  // Like Usable, and an error for calls that a capturing thread must not make.
+  CuResult UsableOutsideCapture();
+  EmulatedMemory& memory() { return *memory_; }
+
+  CuResult CreateStream(CuStream* stream);
+  CuResult DestroyStream(CuStream stream);
+  CuResult Enqueue(CuStream stream, Work work);
+  CuResult Synchronize(CuStream stream);
+  CuResult Query(CuStream stream);
+  CuResult SynchronizeAll();
+  CuResult BeginCapture(CuStream stream);
+  CuResult EndCapture(CuStream stream, CuGraph* graph);
+
+  CuResult CreateEvent(CuEvent* event);
+  CuResult DestroyEvent(CuEvent event);
+  CuResult Record(CuEvent event, CuStream stream);
+  CuResult Query(CuEvent event);
+  CuResult Synchronize(CuEvent event);
+
+  CuResult Instantiate(CuGraphExec* exec, CuGraph graph);
+  CuResult LaunchGraph(CuGraphExec exec, CuStream stream);
+  CuResult DestroyGraph(CuGraph graph);
+  CuResult DestroyExec(CuGraphExec exec);
+
+  CuResult FindFunction(CuFunction* function, const std::string& name);
+  // Returns nullptr if it does not exist.
+  EmulatedFunction* FunctionOf(CuFunction function);
+
+ private:
+  using Nodes = std::shared_ptr<const std::vector<Work>>;
+
+  EmulatedGpu();
+  std::shared_ptr<EmulatedStream> Find(CuStream stream);
+  CuResult WaitFor(const std::shared_ptr<EmulatedStream>& stream, uint64_t position,
+                   std::unique_lock<std::mutex>& lock);
+  CuResult AskFor(const std::shared_ptr<EmulatedStream>& stream, uint64_t position);
+  CuResult Invalidate(EmulatedStream& stream);
+  void RunWork();
+  CuResult Run(const Work& work, Executor& executor);
+  CuResult RunKernel(const Work& work, Executor& executor);
+
+  std::mutex mutex_;
+  std::condition_variable wanted_;  // for the GPU's thread
+  std::condition_variable done_;
+  EmulatorSettings settings_;
+  std::unique_ptr<EmulatedMemory> memory_;
+  std::mt19937_64 random_;
+  int retained_ = 0;
+  uint64_t generation_ = 0;  // of the context; the GPU's thread makes a new executor for each
+  bool running_ = false;     // the GPU's thread runs work
+  CuResult fault_ = kCuSuccess;
+  EmulatorCounters counters_;
+  int64_t launches_left_ = -1;  // until the planted fault; negative: none
+  std::map<CuStream, std::shared_ptr<EmulatedStream>> streams_;
+  std::map<CuEvent, std::unique_ptr<EmulatedEvent>> events_;
+  std::map<CuGraph, std::unique_ptr<Nodes>> graphs_;
+  std::map<CuGraphExec, std::unique_ptr<Nodes>> execs_;
+  std::map<std::string, std::unique_ptr<EmulatedFunction>> functions_;
+};
+
+}  // namespace baton::gpu_emulator

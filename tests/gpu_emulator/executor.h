@@ -1,0 +1,52 @@
+// Runs kernels on a CPU: every CUDA thread of a block is a fiber of the calling host thread.
+//
+// A CUDA thread runs until it waits: at a barrier, for the other lanes of a warp operation, or for
+// an asynchronous copy. The next thread of its warp then goes on, and after it the next warp.
+// Nothing depends on time, so a launch with equal rules and inputs takes the same steps.
+//
+// The executor finds these faults of a kernel:
+// - threads that wait for something that cannot happen: the message names where each waits;
+// - lanes of a warp that meet in different operations, or threads at different barriers;
+// - a wrong mask of a warp operation;
+// - shared memory that is read before it is written: a block starts with NaN patterns in it;
+// - writes behind the end of shared memory.
+// ThreadSanitizer finds races, also between blocks; AddressSanitizer finds other accesses out of
+// bounds.
+//
+// Thread safety: an Executor belongs to one host thread. Several may run on different threads.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/cuda/cuda_launch.h"
+#include "tests/gpu_emulator/execution_rules.h"
+#include "tests/gpu_emulator/kernel_registry.h"
+
+namespace baton::gpu_emulator {
+
+inline constexpr uint32_t kMostThreads = 1024;           // of a block
+inline constexpr uint32_t kMostSharedBytes = 227 << 10;  // of a block, on sm_90
+
+class Executor {
+ public:
+  explicit Executor(const ExecutionRules& rules = {});
+
+  // Runs all blocks and returns. An error says which rule of CUDA the kernel or the launch broke;
+  // memory then has what the kernel wrote so far.
+  absl::Status Run(const Kernel& kernel, const LaunchShape& shape, const void* params,
+                   size_t bytes);
+
+  const ExecutionRules& rules() const { return rules_; }
+  // Places ("file:line") of a primitive that the last launch reached, in that order. Numbers of
+  // places are those of SkippedPrimitive.
+  const std::vector<std::string>& places(Primitive primitive) const;
+
+ private:
+  const ExecutionRules rules_;
+  std::vector<std::vector<std::string>> places_;
+};
+
+}  // namespace baton::gpu_emulator

@@ -1,0 +1,70 @@
+// The functions of kernels/cuda/ptx.cuh for kernels that are compiled as host C++.
+#pragma once
+
+#include "kernels/half.h"
+#include "tests/gpu_emulator/copy_operations.h"
+#include "tests/gpu_emulator/device_language.h"
+#include "tests/gpu_emulator/tensor_operations.h"
+
+// A call whose accesses ThreadSanitizer must attribute to the kernel's line. It knows the line only
+// if an instrumented function of its own stands between the kernel and the emulator.
+#if defined(__SANITIZE_THREAD__)
+#define BATON_MEMORY_CALL __attribute__((noinline)) inline
+#else
+#define BATON_MEMORY_CALL inline
+#endif
+
+namespace baton {
+
+inline void MmaM16N8K32S8(int (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2],
+                          BATON_PLACE) {
+  gpu_emulator::MmaInt8K32(d, a, b, place);
+}
+inline void MmaM16N8K16S8(int (&d)[4], const unsigned (&a)[2], unsigned b, BATON_PLACE) {
+  gpu_emulator::MmaInt8K16(d, a, &b, place);
+}
+inline void MmaM16N8K16Bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2],
+                            BATON_PLACE) {
+  gpu_emulator::MmaBf16K16(d, a, b, place);
+}
+inline void MmaM16N8K16F16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2],
+                           BATON_PLACE) {
+  gpu_emulator::MmaF16K16(d, a, b, place);
+}
+BATON_MEMORY_CALL void LdMatrixX2(unsigned (&r)[2], const void* shared_row, BATON_PLACE) {
+  gpu_emulator::LoadMatrices(r, 2, false, shared_row, place);
+}
+BATON_MEMORY_CALL void LdMatrixX4(unsigned (&r)[4], const void* shared_row, BATON_PLACE) {
+  gpu_emulator::LoadMatrices(r, 4, false, shared_row, place);
+}
+BATON_MEMORY_CALL void LdMatrixX2Transposed(unsigned (&r)[2], const void* shared_row, BATON_PLACE) {
+  gpu_emulator::LoadMatrices(r, 2, true, shared_row, place);
+}
+BATON_MEMORY_CALL void LdMatrixX4Transposed(unsigned (&r)[4], const void* shared_row, BATON_PLACE) {
+  gpu_emulator::LoadMatrices(r, 4, true, shared_row, place);
+}
+
+BATON_MEMORY_CALL void CopyAsync16(void* shared, const void* global, bool valid, BATON_PLACE) {
+  gpu_emulator::CopyAsync(shared, global, valid, place);
+}
+inline void CommitCopies() { gpu_emulator::CommitAsyncCopies(); }
+template <int kGroups>
+BATON_MEMORY_CALL void WaitCopies(BATON_PLACE) {
+  gpu_emulator::WaitAsyncCopies(kGroups, place);
+}
+
+inline void SyncNamedBarrier(int barrier, unsigned threads, BATON_PLACE) {
+  gpu_emulator::SyncNamedBarrier(barrier, threads, place);
+}
+inline void ArriveNamedBarrier(int barrier, unsigned threads, BATON_PLACE) {
+  gpu_emulator::ArriveNamedBarrier(barrier, threads, place);
+}
+inline unsigned LoadAcquire(const unsigned* address, BATON_PLACE) {
+  return gpu_emulator::LoadFlag(address, place);
+}
+inline void StoreRelease(unsigned* address, unsigned value, BATON_PLACE) {
+  gpu_emulator::StoreFlag(address, value, place);
+}
+inline float WidenF16(uint16_t bits) { return F16ToF32(bits); }
+
+}  // namespace baton

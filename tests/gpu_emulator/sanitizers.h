@@ -1,0 +1,65 @@
+// What the emulator tells the sanitizers. Every function does nothing in a build without them.
+//
+// The emulator's own sources are compiled without ThreadSanitizer, because they move values between
+// the stacks of different CUDA threads. The kernels are compiled with it. Only the orders below
+// exist between two CUDA threads: launch, barrier, fence with an atomic operation, mbarrier.
+#pragma once
+
+#include <cstddef>
+
+#if defined(__SANITIZE_THREAD__) || defined(BATON_THREAD_SANITIZER)
+#define BATON_EMULATOR_TSAN 1
+#include <sanitizer/tsan_interface.h>
+extern "C" void __tsan_read_range(void* address, unsigned long bytes);
+extern "C" void __tsan_write_range(void* address, unsigned long bytes);
+extern "C" void AnnotateIgnoreReadsBegin(const char* file, int line);
+extern "C" void AnnotateIgnoreReadsEnd(const char* file, int line);
+extern "C" void AnnotateIgnoreWritesBegin(const char* file, int line);
+extern "C" void AnnotateIgnoreWritesEnd(const char* file, int line);
+#endif
+#ifdef __SANITIZE_ADDRESS__
+#define BATON_EMULATOR_ASAN 1
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace baton::gpu_emulator {
+
+#ifdef BATON_EMULATOR_TSAN
+inline constexpr bool kRaceChecked = true;
+// What came before a Release of `order` happens before what follows an Acquire of it.
+inline void Release(void* order) { __tsan_release(order); }
+inline void Acquire(void* order) { __tsan_acquire(order); }
+// Accesses by the running CUDA thread that no compiled load or store stands for.
+inline void NoteRead(const void* address, size_t bytes) {
+  __tsan_read_range(const_cast<void*>(address), bytes);
+}
+inline void NoteWrite(void* address, size_t bytes) { __tsan_write_range(address, bytes); }
+
+// While it lives, accesses of this thread are not recorded.
+class UnrecordedAccesses {
+ public:
+  UnrecordedAccesses() {
+    AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+    AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+  }
+  ~UnrecordedAccesses() {
+    AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+    AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+  }
+  UnrecordedAccesses(const UnrecordedAccesses&) = delete;
+  UnrecordedAccesses& operator=(const UnrecordedAccesses&) = delete;
+};
+#else
+inline constexpr bool kRaceChecked = false;
+inline void Release(void*) {}
+inline void Acquire(void*) {}
+inline void NoteRead(const void*, size_t) {}
+inline void NoteWrite(void*, size_t) {}
+struct UnrecordedAccesses {
+  UnrecordedAccesses() {}
+  ~UnrecordedAccesses() {}
+};
+#endif
+
+}  // namespace baton::gpu_emulator

@@ -1,0 +1,124 @@
+#include "kernels/tensor_core/tensor_core_kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/cpu_device.h"
+#include "tests/kernels/attention_case.h"
+#include "tests/kernels/tensor_core_case.h"
+
+namespace baton {
+namespace {
+
+constexpr uint64_t kSeed = 7024;
+
+std::unique_ptr<Device> MakeDevice(int threads, Numerics numerics) {
+  return *CreateCpuDevice({.threads = threads, .numerics = numerics});
+}
+
+std::vector<float> AttendOn(const Device& device, Stream& stream, const AttentionCase& problem) {
+  std::vector<float> out(problem.out_size(), -1.0f);
+  device.ops().PagedAttention(stream, problem.Args(out.data()));
+  return out;
+}
+
+TEST(TensorCoreKernels, ADeviceOfT1AttendsByItsRulesOnAnyNumberOfThreads) {
+  for (const KvType type : {KvType::kF16, KvType::kBF16, KvType::kInt8}) {
+    const AttentionCase problem({.type = type}, {CausalSequence(90, 60), CausalSequence(300, 1)},
+                                kSeed);
+    const std::vector<float> expected = TensorCoreCase(problem).Expected();
+    for (const int threads : {1, 3}) {
+      const auto device = MakeDevice(threads, Numerics::kT1Sm90);
+      const auto stream = device->CreateStream();
+      EXPECT_EQ(AttendOn(*device, *stream, problem), expected) << KvTypeName(type);
+    }
+    EXPECT_NE(problem.Expected(), expected);
+  }
+}
+
+TEST(TensorCoreKernels, PoolsOfF32AreReadAsInR1) {
+  const AttentionCase problem({.type = KvType::kF32}, {CausalSequence(300, 3)}, kSeed);
+  const auto device = MakeDevice(2, Numerics::kT1Sm90);
+  const auto stream = device->CreateStream();
+  EXPECT_EQ(AttendOn(*device, *stream, problem), problem.Expected());
+}
+
+TEST(TensorCoreKernels, OnlyBF16AndF16WeightsHaveAnotherProduct) {
+  for (const InstructionSet set : {InstructionSet::kPlain, BestInstructionSet()}) {
+    for (const WeightFormat format : kAllWeightFormats) {
+      std::mt19937_64 random(kSeed);
+      const int64_t cols = WholeBlocks(format, 96), rows = 32, tokens = 3;
+      const std::vector<std::byte> source = RandomGgufMatrix(random, format, rows, cols);
+      std::vector<std::byte> packed(PackedMatrixBytes(format, rows, cols) + 64);
+      auto* aligned =
+          reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(packed.data()) + 63) / 64 * 64);
+      PackMatrixRows(format, rows, cols, source.data(), aligned);
+      OwnedActivations x(tokens, cols);
+      x.f32 = RandomFloats(random, tokens * cols);
+      const Activations view = x.view();
+      if (IsQuantized(format)) {
+        KernelsFor(set).quantize(x.f32.data(), cols,
+                                 {nullptr, view.q8, view.scale, view.scaled_sum}, 0, tokens);
+      }
+      const auto run = [&](const CpuKernels& kernels) {
+        std::vector<float> out(tokens * rows);
+        kernels.matmul({.x = view,
+                        .weight = {format, rows, cols, aligned},
+                        .out = out.data(),
+                        .out_stride = rows,
+                        .tokens = tokens},
+                       0, rows, 0, tokens);
+        return out;
+      };
+      const bool is_half = format == WeightFormat::kBF16 || format == WeightFormat::kF16;
+      EXPECT_EQ(run(TensorCoreKernels(set)) != run(KernelsFor(set)), is_half)
+          << WeightFormatName(format);
+    }
+  }
+}
+
+TEST(TensorCoreKernels, StoredValuesAreFiniteAndKeysAreNot) {
+  const float inf = std::numeric_limits<float>::infinity();
+  for (const KvType type : {KvType::kF16, KvType::kBF16}) {
+    std::vector<float> rows = {1.5f, inf, -inf, std::nanf("")};
+    rows.resize(16, 0.25f);
+    std::vector<uint16_t> pool(64, 0xffff);
+    const int64_t slots[2] = {1, -1};
+    TensorCoreKernels(InstructionSet::kPlain)
+        .kv_write({.k = rows.data(),
+                   .v = rows.data(),
+                   .stride = 16,
+                   .kv_heads = 1,
+                   .head_dim = 16,
+                   .slot_mapping = slots,
+                   .kv = {.base = pool.data(),
+                          .type = type,
+                          .block_size_log2 = 1,
+                          .block_stride = 64,
+                          .token_stride = 32,
+                          .head_stride = 16,
+                          .value_offset = 16},
+                   .tokens = 2},
+                  0, 2);
+    const auto widen = type == KvType::kBF16 ? BF16ToF32 : F16ToF32;
+    const float largest = type == KvType::kBF16 ? 0x1.fep127f : 65504;
+    EXPECT_EQ(widen(pool[32]), 1.5f);
+    EXPECT_EQ(widen(pool[33]), inf);
+    EXPECT_TRUE(std::isnan(widen(pool[35])));
+    EXPECT_EQ(widen(pool[48]), 1.5f);
+    EXPECT_EQ(widen(pool[49]), largest);
+    EXPECT_EQ(widen(pool[50]), -largest);
+    EXPECT_EQ(pool[51], 0);
+    EXPECT_EQ(pool[0], 0xffff) << "only the named slot is written";
+  }
+}
+
+TEST(TensorCoreKernels, TheDeviceNamesItsNumerics) {
+  EXPECT_NE(MakeDevice(1, Numerics::kT1Sm90)->Description().find("t1-sm90"), std::string::npos);
+  EXPECT_NE(MakeDevice(1, Numerics::kR1)->Description().find("numerics r1"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace baton
