@@ -30,6 +30,11 @@ class Choice(unittest.TestCase):
                 ("proto/baton/v1/worker.proto", {"asan-grpc"}),
                 ("model/gguf_reader.cc", {"tidy", "asan", "tsan", "fuzz"}),
                 ("kernels/cuda/ptx.cuh", {"tidy", "cuda"}),
+                ("bench/read_bytes.cu", {"tidy", "cuda"}),
+                ("bench/read_bandwidth.h", {"tidy", "asan"}),
+                ("router/failure_detector.cc", {"tidy", "asan", "tsan", "heavy"}),
+                (".clang-tidy", {"tidy"}),
+                ("scripts/fuzz.sh", {"fuzz"}),
                 ("tests/gpu_emulator/fiber.cc", {"tidy", "cuda"}),
                 ("tests/fuzz/gguf_fuzz.cc", {"tidy", "fuzz"}),
                 ("tests/e2e/service_test.py", {"heavy"})]:
