@@ -6,7 +6,7 @@
 Each *.patch file in this folder puts one fault into today's code. Its first lines say what the fault is:
 
     Fault: a sentence
-    Target: what to build, if anything
+    Target: what to build, if anything; several are separated by spaces
     Test: a command; {bin} is the build's folder of programs
     Shows: a regular expression that the output of the failed test contains
     Preset: a preset of CMakePresets.json, `release` by default
@@ -34,7 +34,7 @@ PATCHES = pathlib.Path(__file__).resolve().parent
 ROOT = PATCHES.parents[1]
 LIMIT_S = 900  # of one test
 FIELD = re.compile(r"^(Fault|Target|Test|Shows|Preset): (.+)$", re.M)
-FAILED_CASE = re.compile(r"^\[  FAILED  \] (\S+?)(?:,|$| \()", re.M)
+FAILED_CASE = re.compile(r"^(?:\[  FAILED  \]|FAIL:|ERROR:) (\S+?)(?:,|$| \()", re.M)
 NO_CASES = re.compile(r"^\[==========\] 0 tests", re.M)
 
 
@@ -109,7 +109,7 @@ def check_without_faults(root, faults):
     passing = []
     for preset in dict.fromkeys(fault.preset for fault in faults):
         of_preset = [fault for fault in faults if fault.preset == preset]
-        targets = list(dict.fromkeys(fault.target for fault in of_preset if fault.target))
+        targets = list(dict.fromkeys(target for fault in of_preset for target in fault.target.split()))
         code, output = build(root, of_preset[0], targets)
         if code != 0:
             sys.exit(f"{preset} does not build without a fault\n{last_lines(output, 40)}")
@@ -125,7 +125,7 @@ def check_without_faults(root, faults):
 
 def judge(root, fault):
     """Builds and tests with the fault, and sets the verdict."""
-    code, output = build(root, fault, [fault.target] if fault.target else [])
+    code, output = build(root, fault, fault.target.split())
     if code != 0:
         fault.verdict = "NOT TESTED: does not build with the fault"
         return output
