@@ -9,12 +9,19 @@
 #   tidy       clang-format and clang-tidy on changed files, then the build without gRPC and its tests
 # A slice ends after SECONDS (1800). It then prints what each check took and the checks that it did not finish. It fails only for the
 # faults that it found.
-# Each commit starts at another check, so a slow machine covers all checks over several commits.
+# The commit's number chooses the check to start at, so a slow machine covers all checks over several commits.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 usage() { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 if [ "${1:-}" = --knows ]; then  # used by tests/ci/ci_slice_test.py
   case ${2:-} in heavy | asan | tsan | asan-grpc | cuda | fuzz | tidy) exit 0 ;; *) exit 2 ;; esac
+fi
+# first_of COUNT: prints an index below COUNT for the commit's number. A multiplicative hash: the number itself chose the slice
+# (ci_slice.py), so the numbers of one slice's commits may all have the same remainder.
+first_of() { echo $(((number * 2654435761 >> 13 & 0x7fffffff) % $1)); }
+if [ "${1:-}" = --first-of ]; then  # used by tests/ci/ci_slice_test.py: --first-of COUNT NUMBER …
+  for number in "${@:3}"; do first_of "$2"; done
+  exit 0
 fi
 [ $# -ge 1 ] || usage
 slice=$1
@@ -45,10 +52,11 @@ within() {
   return 1
 }
 
-# rotated NAME…: prints the names, and starts with another name for each commit.
+# rotated NAME…: prints the names, and starts with a name that the commit's number chooses.
 rotated() {
-  local names=("$@") index
-  for ((index = 0; index < $#; ++index)); do echo "${names[(index + number) % $#]}"; done
+  local names=("$@") first index
+  first=$(first_of $#)
+  for ((index = 0; index < $#; ++index)); do echo "${names[(first + index) % $#]}"; done
 }
 
 # tests_of WHAT BUILD [ctest arguments …]

@@ -73,5 +73,20 @@ class Rules(unittest.TestCase):
                                         capture_output=True).returncode, 2)
 
 
+class Rotation(unittest.TestCase):
+    def test_commits_of_one_slice_start_at_every_check(self):
+        numbers = range(900, 900 + 60 * len(ci_slice.SLICES))
+        for checks in (3, 4, 5, 13):
+            done = subprocess.run([ROOT / "scripts" / "ci_slice.sh", "--first-of", str(checks), *map(str, numbers)],
+                                  capture_output=True, text=True, check=True)
+            first = dict(zip(numbers, map(int, done.stdout.split()), strict=True))
+            for candidates in range(1, len(ci_slice.SLICES) + 1):
+                for remainder in range(candidates):
+                    with self.subTest(checks=checks, candidates=candidates, remainder=remainder):
+                        starts = [first[number] for number in numbers if number % candidates == remainder]
+                        self.assertEqual(set(starts), set(range(checks)))
+                        self.assertEqual(set(starts[:4 * checks]), set(range(checks)), "it takes too many commits")
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)
