@@ -26,6 +26,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/numerics.h"
 
 namespace baton {
 
@@ -141,6 +142,8 @@ class Device {
   // Name of the implementation of the ops: devices of the same backend give equal bits
   // (common/backend_pairs.h).
   virtual std::string_view backend() const { return "cpu"; }
+  // Rules that define the bits of the ops' results.
+  virtual Numerics numerics() const { return Numerics::kR1; }
   // Allocates zero-filled memory, aligned to 2 MiB where the kernel grants huge pages and to 64
   // bytes otherwise. ResourceExhausted names `purpose` and the size.
   virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(size_t bytes,

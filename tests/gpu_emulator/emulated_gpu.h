@@ -73,6 +73,7 @@ class EmulatedGpu {
   EmulatorCounters counters();
   void FailAfter(int64_t launches);
 
+  int compute_capability();
   CuContext Retain();
   CuResult Release();
   CuResult SetCurrent(CuContext context);
