@@ -7,14 +7,6 @@
 #include "tests/gpu_emulator/device_language.h"
 #include "tests/gpu_emulator/tensor_operations.h"
 
-// A call whose accesses ThreadSanitizer must attribute to the kernel's line. It knows the line only
-// if an instrumented function of its own stands between the kernel and the emulator.
-#if defined(__SANITIZE_THREAD__)
-#define BATON_MEMORY_CALL __attribute__((noinline)) inline
-#else
-#define BATON_MEMORY_CALL inline
-#endif
-
 namespace baton {
 
 inline void MmaM16N8K32S8(int (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2],
