@@ -145,10 +145,9 @@ __device__ __forceinline__ void MultiplyFewTokens(const TensorMatMulParams& p) {
     if (lane == 0) ArriveBarrier(&shared.empty[ring.slot]);
     ring.Next();
   }
-  const int pair = first_pair + warp;
-  const int token = 2 * (lane % 4);
-  if (p.accumulate != 0) AddOutputs(p, pair, token, lane, sums);
-  StorePair<kGated>(p, pair, token, lane, sums);
+  const PairOutputs<kGated> outputs(p, first_pair + warp, 2 * (lane % 4), lane);
+  if (!kGated && p.accumulate != 0) outputs.AddTo(sums);
+  outputs.Store(sums);
 }
 
 #else

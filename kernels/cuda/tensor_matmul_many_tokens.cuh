@@ -137,7 +137,7 @@ __device__ __forceinline__ void MultiplyManyTokens(const TensorMatMulParams& p) 
 #pragma unroll 1
     for (int block = 0; block < blocks; ++block) {
       WaitBarrier(&shared.full[ring.slot], ring.phase);
-      FenceMatrixRegisters();
+      FenceMatrixRegisters(sums);
       MultiplyStage<kFormat, kTokens>(shared.weights[ring.slot][warp / 4 * 8],
                                       shared.rows[ring.slot][0], block > 0, sums);
       CommitMatrixProducts();
@@ -146,19 +146,18 @@ __device__ __forceinline__ void MultiplyManyTokens(const TensorMatMulParams& p) 
       earlier = ring.slot;
       ring.Next();
     }
-    WaitMatrixProducts<0>();
+    WaitMatrixProducts<0>(sums);
     if (lane == 0) ArriveBarrier(&shared.empty[earlier]);
 
-    const int pair = first_pair + warp;
-    const int token = first_token + 2 * (lane % 4);
+    const PairOutputs<kGated> first(p, first_pair + warp, first_token + 2 * (lane % 4), lane);
     if (!kGated && p.accumulate != 0) {
+      PairOutputs<kGated> outputs = first;
 #pragma unroll
-      for (int n = 0; n < kTokens / 8; ++n) AddOutputs(p, pair, token + 8 * n, lane, sums + 4 * n);
+      for (int n = 0; n < kTokens / 8; ++n, outputs.Advance()) outputs.AddTo(sums + 4 * n);
     }
+    PairOutputs<kGated> outputs = first;
 #pragma unroll
-    for (int n = 0; n < kTokens / 8; ++n) {
-      StorePair<kGated>(p, pair, token + 8 * n, lane, sums + 4 * n);
-    }
+    for (int n = 0; n < kTokens / 8; ++n, outputs.Advance()) outputs.Store(sums + 4 * n);
   });
 }
 

@@ -78,6 +78,10 @@ struct TensorTile {
   BATON_HOST_DEVICE constexpr int shared_bytes() const { return stages() * (stage_bytes() + 16); }
 };
 
-inline constexpr TensorTile kTensorTiles[] = {{1, 64}, {1, 128}, {2, 128}, {2, 256}};
+inline constexpr TensorTile kTile64x64 = {1, 64};
+inline constexpr TensorTile kTile64x128 = {1, 128};
+inline constexpr TensorTile kTile128x128 = {2, 128};
+inline constexpr TensorTile kTile128x256 = {2, 256};
+inline constexpr TensorTile kTensorTiles[] = {kTile64x64, kTile64x128, kTile128x128, kTile128x256};
 
 }  // namespace baton

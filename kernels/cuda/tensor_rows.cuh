@@ -30,41 +30,51 @@ __device__ __forceinline__ unsigned PackHalf(float low, float high) {
   return kFormat == WeightFormat::kBF16 ? PackBF16(low, high) : PackF16(low, high);
 }
 
-// A lane's sums of a pair for two neighbouring tokens: sums[i] is of row lane / 4 of half i / 2,
-// and of token `token` + i % 2. Calls fn(i, output) for the sums whose row and token exist.
-template <typename Function>
-__device__ __forceinline__ void ForOutputs(const TensorMatMulParams& p, int pair, int token,
-                                           int lane, const Function& fn) {
+// Where a lane stores its results of a pair, for two neighbouring tokens. A lane has four sums:
+// sums[i] is of row lane / 4 of half i / 2, and of token i % 2. With the gate, the halves are the
+// two factors of a column.
+template <bool kGated>
+class PairOutputs {
+ public:
+  __device__ __forceinline__ PairOutputs(const TensorMatMulParams& p, int pair, int token, int lane)
+      : stride_(p.out_stride), left_(p.tokens - token) {
+    const int row = (kGated ? kFloatTileRows : kTensorPairRows) * pair + lane / 4;
+    const int rows = kGated ? p.rows / 2 : p.rows;
+    at_ = p.out + int64_t{token} * stride_ + row;
+    valid_[0] = row < rows;
+    valid_[1] = row + kFloatTileRows < rows;
+  }
+
+  // Goes on to tokens 8 and 9 from the present ones.
+  __device__ __forceinline__ void Advance() {
+    at_ += 8 * stride_;
+    left_ -= 8;
+  }
+
+  // Adds the present outputs to sums[4]. REQUIRES: no gate.
+  __device__ __forceinline__ void AddTo(float* sums) const {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int row = kTensorPairRows * pair + kFloatTileRows * (i / 2) + lane / 4;
-    if (row < p.rows && token + i % 2 < p.tokens) {
-      fn(i, p.out + (token + i % 2) * p.out_stride + row);
+    for (int i = 0; i < 4; ++i) {
+      if (valid_[i / 2] && i % 2 < left_) {
+        sums[i] = __fadd_rn(at_[i % 2 * stride_ + kFloatTileRows * (i / 2)], sums[i]);
+      }
     }
   }
-}
 
-// Adds the present outputs to sums[4].
-__device__ __forceinline__ void AddOutputs(const TensorMatMulParams& p, int pair, int token,
-                                           int lane, float* sums) {
-  ForOutputs(p, pair, token, lane,
-             [sums](int i, const float* out) { sums[i] = __fadd_rn(*out, sums[i]); });
-}
-
-// Stores sums[4], or with the gate the two columns that they give.
-template <bool kGated>
-__device__ __forceinline__ void StorePair(const TensorMatMulParams& p, int pair, int token,
-                                          int lane, const float* sums) {
-  if constexpr (!kGated) {
-    ForOutputs(p, pair, token, lane, [sums](int i, float* out) { *out = sums[i]; });
-    return;
-  }
-  const int column = kFloatTileRows * pair + lane / 4;
+  __device__ __forceinline__ void Store(const float* sums) const {
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    if (2 * column >= p.rows || token + i >= p.tokens) continue;
-    p.out[(token + i) * p.out_stride + column] = __fmul_rn(r1::Silu(sums[i]), sums[i + 2]);
+    for (int i = 0; i < (kGated ? 2 : 4); ++i) {
+      if (!valid_[i / 2] || i % 2 >= left_) continue;
+      at_[i % 2 * stride_ + kFloatTileRows * (i / 2)] =
+          kGated ? __fmul_rn(r1::Silu(sums[i]), sums[i + 2]) : sums[i];
+    }
   }
-}
+
+ private:
+  float* at_;
+  const int64_t stride_;
+  int left_;  // tokens
+  bool valid_[2];
+};
 
 }  // namespace baton
