@@ -142,8 +142,6 @@ class Device {
   // Name of the implementation of the ops: devices of the same backend give equal bits
   // (common/backend_pairs.h).
   virtual std::string_view backend() const { return "cpu"; }
-  // Rules that define the bits of the ops' results.
-  virtual Numerics numerics() const { return Numerics::kR1; }
   // Allocates zero-filled memory, aligned to 2 MiB where the kernel grants huge pages and to 64
   // bytes otherwise. ResourceExhausted names `purpose` and the size.
   virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(size_t bytes,
@@ -182,6 +180,8 @@ class Device {
   virtual std::unique_ptr<Stream> CreateStream() = 0;
   virtual std::unique_ptr<Event> CreateEvent() { return std::make_unique<Event>(); }
   virtual const Ops& ops() const = 0;
+  // Rules that define the bits of the ops' results.
+  virtual Numerics numerics() const { return Numerics::kR1; }
 };
 
 }  // namespace baton
