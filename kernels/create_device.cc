@@ -23,6 +23,7 @@ constexpr char kCuda[] = "cuda";
 constexpr char kCudaEmulated[] = "cuda-emulated";
 constexpr char kKernelLibrary[] = "libbaton_cuda_kernels.so";
 constexpr char kEmulatorLibrary[] = "libbaton_gpu_emulator.so";
+constexpr char kEmulatedNcclLibrary[] = "libbaton_emulated_nccl.so";
 
 // InvalidArgument: unknown name.
 absl::StatusOr<InstructionSet> InstructionSetOf(const std::string& name) {
@@ -58,13 +59,9 @@ std::string BesideTheProgram(const char* library) {
 absl::StatusOr<std::unique_ptr<Device>> CreateCuda(const DeviceOptions& options) {
   const bool emulated = options.name == kCudaEmulated;
   CudaDeviceOptions cuda;
-  if (emulated) {
-    cuda.kernel_library = BesideTheProgram(kEmulatorLibrary);
-    cuda.driver_libraries = {cuda.kernel_library};
-  } else {
-    cuda.kernel_library = BesideTheProgram(kKernelLibrary);
-    cuda.index = *CudaIndexOf(options.name);
-  }
+  cuda.driver_libraries = DeviceLibrariesOf(options.name).driver;
+  cuda.kernel_library = BesideTheProgram(emulated ? kEmulatorLibrary : kKernelLibrary);
+  if (!emulated) cuda.index = *CudaIndexOf(options.name);
   ASSIGN_OR_RETURN(cuda.numerics, NumericsNamed(options.numerics));
   absl::StatusOr<std::unique_ptr<Device>> device = CreateCudaDevice(cuda);
   if (device.ok()) return device;
@@ -83,6 +80,14 @@ std::optional<int> CudaIndexOf(std::string_view name) {
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
   if (error != std::errc() || end != name.data() + name.size() || index < 0) return std::nullopt;
   return index;
+}
+
+DeviceLibraries DeviceLibrariesOf(std::string_view name) {
+  if (name == kCudaEmulated) {
+    return {.driver = {BesideTheProgram(kEmulatorLibrary)},
+            .nccl = {BesideTheProgram(kEmulatedNcclLibrary)}};
+  }
+  return {.driver = {"libcuda.so.1"}, .nccl = {"libnccl.so.2"}};
 }
 
 std::string KnownDevices() {

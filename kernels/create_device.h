@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -27,6 +28,15 @@ struct DeviceOptions {
 
 // Returns the index of "cuda" (0) or "cuda:N"; nothing for other names.
 std::optional<int> CudaIndexOf(std::string_view name);
+
+// Names of libraries for the dynamic loader; the first one found is used.
+struct DeviceLibraries {
+  std::vector<std::string> driver;
+  std::vector<std::string> nccl;
+};
+// Returns CUDA's libraries for a device with this name. For "cuda-emulated" these are the emulator
+// and NCCL's stand-in beside the program.
+DeviceLibraries DeviceLibrariesOf(std::string_view name);
 
 // Returns "cpu, cpu-async, cuda or cuda:N", for help and error texts.
 std::string KnownDevices();

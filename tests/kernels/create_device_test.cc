@@ -8,6 +8,8 @@
 namespace baton {
 namespace {
 
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 TEST(CreateDevice, TheCpuComesInlineAndAsynchronous) {
@@ -75,6 +77,14 @@ TEST(CreateDevice, TheNumericsOfAGpuAreChosenWhenItIsKnown) {
   options.numerics = "r2";
   EXPECT_EQ(SettleDeviceOptions(options),
             absl::InvalidArgumentError("numerics is \"r2\", must be auto, r1 or t1-sm90"));
+}
+
+TEST(CreateDevice, TheEmulatorsLibrariesLieBesideTheProgram) {
+  EXPECT_EQ(DeviceLibrariesOf("cuda:1").driver, std::vector<std::string>{"libcuda.so.1"});
+  EXPECT_EQ(DeviceLibrariesOf("cuda").nccl, std::vector<std::string>{"libnccl.so.2"});
+  const DeviceLibraries emulated = DeviceLibrariesOf("cuda-emulated");
+  EXPECT_THAT(emulated.driver, ElementsAre(EndsWith("/libbaton_gpu_emulator.so")));
+  EXPECT_THAT(emulated.nccl, ElementsAre(EndsWith("/libbaton_emulated_nccl.so")));
 }
 
 TEST(CreateDevice, TheCpusMemoryIsKnown) {
