@@ -74,7 +74,8 @@ absl::StatusOr<std::unique_ptr<LocalRunner>> LocalRunner::Create(
   } else {
     const PairTransport transport = path == LocalPath::kLoopback ? PairTransport::kLoopback
                                     : path == LocalPath::kTcp    ? PairTransport::kTcp
-                                                                 : PairTransport::kShm;
+                                    : path == LocalPath::kShm    ? PairTransport::kShm
+                                                                 : PairTransport::kNccl;
     ASSIGN_OR_RETURN(runner->pair_, InProcessPair::Create(options, transport, prefill_pool));
   }
   runner->encoder_.emplace(&runner->engine().tokenizer(),

@@ -14,7 +14,7 @@
 
 namespace baton {
 
-enum class LocalPath : uint8_t { kOneEngine, kLoopback, kTcp, kShm };
+enum class LocalPath : uint8_t { kOneEngine, kLoopback, kTcp, kShm, kNccl };
 
 class LocalRunner final : public JobRunner {
  public:

@@ -85,9 +85,11 @@ void AddRunCommand(CommandLine& line) {
                                          {{"none", LocalPath::kOneEngine},
                                           {"loopback", LocalPath::kLoopback},
                                           {"tcp", LocalPath::kTcp},
-                                          {"shm", LocalPath::kShm}},
+                                          {"shm", LocalPath::kShm},
+                                          {"nccl", LocalPath::kNccl}},
                                          "prefill on a second engine in this process and move the "
-                                         "KV over this transport");
+                                         "KV over this transport; nccl moves it over TCP where "
+                                         "NCCL refuses two engines on one GPU");
   options->settings.Add("prefill-block-size", &options->prefill_block_size, 0, kMaxBlockSize,
                         "with --transport: tokens in a KV block of the engine that prefills; 0: "
                         "--block-size");

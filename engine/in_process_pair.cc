@@ -101,7 +101,8 @@ absl::StatusOr<std::unique_ptr<InProcessPair>> InProcessPair::Create(
     };
   };
   join("decode");
-  if (transport == PairTransport::kTcp) one.transfer_listen = "127.0.0.1:0";
+  one.transfer_nccl = transport == PairTransport::kNccl;
+  if (transport == PairTransport::kTcp || one.transfer_nccl) one.transfer_listen = "127.0.0.1:0";
   if (transport == PairTransport::kShm) one.transfer_shm = true;
   ASSIGN_OR_RETURN(pair->decode_, Engine::Create(one));
   join("prefill");

@@ -16,7 +16,9 @@
 
 namespace baton {
 
-enum class PairTransport : uint8_t { kLoopback, kTcp, kShm };
+// kNccl: as the workers' --transport nccl, so over TCP where NCCL cannot be used. NVIDIA's NCCL
+// refuses two ranks on one GPU.
+enum class PairTransport : uint8_t { kLoopback, kTcp, kShm, kNccl };
 
 class InProcessPair {
  public:

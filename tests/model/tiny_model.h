@@ -28,11 +28,13 @@ struct TinyModel {
       : TinyModel(*GgufFile::Open(TinyModelPath(name)), threads, asynchronous) {}
   TinyModel(std::unique_ptr<GgufFile> opened, int threads, bool asynchronous = false,
             InstructionSet instruction_set = BestInstructionSet())
+      : TinyModel(std::move(opened), *CreateCpuDevice({.threads = threads,
+                                                       .instruction_set = instruction_set,
+                                                       .asynchronous = asynchronous})) {}
+  TinyModel(std::unique_ptr<GgufFile> opened, std::unique_ptr<Device> on)
       : file(std::move(opened)),
         config(*ReadLlamaConfig(*file)),
-        device(*CreateCpuDevice({.threads = threads,
-                                 .instruction_set = instruction_set,
-                                 .asynchronous = asynchronous})),
+        device(std::move(on)),
         weights(*LlamaWeights::Load(*file, config, *device, nullptr)) {}
 
   std::unique_ptr<GgufFile> file;
