@@ -174,8 +174,8 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options) {
   RETURN_IF_ERROR(SettleDeviceOptions(device));
   model.threads = device.threads;
   model.instruction_set = device.instruction_set;
-  model.numerics = device.numerics;
   ASSIGN_OR_RETURN(model.device, CreateDevice(device));
+  model.numerics = NumericsName(model.device->numerics());
   ASSIGN_OR_RETURN(const Architecture* architecture,
                    FindArchitecture(*file, options.architectures));
   ASSIGN_OR_RETURN(model.weights, architecture->Load(*file, *model.device));

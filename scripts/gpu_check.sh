@@ -160,6 +160,13 @@ run_model() {
   ours bin/baton run --model "$model" --device "$on" --jobs - --json --hash-logits "$@" 2>> program.log | answers
 }
 
+# Says whether the device has the tensor cores of t1-sm90. Others refuse it by name.
+has_t1() {
+  echo '{"id":"one","prompt_token_ids":[11],"max_tokens":1}' |
+    ours bin/baton run --model models/tiny-bf16.gguf --device "$device" --numerics t1-sm90 --jobs - --json > t1.log 2>&1 ||
+    ! grep -q 'needs compute capability 9.0' t1.log
+}
+
 # expect_equal NAME WANTED GOT: compares files of answers.
 expect_equal() {
   if [ -s "$2" ] && cmp -s "$2" "$3"; then
@@ -173,20 +180,23 @@ expect_equal() {
 }
 
 part_model() {
-  local model failed=0 count=7 checked=("${models[@]}")
+  local model numerics failed=0 count=7 checked=("${models[@]}") known=(r1)
   if emulated; then count=3 checked=(tiny-q4_1); fi
+  if has_t1; then known+=(t1-sm90); fi
   write_jobs $count > jobs.jsonl
   local files=("${checked[@]/#/models/}")
   files=("${files[@]/%/.gguf}")
   local real=${BATON_TEST_MODEL:-SmolLM2-135M-Instruct.Q4_1.gguf}
   if ! emulated && [ -f "$real" ]; then files+=("$real"); fi
   for model in "${files[@]}"; do
-    run_model "$model" cpu --kv-blocks 96 --block-size 16 < jobs.jsonl > wanted
-    run_model "$model" "$device" --kv-blocks 96 --block-size 16 < jobs.jsonl > got
-    expect_equal "$model" wanted got || failed=1
+    for numerics in "${known[@]}"; do
+      run_model "$model" cpu --numerics "$numerics" --kv-blocks 96 --block-size 16 < jobs.jsonl > wanted
+      run_model "$model" "$device" --numerics "$numerics" --kv-blocks 96 --block-size 16 < jobs.jsonl > got
+      expect_equal "$numerics $model" wanted got || failed=1
+    done
   done
   [ $failed = 0 ] || return 1
-  echo "${#files[@]} models, $count prompts each"
+  echo "${#files[@]} models, numerics ${known[*]}, $count prompts each"
 }
 
 part_exactness() {
@@ -203,11 +213,11 @@ part_exactness() {
   write_jobs $number > jobs.jsonl
   for flags in "${configurations[@]}"; do
     kv_type=${flags%% *} flags=${flags#* }
-    run_model $model cpu --kv-blocks 96 --kv-type "$kv_type" < jobs.jsonl > wanted
+    run_model $model cpu --numerics r1 --kv-blocks 96 --kv-type "$kv_type" < jobs.jsonl > wanted
     # The later of two equal flags would be an error, so defaults come only where the configuration has none.
     [[ $flags == *--kv-blocks* ]] || flags+=" --kv-blocks 96"
     # shellcheck disable=SC2086  # one word for each flag
-    run_model $model "$device" --kv-type "$kv_type" $flags < jobs.jsonl > got
+    run_model $model "$device" --numerics r1 --kv-type "$kv_type" $flags < jobs.jsonl > got
     expect_equal "$kv_type $flags" wanted got || failed=1
     count=$((count + 1))
   done
@@ -222,7 +232,7 @@ part_services() {
   run_model $model cpu --kv-blocks 96 < jobs.jsonl | cut -d' ' -f1,2 > wanted
   mkfifo ready
   LD_LIBRARY_PATH=$PWD/lib bin/baton up --model $model --router-address 127.0.0.1:0 --worker-argument=--device="$device" \
-    --worker-argument=--kv-blocks=96 --worker-argument=--block-size=16 > ready 2>> program.log &
+    --worker-argument=--numerics=r1 --worker-argument=--kv-blocks=96 --worker-argument=--block-size=16 > ready 2>> program.log &
   local up=$!
   # shellcheck disable=SC2064  # $up has its value now
   trap "kill $up 2> /dev/null; wait $up" EXIT

@@ -64,18 +64,19 @@ TEST(CreateDevice, NumericsAreChosenByNameAndUnknownOnesAreRefused) {
   EXPECT_EQ(options.numerics, "r1");
   const auto device = CreateDevice({.threads = 1, .numerics = "t1-sm90"});
   ASSERT_TRUE(device.ok()) << device.status();
+  EXPECT_EQ((*device)->numerics(), Numerics::kT1Sm90);
   EXPECT_THAT((*device)->Description(), HasSubstr("numerics t1-sm90"));
   EXPECT_EQ(CreateDevice({.numerics = "r2"}).status(),
             absl::InvalidArgumentError("numerics is \"r2\", must be auto, r1 or t1-sm90"));
 }
 
-TEST(CreateDevice, NumericsWithoutCudaKernelsAreRefusedForCuda) {
-  EXPECT_EQ(CreateDevice({.name = "cuda", .numerics = "t1-sm90"}).status(),
-            absl::InvalidArgumentError("numerics is \"t1-sm90\", which the kernels of device "
-                                       "\"cuda\" do not have: use r1"));
+TEST(CreateDevice, TheNumericsOfAGpuAreChosenWhenItIsKnown) {
   DeviceOptions options{.name = "cuda:3"};
   ASSERT_TRUE(SettleDeviceOptions(options).ok());
-  EXPECT_EQ(options.numerics, "r1");
+  EXPECT_EQ(options.numerics, "auto");
+  options.numerics = "r2";
+  EXPECT_EQ(SettleDeviceOptions(options),
+            absl::InvalidArgumentError("numerics is \"r2\", must be auto, r1 or t1-sm90"));
 }
 
 TEST(CreateDevice, TheEmulatorsLibrariesLieBesideTheProgram) {
