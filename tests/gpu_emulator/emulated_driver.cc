@@ -143,10 +143,10 @@ CuResult cuDeviceGetAttribute(int* value, CuDeviceAttribute attribute, CuDevice)
       *value = 1;
       return kCuSuccess;
     case kCuComputeCapabilityMajor:
-      *value = 9;
+      *value = Gpu().compute_capability() / 10;
       return kCuSuccess;
     case kCuComputeCapabilityMinor:
-      *value = 0;
+      *value = Gpu().compute_capability() % 10;
       return kCuSuccess;
     case kCuMaxSharedMemoryPerBlockOptin:
       *value = kMostSharedBytes;

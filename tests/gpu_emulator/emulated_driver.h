@@ -26,7 +26,8 @@ struct EmulatorSettings {
   ExecutionRules rules = {};
   uint64_t seed = 1;  // of the answers to queries
   size_t memory_bytes = size_t{512} << 20;
-  int64_t fail_after = -1;  // as baton_emulator_fail_after; negative: no kernel fails
+  int64_t fail_after = -1;      // as baton_emulator_fail_after; negative: no kernel fails
+  int compute_capability = 90;  // as the driver reports it; `rules` has the tensor cores
 };
 
 struct EmulatorCounters {

@@ -45,6 +45,11 @@ EmulatedGpu& EmulatedGpu::Get() {
 
 EmulatedGpu::EmulatedGpu() : settings_(SettingsOfEnvironment()) {}
 
+int EmulatedGpu::compute_capability() {
+  const std::lock_guard lock(mutex_);
+  return settings_.compute_capability;
+}
+
 void EmulatedGpu::Configure(const EmulatorSettings& settings) {
   const std::lock_guard lock(mutex_);
   CHECK_EQ(retained_, 0) << "the emulated GPU is in use";

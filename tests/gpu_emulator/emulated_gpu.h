@@ -85,6 +85,7 @@ class EmulatedGpu {
   EmulatorCounters counters();
   void FailAfter(int64_t launches);
 
+  int compute_capability();
   CuContext Retain();
   // The last one ends the GPU's thread. Work that nothing has waited for is lost.
   CuResult Release();
