@@ -31,6 +31,7 @@ class CudaOps final : public Ops {
                 const Activations& out) const override;
   void Sample(Stream& stream, const SampleArgs& args) const override;
   void FeedDrawnTokens(Stream& stream, const FeedDrawnTokensArgs& args) const override;
+  void CopyRuns(Stream& stream, const CopyRunsArgs& args) const override;
 };
 
 }  // namespace baton

@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "common/status_macros.h"
+#include "model/block_copy_runs.h"
 
 namespace baton {
 namespace {
@@ -371,19 +372,9 @@ std::span<const float> LlamaRunner::LogitsIn(int slot, int32_t row) const {
           static_cast<size_t>(config_.vocabulary)};
 }
 
-// The leading slots of a piece are contiguous, with their scales.
 absl::Status LlamaRunner::CopyBlocks(std::span<const BlockCopy> copies) {
-  for (const BlockCopy& copy : copies) {
-    const KvLayout& group = layout_.group(copy.group);
-    std::byte* const part = pool_ + layout_.offset(copy.group);
-    for (int32_t layer = 0; layer < group.group().layers; ++layer) {
-      for (int32_t plane = 0; plane < group.planes(); ++plane) {
-        const int64_t bytes_per_token = group.token_stride(plane) * KvTypeBytes(group.group().type);
-        stream_->Copy(part + group.PieceOffset(layer, plane, copy.to.value()),
-                      part + group.PieceOffset(layer, plane, copy.from.value()),
-                      static_cast<size_t>(copy.tokens * bytes_per_token));
-      }
-    }
+  for (const std::vector<ByteRun>& runs : BlockCopyRuns(copies, layout_)) {
+    ops_.CopyRuns(*stream_, {.from = pool_, .to = pool_, .runs = runs});
   }
   if (last_ == collected_) stream_->Synchronize();
   return device_.Health();
