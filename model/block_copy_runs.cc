@@ -4,30 +4,17 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "model/kv_heads.h"
 
 namespace baton {
 namespace {
 
 using GroupBlock = std::pair<int32_t, int32_t>;  // KV group, block
 
-// Appends a run for each piece. The leading slots of a piece are contiguous, with their scales.
-void AppendRuns(const BlockCopy& copy, const KvPoolLayout& layout, std::vector<ByteRun>& runs) {
-  const KvLayout& group = layout.group(copy.group);
-  const int64_t part = layout.offset(copy.group);
-  for (int32_t layer = 0; layer < group.group().layers; ++layer) {
-    for (int32_t plane = 0; plane < group.planes(); ++plane) {
-      const int64_t bytes_per_token = group.token_stride(plane) * KvTypeBytes(group.group().type);
-      runs.push_back({.from = part + group.PieceOffset(layer, plane, copy.from.value()),
-                      .to = part + group.PieceOffset(layer, plane, copy.to.value()),
-                      .bytes = copy.tokens * bytes_per_token});
-    }
-  }
-}
-
 }  // namespace
 
 std::vector<std::vector<ByteRun>> BlockCopyRuns(std::span<const BlockCopy> copies,
-                                                const KvPoolLayout& layout) {
+                                                const KvPoolLayout& layout, TensorRank rank) {
   std::vector<std::vector<ByteRun>> lists;
   // Blocks of the last list.
   absl::flat_hash_set<GroupBlock> read;
@@ -42,7 +29,7 @@ std::vector<std::vector<ByteRun>> BlockCopyRuns(std::span<const BlockCopy> copie
     }
     read.insert(from);
     written.insert(to);
-    AppendRuns(copy, layout, lists.back());
+    AppendKvHeadRuns(layout, copy, HeadsOf(rank, layout.group(copy.group)), lists.back());
   }
   return lists;
 }

@@ -15,12 +15,14 @@
 #include "cache/block_copy.h"
 #include "cache/kv_pool_layout.h"
 #include "kernels/byte_run.h"
+#include "kernels/communicator.h"
 
 namespace baton {
 
-// Offsets count from the pool's beginning. The lists must be copied one after the other. REQUIRES:
-// the blocks lie in the pool; 0 <= tokens <= the block size; `from` differs from `to`.
+// Returns the runs of the KV heads of `rank`. Offsets count from the pool's beginning. The lists
+// must be copied one after the other. REQUIRES: the blocks lie in the pool; 0 <= tokens <= the
+// block size; `from` differs from `to`.
 std::vector<std::vector<ByteRun>> BlockCopyRuns(std::span<const BlockCopy> copies,
-                                                const KvPoolLayout& layout);
+                                                const KvPoolLayout& layout, TensorRank rank = {});
 
 }  // namespace baton
