@@ -148,7 +148,7 @@ CuResult EmulatedGpu::DestroyStream(CuStream stream) {
 }
 
 CuResult EmulatedGpu::Enqueue(CuStream stream, Work work) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const std::shared_ptr<EmulatedStream> found = Find(stream);
   if (found == nullptr) return kCuInvalidHandle;
   if (found->capturing) {
@@ -156,6 +156,11 @@ CuResult EmulatedGpu::Enqueue(CuStream stream, Work work) {
     if (work.kind == Work::Kind::kCopy) ++counters_.captured_copies;
     found->captured.push_back(std::move(work));
   } else {
+    if (found->enqueued - found->done >= settings_.queue_depth) {
+      ++counters_.full_queues;
+      const CuResult room = WaitFor(found, found->enqueued + 1 - settings_.queue_depth, lock);
+      if (room != kCuSuccess) return room;
+    }
     found->work.push_back(std::move(work));
     ++found->enqueued;
   }
