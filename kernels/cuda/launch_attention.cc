@@ -118,7 +118,7 @@ void LaunchPagedAttention(KernelLauncher& launcher, const PagedAttentionArgs& ar
                                                         : "wide_decode_",
                                           std::string(KvTypeName(args.kv.type)), "_", dim);
   launcher.Launch(kernel,
-                  {.grid = {static_cast<uint32_t>(blocks), 1, 1},
+                  {.grid = {blocks, 1, 1},
                    .block = {static_cast<uint32_t>(threads), 1, 1},
                    .shared_bytes = static_cast<uint32_t>(layout.bytes)},
                   &params, sizeof(params));
