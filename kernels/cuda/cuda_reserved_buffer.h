@@ -31,6 +31,7 @@ class CudaReservedBuffer final : public DeviceBuffer {
   size_t size() const override { return size_; }
   absl::Status Populate(size_t offset, size_t bytes) override;
   void Discard(size_t offset, size_t bytes) override;
+  size_t granularity() const override { return granularity_; }
 
  private:
   CudaReservedBuffer(std::shared_ptr<CudaMemory> memory, size_t bytes)

@@ -5,7 +5,10 @@
 // Environment variables give the settings at the start:
 // - BATON_GPU_EMULATOR_SEED: 0 runs everything in order, other numbers in seeded orders;
 // - BATON_GPU_EMULATOR_MIB: device memory;
-// - BATON_GPU_EMULATOR_FAIL_AFTER: number of kernels that run before one fails.
+// - BATON_GPU_EMULATOR_FAIL_AFTER: number of kernels that run before one fails;
+// - BATON_GPU_EMULATOR_HANG_AFTER: number of kernels that run before one never ends;
+// - BATON_GPU_EMULATOR_SHARED_BYTES: shared memory of a thread block;
+// - BATON_GPU_EMULATOR_CAPABILITY: compute capability, 90 for 9.0.
 //
 // Thread safety: safe from any thread.
 #pragma once
@@ -14,6 +17,7 @@
 #include <cstdint>
 
 #include "tests/gpu_emulator/execution_rules.h"
+#include "tests/gpu_emulator/executor.h"
 
 namespace baton::gpu_emulator {
 
@@ -22,6 +26,9 @@ struct EmulatorSettings {
   uint64_t seed = 1;  // of the answers to queries
   size_t memory_bytes = size_t{512} << 20;
   int64_t fail_after = -1;  // as baton_emulator_fail_after; negative: no kernel fails
+  int64_t hang_after = -1;  // as baton_emulator_hang_after; negative: no kernel hangs
+  uint32_t shared_bytes = kMostSharedBytes;  // most of a thread block; at most kMostSharedBytes
+  int32_t compute_capability = 90;           // 90 for 9.0
 };
 
 struct EmulatorCounters {
@@ -29,6 +36,7 @@ struct EmulatorCounters {
   int64_t copies = 0;          // copies that ran
   int64_t graph_launches = 0;  // graphs that ran
   int64_t captures = 0;        // graphs that were captured
+  int64_t allocations = 0;     // successful calls that take device memory
 };
 
 extern "C" {
@@ -37,6 +45,8 @@ void baton_emulator_configure(const EmulatorSettings* settings);
 void baton_emulator_counters(EmulatorCounters* counters);  // since the context was created
 // The kernel that runs after `launches` others fails with kCuIllegalAddress, and all later calls.
 void baton_emulator_fail_after(int64_t launches);
+// The kernel that runs after `launches` others does not end before this function is called again.
+void baton_emulator_hang_after(int64_t launches);
 }
 
 }  // namespace baton::gpu_emulator

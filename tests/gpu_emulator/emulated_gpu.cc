@@ -11,6 +11,8 @@
 namespace baton::gpu_emulator {
 namespace {
 
+constexpr size_t kGraphNodeBytes = 256;  // device memory of a node of a graph
+
 thread_local CuContext current_context = nullptr;
 thread_local int captures_of_this_thread = 0;
 
@@ -30,6 +32,12 @@ EmulatorSettings SettingsOfEnvironment() {
                           << 20;
   settings.fail_after = static_cast<int64_t>(
       NumberInEnvironment("BATON_GPU_EMULATOR_FAIL_AFTER", static_cast<uint64_t>(-1)));
+  settings.hang_after = static_cast<int64_t>(
+      NumberInEnvironment("BATON_GPU_EMULATOR_HANG_AFTER", static_cast<uint64_t>(-1)));
+  settings.shared_bytes = static_cast<uint32_t>(
+      NumberInEnvironment("BATON_GPU_EMULATOR_SHARED_BYTES", settings.shared_bytes));
+  settings.compute_capability = static_cast<int32_t>(NumberInEnvironment(
+      "BATON_GPU_EMULATOR_CAPABILITY", static_cast<uint64_t>(settings.compute_capability)));
   return settings;
 }
 
@@ -60,6 +68,23 @@ void EmulatedGpu::FailAfter(int64_t launches) {
   launches_left_ = launches;
 }
 
+void EmulatedGpu::HangAfter(int64_t launches) {
+  const std::lock_guard lock(mutex_);
+  hang_in_ = launches;
+  ++hang_orders_;
+  wanted_.notify_all();
+}
+
+EmulatorSettings EmulatedGpu::settings() {
+  const std::lock_guard lock(mutex_);
+  return settings_;
+}
+
+void EmulatedGpu::CountAllocation() {
+  const std::lock_guard lock(mutex_);
+  ++counters_.allocations;
+}
+
 // ---- context ------------------------------------------------------------------------------------
 
 CuContext EmulatedGpu::Retain() {
@@ -71,6 +96,7 @@ CuContext EmulatedGpu::Retain() {
     fault_ = kCuSuccess;
     counters_ = {};
     launches_left_ = settings_.fail_after;
+    hang_in_ = settings_.hang_after;
   }
   return reinterpret_cast<CuContext>(this);
 }
@@ -269,19 +295,30 @@ CuResult EmulatedGpu::Instantiate(CuGraphExec* exec, CuGraph graph) {
   const std::lock_guard lock(mutex_);
   const auto at = graphs_.find(graph);
   if (at == graphs_.end()) return kCuInvalidHandle;
-  auto nodes = std::make_unique<Nodes>(*at->second);
-  *exec = reinterpret_cast<CuGraphExec>(nodes.get());
-  execs_.emplace(*exec, std::move(nodes));
+  auto made = std::make_unique<Exec>(Exec{.nodes = *at->second});
+  *exec = reinterpret_cast<CuGraphExec>(made.get());
+  execs_.emplace(*exec, std::move(made));
   return kCuSuccess;
 }
 
+CuResult EmulatedGpu::UploadGraph(CuGraphExec exec) {
+  const std::lock_guard lock(mutex_);
+  const auto at = execs_.find(exec);
+  if (at == execs_.end()) return kCuInvalidHandle;
+  Exec& known = *at->second;
+  if (known.memory != 0 || known.nodes->empty()) return kCuSuccess;
+  ++counters_.allocations;
+  return memory_->Allocate(&known.memory, known.nodes->size() * kGraphNodeBytes);
+}
+
 CuResult EmulatedGpu::LaunchGraph(CuGraphExec exec, CuStream stream) {
+  if (const CuResult uploaded = UploadGraph(exec); uploaded != kCuSuccess) return uploaded;
   Work work{.kind = Work::Kind::kGraph};
   {
     const std::lock_guard lock(mutex_);
     const auto at = execs_.find(exec);
     if (at == execs_.end()) return kCuInvalidHandle;
-    work.graph = *at->second;
+    work.graph = at->second->nodes;
   }
   return Enqueue(stream, std::move(work));
 }
@@ -293,7 +330,11 @@ CuResult EmulatedGpu::DestroyGraph(CuGraph graph) {
 
 CuResult EmulatedGpu::DestroyExec(CuGraphExec exec) {
   const std::lock_guard lock(mutex_);
-  return execs_.erase(exec) == 1 ? kCuSuccess : kCuInvalidHandle;
+  const auto at = execs_.find(exec);
+  if (at == execs_.end()) return kCuInvalidHandle;
+  if (at->second->memory != 0) memory_->Free(at->second->memory);
+  execs_.erase(at);
+  return kCuSuccess;
 }
 
 CuResult EmulatedGpu::FindFunction(CuFunction* function, const std::string& name) {
@@ -387,8 +428,12 @@ CuResult EmulatedGpu::Run(const Work& work, Executor& executor) {
 
 CuResult EmulatedGpu::RunKernel(const Work& work, Executor& executor) {
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     if (launches_left_ >= 0 && launches_left_-- == 0) return kCuIllegalAddress;
+    if (hang_in_ >= 0 && hang_in_-- == 0) {
+      const uint64_t orders = hang_orders_;
+      wanted_.wait(lock, [&] { return hang_orders_ != orders; });
+    }
   }
   const absl::Status status =
       executor.Run(*work.kernel, work.shape, work.params.data(), work.params.size());
