@@ -33,6 +33,7 @@ class EmulatorLibrary {
     library_.Find("baton_emulator_counters", counters_);
     library_.Find("baton_emulator_fail_after", fail_after_);
     library_.Find("baton_emulator_hang_after", hang_after_);
+    library_.Find("baton_emulator_enqueue", enqueue_);
     CHECK(library_.status().ok()) << library_.status();
   }
   void Configure(const gpu_emulator::EmulatorSettings& settings) const { configure_(&settings); }
@@ -44,6 +45,9 @@ class EmulatorLibrary {
   void FailAfter(int64_t launches) const { fail_after_(launches); }
   void HangAfter(int64_t launches) const { hang_after_(launches); }
   void EndHang() const { hang_after_(-1); }
+  CuResult Enqueue(CuStream stream, const gpu_emulator::ExternalWork& work) const {
+    return enqueue_(stream, work);
+  }
 
  private:
   SharedLibrary library_;
@@ -51,6 +55,7 @@ class EmulatorLibrary {
   void (*counters_)(gpu_emulator::EmulatorCounters*) = nullptr;
   void (*fail_after_)(int64_t) = nullptr;
   void (*hang_after_)(int64_t) = nullptr;
+  CuResult (*enqueue_)(CuStream, const gpu_emulator::ExternalWork&) = nullptr;
 };
 
 // Creates the device. REQUIRES: no other emulated device of this process exists.

@@ -152,19 +152,31 @@ class Transports(unittest.TestCase):
         self.assertIn('the transport is "shm" and the device is "cuda-emulated"', done.stderr)
         self.assertIn("use the transport auto, nccl or tcp", done.stderr)
 
-    def test_auto_on_gpus_is_nccl_and_answers_are_the_same_without_it(self):
-        jobs = jobs_of(seed=11, count=4, max_tokens=8)
+    def assert_auto_answers(self, seed, bin_dir):
+        """Answers jobs by a prefill and a decode worker with --transport auto. Returns the fleet's log."""
+        jobs = jobs_of(seed, count=4, max_tokens=8)
         want = run_on_cpu(jobs)
-        with Cluster(ARGUMENTS.bin, ARGUMENTS.model, 1, 1, WORKER, ()) as cluster:
+        with Cluster(bin_dir, ARGUMENTS.model, 1, 1, (*WORKER, "--transport=auto"), ()) as cluster:
             got = cluster.generate(jobs, "--placement", "remote")[0]
             prefilled = int(cluster.workers()["prefill-0"]["prefill_tokens"])
             log = pathlib.Path(cluster.log_path).read_text()
         for name, expected in want.items():
             self.assertEqual(got[name].get("token_ids"), expected["token_ids"], f"{name}: {got[name].get('error')}")
         self.assertGreater(prefilled, 0)
-        self.assertNotIn("no shared memory for transfers", log)
-        # The machine has no NCCL for the emulated GPU: each worker says so.
+        self.assertNotIn("shared memory", log)
+        return log
+
+    def test_auto_on_gpus_uses_nccl(self):
+        self.assertNotIn("not by NCCL", self.assert_auto_answers(11, ARGUMENTS.bin))
+
+    def test_auto_without_an_nccl_library_logs_the_reason_and_uses_tcp(self):
+        with tempfile.TemporaryDirectory() as folder:  # the programs and the emulator without NCCL's stand-in
+            for path in pathlib.Path(ARGUMENTS.bin).iterdir():
+                if path.name.startswith("baton") or path.name == "libbaton_gpu_emulator.so":
+                    os.link(path, pathlib.Path(folder) / path.name)
+            log = self.assert_auto_answers(12, folder)
         self.assertIn("KV goes by TCP, not by NCCL: ", log)
+        self.assertIn("libbaton_emulated_nccl.so", log)
 
 
 if __name__ == "__main__":

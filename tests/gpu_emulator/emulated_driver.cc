@@ -80,6 +80,25 @@ void baton_emulator_configure(const EmulatorSettings* settings) { Gpu().Configur
 void baton_emulator_counters(EmulatorCounters* counters) { *counters = Gpu().counters(); }
 void baton_emulator_fail_after(int64_t launches) { Gpu().FailAfter(launches); }
 void baton_emulator_hang_after(int64_t launches) { Gpu().HangAfter(launches); }
+EmulatedCallFaults* baton_emulator_call_faults() { return &Gpu().call_faults(); }
+
+CuResult baton_emulator_enqueue(CuStream stream, const ExternalWork& work) {
+  USABLE();
+  Residence residence = Residence::kPageable;
+  const CuResult located = Gpu().memory().Locate(work.memory, work.bytes, &residence);
+  if (located != kCuSuccess || residence != Residence::kDevice) return kCuInvalidValue;
+  return Gpu().Enqueue(stream, {.kind = Work::Kind::kExternal,
+                                .to = work.memory,
+                                .bytes = work.bytes,
+                                .external = work.poll});
+}
+
+CuResult baton_emulator_adopt(void* memory, size_t bytes) {
+  return Gpu().memory().Adopt(reinterpret_cast<CuDevicePointer>(memory), bytes);
+}
+CuResult baton_emulator_disown(void* memory) {
+  return Gpu().memory().Disown(reinterpret_cast<CuDevicePointer>(memory));
+}
 
 // ---- device and context -------------------------------------------------------------------------
 
@@ -101,7 +120,7 @@ CuResult cuGetErrorString(CuResult error, const char** text) {
 }
 
 CuResult cuDeviceGetCount(int* count) {
-  *count = 1;
+  *count = Gpu().call_faults().devices;
   return kCuSuccess;
 }
 
@@ -125,10 +144,10 @@ CuResult cuDeviceGetAttribute(int* value, CuDeviceAttribute attribute, CuDevice)
       *value = 1;
       return kCuSuccess;
     case kCuComputeCapabilityMajor:
-      *value = Gpu().settings().compute_capability / 10;
+      *value = Gpu().compute_capability() / 10;
       return kCuSuccess;
     case kCuComputeCapabilityMinor:
-      *value = Gpu().settings().compute_capability % 10;
+      *value = Gpu().compute_capability() % 10;
       return kCuSuccess;
     case kCuMaxSharedMemoryPerBlockOptin:
       *value = static_cast<int>(Gpu().settings().shared_bytes);
@@ -221,6 +240,8 @@ CuResult cuMemSetAccess(CuDevicePointer memory, size_t bytes, const CuAccess* ac
 
 CuResult cuMemcpyAsync(CuDevicePointer to, CuDevicePointer from, size_t bytes, CuStream stream) {
   USABLE();
+  const auto refused = static_cast<CuResult>(Gpu().call_faults().copy_result.load());
+  if (refused != kCuSuccess) return refused;
   return EnqueueCopy(to, from, bytes, stream);
 }
 
