@@ -71,9 +71,13 @@ class EngineImpl final : public Engine {
   }
 
   absl::StatusOr<PoolSize> Resize(int32_t blocks) override {
-    RETURN_IF_ERROR(machines_->PrepareResize(Status().pool.limit, blocks));
+    const absl::Status prepared = machines_->PrepareResize(blocks);
     return Ask<absl::StatusOr<PoolSize>>(
-        [this, blocks] {
+        [this, blocks, prepared]() -> absl::StatusOr<PoolSize> {
+          if (!prepared.ok()) {
+            machines_->AbandonResize(blocks);
+            return prepared;
+          }
           absl::StatusOr<PoolSize> size = machines_->Resize(blocks);
           PublishState();  // Status() has the new size when Resize returns
           return size;

@@ -27,7 +27,11 @@ int64_t SpareBytes(const Device& device) {
   return std::max<int64_t>(memory.available - GpuReserveBytes(memory.total), 0);
 }
 
-absl::Status TooLittleMemory(const Device& device, int64_t blocks, int64_t bytes) {
+// ResourceExhausted if pools may take less memory than `bytes`, which `blocks` blocks need beyond
+// the memory that the pool has.
+absl::Status CheckMemory(const Device& device, int64_t blocks, int64_t bytes) {
+  const int64_t spare = SpareBytes(device);
+  if (spare < 0 || bytes <= spare) return absl::OkStatus();
   std::string reserve;
   if (!device.host_accessible()) {
     reserve = StrCat(" and keeps ", GpuReserveBytes(device.Memory().total) / kBytesPerMiB,
@@ -113,10 +117,7 @@ absl::StatusOr<KvPool> KvPool::Create(const ModelSpec& model, Device& device,
   if (only_addresses) {
     ASSIGN_OR_RETURN(memory, Reserve(layout.pool_bytes(), device, options));
   } else {
-    const int64_t spare = SpareBytes(device);
-    if (spare >= 0 && layout.pool_bytes() > spare) {
-      return TooLittleMemory(device, layout.total_blocks(), layout.pool_bytes());
-    }
+    RETURN_IF_ERROR(CheckMemory(device, layout.total_blocks(), layout.pool_bytes()));
     ASSIGN_OR_RETURN(memory, Allocate(layout.pool_bytes(), device, options));
   }
   KvPool pool(layout, division, device, std::move(memory), counts, resizable);
@@ -140,10 +141,10 @@ absl::Status KvPool::TakeMemory(EngineOptions& options) {
         (MemoryOf(BlocksFor(options.kv_blocks)) + kBytesPerMiB - 1) / kBytesPerMiB;
   }
   const BlockCounts blocks = BlocksFor(options.kv_blocks);
-  RETURN_IF_ERROR(CheckMemory(BlockCounts(), blocks));
-  RETURN_IF_ERROR(PopulateScratch());
+  RETURN_IF_ERROR(CheckMemory(*device_, blocks[0], MemoryOf(blocks)));
   needs_memory_ = false;
-  RETURN_IF_ERROR(Populate(BlockCounts(), blocks));
+  RETURN_IF_ERROR(Populate(blocks));
+  RETURN_IF_ERROR(PopulateScratch());
   if (!resizable_) most_ = blocks;
   return absl::OkStatus();
 }
@@ -180,18 +181,6 @@ int32_t KvPool::MostInMemory(int64_t bytes, int32_t most) const {
     }
   }
   return least;
-}
-
-absl::Status KvPool::CheckMemory(const BlockCounts& begin, const BlockCounts& end) const {
-  // The scratch blocks get their memory with the first blocks.
-  const int64_t held = needs_memory_ ? 0 : MemoryOf(begin);
-  const int64_t bytes = MemoryOf(end) - held;
-  const int64_t spare = SpareBytes(*device_);
-  if (spare < 0 || bytes <= spare) return absl::OkStatus();
-  const BlockCounts more = end - begin;
-  int64_t blocks = 0;
-  for (int32_t group = 0; group < layout_.groups(); ++group) blocks += more[group];
-  return TooLittleMemory(*device_, blocks, bytes);
 }
 
 absl::Status KvPool::LendThroughStaging(Device& device) {
@@ -244,18 +233,22 @@ void KvPool::ForEachRange(int32_t at, int32_t begin, int32_t end, Do do_range) c
   }
 }
 
-absl::Status KvPool::Populate(const BlockCounts& begin, const BlockCounts& end) const {
-  RETURN_IF_ERROR(CheckMemory(begin, end));
-  absl::Status populated;
+absl::Status KvPool::Populate(const BlockCounts& blocks) const {
+  int64_t missing = 0;
   for (int32_t group = 0; group < layout_.groups(); ++group) {
-    populated.Update(PopulateRange(group, begin[group], end[group]));
+    ForEachRange(group, 0, blocks[group], [&](int64_t offset, int64_t size) {
+      missing += static_cast<int64_t>(
+          memory_->Unpopulated(static_cast<size_t>(offset), static_cast<size_t>(size)));
+    });
   }
-  if (!populated.ok()) {
-    for (int32_t group = 0; group < layout_.groups(); ++group) {
-      DiscardRange(group, begin[group], end[group]);
-    }
+  if (missing == 0) return absl::OkStatus();
+  const auto granule = static_cast<int64_t>(memory_->granularity());
+  missing = (missing + granule - 1) / granule * granule;
+  RETURN_IF_ERROR(CheckMemory(*device_, blocks[0], missing));
+  for (int32_t group = 0; group < layout_.groups(); ++group) {
+    RETURN_IF_ERROR(PopulateRange(group, 0, blocks[group]));
   }
-  return populated;
+  return absl::OkStatus();
 }
 
 // The scratch block of a group is its last one. Resizing never includes it.
@@ -276,13 +269,11 @@ absl::Status KvPool::PopulateRange(int32_t group, int32_t begin, int32_t end) co
   return populated;
 }
 
-void KvPool::DiscardRange(int32_t group, int32_t begin, int32_t end) const {
+void KvPool::Discard(int32_t group, int32_t begin, int32_t end) {
   ForEachRange(group, begin, end, [&](int64_t offset, int64_t size) {
     memory_->Discard(static_cast<size_t>(offset), static_cast<size_t>(size));
   });
 }
-
-void KvPool::Discard(int32_t group, int32_t begin, int32_t end) { DiscardRange(group, begin, end); }
 
 std::vector<WindowPoolOptions> KvPool::Windows(const EngineOptions& options) const {
   const BlockCounts blocks = BlocksFor(options.kv_blocks);

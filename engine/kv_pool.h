@@ -60,7 +60,7 @@ class KvPool final : public ResizablePool {
   // Cache options of groups 1, 2, ... when group 0 starts with options.kv_blocks.
   std::vector<WindowPoolOptions> Windows(const EngineOptions& options) const;
   bool resizable() const override { return resizable_; }
-  absl::Status Populate(const BlockCounts& begin, const BlockCounts& end) const override;
+  absl::Status Populate(const BlockCounts& blocks) const override;
   void Discard(int32_t group, int32_t begin, int32_t end) override;
   // Start of the pool, for kernels only. No other code may dereference it (tests/tree/tree_test.py
   // lists the files that may call this).
@@ -86,16 +86,12 @@ class KvPool final : public ResizablePool {
                                                                 EngineOptions& options);
   static absl::StatusOr<std::unique_ptr<DeviceBuffer>> Reserve(int64_t bytes, Device& device,
                                                                EngineOptions& options);
-  // ResourceExhausted if the device has less memory available than the growth from `begin` to `end`
-  // blocks takes.
-  absl::Status CheckMemory(const BlockCounts& begin, const BlockCounts& end) const;
   // Bytes of memory that these blocks and the scratch blocks take, in whole granules.
   int64_t MemoryOf(const BlockCounts& blocks) const;
   // Largest number of blocks of group 0, up to `most`, whose memory is at most `bytes`; at least 1.
   int32_t MostInMemory(int64_t bytes, int32_t most) const;
   // Blocks [begin, end) of one group.
   absl::Status PopulateRange(int32_t group, int32_t begin, int32_t end) const;
-  void DiscardRange(int32_t group, int32_t begin, int32_t end) const;
   absl::Status PopulateScratch() const;
   // Makes lender_ a pool of staging buffers.
   absl::Status LendThroughStaging(Device& device);

@@ -139,7 +139,7 @@ void LaunchPagedAttention(KernelLauncher& launcher, const PagedAttentionArgs& ar
   const std::string kernel =
       absl::StrCat("baton_paged_", variant.kind, std::string(KvTypeName(args.kv.type)), "_", dim);
   launcher.Launch(kernel,
-                  {.grid = {static_cast<uint32_t>(blocks), 1, 1},
+                  {.grid = {blocks, 1, 1},
                    .block = {static_cast<uint32_t>(threads), 1, 1},
                    .shared_bytes = static_cast<uint32_t>(layout.bytes)},
                   &params, sizeof(params));

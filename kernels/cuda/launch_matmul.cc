@@ -81,7 +81,7 @@ void LaunchFewTokens(KernelLauncher& launcher, const MatMulArgs& args) {
 LaunchShape ManyTokensShape(WeightFormat format, int64_t tokens, int64_t row_blocks) {
   const auto shared = ForQuantizedFormat(
       format, []<WeightFormat kFormat>() { return sizeof(ManyTokensShared<kFormat>); });
-  return {{BlocksFor(tokens, kManyTokens), static_cast<uint32_t>(row_blocks), 1},
+  return {{BlocksFor(tokens, kManyTokens), row_blocks, 1},
           {kManyThreads, 1, 1},
           static_cast<uint32_t>(shared)};
 }

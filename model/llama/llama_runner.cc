@@ -5,7 +5,7 @@
 
 #include "common/check.h"
 #include "common/status_macros.h"
-#include "model/kv_heads.h"
+#include "model/block_copy_runs.h"
 
 namespace baton {
 namespace {
@@ -424,8 +424,8 @@ std::span<const float> LlamaRunner::LogitsIn(int slot, int32_t row) const {
 }
 
 absl::Status LlamaRunner::CopyBlocks(std::span<const BlockCopy> copies) {
-  for (const BlockCopy& copy : copies) {
-    CopyKvHeads(layout_, pool_, copy, HeadsOf(rank_, layout_.group(copy.group)), *stream_);
+  for (const std::vector<ByteRun>& runs : BlockCopyRuns(copies, layout_, rank_)) {
+    ops_.CopyRuns(*stream_, {.from = pool_, .to = pool_, .runs = runs});
   }
   if (last_ == collected_) stream_->Synchronize();
   return device_.Health();

@@ -192,7 +192,7 @@ TEST_F(WindowKvPoolTest, MemoryOfOneGroupCanBeFreedAlone) {
     pool.Discard(0, 10, pool.max_blocks(0));
     EXPECT_EQ(ones_of(1), of_window);
     EXPECT_LT(ones_of(0), of_full / 2);
-    EXPECT_TRUE(pool.Populate(BlockCounts(), pool.BlocksFor(pool.max_blocks(0))).ok());
+    EXPECT_TRUE(pool.Populate(pool.BlocksFor(pool.max_blocks(0))).ok());
   }
 }
 
@@ -267,12 +267,11 @@ TEST_F(CudaKvPoolTest, GrowthKeepsTheReserve) {
   options_.kv_cache_max_mib = 120;
   const auto pool = Make(128, 0);
   ASSERT_TRUE(pool.ok()) << pool.status();
-  const BlockCounts now = pool->BlocksFor(10);
   const BlockCounts all = pool->BlocksFor(pool->max_blocks(0));
   taken_ = *device_->Allocate(5 * kMiB, "NCCL");
-  EXPECT_EQ(pool->Populate(now, all).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(pool->Populate(all).code(), absl::StatusCode::kResourceExhausted);
   taken_.reset();
-  EXPECT_TRUE(pool->Populate(now, all).ok());
+  EXPECT_TRUE(pool->Populate(all).ok());
   EXPECT_GE(device_->Memory().available, GpuReserveBytes(device_->Memory().total));
 }
 

@@ -11,6 +11,7 @@
 
 #include "kernels/cuda/cuda_driver.h"
 #include "tests/gpu_emulator/emulated_gpu.h"
+#include "tests/gpu_emulator/planted_faults.h"
 
 namespace baton::gpu_emulator {
 namespace {
@@ -27,6 +28,7 @@ const std::pair<CuResult, const char*> kErrors[] = {
     {kCuInvalidDevice, "CUDA_ERROR_INVALID_DEVICE"},
     {kCuInvalidImage, "CUDA_ERROR_INVALID_IMAGE"},
     {kCuInvalidContext, "CUDA_ERROR_INVALID_CONTEXT"},
+    {kCuUnmapFailed, "CUDA_ERROR_UNMAP_FAILED"},
     {kCuInvalidHandle, "CUDA_ERROR_INVALID_HANDLE"},
     {kCuNotFound, "CUDA_ERROR_NOT_FOUND"},
     {kCuNotReady, "CUDA_ERROR_NOT_READY"},
@@ -80,6 +82,9 @@ void baton_emulator_configure(const EmulatorSettings* settings) { Gpu().Configur
 void baton_emulator_counters(EmulatorCounters* counters) { *counters = Gpu().counters(); }
 void baton_emulator_fail_after(int64_t launches) { Gpu().FailAfter(launches); }
 void baton_emulator_hang_after(int64_t launches) { Gpu().HangAfter(launches); }
+void baton_emulator_hold_maps(bool hold) { PlantedFaults::Get().HoldMaps(hold); }
+int64_t baton_emulator_maps_waiting() { return PlantedFaults::Get().maps_waiting(); }
+void baton_emulator_fail_unmaps(int64_t count) { PlantedFaults::Get().FailUnmaps(count); }
 EmulatedCallFaults* baton_emulator_call_faults() { return &Gpu().call_faults(); }
 
 CuResult baton_emulator_enqueue(CuStream stream, const ExternalWork& work) {
@@ -225,10 +230,12 @@ CuResult cuMemRelease(CuMemoryHandle handle) {
 CuResult cuMemMap(CuDevicePointer memory, size_t bytes, size_t offset, CuMemoryHandle handle,
                   CuFlags64) {
   USABLE();
+  PlantedFaults::Get().WaitToMap();
   return offset == 0 ? Gpu().memory().Map(memory, bytes, handle) : kCuInvalidValue;
 }
 CuResult cuMemUnmap(CuDevicePointer memory, size_t bytes) {
   USABLE();
+  if (PlantedFaults::Get().NextUnmapFails()) return kCuUnmapFailed;
   return Gpu().memory().Unmap(memory, bytes);
 }
 CuResult cuMemSetAccess(CuDevicePointer memory, size_t bytes, const CuAccess* access,
