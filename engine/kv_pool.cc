@@ -27,20 +27,16 @@ int64_t SpareBytes(const Device& device) {
   return std::max<int64_t>(memory.available - GpuReserveBytes(memory.total), 0);
 }
 
-// ResourceExhausted if pools may take less memory than `bytes`, which `blocks` blocks need beyond
-// the memory that the pool has.
-absl::Status CheckMemory(const Device& device, int64_t blocks, int64_t bytes) {
-  const int64_t spare = SpareBytes(device);
-  if (spare < 0 || bytes <= spare) return absl::OkStatus();
+absl::Status TooLittleMemory(const Device& device, int64_t blocks, int64_t bytes,
+                             std::string_view more = "") {
   std::string reserve;
   if (!device.host_accessible()) {
     reserve = StrCat(" and keeps ", GpuReserveBytes(device.Memory().total) / kBytesPerMiB,
                      " MiB of them in reserve");
   }
-  return absl::ResourceExhaustedError(
-      StrCat(blocks, " blocks of KV need ", (bytes + kBytesPerMiB - 1) / kBytesPerMiB,
-             " MiB; the device has ", device.Memory().available / kBytesPerMiB, " MiB available",
-             reserve));
+  return absl::ResourceExhaustedError(StrCat(
+      blocks, " blocks of KV need ", (bytes + kBytesPerMiB - 1) / kBytesPerMiB, " MiB", more,
+      "; the device has ", device.Memory().available / kBytesPerMiB, " MiB available", reserve));
 }
 
 // True if the pool takes what the runner leaves of the device's memory.
@@ -117,7 +113,10 @@ absl::StatusOr<KvPool> KvPool::Create(const ModelSpec& model, Device& device,
   if (only_addresses) {
     ASSIGN_OR_RETURN(memory, Reserve(layout.pool_bytes(), device, options));
   } else {
-    RETURN_IF_ERROR(CheckMemory(device, layout.total_blocks(), layout.pool_bytes()));
+    const int64_t spare = SpareBytes(device);
+    if (spare >= 0 && layout.pool_bytes() > spare) {
+      return TooLittleMemory(device, layout.total_blocks(), layout.pool_bytes());
+    }
     ASSIGN_OR_RETURN(memory, Allocate(layout.pool_bytes(), device, options));
   }
   KvPool pool(layout, division, device, std::move(memory), counts, resizable);
@@ -141,15 +140,18 @@ absl::Status KvPool::TakeMemory(EngineOptions& options) {
         (MemoryOf(BlocksFor(options.kv_blocks)) + kBytesPerMiB - 1) / kBytesPerMiB;
   }
   const BlockCounts blocks = BlocksFor(options.kv_blocks);
-  RETURN_IF_ERROR(CheckMemory(*device_, blocks[0], MemoryOf(blocks)));
+  RETURN_IF_ERROR(CheckMemory(blocks));
+  RETURN_IF_ERROR(PopulateScratch());
   needs_memory_ = false;
   RETURN_IF_ERROR(Populate(blocks));
-  RETURN_IF_ERROR(PopulateScratch());
   if (!resizable_) most_ = blocks;
   return absl::OkStatus();
 }
 
-int64_t KvPool::MemoryOf(const BlockCounts& blocks) const {
+// Calls do_range(offset, bytes) for disjoint ranges of whole granules, which hold these blocks and
+// the scratch blocks.
+template <typename Do>
+void KvPool::ForEachGranuleRange(const BlockCounts& blocks, Do do_range) const {
   const auto granule = static_cast<int64_t>(memory_->granularity());
   std::vector<std::pair<int64_t, int64_t>> ranges;  // in granules, with their ends
   const auto add = [&](int64_t offset, int64_t bytes) {
@@ -161,13 +163,19 @@ int64_t KvPool::MemoryOf(const BlockCounts& blocks) const {
     ForEachRange(at, scratch, scratch + 1, add);
   }
   std::ranges::sort(ranges);
-  int64_t granules = 0;
-  int64_t counted = 0;  // end of the granules counted so far
-  for (const auto& [begin, end] : ranges) {
-    granules += std::max<int64_t>(0, end - std::max(begin, counted));
-    counted = std::max(counted, end);
+  int64_t end = 0;  // of the granules that were passed so far
+  for (const auto& range : ranges) {
+    const int64_t begin = std::max(range.first, end);
+    if (begin >= range.second) continue;
+    end = range.second;
+    do_range(begin * granule, (end - begin) * granule);
   }
-  return granules * granule;
+}
+
+int64_t KvPool::MemoryOf(const BlockCounts& blocks) const {
+  int64_t memory = 0;
+  ForEachGranuleRange(blocks, [&](int64_t, int64_t bytes) { memory += bytes; });
+  return memory;
 }
 
 int32_t KvPool::MostInMemory(int64_t bytes, int32_t most) const {
@@ -181,6 +189,20 @@ int32_t KvPool::MostInMemory(int64_t bytes, int32_t most) const {
     }
   }
   return least;
+}
+
+absl::Status KvPool::CheckMemory(const BlockCounts& blocks) const {
+  int64_t bytes = 0;
+  ForEachGranuleRange(blocks, [&](int64_t offset, int64_t size) {
+    const auto begin = static_cast<size_t>(offset);
+    bytes += static_cast<int64_t>(memory_->MissingMemory(
+        begin, std::min(static_cast<size_t>(size), memory_->size() - begin)));
+  });
+  const int64_t spare = SpareBytes(*device_);
+  if (bytes == 0 || spare < 0 || bytes <= spare) return absl::OkStatus();
+  int64_t count = 0;
+  for (int32_t group = 0; group < layout_.groups(); ++group) count += blocks[group];
+  return TooLittleMemory(*device_, count, bytes, needs_memory_ ? "" : " more");
 }
 
 absl::Status KvPool::LendThroughStaging(Device& device) {
@@ -234,17 +256,7 @@ void KvPool::ForEachRange(int32_t at, int32_t begin, int32_t end, Do do_range) c
 }
 
 absl::Status KvPool::Populate(const BlockCounts& blocks) const {
-  int64_t missing = 0;
-  for (int32_t group = 0; group < layout_.groups(); ++group) {
-    ForEachRange(group, 0, blocks[group], [&](int64_t offset, int64_t size) {
-      missing += static_cast<int64_t>(
-          memory_->Unpopulated(static_cast<size_t>(offset), static_cast<size_t>(size)));
-    });
-  }
-  if (missing == 0) return absl::OkStatus();
-  const auto granule = static_cast<int64_t>(memory_->granularity());
-  missing = (missing + granule - 1) / granule * granule;
-  RETURN_IF_ERROR(CheckMemory(*device_, blocks[0], missing));
+  RETURN_IF_ERROR(CheckMemory(blocks));
   for (int32_t group = 0; group < layout_.groups(); ++group) {
     RETURN_IF_ERROR(PopulateRange(group, 0, blocks[group]));
   }

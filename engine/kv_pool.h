@@ -86,6 +86,9 @@ class KvPool final : public ResizablePool {
                                                                 EngineOptions& options);
   static absl::StatusOr<std::unique_ptr<DeviceBuffer>> Reserve(int64_t bytes, Device& device,
                                                                EngineOptions& options);
+  // ResourceExhausted if the device has less memory available than these blocks and the scratch
+  // blocks lack.
+  absl::Status CheckMemory(const BlockCounts& blocks) const;
   // Bytes of memory that these blocks and the scratch blocks take, in whole granules.
   int64_t MemoryOf(const BlockCounts& blocks) const;
   // Largest number of blocks of group 0, up to `most`, whose memory is at most `bytes`; at least 1.
@@ -95,6 +98,8 @@ class KvPool final : public ResizablePool {
   absl::Status PopulateScratch() const;
   // Makes lender_ a pool of staging buffers.
   absl::Status LendThroughStaging(Device& device);
+  template <typename Do>
+  void ForEachGranuleRange(const BlockCounts& blocks, Do do_range) const;
   template <typename Do>
   void ForEachRange(int32_t group, int32_t begin, int32_t end, Do do_range) const;
 

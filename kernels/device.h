@@ -54,11 +54,11 @@ class DeviceBuffer {
   // Drops the contents of a range and returns its whole pages. The range must be populated before
   // its next use.
   virtual void Discard(size_t /*offset*/, size_t /*bytes*/) {}
+  // Bytes of memory that Populate of a range would take, in whole granules.
+  virtual size_t MissingMemory(size_t /*offset*/, size_t /*bytes*/) const { return 0; }
   // Bytes of the granules in which Populate takes memory: a granule has memory while one of its
   // bytes is populated. 1: memory is counted in bytes.
   virtual size_t granularity() const { return 1; }
-  // Number of bytes of a range that are not populated.
-  virtual size_t Unpopulated(size_t /*offset*/, size_t /*bytes*/) const { return 0; }
   template <typename T>
   T* as() const {
     return reinterpret_cast<T*>(data());

@@ -119,7 +119,7 @@ void CudaStream::Launch(std::string_view kernel, const LaunchShape& shape, const
   if (shape.grid[0] == 0 || shape.grid[1] == 0 || shape.grid[2] == 0) return;
   if (!context_->Health().ok()) return;
   if (const absl::Status legal = CheckLaunch(kernel, shape); !legal.ok()) {
-    return context_->Fail(legal);
+    return Fail(legal);
   }
   const absl::StatusOr<CuFunction> function = kernels_.Find(kernel, shape.shared_bytes);
   if (!function.ok()) return Fail(function.status());
