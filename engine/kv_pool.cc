@@ -20,7 +20,8 @@ namespace {
 constexpr int64_t kBytesPerMiB = 1 << 20;
 constexpr char kPurpose[] = "KV pool";
 
-// ResourceExhausted if the device has less memory available than `bytes`.
+// ResourceExhausted if the device has less memory available than `bytes`, which `blocks` blocks
+// need beyond the memory that the pool has.
 absl::Status CheckMemory(const Device& device, int64_t blocks, int64_t bytes) {
   const int64_t available = device.Memory().available;
   if (available < 0 || bytes <= available) return absl::OkStatus();
@@ -104,7 +105,7 @@ absl::StatusOr<KvPool> KvPool::Create(const ModelSpec& model, Device& device,
   }
   if (resizable) {
     RETURN_IF_ERROR(pool.PopulateScratch());
-    RETURN_IF_ERROR(pool.Populate(BlockCounts(), division.BlocksFor(options.kv_blocks)));
+    RETURN_IF_ERROR(pool.Populate(division.BlocksFor(options.kv_blocks)));
   }
   return pool;
 }
@@ -159,21 +160,20 @@ void KvPool::ForEachRange(int32_t at, int32_t begin, int32_t end, Do do_range) c
   }
 }
 
-absl::Status KvPool::Populate(const BlockCounts& begin, const BlockCounts& end) const {
-  const BlockCounts more = end - begin;
-  int64_t blocks = 0;
-  for (int32_t group = 0; group < layout_.groups(); ++group) blocks += more[group];
-  RETURN_IF_ERROR(CheckMemory(*device_, blocks, division_.BytesOf(more)));
-  absl::Status populated;
+absl::Status KvPool::Populate(const BlockCounts& blocks) const {
+  int64_t missing = 0;
   for (int32_t group = 0; group < layout_.groups(); ++group) {
-    populated.Update(PopulateRange(group, begin[group], end[group]));
+    ForEachRange(group, 0, blocks[group], [&](int64_t offset, int64_t size) {
+      missing += static_cast<int64_t>(
+          memory_->Unpopulated(static_cast<size_t>(offset), static_cast<size_t>(size)));
+    });
   }
-  if (!populated.ok()) {
-    for (int32_t group = 0; group < layout_.groups(); ++group) {
-      DiscardRange(group, begin[group], end[group]);
-    }
+  if (missing == 0) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckMemory(*device_, blocks[0], missing));
+  for (int32_t group = 0; group < layout_.groups(); ++group) {
+    RETURN_IF_ERROR(PopulateRange(group, 0, blocks[group]));
   }
-  return populated;
+  return absl::OkStatus();
 }
 
 // The scratch block of a group is its last one. Resizing never includes it.
@@ -193,13 +193,11 @@ absl::Status KvPool::PopulateRange(int32_t group, int32_t begin, int32_t end) co
   return populated;
 }
 
-void KvPool::DiscardRange(int32_t group, int32_t begin, int32_t end) const {
+void KvPool::Discard(int32_t group, int32_t begin, int32_t end) {
   ForEachRange(group, begin, end, [&](int64_t offset, int64_t size) {
     memory_->Discard(static_cast<size_t>(offset), static_cast<size_t>(size));
   });
 }
-
-void KvPool::Discard(int32_t group, int32_t begin, int32_t end) { DiscardRange(group, begin, end); }
 
 std::vector<WindowPoolOptions> KvPool::Windows(const EngineOptions& options) const {
   const BlockCounts blocks = BlocksFor(options.kv_blocks);

@@ -52,7 +52,7 @@ class KvPool final : public ResizablePool {
   // Cache options of groups 1, 2, ... when group 0 starts with options.kv_blocks.
   std::vector<WindowPoolOptions> Windows(const EngineOptions& options) const;
   bool resizable() const override { return resizable_; }
-  absl::Status Populate(const BlockCounts& begin, const BlockCounts& end) const override;
+  absl::Status Populate(const BlockCounts& blocks) const override;
   void Discard(int32_t group, int32_t begin, int32_t end) override;
   // Start of the pool, for kernels only. No other code may dereference it (tests/tree/tree_test.py
   // lists the files that may call this).
@@ -79,7 +79,6 @@ class KvPool final : public ResizablePool {
                                                                EngineOptions& options);
   // Blocks [begin, end) of one group.
   absl::Status PopulateRange(int32_t group, int32_t begin, int32_t end) const;
-  void DiscardRange(int32_t group, int32_t begin, int32_t end) const;
   absl::Status PopulateScratch() const;
   // Makes lender_ a pool of staging buffers.
   absl::Status LendThroughStaging(Device& device);

@@ -26,6 +26,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/numerics.h"
 
 namespace baton {
 
@@ -42,12 +43,19 @@ class DeviceBuffer {
   // File descriptor whose file holds this buffer from offset 0, so that other processes can map it
   // read-only. -1: none.
   virtual int shared_fd() const { return -1; }
-  // Both functions act only on buffers made by Device::Reserve. Populate prepares a range for use,
-  // and requests large pages where the kernel gives them on request only. A GPU backs the range
-  // with zeroed memory; ResourceExhausted: it has too little. Discard drops the contents of a range
-  // and returns its whole pages. The range must be populated before its next use.
+  // These three functions act only on buffers made by Device::Reserve. They are safe from any
+  // thread, but no op or copy may use a range during its Discard.
+  //
+  // Populate prepares a range for use, and requests large pages where the kernel gives them on
+  // request only. A GPU backs the range with zeroed memory. Populated bytes keep their contents.
+  // ResourceExhausted: the GPU has too little memory. Then a part of the range is populated, and
+  // Discard returns it.
   virtual absl::Status Populate(size_t /*offset*/, size_t /*bytes*/) { return absl::OkStatus(); }
+  // Drops the contents of a range and returns its whole pages. The range must be populated before
+  // its next use.
   virtual void Discard(size_t /*offset*/, size_t /*bytes*/) {}
+  // Number of bytes of a range that are not populated.
+  virtual size_t Unpopulated(size_t /*offset*/, size_t /*bytes*/) const { return 0; }
   template <typename T>
   T* as() const {
     return reinterpret_cast<T*>(data());
@@ -179,6 +187,8 @@ class Device {
   virtual std::unique_ptr<Stream> CreateStream() = 0;
   virtual std::unique_ptr<Event> CreateEvent() { return std::make_unique<Event>(); }
   virtual const Ops& ops() const = 0;
+  // Rules that define the bits of the ops' results.
+  virtual Numerics numerics() const { return Numerics::kR1; }
 };
 
 }  // namespace baton

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Compiles every CUDA kernel for sm_80 and sm_90a with nvcc. Warnings are errors. Prints each kernel that spills registers.
+# Compiles every CUDA kernel with nvcc for sm_80 and sm_90a, and as PTX for later GPUs, which ptxas assembles for sm_90. Warnings
+# are errors. Prints each kernel that spills registers. Flags of the environment (NVCC_APPEND_FLAGS) have no effect.
 #   scripts/compile_cuda.sh [FILE …]     default: all kernels, also those of the tests
 set -euo pipefail
+unset NVCC_APPEND_FLAGS NVCC_PREPEND_FLAGS
 cd "$(dirname "$0")/.."
 nvcc=$(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")
 [ -x "$nvcc" ] || { echo "not run: no nvcc on this machine"; exit 0; }
@@ -11,7 +13,8 @@ trap 'rm -rf "$out"' EXIT
 failed=0
 for source; do
   "$nvcc" -std=c++17 -fmad=false -ftz=false -prec-div=true -prec-sqrt=true -Xptxas=-v --Werror=all-warnings -I. -c "$source" -o "$out/object.o" \
-    -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a >"$out/log" 2>&1 ||
+    -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a \
+    -gencode arch=compute_90,code=sm_90 >"$out/log" 2>&1 ||
     { cat "$out/log"; failed=1; continue; }
   awk -v source="$source" '/Compiling entry function/ { kernel = $6 " for " $8 }
     /spill stores/ && !/ 0 bytes spill stores/ { print source ": " kernel " spills: " $0 }' "$out/log"

@@ -4,14 +4,23 @@
 
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/launch_attention.h"
+#include "kernels/cuda/launch_copies.h"
 #include "kernels/cuda/launch_kv.h"
 #include "kernels/cuda/launch_matmul.h"
 #include "kernels/cuda/launch_rows.h"
 #include "kernels/cuda/launch_sample.h"
+#include "kernels/cuda/launch_tensor_core_attention.h"
+#include "kernels/cuda/launch_tensor_matmul.h"
 #include "kernels/cuda/pack_weights.h"
+#include "kernels/tensor_core/tensor_core_attention.h"
+#include "kernels/tensor_core/tensor_core_matmul.h"
 
 namespace baton {
 namespace {
+
+// Up to this many runs, a copy engine moves bytes over PCIe without any multiprocessor. More calls
+// could fill the driver's queue of a stream, and the next one would block.
+constexpr size_t kMostEngineCopies = 16;
 
 CudaStream& CudaStreamOf(Stream& stream) { return static_cast<CudaStream&>(stream); }
 
@@ -31,6 +40,10 @@ void LaunchTokens(Stream& stream, Args args, const Launch& launch) {
 
 }  // namespace
 
+bool CudaOps::OnTensorCores(const PackedMatrix& weight) const {
+  return numerics_ == Numerics::kT1Sm90 && IsTensorCoreFormat(weight.format);
+}
+
 size_t CudaOps::PackedBytes(WeightFormat format, int64_t rows, int64_t cols) const {
   return DeviceMatrixBytes(format, rows, cols);
 }
@@ -49,7 +62,7 @@ void CudaOps::RmsNorm(Stream& stream, const RmsNormArgs& args) const {
 }
 
 void CudaOps::MatMul(Stream& stream, const MatMulArgs& args) const {
-  LaunchTokens(stream, args, LaunchMatMul);
+  LaunchTokens(stream, args, OnTensorCores(args.weight) ? LaunchTensorMatMul : LaunchMatMul);
 }
 
 void CudaOps::RotaryTable(Stream& stream, const RotaryTableArgs& args) const {
@@ -61,15 +74,19 @@ void CudaOps::Rope(Stream& stream, const RopeArgs& args) const {
 }
 
 void CudaOps::KvWrite(Stream& stream, const KvWriteArgs& args) const {
-  LaunchTokens(stream, args, LaunchKvWrite);
+  LaunchTokens(stream, args, [this](KernelLauncher& launcher, const KvWriteArgs& args) {
+    LaunchKvWrite(launcher, args, numerics_);
+  });
 }
 
 // Graphs are captured for decode steps. The kind of a batch changes only the speed.
 void CudaOps::PagedAttention(Stream& stream, const PagedAttentionArgs& args) const {
   const AttentionBatch batch =
       stream.capturing() ? AttentionBatch::kDecode : AttentionBatch::kChunks;
-  LaunchTokens(stream, args, [batch](KernelLauncher& launcher, const PagedAttentionArgs& args) {
-    LaunchPagedAttention(launcher, args, batch);
+  const bool on_tensor_cores = numerics_ == Numerics::kT1Sm90 && IsTensorCorePool(args.kv.type);
+  LaunchTokens(stream, args, [&](KernelLauncher& launcher, const PagedAttentionArgs& args) {
+    (on_tensor_cores ? LaunchTensorCoreAttention : LaunchPagedAttention)(launcher, args, batch,
+                                                                         kMostAttentionStateBytes);
   });
 }
 
@@ -80,7 +97,9 @@ void CudaOps::SiluMul(Stream& stream, const SiluMulArgs& args) const {
 void CudaOps::GatedMatMul(Stream& stream, const GatedMatMulArgs& args) const {
   GatedMatMulArgs limited = args;
   if (!ReduceToLimit(stream, limited.product.tokens)) return;
-  LaunchGatedMatMul(CudaStreamOf(stream), limited);
+  const auto launch =
+      OnTensorCores(limited.product.weight) ? LaunchGatedTensorMatMul : LaunchGatedMatMul;
+  launch(CudaStreamOf(stream), limited);
 }
 
 void CudaOps::GatherRows(Stream& stream, const GatherRowsArgs& args) const {
@@ -101,6 +120,11 @@ void CudaOps::Sample(Stream& stream, const SampleArgs& args) const {
 
 void CudaOps::FeedDrawnTokens(Stream& stream, const FeedDrawnTokensArgs& args) const {
   LaunchTokens(stream, args, LaunchFeedDrawnTokens);
+}
+
+void CudaOps::CopyRuns(Stream& stream, const CopyRunsArgs& args) const {
+  if (args.staging && args.runs.size() <= kMostEngineCopies) return Ops::CopyRuns(stream, args);
+  LaunchCopyList(CudaStreamOf(stream), args);
 }
 
 }  // namespace baton

@@ -97,6 +97,9 @@ void CudaStream::Launch(std::string_view kernel, const LaunchShape& shape, const
                         size_t bytes) {
   if (shape.grid[0] == 0 || shape.grid[1] == 0 || shape.grid[2] == 0) return;
   if (!context_->Health().ok()) return;
+  if (const absl::Status legal = CheckLaunch(kernel, shape); !legal.ok()) {
+    return context_->Fail(legal);
+  }
   const absl::StatusOr<CuFunction> function = kernels_.Find(kernel, shape.shared_bytes);
   if (!function.ok()) return context_->Fail(function.status());
   if (!capturing_) return IssueLaunch(*function, shape, params);
@@ -126,10 +129,11 @@ void CudaStream::IssueCopy(void* destination, const void* source, size_t bytes) 
 
 void CudaStream::IssueLaunch(CuFunction function, const LaunchShape& shape, const void* params) {
   void* pointers[] = {const_cast<void*>(params)};  // the driver only reads it
-  context_->Expect("cuLaunchKernel", context_->Enter().LaunchKernel(
-                                         function, shape.grid[0], shape.grid[1], shape.grid[2],
-                                         shape.block[0], shape.block[1], shape.block[2],
-                                         shape.shared_bytes, stream_, pointers, nullptr));
+  const auto grid = [&](int i) { return static_cast<unsigned int>(shape.grid[i]); };  // checked
+  context_->Expect("cuLaunchKernel",
+                   context_->Enter().LaunchKernel(function, grid(0), grid(1), grid(2),
+                                                  shape.block[0], shape.block[1], shape.block[2],
+                                                  shape.shared_bytes, stream_, pointers, nullptr));
 }
 
 void CudaStream::Synchronize() {

@@ -1,7 +1,7 @@
 // Instructions of sm_90a by named functions: barriers in shared memory (mbarrier), bulk copies and
-// tile copies (TMA), and matrix products of a warpgroup (wgmma). Other architectures lack them, also
-// compute_90 without "a". So kernels use this file inside `#ifdef __CUDA_ARCH_FEAT_SM90_ALL`, or in
-// files that only sm_90a compiles.
+// tile copies (TMA), and matrix products of a warpgroup (wgmma). Other architectures lack them,
+// also compute_90 without "a". So kernels use this file inside `#ifdef __CUDA_ARCH_FEAT_SM90_ALL`,
+// or in files that only sm_90a compiles.
 //
 // Sources: PTX ISA, chapters "mbarrier", "Data Movement and Conversion Instructions: cp.async.bulk"
 // and "Asynchronous Warpgroup Level Matrix Instructions". kernels/cuda/ptx.cuh has the rest.
@@ -122,8 +122,7 @@ __device__ __forceinline__ void WaitBulkStores() {
 }
 
 // Orders this thread's earlier accesses to shared memory before copies and matrix products that are
-// issued later, also by other threads after a barrier. The emulator does not check that it is
-// there.
+// issued later, also by other threads after a barrier.
 __device__ __forceinline__ void FenceProxyAsync() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -150,18 +149,40 @@ __device__ __forceinline__ uint64_t MatrixDescriptor(const void* shared, unsigne
          static_cast<uint64_t>(stride >> 4) << 32 | mode << 62;
 }
 
-// Before the first product, and after other accesses to d or to a's registers. Whole warpgroup, as
-// all functions below.
-__device__ __forceinline__ void FenceMatrixRegisters() {
+// Ties registers to this place: nvcc then moves no access to them across it. A product changes its
+// sums after its instruction, which nvcc does not know. Registers: float, int, unsigned, arrays.
+__device__ __forceinline__ void FenceRegisters(float& value) {
+  asm volatile("" : "+f"(value)::"memory");
+}
+__device__ __forceinline__ void FenceRegisters(int& value) {
+  asm volatile("" : "+r"(value)::"memory");
+}
+__device__ __forceinline__ void FenceRegisters(unsigned& value) {
+  asm volatile("" : "+r"(value)::"memory");
+}
+template <typename T, int kCount>
+__device__ __forceinline__ void FenceRegisters(T (&values)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) FenceRegisters(values[i]);
+}
+
+// Before the first product, and after other accesses to d or to a's registers. Names all registers
+// of the products that follow: d, and a if it is in registers. Whole warpgroup, as all functions
+// below. The emulator fails where a name is missing.
+template <typename... Registers>
+__device__ __forceinline__ void FenceMatrixRegisters(Registers&... registers) {
+  (FenceRegisters(registers), ...);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 __device__ __forceinline__ void CommitMatrixProducts() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-// Waits for all but the newest `kGroups` groups of products.
-template <int kGroups>
-__device__ __forceinline__ void WaitMatrixProducts() {
+// Waits for all but the newest `kGroups` groups of products. Names the registers that become free:
+// d unless a later product adds to it, and a if it is in registers.
+template <int kGroups, typename... Registers>
+__device__ __forceinline__ void WaitMatrixProducts(Registers&... registers) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
+  (FenceRegisters(registers), ...);
 }
 
 }  // namespace baton

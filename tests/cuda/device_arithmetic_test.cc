@@ -40,6 +40,10 @@ TEST(DeviceArithmetic, ConversionsToIntegersSaturate) {
   EXPECT_EQ(__double2ll_rn(0x1p62), int64_t{1} << 62);
   EXPECT_EQ(__double2ll_rn(1e30), INT64_MAX);
   EXPECT_EQ(__double2ll_rn(NAN), INT64_MIN);
+  EXPECT_EQ(__float2ll_rn(NAN), INT64_MIN);
+  EXPECT_EQ(__double2int_rn(NAN), INT32_MIN);
+  EXPECT_EQ(__double2int_rz(NAN), INT32_MIN);
+  EXPECT_EQ(__float2uint_rz(NAN), 0u);
 }
 
 TEST(DeviceArithmetic, CountsBits) {

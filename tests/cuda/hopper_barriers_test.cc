@@ -79,7 +79,8 @@ void MisusesABarrier(const FaultParams p) {
     ArriveBarrier(barrier);
   }
   if (p.fault == 3) WaitBarrier(barrier, 0);
-  if (p.fault == 4) LoadBulk(barrier + 2, barrier, 16, barrier);  // any readable source
+  if (p.fault != 5) FenceBarrierInit();
+  if (p.fault >= 4) LoadBulk(barrier + 2, barrier, 16, barrier);  // any readable source
 }
 
 TEST(HopperBarriers, MisuseIsAnErrorThatSaysWhatIsWrong) {
@@ -94,12 +95,14 @@ TEST(HopperBarriers, MisuseIsAnErrorThatSaysWhatIsWrong) {
   EXPECT_THAT(message(2), HasSubstr("more arrivals than the barrier expects"));
   EXPECT_THAT(message(3), HasSubstr("no thread can continue"));
   EXPECT_THAT(message(4), HasSubstr("the block ended before its copies had landed"));
+  EXPECT_THAT(message(5), HasSubstr("initialised without FenceBarrierInit"));
 }
 
 struct BulkParams {
   const unsigned* from;  // [64], aligned to 16
   unsigned* to;          // [64]
   unsigned* early;       // [1]: what lay in shared memory before the wait
+  bool fenced = true;
 };
 
 void CopiesThroughShared(const BulkParams p) {
@@ -113,7 +116,7 @@ void CopiesThroughShared(const BulkParams p) {
   *p.early = data[63];
   WaitBarrier(barrier, 0);
   data[0] += 1;
-  FenceProxyAsync();
+  if (p.fenced) FenceProxyAsync();
   StoreBulk(p.to, data, 256);
   CommitBulkStores();
   WaitBulkStores<0>();
@@ -132,6 +135,16 @@ TEST(HopperBarriers, BulkCopiesLandWithinTheWaitForTheirBytes) {
     from[0] += 1;
     EXPECT_EQ(std::memcmp(from, to, sizeof(to)), 0);
   }
+}
+
+TEST(HopperBarriers, ABulkStoreOfUnfencedStoresIsAnError) {
+  Executor executor;
+  alignas(16) unsigned from[64] = {}, to[64] = {};
+  unsigned early = 0;
+  EXPECT_THAT(std::string(RunAsKernel<&CopiesThroughShared>(executor, {{1, 1, 1}, {1, 1, 1}, 384},
+                                                            BulkParams{from, to, &early, false})
+                              .message()),
+              HasSubstr("stored to without FenceProxyAsync"));
 }
 
 constexpr int kBoxRows = 9;

@@ -47,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(160)
     const int stage = step % kStages;
     const unsigned char* a = tiles + stage * 2 * kTileBytes;
     WaitBarrier(full + stage, static_cast<unsigned>(step / kStages) & 1);
-    FenceMatrixRegisters();
+    FenceMatrixRegisters(sums);
 #pragma unroll
     for (int k = 0; k < kTile; k += 16) {
       WarpgroupMmaBf16<kTile, false>(
@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(160)
           step + k != 0);
     }
     CommitMatrixProducts();
-    WaitMatrixProducts<0>();
+    WaitMatrixProducts<0>(sums);
     if (threadIdx.x % 32 == 0) ArriveBarrier(empty + stage);
   }
   const int warp = static_cast<int>(threadIdx.x) / 32;

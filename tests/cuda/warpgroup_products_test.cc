@@ -78,14 +78,14 @@ void Product(const ProductParams& p) {
       MatrixDescriptor(shared, p.a_layout.leading, p.a_layout.stride, p.a_layout.swizzle);
   const uint64_t b_matrix =
       MatrixDescriptor(shared + kABytes, p.b_layout.leading, p.b_layout.stride, p.b_layout.swizzle);
-  FenceMatrixRegisters();
+  FenceMatrixRegisters(d, a);
   if (p.registers && p.f16) WarpgroupMmaF16<kCols, kRowsFastest>(d, a, b_matrix, true);
   if (p.registers && !p.f16) WarpgroupMmaBf16<kCols, kRowsFastest>(d, a, b_matrix, true);
   if (!p.registers && p.f16) WarpgroupMmaF16<kCols, kRowsFastest>(d, a_matrix, b_matrix, true);
   if (!p.registers && !p.f16) WarpgroupMmaBf16<kCols, kRowsFastest>(d, a_matrix, b_matrix, true);
   CommitMatrixProducts();
   p.unwaited[threadIdx.x] = d[0];
-  WaitMatrixProducts<0>();
+  WaitMatrixProducts<0>(d, a);
   for (int i = 0; i < kCols / 2; ++i) p.d[threadIdx.x * (kCols / 2) + i] = d[i];
 }
 
@@ -143,9 +143,7 @@ void Check(int cols, Layout a_layout, Layout b_layout, bool registers, bool f16,
           << "row " << row << " col " << col;
     }
   }
-  if (landing == CopyLanding::kLate) {
-    EXPECT_TRUE(std::isnan(unwaited[77]));
-  }
+  EXPECT_THAT(unwaited, testing::Each(testing::IsNan()));
 }
 
 TEST(WarpgroupProducts, ReadBothMatricesWithTheSummedDimensionFastest) {
@@ -180,7 +178,8 @@ TEST(WarpgroupProducts, TakeAFromRegisters) {
 }
 
 struct ChainParams {
-  float* d;  // [128, 32]
+  float* d;         // [128, 32]
+  float* unwaited;  // [128]: d[0] when a later product still adds to it
   int fault;
 };
 
@@ -188,13 +187,20 @@ struct ChainParams {
 void Chain(const ChainParams p) {
   auto* shared = SharedMemory<uint16_t>();
   for (int i = static_cast<int>(threadIdx.x); i < 2048; i += 128) shared[i] = 0x3f80;  // bf16 1
+  if (p.fault != 8) FenceProxyAsync();
   __syncthreads();
   const uint64_t ones = MatrixDescriptor(shared, 128, 256, SharedSwizzle::kNone);
-  float d[32];
-  FenceMatrixRegisters();
+  float d[32] = {};
+  const unsigned a[4] = {};
+  if (p.fault == 3) FenceMatrixRegisters();
+  if (p.fault != 3) FenceMatrixRegisters(d);
+  if (p.fault == 4) d[5] = 1.0f;
+  if (p.fault == 5) WarpgroupMmaBf16<64, false>(d, a, ones, true);
   WarpgroupMmaBf16<64, false>(d, ones, ones, false);
+  if (p.fault == 6) d[5] = 1.0f;
   WarpgroupMmaBf16<64, false>(d, ones, ones, true);
   CommitMatrixProducts();
+  if (p.fault == 9) shared[threadIdx.x] = 0;
   if (p.fault == 1 && threadIdx.x >= 64) return;
   if (p.fault == 2 && threadIdx.x >= 64) {
     WarpgroupMmaBf16<64, false>(d, ones, ones, false);
@@ -203,29 +209,93 @@ void Chain(const ChainParams p) {
   }
   CommitMatrixProducts();
   WaitMatrixProducts<1>();
-  WaitMatrixProducts<0>();
+  p.unwaited[threadIdx.x] = d[0];
+  if (p.fault == 7) WaitMatrixProducts<0>();
+  if (p.fault != 7) WaitMatrixProducts<0>(d);
   for (int i = 0; i < 32; ++i) p.d[threadIdx.x * 32 + i] = d[i];
 }
 
+// The same with `a` in registers, which the wait does not name.
+void LosesItsRegisters(const ChainParams p) {
+  auto* shared = SharedMemory<uint16_t>();
+  const uint64_t b = MatrixDescriptor(shared, 128, 256, SharedSwizzle::kNone);
+  float d[32] = {};
+  const unsigned a[4] = {};
+  FenceMatrixRegisters(d, a);
+  WarpgroupMmaBf16<64, false>(d, a, b, false);
+  CommitMatrixProducts();
+  WaitMatrixProducts<0>(d);
+  p.d[threadIdx.x] = d[0];
+}
+
 TEST(WarpgroupProducts, ProductsOfSeveralGroupsAddUp) {
-  std::vector<float> d(128 * 32);
+  std::vector<float> d(128 * 32), unwaited(128);
   Executor executor;
-  ASSERT_EQ(RunAsKernel<&Chain>(executor, {{1, 1, 1}, {128, 1, 1}, 4096}, ChainParams{d.data(), 0}),
+  ASSERT_EQ(RunAsKernel<&Chain>(executor, {{1, 1, 1}, {128, 1, 1}, 4096},
+                                ChainParams{d.data(), unwaited.data(), 0}),
             absl::OkStatus());
   EXPECT_THAT(d, testing::Each(48.0f));
+  EXPECT_THAT(unwaited, testing::Each(testing::IsNan()));
 }
 
 TEST(WarpgroupProducts, MisuseIsAnErrorThatSaysWhatIsWrong) {
-  std::vector<float> d(128 * 32);
+  std::vector<float> d(128 * 32), unwaited(128);
   Executor executor;
   const auto message = [&](int fault, uint32_t threads) {
     return std::string(RunAsKernel<&Chain>(executor, {{1, 1, 1}, {threads, 1, 1}, 4096},
-                                           ChainParams{d.data(), fault})
+                                           ChainParams{d.data(), unwaited.data(), fault})
                            .message());
   };
   EXPECT_THAT(message(1, 128), HasSubstr("ended before its matrix products were done"));
   EXPECT_THAT(message(2, 128), HasSubstr("issue different matrix products"));
   EXPECT_THAT(message(0, 64), HasSubstr("outside of a whole warpgroup"));
+}
+
+TEST(WarpgroupProducts, SharedMemoryThatNoProxyFenceOrdersIsAnError) {
+  std::vector<float> d(128 * 32), unwaited(128);
+  Executor executor;
+  for (int fault : {8, 9}) {
+    const ChainParams params = {d.data(), unwaited.data(), fault};
+    EXPECT_THAT(
+        std::string(
+            RunAsKernel<&Chain>(executor, {{1, 1, 1}, {128, 1, 1}, 4096}, params).message()),
+        HasSubstr("stored to without FenceProxyAsync"))
+        << fault;
+  }
+}
+
+void StridesByEight(const ChainParams) {
+  MatrixDescriptor(SharedMemory<uint8_t>(), 16, 264, SharedSwizzle::kNone);
+}
+
+TEST(WarpgroupProducts, AStrideThatNoDescriptorHoldsIsAnError) {
+  Executor executor;
+  EXPECT_THAT(std::string(RunAsKernel<&StridesByEight>(executor, {{1, 1, 1}, {1, 1, 1}, 4096},
+                                                       ChainParams{})
+                              .message()),
+              HasSubstr("a stride of 264 bytes, not a multiple of 16"));
+}
+
+// On a GPU such a kernel works or fails as nvcc orders its instructions.
+TEST(WarpgroupProducts, RegistersThatNoFenceOrWaitNamesAreErrors) {
+  std::vector<float> d(128 * 32), unwaited(128);
+  for (CopyLanding landing : {CopyLanding::kLate, CopyLanding::kEarly}) {
+    Executor executor({.landing = landing});
+    const LaunchShape shape = {{1, 1, 1}, {128, 1, 1}, 4096};
+    const auto message = [&](int fault) {
+      const ChainParams params = {d.data(), unwaited.data(), fault};
+      return std::string(RunAsKernel<&Chain>(executor, shape, params).message());
+    };
+    EXPECT_THAT(message(3), HasSubstr("no FenceMatrixRegisters named the registers"));
+    EXPECT_THAT(message(4), HasSubstr("registers changed after the fence"));
+    EXPECT_THAT(message(5), HasSubstr("no FenceMatrixRegisters named the registers"));
+    EXPECT_THAT(message(7), HasSubstr("does not name the sums"));
+    EXPECT_THAT(std::string(RunAsKernel<&LosesItsRegisters>(
+                                executor, shape, ChainParams{d.data(), unwaited.data(), 0})
+                                .message()),
+                HasSubstr("does not name the registers of `a`"));
+    EXPECT_THAT(message(6), HasSubstr("the sums of a product changed before its wait"));
+  }
 }
 
 }  // namespace

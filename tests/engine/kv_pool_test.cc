@@ -191,7 +191,7 @@ TEST_F(WindowKvPoolTest, MemoryOfOneGroupCanBeFreedAlone) {
     pool.Discard(0, 10, pool.max_blocks(0));
     EXPECT_EQ(ones_of(1), of_window);
     EXPECT_LT(ones_of(0), of_full / 2);
-    EXPECT_TRUE(pool.Populate(BlockCounts(), pool.BlocksFor(pool.max_blocks(0))).ok());
+    EXPECT_TRUE(pool.Populate(pool.BlocksFor(pool.max_blocks(0))).ok());
   }
 }
 

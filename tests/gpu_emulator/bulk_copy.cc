@@ -1,5 +1,6 @@
 #include "tests/gpu_emulator/bulk_copy.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -37,18 +38,19 @@ void LandTile(const TileLoad& load) {
       inside &= coordinate >= 0 && coordinate < static_cast<int64_t>(tensor.sizes[i]);
       from += static_cast<uint64_t>(coordinate) * tensor.stride_bytes[i];
     }
+    constexpr std::byte kZeros[16] = {};
     std::byte* to = load.block->shared.data() + Swizzled(base + offset, tensor.swizzle);
-    if (inside) {
-      std::memcpy(to, source + from, tensor.element_bytes);
-    } else {
-      std::memset(to, 0, tensor.element_bytes);
-    }
+    load.block->shared.StoreAsync(to, inside ? source + from : kZeros, tensor.element_bytes);
     for (int i = 0; i < tensor.rank && ++at[i] == tensor.box[i]; ++i) at[i] = 0;
   }
 }
 
 void Issue(const TileLoad& load) {
   Execution& execution = ThisExecution();
+  const auto& unfenced = execution.block().unfenced_barriers;
+  if (std::ranges::find(unfenced, load.barrier) != unfenced.end()) {
+    execution.Fail("a copy to a barrier that was initialised without FenceBarrierInit", load.place);
+  }
   NoteWrite(load.shared, load.bytes);
   NoteCopyToMbarrier(load.barrier, load.place);
   if (execution.LandsEarly()) {
@@ -63,7 +65,7 @@ void Issue(const TileLoad& load) {
 void LandLoad(const TileLoad& load) {
   const UnrecordedAccesses unrecorded;
   if (load.global != nullptr) {
-    std::memcpy(load.shared, load.global, load.bytes);
+    load.block->shared.StoreAsync(load.shared, load.global, load.bytes);
   } else {
     LandTile(load);
   }
@@ -112,7 +114,17 @@ void IssueTileLoad(void* shared, const TensorMap* map, uint64_t* barrier, const 
 void IssueBulkStore(void* global, const void* shared, uint32_t bytes, SourcePlace place) {
   CheckBulk(shared, global, bytes, place);
   Execution& execution = ThisExecution();
+  if (!execution.block().shared.AsyncProxySees(shared, bytes)) {
+    execution.Fail("a bulk store of shared memory that was stored to without FenceProxyAsync",
+                   place);
+  }
   execution.current().stores.Issue(global, shared, bytes, bytes, execution.LandsEarly());
+}
+
+void FenceAsyncProxy(SourcePlace place) {
+  Execution& execution = ThisExecution();
+  if (execution.Skipped(Primitive::kProxyFence, place)) return;
+  execution.block().shared.FenceAsyncProxy();
 }
 
 void CommitBulkStoreGroup() { ThisExecution().current().stores.Commit(); }

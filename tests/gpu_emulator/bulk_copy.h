@@ -39,6 +39,8 @@ void IssueTileLoad(void* shared, const TensorMap* map, uint64_t* barrier, const 
                    int rank, SourcePlace place);
 
 void IssueBulkStore(void* global, const void* shared, uint32_t bytes, SourcePlace place);
+// fence.proxy.async
+void FenceAsyncProxy(SourcePlace place);
 void CommitBulkStoreGroup();
 void WaitBulkStoreGroups(uint32_t groups, SourcePlace place);
 

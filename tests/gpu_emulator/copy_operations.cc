@@ -2,11 +2,17 @@
 
 #include "tests/gpu_emulator/execution.h"
 #include "tests/gpu_emulator/sanitizers.h"
+#include "tests/gpu_emulator/warp_operations.h"
 
 namespace baton::gpu_emulator {
 namespace {
 
 constexpr uint32_t kCopyBytes = 16;
+
+void CheckFlag(const unsigned* address, SourcePlace place) {
+  if (reinterpret_cast<uintptr_t>(address) % sizeof(unsigned) == 0) return;
+  ThisExecution().Fail("a flag at an address that is no multiple of 4", place);
+}
 
 }  // namespace
 
@@ -30,16 +36,18 @@ void WaitAsyncCopies(uint32_t groups, SourcePlace place) {
 
 uint32_t LoadFlag(const unsigned* address, SourcePlace place) {
   Execution& execution = ThisExecution();
+  CheckFlag(address, place);
   execution.Poll("a load of a flag", place);
   uint32_t value;
   __atomic_load(address, &value, __ATOMIC_RELAXED);
-  Acquire(const_cast<unsigned*>(address));
+  AcquireAt(address, FenceScope::kDevice);
   return value;
 }
 
-void StoreFlag(unsigned* address, uint32_t value, SourcePlace) {
+void StoreFlag(unsigned* address, uint32_t value, SourcePlace place) {
+  CheckFlag(address, place);
   ThisExecution().Progressed();
-  Release(address);
+  ReleaseAt(address, FenceScope::kDevice);
   __atomic_store(address, &value, __ATOMIC_RELAXED);
 }
 

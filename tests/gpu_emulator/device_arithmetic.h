@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 namespace baton::gpu_emulator {
 
@@ -16,11 +17,14 @@ inline double WithDeviceNan(double x) {
   return x == x ? x : std::bit_cast<double>(uint64_t{0x7fffffffffffffff});
 }
 
-// cvt.sat semantics: clamps, and NaN becomes 0 for 32 bits and the least value for 64 bits.
+// Clamps. NaN becomes 0 from f32 to 32 bits, else the bit pattern 1000… (PTX ISA, "cvt").
 template <typename Integer, typename Real>
 Integer ToInteger(Real rounded) {
   using Limits = std::numeric_limits<Integer>;
-  if (rounded != rounded) return sizeof(Integer) == 4 ? 0 : Limits::min();
+  if (rounded != rounded) {
+    if (sizeof(Real) == 4 && sizeof(Integer) == 4) return 0;
+    return static_cast<Integer>(std::make_unsigned_t<Integer>{1} << (8 * sizeof(Integer) - 1));
+  }
   if (rounded <= static_cast<Real>(Limits::min())) return Limits::min();
   // The largest value is one less than a power of two, which Real has exactly.
   if (rounded >= std::ldexp(Real{1}, Limits::digits)) return Limits::max();

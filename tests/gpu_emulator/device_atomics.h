@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "tests/gpu_emulator/sanitizers.h"
 #include "tests/gpu_emulator/source_place.h"
 #include "tests/gpu_emulator/warp_operations.h"
 
@@ -14,7 +15,7 @@ namespace baton::gpu_emulator {
 // Applies `change` to *address at once and returns the old value.
 template <typename T, typename Change>
 T ChangeAtomically(T* address, const char* name, SourcePlace place, Change change) {
-  BeforeAtomic(address, name, place);
+  BeforeAtomic(address, sizeof(T), name, place);
   T old;
   __atomic_load(address, &old, __ATOMIC_RELAXED);
   T changed = change(old);
@@ -70,8 +71,12 @@ T atomicCAS(T* address, T expected, T value,
       });
 }
 
+// nvcc makes it ld.global.nc: a read through a cache that does not see writes of the same launch.
 template <typename T>
-T __ldg(const T* address) {
+BATON_MEMORY_CALL T __ldg(const T* address) {
+  if (baton::gpu_emulator::kRaceChecked) {
+    baton::gpu_emulator::NoteReadOnly(address, sizeof(T), __builtin_return_address(0));
+  }
   return *address;
 }
 template <typename T>

@@ -19,16 +19,25 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
-#define __launch_bounds__(...)
+#define __launch_bounds__(...)  // launch_bounds.py reads them
 #define __grid_constant__
 #define __align__(bytes) __attribute__((aligned(bytes)))
 
-#define BATON_KERNEL(kernel, Params)                                            \
-  static const ::baton::gpu_emulator::KernelRegistration kernel##_registration( \
-      {#kernel, sizeof(Params), &::baton::gpu_emulator::RunKernel<Params, &kernel>})
+#define BATON_KERNEL(kernel, Params)                                                \
+  static const ::baton::gpu_emulator::KernelRegistration kernel##_registration(     \
+      {#kernel, sizeof(Params), &::baton::gpu_emulator::RunKernel<Params, &kernel>, \
+       BATON_LAUNCH_BOUND_##kernel})
 
 // Default argument that names the caller's line.
 #define BATON_PLACE ::baton::gpu_emulator::SourcePlace place = ::std::source_location::current()
+
+// A call whose accesses ThreadSanitizer must attribute to the kernel's line. It knows the line only
+// if an instrumented function of its own stands between the kernel and the emulator.
+#if defined(__SANITIZE_THREAD__)
+#define BATON_MEMORY_CALL __attribute__((noinline)) inline
+#else
+#define BATON_MEMORY_CALL inline
+#endif
 
 inline constexpr int warpSize = 32;
 
@@ -61,9 +70,15 @@ inline void __syncthreads(BATON_PLACE) { baton::gpu_emulator::SyncBlock(place); 
 inline void __syncwarp(unsigned mask = 0xffffffff, BATON_PLACE) {
   baton::gpu_emulator::SyncWarp(mask, place);
 }
-inline void __threadfence_block(BATON_PLACE) { baton::gpu_emulator::Fence(place); }
-inline void __threadfence(BATON_PLACE) { baton::gpu_emulator::Fence(place); }
-inline void __threadfence_system(BATON_PLACE) { baton::gpu_emulator::Fence(place); }
+inline void __threadfence_block(BATON_PLACE) {
+  baton::gpu_emulator::Fence(baton::gpu_emulator::FenceScope::kBlock, place);
+}
+inline void __threadfence(BATON_PLACE) {
+  baton::gpu_emulator::Fence(baton::gpu_emulator::FenceScope::kDevice, place);
+}
+inline void __threadfence_system(BATON_PLACE) {
+  baton::gpu_emulator::Fence(baton::gpu_emulator::FenceScope::kDevice, place);
+}
 inline void __nanosleep(unsigned, BATON_PLACE) { baton::gpu_emulator::Sleep(place); }
 inline void __trap(BATON_PLACE) { baton::gpu_emulator::Trap(place); }
 

@@ -11,6 +11,7 @@
 
 #include "kernels/cuda/cuda_driver.h"
 #include "tests/gpu_emulator/emulated_gpu.h"
+#include "tests/gpu_emulator/planted_faults.h"
 
 namespace baton::gpu_emulator {
 namespace {
@@ -27,6 +28,7 @@ const std::pair<CuResult, const char*> kErrors[] = {
     {kCuInvalidDevice, "CUDA_ERROR_INVALID_DEVICE"},
     {kCuInvalidImage, "CUDA_ERROR_INVALID_IMAGE"},
     {kCuInvalidContext, "CUDA_ERROR_INVALID_CONTEXT"},
+    {kCuUnmapFailed, "CUDA_ERROR_UNMAP_FAILED"},
     {kCuInvalidHandle, "CUDA_ERROR_INVALID_HANDLE"},
     {kCuNotFound, "CUDA_ERROR_NOT_FOUND"},
     {kCuNotReady, "CUDA_ERROR_NOT_READY"},
@@ -79,6 +81,28 @@ const void* const baton_cuda_images[] = {kImage, nullptr};
 void baton_emulator_configure(const EmulatorSettings* settings) { Gpu().Configure(*settings); }
 void baton_emulator_counters(EmulatorCounters* counters) { *counters = Gpu().counters(); }
 void baton_emulator_fail_after(int64_t launches) { Gpu().FailAfter(launches); }
+void baton_emulator_hold_maps(bool hold) { PlantedFaults::Get().HoldMaps(hold); }
+int64_t baton_emulator_maps_waiting() { return PlantedFaults::Get().maps_waiting(); }
+void baton_emulator_fail_unmaps(int64_t count) { PlantedFaults::Get().FailUnmaps(count); }
+EmulatedCallFaults* baton_emulator_call_faults() { return &Gpu().call_faults(); }
+
+CuResult baton_emulator_enqueue(CuStream stream, const ExternalWork& work) {
+  USABLE();
+  Residence residence = Residence::kPageable;
+  const CuResult located = Gpu().memory().Locate(work.memory, work.bytes, &residence);
+  if (located != kCuSuccess || residence != Residence::kDevice) return kCuInvalidValue;
+  return Gpu().Enqueue(stream, {.kind = Work::Kind::kExternal,
+                                .to = work.memory,
+                                .bytes = work.bytes,
+                                .external = work.poll});
+}
+
+CuResult baton_emulator_adopt(void* memory, size_t bytes) {
+  return Gpu().memory().Adopt(reinterpret_cast<CuDevicePointer>(memory), bytes);
+}
+CuResult baton_emulator_disown(void* memory) {
+  return Gpu().memory().Disown(reinterpret_cast<CuDevicePointer>(memory));
+}
 
 // ---- device and context -------------------------------------------------------------------------
 
@@ -100,7 +124,7 @@ CuResult cuGetErrorString(CuResult error, const char** text) {
 }
 
 CuResult cuDeviceGetCount(int* count) {
-  *count = 1;
+  *count = Gpu().call_faults().devices;
   return kCuSuccess;
 }
 
@@ -124,10 +148,10 @@ CuResult cuDeviceGetAttribute(int* value, CuDeviceAttribute attribute, CuDevice)
       *value = 1;
       return kCuSuccess;
     case kCuComputeCapabilityMajor:
-      *value = 9;
+      *value = Gpu().compute_capability() / 10;
       return kCuSuccess;
     case kCuComputeCapabilityMinor:
-      *value = 0;
+      *value = Gpu().compute_capability() % 10;
       return kCuSuccess;
     case kCuMaxSharedMemoryPerBlockOptin:
       *value = kMostSharedBytes;
@@ -201,10 +225,12 @@ CuResult cuMemRelease(CuMemoryHandle handle) {
 CuResult cuMemMap(CuDevicePointer memory, size_t bytes, size_t offset, CuMemoryHandle handle,
                   CuFlags64) {
   USABLE();
+  PlantedFaults::Get().WaitToMap();
   return offset == 0 ? Gpu().memory().Map(memory, bytes, handle) : kCuInvalidValue;
 }
 CuResult cuMemUnmap(CuDevicePointer memory, size_t bytes) {
   USABLE();
+  if (PlantedFaults::Get().NextUnmapFails()) return kCuUnmapFailed;
   return Gpu().memory().Unmap(memory, bytes);
 }
 CuResult cuMemSetAccess(CuDevicePointer memory, size_t bytes, const CuAccess* access,
@@ -216,6 +242,8 @@ CuResult cuMemSetAccess(CuDevicePointer memory, size_t bytes, const CuAccess* ac
 
 CuResult cuMemcpyAsync(CuDevicePointer to, CuDevicePointer from, size_t bytes, CuStream stream) {
   USABLE();
+  const auto refused = static_cast<CuResult>(Gpu().call_faults().copy_result.load());
+  if (refused != kCuSuccess) return refused;
   return EnqueueCopy(to, from, bytes, stream);
 }
 

@@ -1,15 +1,18 @@
 #include "tests/gpu_emulator/emulated_gpu.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <thread>
+#include <optional>
 #include <utility>
 
 #include "common/check.h"
 
 namespace baton::gpu_emulator {
 namespace {
+
+constexpr std::chrono::microseconds kExternalPoll{100};  // between polls of external work
 
 thread_local CuContext current_context = nullptr;
 thread_local int captures_of_this_thread = 0;
@@ -36,12 +39,15 @@ EmulatorSettings SettingsOfEnvironment() {
 }  // namespace
 
 EmulatedGpu& EmulatedGpu::Get() {
-  static EmulatedGpu* const gpu = new EmulatedGpu;  // lives as long as its thread: to the end
+  static EmulatedGpu* const gpu = new EmulatedGpu;  // never destroyed: threads may outlive main
   return *gpu;
 }
 
-EmulatedGpu::EmulatedGpu() : settings_(SettingsOfEnvironment()) {
-  std::thread([this] { RunWork(); }).detach();
+EmulatedGpu::EmulatedGpu() : settings_(SettingsOfEnvironment()) {}
+
+int EmulatedGpu::compute_capability() {
+  const std::lock_guard lock(mutex_);
+  return settings_.compute_capability;
 }
 
 void EmulatedGpu::Configure(const EmulatorSettings& settings) {
@@ -63,29 +69,36 @@ void EmulatedGpu::FailAfter(int64_t launches) {
 // ---- context ------------------------------------------------------------------------------------
 
 CuContext EmulatedGpu::Retain() {
+  const std::lock_guard context_lock(context_mutex_);
   const std::lock_guard lock(mutex_);
   if (retained_++ == 0) {
-    ++generation_;
     memory_ = std::make_unique<EmulatedMemory>(settings_.memory_bytes);
     random_.seed(settings_.seed);
     fault_ = kCuSuccess;
     counters_ = {};
     launches_left_ = settings_.fail_after;
+    ending_ = false;
+    thread_ = std::thread([this] { RunWork(); });
   }
   return reinterpret_cast<CuContext>(this);
 }
 
 CuResult EmulatedGpu::Release() {
-  std::unique_lock lock(mutex_);
-  if (retained_ == 0) return kCuInvalidContext;
-  done_.wait(lock, [this] { return !running_; });
-  if (--retained_ == 0) {
-    streams_.clear();
-    events_.clear();
-    graphs_.clear();
-    execs_.clear();
-    memory_.reset();
+  const std::lock_guard context_lock(context_mutex_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (retained_ == 0) return kCuInvalidContext;
+    if (--retained_ > 0) return kCuSuccess;
+    ending_ = true;
+    wanted_.notify_one();
   }
+  thread_.join();
+  const std::lock_guard lock(mutex_);
+  streams_.clear();
+  events_.clear();
+  graphs_.clear();
+  execs_.clear();
+  memory_.reset();
   return kCuSuccess;
 }
 
@@ -134,13 +147,19 @@ CuResult EmulatedGpu::DestroyStream(CuStream stream) {
 }
 
 CuResult EmulatedGpu::Enqueue(CuStream stream, Work work) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const std::shared_ptr<EmulatedStream> found = Find(stream);
   if (found == nullptr) return kCuInvalidHandle;
   if (found->capturing) {
     if (work.kind == Work::Kind::kGraph) return Invalidate(*found);
+    if (work.kind == Work::Kind::kCopy) ++counters_.captured_copies;
     found->captured.push_back(std::move(work));
   } else {
+    if (found->enqueued - found->done >= settings_.queue_depth) {
+      ++counters_.full_queues;
+      const CuResult room = WaitFor(found, found->enqueued + 1 - settings_.queue_depth, lock);
+      if (room != kCuSuccess) return room;
+    }
     found->work.push_back(std::move(work));
     ++found->enqueued;
   }
@@ -318,71 +337,116 @@ EmulatedFunction* EmulatedGpu::FunctionOf(CuFunction function) {
 // ---- the GPU's thread ---------------------------------------------------------------------------
 
 void EmulatedGpu::RunWork() {
-  std::unique_ptr<Executor> executor;
-  uint64_t generation = 0;
+  Executor executor(settings_.rules);
   std::unique_lock lock(mutex_);
-  for (;;) {
-    std::shared_ptr<EmulatedStream> next;
-    wanted_.wait(lock, [&] {
-      for (const auto& [handle, stream] : streams_) {
-        if (fault_ == kCuSuccess && stream->done < stream->wanted) next = stream;
-      }
-      return next != nullptr;
-    });
-    std::vector<Work> batch;
-    for (uint64_t at = next->done; at < next->wanted; ++at) {
-      batch.push_back(std::move(next->work.front()));
-      next->work.pop_front();
+  while (!ending_) {
+    if (const std::shared_ptr<EmulatedStream> next = NextStream()) {
+      RunStream(*next, executor, lock);
+      continue;
     }
-    if (generation != generation_) {
-      generation = generation_;
-      executor = std::make_unique<Executor>(settings_.rules);
+    const bool polls = fault_ == kCuSuccess &&
+                       std::any_of(streams_.begin(), streams_.end(), [](const auto& entry) {
+                         return entry.second->done < entry.second->wanted;
+                       });
+    if (polls) {
+      wanted_.wait_for(lock, kExternalPoll);
+    } else {
+      wanted_.wait(lock);
     }
-    CuResult result = kCuSuccess;
-    EmulatedMemory& memory = *memory_;
-    running_ = true;
-    lock.unlock();
-    {
-      const DeviceMemoryAccess access(memory);
-      for (const Work& work : batch) {
-        if (result == kCuSuccess) result = Run(work, *executor);
-      }
-    }
-    lock.lock();
-    running_ = false;
-    if (result != kCuSuccess) fault_ = result;
-    next->done += batch.size();
-    done_.notify_all();
   }
 }
 
-CuResult EmulatedGpu::Run(const Work& work, Executor& executor) {
-  const auto count = [this](int64_t EmulatorCounters::*counter) {
-    const std::lock_guard lock(mutex_);
-    ++(counters_.*counter);
+std::shared_ptr<EmulatedStream> EmulatedGpu::NextStream(const EmulatedStream* besides) {
+  if (fault_ != kCuSuccess) return nullptr;
+  const auto now = std::chrono::steady_clock::now();
+  const auto can_run = [&](const auto& entry) {
+    const EmulatedStream& stream = *entry.second;
+    return &stream != besides && stream.done < stream.wanted && now >= stream.poll_at;
   };
-  switch (work.kind) {
+  const auto after_last = streams_.upper_bound(last_);
+  auto next = std::find_if(after_last, streams_.end(), can_run);
+  if (next == streams_.end()) next = std::find_if(streams_.begin(), after_last, can_run);
+  if (next == streams_.end() || !can_run(*next)) return nullptr;
+  if (besides == nullptr) last_ = next->first;
+  return next->second;
+}
+
+void EmulatedGpu::RunStream(EmulatedStream& stream, Executor& executor,
+                            std::unique_lock<std::mutex>& lock) {
+  std::optional<DeviceMemoryAccess> access;  // to all memory, because a kernel names none
+  uint64_t done = stream.done;
+  CuResult result = kCuSuccess;
+  do {
+    Work work = std::move(stream.work.front());
+    stream.work.pop_front();
+    bool ended = false;
+    lock.unlock();
+    const bool has_kernels = work.kind == Work::Kind::kKernel || work.kind == Work::Kind::kGraph;
+    if (has_kernels && !access) access.emplace(*memory_);
+    result = RunNext(work, executor, ended);
+    lock.lock();
+    if (ended) {
+      ++done;
+    } else {
+      stream.work.push_front(std::move(work));
+    }
+  } while (result == kCuSuccess && done < stream.wanted && NextStream(&stream) == nullptr);
+  access.reset();  // before a waiting call returns
+  stream.done = done;
+  if (result == kCuNotReady) {
+    stream.poll_at = std::chrono::steady_clock::now() + kExternalPoll;
+  } else if (result != kCuSuccess) {
+    fault_ = result;
+  }
+  done_.notify_all();
+}
+
+CuResult EmulatedGpu::RunNext(Work& work, Executor& executor, bool& ended) {
+  if (work.kind != Work::Kind::kGraph) {
+    const CuResult result = RunNode(work, work.begun, executor);
+    ended = result == kCuSuccess;
+    return result;
+  }
+  if (work.next_node == 0 && !work.begun) Count(&EmulatorCounters::graph_launches);
+  CuResult result = kCuSuccess;
+  if (work.next_node < work.graph->size()) {
+    result = RunNode((*work.graph)[work.next_node], work.begun, executor);
+    if (result != kCuSuccess) return result;
+    ++work.next_node;
+    work.begun = false;
+  }
+  ended = work.next_node == work.graph->size();
+  return result;
+}
+
+CuResult EmulatedGpu::RunNode(const Work& node, bool& begun, Executor& executor) {
+  const DeviceRangeAccess to(*memory_, node.to, node.bytes);
+  const DeviceRangeAccess from(*memory_, node.from, node.bytes);
+  switch (node.kind) {
     case Work::Kind::kKernel:
-      count(&EmulatorCounters::launches);
-      return RunKernel(work, executor);
+      Count(&EmulatorCounters::launches);
+      return RunKernel(node, executor);
     case Work::Kind::kCopy:
-      count(&EmulatorCounters::copies);
-      std::memmove(reinterpret_cast<void*>(work.to),
-                   work.source.empty() ? reinterpret_cast<const void*>(work.from)
-                                       : static_cast<const void*>(work.source.data()),
-                   work.bytes);
+      Count(&EmulatorCounters::copies);
+      std::memmove(reinterpret_cast<void*>(node.to),
+                   node.source.empty() ? reinterpret_cast<const void*>(node.from)
+                                       : static_cast<const void*>(node.source.data()),
+                   node.bytes);
       return kCuSuccess;
     case Work::Kind::kSet:
-      std::memset(reinterpret_cast<void*>(work.to), work.value, work.bytes);
+      std::memset(reinterpret_cast<void*>(node.to), node.value, node.bytes);
       return kCuSuccess;
+    case Work::Kind::kExternal:
+      return node.external(!std::exchange(begun, true));
     case Work::Kind::kGraph:
-      count(&EmulatorCounters::graph_launches);
-      for (const Work& node : *work.graph) {
-        if (const CuResult result = Run(node, executor); result != kCuSuccess) return result;
-      }
-      return kCuSuccess;
+      break;  // a capture refuses graphs
   }
   return kCuUnknown;
+}
+
+void EmulatedGpu::Count(int64_t EmulatorCounters::*counter) {
+  const std::lock_guard lock(mutex_);
+  ++(counters_.*counter);
 }
 
 CuResult EmulatedGpu::RunKernel(const Work& work, Executor& executor) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -29,15 +28,22 @@ thread_local constinit Execution* this_execution = nullptr;
 
 }  // namespace
 
-// What the fiber of a CUDA thread runs: one kernel call after another.
+// What the fiber of a CUDA thread runs: one kernel call after another. An exception ends the call
+// after a fault of the launch, so that the frames on the stack free what they own.
 void RunThread(void* thread) {
   static_cast<Thread*>(thread)->fiber.Entered();
   while (true) {
-    Execution& execution = ThisExecution();
-    Acquire(&execution.launch_order_);
-    execution.kernel_.run(execution.params_.data());
-    Release(&execution.end_order_);
-    execution.EndThread();  // returns when the thread has its next role
+    try {
+      Execution& execution = ThisExecution();
+      Acquire(&execution.launch_order_);
+      execution.CheckFaultless();
+      execution.kernel_.run(execution.params_.data());
+      Release(&execution.end_order_);
+      execution.EndThread();  // returns when the thread has its next role
+      continue;
+    } catch (const LaunchFault&) {
+    }
+    ThisExecution().LeaveFaulty();  // the same
   }
 }
 
@@ -88,7 +94,8 @@ bool Execution::Skipped(Primitive primitive, SourcePlace place) {
 // ---- the host thread's side -----------------------------------------------------------------
 
 absl::Status Execution::Start() {
-  const uint64_t grid = uint64_t{shape_.grid[0]} * shape_.grid[1] * shape_.grid[2];
+  const auto blocks = [this](int i) { return static_cast<uint32_t>(shape_.grid[i]); };
+  const uint64_t grid = uint64_t{blocks(0)} * blocks(1) * blocks(2);
   block_order_.resize(grid);
   std::iota(block_order_.begin(), block_order_.end(), 0);
   if (rules_.order == ExecutionOrder::kReverse) std::ranges::reverse(block_order_);
@@ -98,7 +105,7 @@ absl::Status Execution::Start() {
   CHECK(this_execution == nullptr) << "a kernel started a kernel";
   this_execution = this;
   blockDim = {shape_.block[0], shape_.block[1], shape_.block[2]};
-  gridDim = {shape_.grid[0], shape_.grid[1], shape_.grid[2]};
+  gridDim = {blocks(0), blocks(1), blocks(2)};
   const size_t resident = std::min<uint64_t>(grid, std::max(1, rules_.resident_blocks));
   const uint64_t sets_of_all = std::min(grid, kMostCheckedThreads / threads_of_block_);
   const size_t sets = kRaceChecked ? std::max<size_t>(1, sets_of_all / resident) : 1;
@@ -125,18 +132,15 @@ absl::Status Execution::Start() {
       if (next_block_ < grid) StartBlock(block);
     }
   }
-  this_execution = nullptr;
-  for (const Block& block : blocks_) {
-    for (Thread* thread : block.threads()) {
-      if (thread->in_kernel) thread->fiber.ReleaseStopped(&end_order_);
-    }
-  }
-  Acquire(&end_order_);
   if (!failed_ && std::ranges::any_of(blocks_, &Block::running)) {
     failed_ = true;
     failure_ =
         absl::StrCat("kernel ", kernel_.name, ": no thread can continue; ", WaitingThreads());
   }
+  if (failed_) EndStoppedThreads();
+  this_execution = nullptr;
+  if (reads_only_) fibers_.read_only().Release(&end_order_);
+  Acquire(&end_order_);
   return failed_ ? absl::InternalError(failure_) : absl::OkStatus();
 }
 
@@ -151,6 +155,7 @@ void Execution::StartBlock(Block& block) {
   block.barriers = {};
   block.orders.Start();
   block.shared.Start(shape_.shared_bytes);
+  block.unfenced_barriers.clear();
   block.products = std::vector<WarpgroupProducts>(threads_of_block_ / kWarpgroupThreads);
   block.set = (block.set + 1) % block.thread_sets.size();
   block.warps.resize((threads_of_block_ + kWarpLanes - 1) / kWarpLanes);
@@ -163,7 +168,7 @@ void Execution::StartBlock(Block& block) {
     thread.x = index % shape_.block[0];
     thread.y = index / shape_.block[0] % shape_.block[1];
     thread.z = index / shape_.block[0] / shape_.block[1];
-    thread.fenced = false;
+    thread.fenced = FenceScope::kNone;
     thread.last_atomic = nullptr;
     thread.copies.Forget();
     thread.stores.Forget();
@@ -261,6 +266,12 @@ void Execution::LandOneLoad() {
   LandLoad(load);
 }
 
+void Execution::NoteReadOnly(const void* address, size_t bytes, void* caller) {
+  if (!reads_only_) fibers_.read_only().Acquire(&launch_order_);
+  reads_only_ = true;
+  fibers_.read_only().NoteRead(address, bytes, caller);
+}
+
 void Execution::Enter(Thread& next) {
   const Block& block = *next.warp->block;
   current_ = &next;
@@ -278,9 +289,36 @@ void Execution::SwitchTo(Thread& next) {
 void Execution::Suspend() {
   Thread& me = *current_;
   while (true) {
-    if (Thread* next = NextRunnable(*me.warp, me.lane)) return SwitchTo(*next);
+    if (Thread* next = NextRunnable(*me.warp, me.lane)) {
+      SwitchTo(*next);
+      // The thread may have its next role, in another execution than this one.
+      return ThisExecution().CheckFaultless();
+    }
     if (!Unblock()) Fail("no thread can continue", me.waits_at);
   }
+}
+
+void Execution::CheckFaultless() const {
+  if (failed_) throw LaunchFault();
+}
+
+// Continues each thread that is in the middle of the kernel. It throws at once.
+void Execution::EndStoppedThreads() {
+  for (const Block& block : blocks_) {
+    if (!block.running) continue;
+    for (Thread* thread : block.threads()) {
+      if (!thread->in_kernel) continue;
+      Enter(*thread);
+      Fiber::Switch(main_, thread->fiber);
+    }
+  }
+  current_ = nullptr;
+}
+
+void Execution::LeaveFaulty() {
+  current_->in_kernel = false;
+  Release(&end_order_);
+  Fiber::Switch(current_->fiber, main_);
 }
 
 void Execution::EndThread() {
@@ -314,13 +352,6 @@ void Execution::EndThread() {
   }
 }
 
-void Execution::Abandon() {
-  failed_ = true;
-  current_->in_kernel = true;  // also if it failed while it ended
-  Fiber::Switch(current_->fiber, main_);
-  std::abort();  // no thread switches to one that was abandoned
-}
-
 void Execution::Fail(const std::string& what, SourcePlace place) {
   {
     const UnrecordedAccesses unrecorded;
@@ -329,8 +360,9 @@ void Execution::Fail(const std::string& what, SourcePlace place) {
     failure_ = absl::StrCat("kernel ", kernel_.name, ", block (", block.x, ", ", block.y, ", ",
                             block.z, "), thread (", me.x, ", ", me.y, ", ", me.z, "), ",
                             ToString(place), ": ", what, "; ", WaitingThreads());
+    failed_ = true;
   }
-  Abandon();
+  throw LaunchFault();
 }
 
 // Lists the threads that wait: runs of equal places, by block and thread.

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -29,6 +30,7 @@
 #include "tests/gpu_emulator/kernel_registry.h"
 #include "tests/gpu_emulator/shared_buffer.h"
 #include "tests/gpu_emulator/source_place.h"
+#include "tests/gpu_emulator/warp_operations.h"
 #include "tests/gpu_emulator/warpgroup_products.h"
 
 namespace baton::gpu_emulator {
@@ -50,6 +52,9 @@ struct WarpOperation {
   void (*perform)(void* const* operands, uint32_t lanes);
 };
 
+// Ends the call of a kernel in one CUDA thread, because the launch has failed.
+struct LaunchFault {};
+
 struct Thread {
   Thread(std::byte* stack_low, std::byte* stack_high);
 
@@ -62,8 +67,8 @@ struct Thread {
   PendingCopies copies;  // cp.async
   PendingCopies stores;  // cp.async.bulk to device memory
   PendingProducts products;
-  bool fenced = false;                // __threadfence since the last atomic operation
-  const void* last_atomic = nullptr;  // address of that operation
+  FenceScope fenced = FenceScope::kNone;  // of fences since the last atomic operation
+  const void* last_atomic = nullptr;      // address of that operation
   uint32_t atomics = 0;
   Fiber fiber;
 };
@@ -103,9 +108,12 @@ class BlockOrders {
   void* OfWarp(int warp, int lane, int turn) {
     return &orders_[2 * (kBarriers + warp * kWarpLanes + lane) + turn];
   }
+  // Of the block's threads through an atomic object.
+  void* OfAtomic(const void* address);
 
  private:
   std::unique_ptr<char[]> orders_;
+  std::map<const void*, char> of_atomics_;
 };
 
 struct Block {
@@ -116,7 +124,8 @@ struct Block {
   bool running = false;
   BlockOrders orders;
   SharedBuffer shared;
-  std::vector<WarpgroupProducts> products;  // by warpgroup
+  std::vector<WarpgroupProducts> products;         // by warpgroup
+  std::vector<const uint64_t*> unfenced_barriers;  // that copies do not see yet
   // Sets of threads, by index in the block. The blocks that run here one after the other take
   // turns. Only with ThreadSanitizer there is more than one set: a fiber that runs in two blocks
   // orders all accesses of the first before those that follow a barrier of the second.
@@ -144,10 +153,11 @@ class Execution {
   void Poll(const char* waits_for, SourcePlace place);
   // Called with every atomic operation: now and then lets other threads run.
   void CountAtomic(const char* name, SourcePlace place);
-  // Ends the launch with an error. Does not return.
+  // Ends the launch with an error: throws LaunchFault.
   [[noreturn]] void Fail(const std::string& what, SourcePlace place);
   // Notes that something happened that a polling thread may wait for.
   void Progressed() { idle_rounds_ = 0; }
+  void NoteReadOnly(const void* address, size_t bytes, void* caller);
   // Lands a load later, when no thread can run.
   void Delay(const TileLoad& load);
   // Fails unless the bytes lie in the block's shared memory and are aligned to 16.
@@ -169,7 +179,9 @@ class Execution {
   void Enter(Thread& next);
   void Suspend();
   void SwitchTo(Thread& next);
-  [[noreturn]] void Abandon();
+  void CheckFaultless() const;  // throws LaunchFault if the launch has failed
+  void EndStoppedThreads();
+  void LeaveFaulty();
   Thread* NextRunnable(const Warp& after, int lane);
   Thread& FirstOf(const Warp& warp) const;
   bool Unblock();
@@ -200,6 +212,7 @@ class Execution {
   uint32_t idle_rounds_ = 0;
   std::vector<std::vector<SourcePlace>> places_;  // by primitive
   char launch_order_ = 0, end_order_ = 0;         // addresses that stand for orders
+  bool reads_only_ = false;                       // NoteReadOnly was called
 };
 
 // The launch that runs on this host thread.

@@ -24,13 +24,16 @@ enum class TensorCore : uint8_t { kHopper, kAmpere };
 // Primitives that a kernel needs for its order of memory accesses.
 enum class Primitive : uint8_t {
   kNone,
-  kBlockBarrier,   // __syncthreads, named barriers
-  kWarpBarrier,    // __syncwarp
-  kFence,          // __threadfence
-  kCopyWait,       // WaitCopies
-  kMbarrierWait,   // the wait returns at once
-  kMatrixWait,     // WaitMatrixProducts
-  kBulkStoreWait,  // WaitBulkStores
+  kBlockBarrier,      // __syncthreads, named barriers
+  kWarpBarrier,       // __syncwarp
+  kFence,             // __threadfence and its variants
+  kCopyWait,          // WaitCopies
+  kMbarrierWait,      // the wait returns at once
+  kMatrixWait,        // WaitMatrixProducts
+  kMatrixFence,       // FenceMatrixRegisters
+  kProxyFence,        // FenceProxyAsync
+  kBarrierInitFence,  // FenceBarrierInit
+  kBulkStoreWait,     // WaitBulkStores
 };
 
 // A planted fault: every execution of a primitive at one place of the source does nothing. Places

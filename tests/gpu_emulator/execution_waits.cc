@@ -21,7 +21,13 @@ void BlockOrders::Start() {
   if (kRaceChecked || orders_ == nullptr) {
     orders_.reset();  // forgets what the old addresses ordered
     orders_ = std::make_unique<char[]>(2 * (kBarriers + kWarpLanes * kWarpLanes));
+    of_atomics_.clear();
   }
+}
+
+void* BlockOrders::OfAtomic(const void* address) {
+  const UnrecordedAccesses unrecorded;
+  return &of_atomics_[address];
 }
 
 void Execution::Meet(uint32_t mask, const WarpOperation& operation, void* operands,

@@ -30,6 +30,11 @@ absl::Status CheckLaunch(const Kernel& kernel, const LaunchShape& shape, size_t 
     return absl::InvalidArgumentError(
         absl::StrCat(kernel.name, ": a block has ", threads, " threads, at most ", kMostThreads));
   }
+  if (threads > kernel.most_threads) {
+    return absl::InvalidArgumentError(absl::StrCat(kernel.name, ": a block has ", threads,
+                                                   " threads, but __launch_bounds__ allows ",
+                                                   kernel.most_threads));
+  }
   if (shape.shared_bytes > kMostSharedBytes) {
     return absl::InvalidArgumentError(absl::StrCat(kernel.name, ": ", shape.shared_bytes,
                                                    " bytes of shared memory, at most ",
@@ -62,7 +67,6 @@ absl::Status Executor::Run(const Kernel& kernel, const LaunchShape& shape, const
     auto& names = places_.emplace_back();
     for (const SourcePlace place : places) names.push_back(ToString(place));
   }
-  if (!status.ok()) fibers.DropStopped();
   return status;
 }
 

@@ -8,10 +8,34 @@
 // - threads that wait for something that cannot happen: the message names where each waits;
 // - lanes of a warp that meet in different operations, or threads at different barriers;
 // - a wrong mask of a warp operation;
+// - more threads in a block than __launch_bounds__ allows;
 // - shared memory that is read before it is written: a block starts with NaN patterns in it;
-// - writes behind the end of shared memory.
-// ThreadSanitizer finds races, also between blocks; AddressSanitizer finds other accesses out of
-// bounds.
+// - writes behind the end of shared memory;
+// - addresses that are not aligned, of vectors, atomic operations, copies and matrices
+//   (alignment_check.cc; not in a build with ThreadSanitizer);
+// - shared memory that the async proxy reads without fence.proxy.async, and barriers that copies
+// use
+//   without fence.mbarrier_init (shared_buffer.h);
+// - registers of wgmma that no fence or wait names, or that change in flight (pending_products.h).
+// ThreadSanitizer finds races, also between blocks. A fence of the block orders threads of its
+// block only. A read through the read-only cache (__ldg) is ordered with no write of its launch.
+// AddressSanitizer finds other accesses out of bounds.
+//
+// The executor does not model these, so a kernel that depends on them can be wrong on a GPU:
+// - Shared memory that a copy overwrites after loads, without a proxy fence between. GPUs order
+// both
+//   through an mbarrier or a barrier.
+// - Which shared memory a thread's own proxy fence covers. A fence shows the async proxy all that
+// any
+//   thread has stored until then, so a missing fence shows if all threads that store lack theirs,
+//   or if one stores later than the others fence.
+// - `const __restrict__` pointers, which nvcc may read through the read-only cache. Kernels have
+// none.
+// - Casts of NaN and of large numbers to integers, which C++ leaves undefined. Kernels call
+//   __float2int_rn and its like, which give the GPU's result.
+// - Limits of registers: scripts/compile_cuda.sh prints kernels that spill.
+// - Weak forms of atomic operations: all are one after another, and only fences order other
+// accesses.
 //
 // Thread safety: an Executor belongs to one host thread. Several may run on different threads.
 #pragma once

@@ -79,14 +79,6 @@ FiberStacks::~FiberStacks() {
   PCHECK(munmap(memory_, count_ * kStackStride) == 0);
 }
 
-void FiberStacks::Replace(size_t index) const {
-#ifdef BATON_EMULATOR_ASAN
-  ASAN_UNPOISON_MEMORY_REGION(low(index), kStackBytes);
-#endif
-  PCHECK(mmap(low(index), kStackBytes, PROT_READ | PROT_WRITE,
-              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == low(index));
-}
-
 std::byte* FiberStacks::low(size_t index) const {
   return memory_ + index * kStackStride + kStackPage;
 }
@@ -130,15 +122,6 @@ Fiber::Fiber(std::byte* stack_low, std::byte* stack_high, void (*entry)(void*), 
 Fiber::~Fiber() {
 #ifdef BATON_EMULATOR_TSAN
   if (owns_sanitizer_fiber_) __tsan_destroy_fiber(thread_sanitizer_fiber_);
-#endif
-}
-
-void Fiber::ReleaseStopped([[maybe_unused]] void* order) {
-#ifdef BATON_EMULATOR_TSAN
-  void* running = __tsan_get_current_fiber();
-  __tsan_switch_to_fiber(thread_sanitizer_fiber_, __tsan_switch_to_fiber_no_sync);
-  Release(order);
-  __tsan_switch_to_fiber(running, __tsan_switch_to_fiber_no_sync);
 #endif
 }
 

@@ -23,9 +23,7 @@ class FiberStacks {
   FiberStacks(const FiberStacks&) = delete;
   FiberStacks& operator=(const FiberStacks&) = delete;
 
-  std::byte* low(size_t index) const;  // lowest byte of a stack
-  // Replaces the memory of a stack. The sanitizers then forget its frames that were abandoned.
-  void Replace(size_t index) const;
+  std::byte* low(size_t index) const;   // lowest byte of a stack
   std::byte* high(size_t index) const;  // a stack grows down from here; aligned to 16
   size_t count() const { return count_; }
 
@@ -45,8 +43,6 @@ class Fiber {
 
   // Leaves the running fiber `from` and continues `to`. Returns when a fiber switches to `from`.
   static void Switch(Fiber& from, Fiber& to);
-  // Releases `order` (sanitizers.h) for this fiber, which stopped and will not run again.
-  void ReleaseStopped(void* order);
   // Called first by `entry`.
   void Entered();
 

@@ -33,13 +33,4 @@ std::vector<Thread*> FiberPool::Take(size_t first, size_t count) {
   return taken;
 }
 
-void FiberPool::DropStopped() {
-  const UnrecordedAccesses unrecorded;
-  for (size_t i = 0; i < threads_.size(); ++i) {
-    if (threads_[i] == nullptr || !threads_[i]->in_kernel) continue;
-    threads_[i].reset();
-    stacks_[i / kStacksOfGroup].Replace(i % kStacksOfGroup);
-  }
-}
-
 }  // namespace baton::gpu_emulator

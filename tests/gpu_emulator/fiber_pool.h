@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/gpu_emulator/fiber.h"
+#include "tests/gpu_emulator/sanitizers.h"
 
 namespace baton::gpu_emulator {
 
@@ -23,10 +24,11 @@ class FiberPool {
   ~FiberPool();
   // Returns threads `first` to `first + count - 1`. None may be in use.
   std::vector<Thread*> Take(size_t first, size_t count);
-  // Gives up all threads that stopped in the middle of a kernel.
-  void DropStopped();
+  // In whose name kernels read through the read-only cache (Execution::NoteReadOnly).
+  SilentThread& read_only() { return read_only_; }
 
  private:
+  SilentThread read_only_;
   std::deque<FiberStacks> stacks_;
   std::vector<std::unique_ptr<Thread>> threads_;  // null: not made yet
 };

@@ -13,7 +13,7 @@ namespace baton {
 BATON_MEMORY_CALL void InitBarrier(uint64_t* barrier, unsigned arrivals, BATON_PLACE) {
   gpu_emulator::InitMbarrier(barrier, arrivals, place);
 }
-inline void FenceBarrierInit() {}
+inline void FenceBarrierInit(BATON_PLACE) { gpu_emulator::FenceMbarrierInit(place); }
 BATON_MEMORY_CALL void ArriveBarrier(uint64_t* barrier, BATON_PLACE) {
   gpu_emulator::ArriveMbarrier(barrier, 0, place);
 }
@@ -56,19 +56,47 @@ template <int kGroups>
 BATON_MEMORY_CALL void WaitBulkStores(BATON_PLACE) {
   gpu_emulator::WaitBulkStoreGroups(kGroups, place);
 }
-inline void FenceProxyAsync() {}
+inline void FenceProxyAsync(BATON_PLACE) { gpu_emulator::FenceAsyncProxy(place); }
 
 inline uint64_t MatrixDescriptor(const void* shared, unsigned leading, unsigned stride,
                                  SharedSwizzle swizzle, BATON_PLACE) {
   const uint64_t mode = swizzle == SharedSwizzle::kNone ? 0 : 4 - static_cast<uint64_t>(swizzle);
-  return gpu_emulator::SharedOffset(shared, place) >> 4 | uint64_t{leading >> 4} << 16 |
-         uint64_t{stride >> 4} << 32 | mode << 62;
+  return gpu_emulator::SharedOffset(shared, place) >> 4 |
+         uint64_t{gpu_emulator::MatrixStride(leading, place) >> 4} << 16 |
+         uint64_t{gpu_emulator::MatrixStride(stride, place) >> 4} << 32 | mode << 62;
 }
-inline void FenceMatrixRegisters(BATON_PLACE) { gpu_emulator::FenceProducts(place); }
+// A call has its place as default argument, so it cannot take a pack of registers.
+template <typename T>
+void FenceRegisters(T&) {}
+inline void FenceMatrixRegisters(BATON_PLACE) { gpu_emulator::FenceProducts({}, place); }
+template <typename A>
+void FenceMatrixRegisters(A& a, BATON_PLACE) {
+  gpu_emulator::FenceProducts({{&a, sizeof(a)}}, place);
+}
+template <typename A, typename B>
+void FenceMatrixRegisters(A& a, B& b, BATON_PLACE) {
+  gpu_emulator::FenceProducts({{&a, sizeof(a)}, {&b, sizeof(b)}}, place);
+}
+template <typename A, typename B, typename C>
+void FenceMatrixRegisters(A& a, B& b, C& c, BATON_PLACE) {
+  gpu_emulator::FenceProducts({{&a, sizeof(a)}, {&b, sizeof(b)}, {&c, sizeof(c)}}, place);
+}
 inline void CommitMatrixProducts(BATON_PLACE) { gpu_emulator::CommitProducts(place); }
 template <int kGroups>
 BATON_MEMORY_CALL void WaitMatrixProducts(BATON_PLACE) {
-  gpu_emulator::WaitProducts(kGroups, place);
+  gpu_emulator::WaitProducts(kGroups, {}, place);
+}
+template <int kGroups, typename A>
+BATON_MEMORY_CALL void WaitMatrixProducts(A& a, BATON_PLACE) {
+  gpu_emulator::WaitProducts(kGroups, {{&a, sizeof(a)}}, place);
+}
+template <int kGroups, typename A, typename B>
+BATON_MEMORY_CALL void WaitMatrixProducts(A& a, B& b, BATON_PLACE) {
+  gpu_emulator::WaitProducts(kGroups, {{&a, sizeof(a)}, {&b, sizeof(b)}}, place);
+}
+template <int kGroups, typename A, typename B, typename C>
+BATON_MEMORY_CALL void WaitMatrixProducts(A& a, B& b, C& c, BATON_PLACE) {
+  gpu_emulator::WaitProducts(kGroups, {{&a, sizeof(a)}, {&b, sizeof(b)}, {&c, sizeof(c)}}, place);
 }
 
 }  // namespace baton

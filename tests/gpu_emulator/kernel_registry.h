@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -18,6 +19,7 @@ struct Kernel {
   std::string name;
   size_t params_bytes;
   void (*run)(const void* params);  // one CUDA thread
+  uint32_t most_threads = 1024;     // of a block, as in its __launch_bounds__
 };
 
 inline constexpr size_t kMostParamsBytes = 4096;

@@ -80,6 +80,15 @@ void InitMbarrier(uint64_t* barrier, uint32_t arrivals, SourcePlace place) {
   }
   NoteWrite(barrier, sizeof(*barrier));
   StoreMbarrier(barrier, {.expected = arrivals, .pending = arrivals});
+  const UnrecordedAccesses unrecorded;
+  ThisExecution().block().unfenced_barriers.push_back(barrier);
+}
+
+void FenceMbarrierInit(SourcePlace place) {
+  Execution& execution = ThisExecution();
+  if (execution.Skipped(Primitive::kBarrierInitFence, place)) return;
+  const UnrecordedAccesses unrecorded;
+  execution.block().unfenced_barriers.clear();
 }
 
 void ArriveMbarrier(uint64_t* barrier, uint32_t bytes, SourcePlace place) {

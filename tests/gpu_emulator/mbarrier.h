@@ -13,6 +13,8 @@ inline constexpr uint32_t kMostArrivals = (1u << 20) - 1;  // PTX's limits
 inline constexpr uint32_t kMostPendingBytes = (1u << 20) - 1;
 
 void InitMbarrier(uint64_t* barrier, uint32_t arrivals, SourcePlace place);
+// Copies see the barriers that were initialised before.
+void FenceMbarrierInit(SourcePlace place);
 // Arrives after `bytes` were added to those that the phase waits for.
 void ArriveMbarrier(uint64_t* barrier, uint32_t bytes, SourcePlace place);
 void WaitMbarrier(uint64_t* barrier, uint32_t parity, SourcePlace place);

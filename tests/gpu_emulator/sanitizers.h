@@ -10,6 +10,8 @@
 #if defined(__SANITIZE_THREAD__) || defined(BATON_THREAD_SANITIZER)
 #define BATON_EMULATOR_TSAN 1
 #include <sanitizer/tsan_interface.h>
+extern "C" void __tsan_func_entry(void* caller);
+extern "C" void __tsan_func_exit();
 extern "C" void __tsan_read_range(void* address, unsigned long bytes);
 extern "C" void __tsan_write_range(void* address, unsigned long bytes);
 extern "C" void AnnotateIgnoreReadsBegin(const char* file, int line);
@@ -36,6 +38,41 @@ inline void NoteRead(const void* address, size_t bytes) {
 }
 inline void NoteWrite(void* address, size_t bytes) { __tsan_write_range(address, bytes); }
 
+// A thread that only ThreadSanitizer knows. The running CUDA thread acts in its name.
+class SilentThread {
+ public:
+  SilentThread() : fiber_(__tsan_create_fiber(0)) {}
+  ~SilentThread() { __tsan_destroy_fiber(fiber_); }
+  SilentThread(const SilentThread&) = delete;
+  SilentThread& operator=(const SilentThread&) = delete;
+
+  void Acquire(void* order) {
+    const Name name(*this);
+    __tsan_acquire(order);
+  }
+  void Release(void* order) {
+    const Name name(*this);
+    __tsan_release(order);
+  }
+  // caller: an instruction of the function that reports name.
+  void NoteRead(const void* address, size_t bytes, void* caller) {
+    const Name name(*this);
+    __tsan_func_entry(caller);
+    __tsan_read_range(const_cast<void*>(address), bytes);
+    __tsan_func_exit();
+  }
+
+ private:
+  struct Name {
+    explicit Name(SilentThread& silent) : running(__tsan_get_current_fiber()) {
+      __tsan_switch_to_fiber(silent.fiber_, __tsan_switch_to_fiber_no_sync);
+    }
+    ~Name() { __tsan_switch_to_fiber(running, __tsan_switch_to_fiber_no_sync); }
+    void* running;
+  };
+  void* fiber_;
+};
+
 // While it lives, accesses of this thread are not recorded.
 class UnrecordedAccesses {
  public:
@@ -56,6 +93,11 @@ inline void Release(void*) {}
 inline void Acquire(void*) {}
 inline void NoteRead(const void*, size_t) {}
 inline void NoteWrite(void*, size_t) {}
+struct SilentThread {
+  void Acquire(void*) {}
+  void Release(void*) {}
+  void NoteRead(const void*, size_t, void*) {}
+};
 struct UnrecordedAccesses {
   UnrecordedAccesses() {}
   ~UnrecordedAccesses() {}

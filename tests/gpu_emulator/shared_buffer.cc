@@ -3,6 +3,7 @@
 #include <glog/logging.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "tests/gpu_emulator/sanitizers.h"
 
@@ -34,6 +35,32 @@ void SharedBuffer::Start(uint32_t bytes) {
     std::fill_n(data_ + bytes_, kMargin, kMarginByte);
   }
   for (uint32_t i = 0; i < bytes; ++i) data_[i] = kPoison[i % 2];
+  async_view_.clear();
+}
+
+void SharedBuffer::MakeAsyncView() {
+  if (!async_view_.empty()) return;
+  async_view_.resize(bytes_);
+  for (uint32_t i = 0; i < bytes_; ++i) async_view_[i] = kPoison[i % 2];
+}
+
+void SharedBuffer::FenceAsyncProxy() {
+  const UnrecordedAccesses unrecorded;
+  async_view_.assign(data_, data_ + bytes_);
+}
+
+void SharedBuffer::StoreAsync(std::byte* to, const void* from, size_t size) {
+  const UnrecordedAccesses unrecorded;
+  MakeAsyncView();
+  std::memcpy(to, from, size);
+  std::memcpy(async_view_.data() + (to - data_), from, size);
+}
+
+bool SharedBuffer::AsyncProxySees(const void* address, size_t size) {
+  const UnrecordedAccesses unrecorded;
+  MakeAsyncView();
+  const auto* first = static_cast<const std::byte*>(address);
+  return std::memcmp(first, async_view_.data() + (first - data_), size) == 0;
 }
 
 bool SharedBuffer::End() const {

@@ -3,6 +3,10 @@
 // A block starts with NaN patterns in it, in f32, f16, bf16 and e4m3 alike. Margins on both sides
 // show writes out of bounds at the block's end; under AddressSanitizer the heap's red zones do.
 //
+// Bulk copies, tile copies and wgmma access shared memory through another proxy than loads and
+// stores (PTX ISA, "Proxies"). They see a store only after fence.proxy.async. So the buffer has a
+// second copy of its contents, as the async proxy sees them.
+//
 // Thread safety: Start and End belong to the host thread.
 #pragma once
 
@@ -10,6 +14,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <vector>
 
 namespace baton::gpu_emulator {
 
@@ -19,6 +24,13 @@ class SharedBuffer {
   void Start(uint32_t bytes);
   // Ends the block. Returns false if it wrote outside.
   bool End() const;
+  // The async proxy sees all that is stored now.
+  void FenceAsyncProxy();
+  // Copies into shared memory through the async proxy. `to` lies in shared memory.
+  void StoreAsync(std::byte* to, const void* from, size_t size);
+  // Returns true if the async proxy sees what the bytes are.
+  bool AsyncProxySees(const void* address, size_t size);
+
   std::byte* data() const { return data_; }
   uint32_t bytes() const { return bytes_; }
   bool contains(const void* address, size_t size) const {
@@ -30,7 +42,10 @@ class SharedBuffer {
   struct Free {
     void operator()(std::byte* memory) const { std::free(memory); }
   };
+  void MakeAsyncView();
+
   std::unique_ptr<std::byte, Free> memory_;
+  std::vector<std::byte> async_view_;  // empty: the block has not used the async proxy
   std::byte* data_ = nullptr;
   uint32_t bytes_ = 0;
 };

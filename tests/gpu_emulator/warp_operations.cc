@@ -165,24 +165,43 @@ void ArriveNamedBarrier(int barrier, uint32_t threads, SourcePlace place) {
 
 // The C++ memory model's fences, as far as kernels use them. A fence makes the thread's next atomic
 // operation release what came before. It acquires what was released at the address of the thread's
-// last atomic operation.
-void Fence(SourcePlace place) {
+// last atomic operation. Threads of different blocks need fences of the device on both sides.
+void Fence(FenceScope scope, SourcePlace place) {
   Execution& execution = ThisExecution();
   if (execution.Skipped(Primitive::kFence, place)) return;
   Thread& me = execution.current();
-  me.fenced = true;
-  if (me.last_atomic != nullptr) Acquire(const_cast<void*>(me.last_atomic));
+  me.fenced = std::max(me.fenced, scope);
+  if (me.last_atomic != nullptr) AcquireAt(me.last_atomic, scope);
 }
 
-void BeforeAtomic(const void* address, const char* name, SourcePlace place) {
+void ReleaseAt(const void* address, FenceScope scope) {
+  if (!kRaceChecked || scope == FenceScope::kNone) return;
+  Release(ThisExecution().block().orders.OfAtomic(address));
+  if (scope == FenceScope::kDevice) Release(const_cast<void*>(address));
+}
+
+void AcquireAt(const void* address, FenceScope scope) {
+  if (!kRaceChecked || scope == FenceScope::kNone) return;
+  Acquire(ThisExecution().block().orders.OfAtomic(address));
+  if (scope == FenceScope::kDevice) Acquire(const_cast<void*>(address));
+}
+
+void BeforeAtomic(const void* address, size_t bytes, const char* name, SourcePlace place) {
   Execution& execution = ThisExecution();
+  if (reinterpret_cast<uintptr_t>(address) % bytes != 0) {
+    execution.Fail(absl::StrCat(name, " at an address that is no multiple of ", bytes), place);
+  }
   execution.CountAtomic(name, place);
   Thread& me = execution.current();
-  if (me.fenced) Release(const_cast<void*>(address));
-  me.fenced = false;
+  ReleaseAt(address, me.fenced);
+  me.fenced = FenceScope::kNone;
 }
 
 void AfterAtomic(const void* address) { ThisExecution().current().last_atomic = address; }
+
+void NoteReadOnly(const void* address, size_t bytes, void* caller) {
+  ThisExecution().NoteReadOnly(address, bytes, caller);
+}
 
 void Sleep(SourcePlace place) { ThisExecution().Poll("__nanosleep", place); }
 

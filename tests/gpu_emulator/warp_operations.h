@@ -5,6 +5,7 @@
 // its lane takes no part, is kUndefined here.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "tests/gpu_emulator/source_place.h"
@@ -35,9 +36,18 @@ void SyncBlock(SourcePlace place);
 void SyncNamedBarrier(int barrier, uint32_t threads, SourcePlace place);
 void ArriveNamedBarrier(int barrier, uint32_t threads, SourcePlace place);
 
-void Fence(SourcePlace place);  // __threadfence and its variants
-void BeforeAtomic(const void* address, const char* name, SourcePlace place);
+// Threads that see a fence. The emulated device is the whole system.
+enum class FenceScope : uint8_t { kNone, kBlock, kDevice };
+
+void Fence(FenceScope scope, SourcePlace place);  // __threadfence and its variants
+// Orders of memory accesses through an atomic object, for threads in the scope.
+void ReleaseAt(const void* address, FenceScope scope);
+void AcquireAt(const void* address, FenceScope scope);
+void BeforeAtomic(const void* address, size_t bytes, const char* name, SourcePlace place);
 void AfterAtomic(const void* address);
+// Tells ThreadSanitizer of a read through the cache that is not coherent within a launch (__ldg).
+// It is not ordered with any write of the same launch. caller: an instruction of the kernel.
+void NoteReadOnly(const void* address, size_t bytes, void* caller);
 void Sleep(SourcePlace place);  // __nanosleep
 [[noreturn]] void Trap(SourcePlace place);
 void* SharedBase();

@@ -47,20 +47,25 @@ struct SharedMatrix {
   SharedSwizzle swizzle;
 };
 
-// Reads [rows, 16] elements. Returns false if one lies outside of shared memory.
-bool ReadMatrix(const SharedBuffer& shared, uint64_t descriptor, uint32_t first_row, uint32_t rows,
-                bool rows_fastest, uint16_t* out) {
+// Reads [rows, 16] elements. Returns an error message, or "".
+const char* ReadMatrix(SharedBuffer& shared, uint64_t descriptor, uint32_t first_row, uint32_t rows,
+                       bool rows_fastest, uint16_t* out) {
   const SharedMatrix matrix(descriptor);
   for (uint32_t row = 0; row < rows; ++row) {
     for (uint32_t k = 0; k < kProductDepth; ++k) {
       const std::byte* from =
           shared.data() + matrix.ElementOffset(first_row + row, k, rows_fastest);
-      if (!shared.contains(from, sizeof(uint16_t))) return false;
+      if (!shared.contains(from, sizeof(uint16_t))) {
+        return "a matrix of a product lies outside of shared memory";
+      }
+      if (!shared.AsyncProxySees(from, sizeof(uint16_t))) {
+        return "a product of shared memory that was stored to without FenceProxyAsync";
+      }
       NoteRead(from, sizeof(uint16_t));
       std::memcpy(out + row * kProductDepth + k, from, sizeof(uint16_t));
     }
   }
-  return true;
+  return "";
 }
 
 // Rows of A that warp `warp` has, from its lanes' registers (as m16n8k16's).
@@ -75,33 +80,52 @@ void ReadRegisters(const WarpgroupProduct& product, int warp, uint16_t* out) {
   }
 }
 
+// Sums of a product in flight are NaN.
+constexpr auto kHidden = static_cast<uint32_t>(kUndefined);
+
+bool AllHidden(const float* sums, int count) {
+  return std::all_of(sums, sums + count,
+                     [](float x) { return std::bit_cast<uint32_t>(x) == kHidden; });
+}
+
+// A product has its values. Later ones that add to the same sums start with them.
+void PassOn(WarpgroupProducts& products, uint64_t number) {
+  const WarpgroupProduct& done = products.of(number);
+  for (uint64_t later = number + 1; later < products.first + products.open.size(); ++later) {
+    for (int thread = 0; thread < kWarpgroupThreads; ++thread) {
+      ProductPart& part = products.of(later).parts[thread];
+      if (part.continues != static_cast<int64_t>(number)) continue;
+      part.values = done.parts[thread].values;
+      part.continues = -1;
+    }
+  }
+}
+
 // Computes a product for all threads. Returns an error message, or "".
-const char* Compute(const Execution& execution, const SharedBuffer& shared,
-                    WarpgroupProduct& product) {
+const char* Compute(const Execution& execution, SharedBuffer& shared, WarpgroupProduct& product) {
   const int cols = product.terms.cols;
   std::vector<uint16_t> b(cols * kProductDepth);
-  if (!ReadMatrix(shared, product.terms.b, 0, cols, product.terms.b_rows_fastest, b.data())) {
-    return "matrix b of a product lies outside of shared memory";
-  }
+  const char* error =
+      ReadMatrix(shared, product.terms.b, 0, cols, product.terms.b_rows_fastest, b.data());
+  if (*error != '\0') return error;
   const DotModel& model =
       execution.rules().tensor_core == TensorCore::kHopper ? kHopperDot : kAmpereDot;
   for (int warp = 0; warp < kWarpgroupThreads / kWarpLanes; ++warp) {
     uint16_t a[kWarpRows * kProductDepth];
     if (product.terms.a_in_registers) {
       ReadRegisters(product, warp, a);
-    } else if (!ReadMatrix(shared, product.terms.a, warp * kWarpRows, kWarpRows, false, a)) {
-      return "matrix a of a product lies outside of shared memory";
+    } else {
+      error = ReadMatrix(shared, product.terms.a, warp * kWarpRows, kWarpRows, false, a);
+      if (*error != '\0') return error;
     }
-    const UnrecordedAccesses unrecorded;  // the sums belong to other threads
     for (int lane = 0; lane < kWarpLanes; ++lane) {
       ProductPart& part = product.parts[warp * kWarpLanes + lane];
-      if (part.restores) std::copy_n(part.start.begin(), cols / 2, part.sums);
       for (int i = 0; i < cols / 2; ++i) {
         const int row = lane / 4 + i / 2 % 2 * 8;
         const int col = i / 4 * 8 + lane % 4 * 2 + i % 2;
-        part.sums[i] =
+        part.values[i] =
             FusedDot(model, product.terms.type, a + row * kProductDepth, &b[col * kProductDepth],
-                     kProductDepth, product.terms.accumulate ? part.sums[i] : 0.0f);
+                     kProductDepth, product.terms.accumulate ? part.values[i] : 0.0f);
       }
     }
   }
@@ -127,30 +151,66 @@ WarpgroupProducts& ProductsOfThread(SourcePlace place) {
 void ComputeUpTo(uint64_t end, SourcePlace place) {
   Execution& execution = ThisExecution();
   WarpgroupProducts& products = ProductsOfThread(place);
-  while (products.done < end) {
-    if (products.open.front().issued < kWarpgroupThreads) {
+  while (products.computed < end) {
+    WarpgroupProduct& next = products.of(products.computed);
+    if (next.issued < kWarpgroupThreads) {
       execution.Poll("a wait for matrix products that other warps have not issued", place);
       continue;
     }
     Acquire(&products);
-    const char* error = "";
-    {
-      error = Compute(execution, execution.block().shared, products.open.front());
-      const UnrecordedAccesses unrecorded;
-      products.open.pop_front();
-    }
+    const char* error = Compute(execution, execution.block().shared, next);
     if (*error != '\0') execution.Fail(error, place);
-    ++products.done;
+    {
+      const UnrecordedAccesses unrecorded;
+      PassOn(products, products.computed);
+    }
+    ++products.computed;
     execution.Progressed();
     Release(&products);
   }
   Acquire(&products);
 }
 
+// Of its warpgroup.
+int NumberOf(const Thread& thread) {
+  return thread.warp->number % (kWarpgroupThreads / kWarpLanes) * kWarpLanes + thread.lane;
+}
+
+// Gives the running thread the sums of products `begin` to `end - 1`, which are computed.
+void Collect(WarpgroupProducts& products, uint64_t begin, uint64_t end, SourcePlace place) {
+  const UnrecordedAccesses unrecorded;
+  Execution& execution = ThisExecution();
+  const Thread& me = execution.current();
+  const int thread = NumberOf(me);
+  for (uint64_t number = begin; number < end; ++number) {
+    WarpgroupProduct& product = products.of(number);
+    const ProductPart& part = product.parts[thread];
+    bool continued = false;
+    for (uint64_t later = number + 1; later < me.products.issued(); ++later) {
+      continued |= products.of(later).parts[thread].sums == part.sums;
+    }
+    const int count = product.terms.cols / 2;
+    if (!AllHidden(part.sums, count)) {
+      execution.Fail("the sums of a product changed before its wait", place);
+    }
+    if (!continued) std::copy_n(part.values.begin(), count, part.sums);
+    ++product.collected;
+  }
+  while (!products.open.empty() && products.open.front().collected == kWarpgroupThreads) {
+    products.open.pop_front();
+    ++products.first;
+  }
+}
+
 }  // namespace
 
-uint64_t PendingProducts::Before(uint32_t groups) const {
-  return groups >= groups_.size() ? 0 : groups_[groups_.size() - 1 - groups];
+unsigned MatrixStride(unsigned stride, SourcePlace place) {
+  if (stride % 16 != 0 || stride > 0x3fffu << 4) {
+    ThisExecution().Fail(absl::StrCat("a matrix with a stride of ", stride,
+                                      " bytes, not a multiple of 16 of at most ", 0x3fffu << 4),
+                         place);
+  }
+  return stride;
 }
 
 uint32_t SharedOffset(const void* shared, SourcePlace place) {
@@ -166,29 +226,35 @@ void IssueProduct(const ProductTerms& terms, float* sums, const unsigned* a_regi
   WarpgroupProducts& products = ProductsOfThread(place);
   execution.Meet(kAllLanes, kIssue, nullptr, place);
   Thread& me = execution.current();
-  const uint64_t number = me.products.Issue();
+  const uint64_t number = me.products.issued();
+  const char* error =
+      me.products.Issue({sums, terms.cols / 2 * sizeof(float)},
+                        {a_registers, a_registers == nullptr ? 0 : 4 * sizeof(unsigned)});
+  if (*error != '\0') execution.Fail(error, place);
   bool agrees = true;
   {
     const UnrecordedAccesses unrecorded;
-    const size_t index = number - products.done;
-    if (index == products.open.size()) {
-      products.open.push_back({terms, 0, std::vector<ProductPart>(kWarpgroupThreads)});
+    if (number == products.first + products.open.size()) {
+      products.open.push_back({terms, 0, 0, std::vector<ProductPart>(kWarpgroupThreads)});
     }
-    WarpgroupProduct& product = products.open[index];
+    WarpgroupProduct& product = products.of(number);
     agrees = product.terms == terms;
     ++product.issued;
-    const int thread = me.warp->number % (kWarpgroupThreads / kWarpLanes) * kWarpLanes + me.lane;
+    const int thread = NumberOf(me);
     ProductPart& part = product.parts[thread];
     part.sums = sums;
     if (a_registers != nullptr) std::copy_n(a_registers, 4, part.a_registers.begin());
-    // An earlier product that is not computed yet has these sums already.
-    part.restores = true;
-    for (size_t i = 0; i < index; ++i) {
-      part.restores &= products.open[i].parts[thread].sums != sums;
+    uint64_t earlier = number;
+    while (earlier > me.products.waited() && products.of(earlier - 1).parts[thread].sums != sums) {
+      --earlier;
     }
-    if (part.restores) {
-      std::copy_n(sums, terms.cols / 2, part.start.begin());
-      std::fill_n(sums, terms.cols / 2, std::bit_cast<float>(static_cast<uint32_t>(kUndefined)));
+    if (earlier == me.products.waited()) {
+      std::copy_n(sums, terms.cols / 2, part.values.begin());
+      std::fill_n(sums, terms.cols / 2, std::bit_cast<float>(kHidden));
+    } else if (earlier - 1 < products.computed) {
+      part.values = products.of(earlier - 1).parts[thread].values;
+    } else {
+      part.continues = static_cast<int64_t>(earlier - 1);
     }
   }
   if (!agrees) execution.Fail("threads of a warpgroup issue different matrix products", place);
@@ -202,15 +268,27 @@ void CommitProducts(SourcePlace place) {
   execution.current().products.Commit();
 }
 
-void WaitProducts(uint32_t groups, SourcePlace place) {
+void WaitProducts(uint32_t groups, NamedRegisters registers, SourcePlace place) {
   Execution& execution = ThisExecution();
   execution.Meet(kAllLanes, kWait, nullptr, place);
-  const uint64_t end = execution.current().products.Before(groups);
-  execution.current().products.Waited(end);
+  PendingProducts& mine = execution.current().products;
+  const uint64_t begin = mine.waited();
+  const uint64_t end = mine.Before(groups);
+  const char* error = mine.Wait(end, registers);
+  if (*error != '\0') execution.Fail(error, place);
   if (execution.Skipped(Primitive::kMatrixWait, place)) return;
-  if (end > 0) ComputeUpTo(end, place);
+  if (end > begin) {
+    ComputeUpTo(end, place);
+    Collect(ProductsOfThread(place), begin, end, place);
+  }
+  mine.Remember(registers);
 }
 
-void FenceProducts(SourcePlace place) { ThisExecution().Meet(kAllLanes, kFence, nullptr, place); }
+void FenceProducts(NamedRegisters registers, SourcePlace place) {
+  Execution& execution = ThisExecution();
+  execution.Meet(kAllLanes, kFence, nullptr, place);
+  if (execution.Skipped(Primitive::kMatrixFence, place)) return;
+  execution.current().products.Fence(registers);
+}
 
 }  // namespace baton::gpu_emulator

@@ -1,8 +1,9 @@
 // wgmma: asynchronous matrix products of a warpgroup, m64nNk16 with bf16 or f16 operands.
 //
 // A product is computed for the whole warpgroup, when the first of its threads waits for it and all
-// have issued it. A late product reads shared memory then. Until a thread has waited, its sums are
-// NaN, so that an early use of them shows. kernels/cuda/hopper.cuh describes operands.
+// have issued it. A late product reads shared memory then. Until a thread has waited for all
+// products that add to its sums, they are NaN, so that an early use of them shows. It is an error
+// to change them. kernels/cuda/hopper.cuh describes operands.
 #pragma once
 
 #include <array>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "kernels/tensor_core/fused_dot.h"
+#include "tests/gpu_emulator/pending_products.h"
 #include "tests/gpu_emulator/source_place.h"
 
 namespace baton::gpu_emulator {
@@ -34,48 +36,37 @@ struct ProductTerms {
 
 // What one thread gives to a product.
 struct ProductPart {
-  float* sums = nullptr;  // [cols / 2]
-  bool restores = false;  // `start` is what the sums were
-  std::array<float, kMostProductCols / 2> start;
+  float* sums = nullptr;   // [cols / 2]
+  int64_t continues = -1;  // number of the product that gives the values, if it is not computed yet
+  std::array<float, kMostProductCols / 2> values;  // of the sums, before or after the product
   std::array<unsigned, 4> a_registers = {};
 };
 
 struct WarpgroupProduct {
   ProductTerms terms;
   int issued = 0;                  // threads
+  int collected = 0;               // threads that have their sums
   std::vector<ProductPart> parts;  // by thread
 };
 
-// The products of one warpgroup that are not computed yet.
+// The products of one warpgroup for which not all threads have waited.
 struct WarpgroupProducts {
-  uint64_t done = 0;  // number of the first product in `open`
+  uint64_t first = 0;  // number of the first product in `open`
+  uint64_t computed = 0;
   std::deque<WarpgroupProduct> open;
-};
 
-// One thread's view.
-class PendingProducts {
- public:
-  uint64_t issued() const { return issued_; }
-  uint64_t waited() const { return waited_; }
-  uint64_t Issue() { return issued_++; }
-  void Commit() { groups_.push_back(issued_); }
-  // Returns the number of products that are in all but the newest `groups` groups.
-  uint64_t Before(uint32_t groups) const;
-  void Waited(uint64_t products) { waited_ = products > waited_ ? products : waited_; }
-
- private:
-  uint64_t issued_ = 0;
-  uint64_t waited_ = 0;
-  std::vector<uint64_t> groups_;  // products issued before each commit
+  WarpgroupProduct& of(uint64_t number) { return open[number - first]; }
 };
 
 // a_registers: four, or null.
 void IssueProduct(const ProductTerms& terms, float* sums, const unsigned* a_registers,
                   SourcePlace place);
 void CommitProducts(SourcePlace place);
-void WaitProducts(uint32_t groups, SourcePlace place);
-void FenceProducts(SourcePlace place);
+void WaitProducts(uint32_t groups, NamedRegisters registers, SourcePlace place);
+void FenceProducts(NamedRegisters registers, SourcePlace place);
 
+// Checks a stride in bytes of a descriptor and returns it.
+unsigned MatrixStride(unsigned stride, SourcePlace place);
 // An address as descriptors name it: bytes from the start of shared memory.
 uint32_t SharedOffset(const void* shared, SourcePlace place);
 
