@@ -31,7 +31,7 @@ class StatusLauncher final : public KernelLauncher {
   explicit StatusLauncher(Executor& executor) : executor_(executor) {}
   void Launch(std::string_view kernel, const LaunchShape& shape, const void* params,
               size_t bytes) override {
-    status_.Update(executor_.RunKernel(*gpu_emulator::FindKernel(kernel), shape, params, bytes));
+    status_.Update(executor_.Run(*gpu_emulator::FindKernel(kernel), shape, params, bytes));
   }
   int multiprocessors() const override { return 3; }
   std::byte* Workspace(std::string_view, size_t bytes) override {
