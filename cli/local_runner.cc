@@ -67,7 +67,8 @@ class CollectingSink final : public RequestSink {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LocalRunner>> LocalRunner::Create(
-    const EngineOptions& options, LocalPath path, std::optional<KvGeometry> prefill_pool) {
+    const EngineOptions& options, LocalPath path, std::optional<KvGeometry> prefill_pool,
+    int32_t prefill_ranks) {
   auto runner = std::make_unique<LocalRunner>();
   if (path == LocalPath::kOneEngine) {
     ASSIGN_OR_RETURN(runner->engine_, Engine::Create(options));
@@ -76,7 +77,8 @@ absl::StatusOr<std::unique_ptr<LocalRunner>> LocalRunner::Create(
                                     : path == LocalPath::kTcp    ? PairTransport::kTcp
                                     : path == LocalPath::kShm    ? PairTransport::kShm
                                                                  : PairTransport::kNccl;
-    ASSIGN_OR_RETURN(runner->pair_, InProcessPair::Create(options, transport, prefill_pool));
+    ASSIGN_OR_RETURN(runner->pair_,
+                     InProcessPair::Create(options, transport, prefill_pool, prefill_ranks));
   }
   runner->encoder_.emplace(&runner->engine().tokenizer(),
                            runner->engine().model_info().chat_template);

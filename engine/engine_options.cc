@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/str_cat.h"
+#include "kernels/communicator.h"
 #include "kernels/create_device.h"
 #include "kernels/device.h"
 #include "scheduler/scheduler.h"
@@ -81,6 +82,10 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
                "auto: t1-sm90 on such GPUs, otherwise r1. Workers with different numerics do not "
                "work together. Nor do CPUs and GPUs, until a GPU has confirmed that their bits are "
                "equal");
+  settings.Add("tensor-parallel", &options.tensor_parallel, 1, kMaxTensorParallel,
+               "ranks that compute the model together, each with its share of the heads and "
+               "weights; must divide the model's KV heads; on CPUs each rank is a thread, with "
+               "its share of --threads. Answers do not depend on it");
   settings.Add("block-size", &options.block_size, 0, kMaxBlockSize,
                "tokens in a KV block, a power of two; 0: 16 on a CPU, 64 on a GPU");
   settings.Add(
@@ -155,8 +160,9 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
       "how long a request waits for KV from a peer before it is computed here, in milliseconds");
   settings.Add(
       "op-stall-ms", &options.op_stall_ms, 100, 86'400'000,
-      "longest time for one operation of a step, in milliseconds; a worker that exceeds it counts "
-      "as hung: it fails probes, and routers use other workers");
+      "longest time for one operation of a step, on a GPU for a whole step, in milliseconds; a "
+      "worker that exceeds it counts as hung: it fails probes and health checks, and routers use "
+      "other workers");
   settings.Add(
       "layer-pieces", &options.layer_pieces, 0, 1024,
       "number of pieces (groups of layers) into which a prompt's last chunk is cut; early pieces "

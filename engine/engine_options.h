@@ -31,6 +31,8 @@ struct EngineOptions {
   int32_t threads = 0;                   // 0: all CPUs this process may use
   std::string instruction_set = "auto";  // auto, plain, avx2, avx512-no-vnni, avx512
   std::string numerics = "auto";         // auto, r1, t1-sm90
+  // Ranks that compute the model together (model/tensor_parallel_runner.h).
+  int32_t tensor_parallel = 1;
 
   // KV pool
   int32_t block_size = 0;    // tokens; 0: see SettleBlockSize
@@ -65,13 +67,15 @@ struct EngineOptions {
   // Transfer; set by the worker's main
   std::string transfer_listen;  // "HOST:PORT" for TCP; empty: none
   bool transfer_shm = false;  // shared memory with peers on this host; the pool is a shared mapping
-  bool transfer_nccl = false;      // payload over NCCL where both sides support it
+  bool transfer_nccl = false;  // payload over NCCL where both sides support it
+  // The device chooses between the two above: SettleTransfer (peer_transport.h).
+  bool transfer_auto = false;
   std::string transfer_advertise;  // HOST or HOST:PORT that peers dial; empty: as transfer_listen
   // Opens the transport to peers. If set, the four fields above have no effect. Null: they apply.
   std::function<absl::StatusOr<std::unique_ptr<KvTransport>>(TransportOptions transport)>
       open_transport = nullptr;
   int64_t transfer_timeout_ms = 120'000;
-  int64_t op_stall_ms = 30'000;  // longest operation of a step (loop_watchdog.h)
+  int64_t op_stall_ms = 30'000;  // longest operation of a step; on a GPU longest step
   int32_t layer_pieces = 0;      // pieces of a prompt's last chunk (layer_pieces.h)
 
   // Makes the TransferPool through which transports access the memory that kernels see at `pool`.

@@ -90,7 +90,8 @@ InProcessPair::~InProcessPair() {
 }
 
 absl::StatusOr<std::unique_ptr<InProcessPair>> InProcessPair::Create(
-    const EngineOptions& options, PairTransport transport, std::optional<KvGeometry> prefill_pool) {
+    const EngineOptions& options, PairTransport transport, std::optional<KvGeometry> prefill_pool,
+    int32_t prefill_ranks) {
   auto pair = std::make_unique<InProcessPair>();
   EngineOptions one = options;
   const std::shared_ptr<LoopbackNetwork> network = CreateLoopbackNetwork();
@@ -120,6 +121,7 @@ absl::StatusOr<std::unique_ptr<InProcessPair>> InProcessPair::Create(
     }
     one.kv_blocks = static_cast<int32_t>(blocks);
   }
+  if (prefill_ranks != 0) one.tensor_parallel = prefill_ranks;
   ASSIGN_OR_RETURN(pair->prefill_, Engine::Create(one));
   pair->door_ = std::make_shared<PrefillDoor>(pair->prefill_.get());
   return pair;

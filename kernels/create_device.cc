@@ -9,6 +9,7 @@
 
 #include "common/status_macros.h"
 #include "common/str_cat.h"
+#include "kernels/cpu/cpu_communicator.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/usable_processors.h"
 #include "kernels/cuda/cuda_device.h"
@@ -116,6 +117,26 @@ absl::StatusOr<std::unique_ptr<Device>> CreateDevice(DeviceOptions options) {
                           .instruction_set = set,
                           .numerics = numerics.value_or(Numerics::kR1),
                           .asynchronous = options.name == kCpuAsync});
+}
+
+absl::StatusOr<DeviceGroup> CreateDeviceGroup(DeviceOptions options, int32_t degree) {
+  RETURN_IF_ERROR(SettleDeviceOptions(options));
+  if (degree < 1 || degree > kMaxTensorParallel) {
+    return absl::InvalidArgumentError(
+        StrCat("tensor-parallel is ", degree, "; it must be in 1 to ", kMaxTensorParallel));
+  }
+  if (!IsCpu(options)) {
+    return absl::UnimplementedError(
+        StrCat("tensor-parallel is ", degree, "; device \"", options.name, "\" supports only 1"));
+  }
+  options.name = kCpuAsync;  // a collective blocks the stream's thread until all ranks are there
+  options.threads = std::max(options.threads / degree, 1);
+  DeviceGroup group;
+  for (int32_t rank = 0; rank < degree; ++rank) {
+    ASSIGN_OR_RETURN(group.devices.emplace_back(), CreateDevice(options));
+  }
+  group.communicators = CreateCpuCommunicators(degree);
+  return group;
 }
 
 }  // namespace baton

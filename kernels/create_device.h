@@ -3,6 +3,7 @@
 // Thread safety: the functions are pure, except that CreateDevice makes a device.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/device.h"
+#include "kernels/device_group.h"
 
 namespace baton {
 
@@ -48,5 +50,10 @@ absl::Status SettleDeviceOptions(DeviceOptions& options);
 // Errors: those of SettleDeviceOptions and those of the backend. Unavailable: the machine has no
 // such GPU, or the driver, the compiled kernels or the emulator are missing.
 absl::StatusOr<std::unique_ptr<Device>> CreateDevice(DeviceOptions options);
+
+// Creates the devices of a tensor-parallel group of `degree` ranks. CPU ranks share the threads of
+// the options, with at least one each, and are asynchronous. Errors: those of CreateDevice.
+// InvalidArgument: the degree is out of range. Unimplemented: the device has no collectives.
+absl::StatusOr<DeviceGroup> CreateDeviceGroup(DeviceOptions options, int32_t degree);
 
 }  // namespace baton

@@ -16,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "cache/kv_pool_layout.h"
+#include "kernels/communicator.h"
 #include "kernels/device.h"
 #include "model/gguf/gguf_reader.h"
 #include "model/model_cost.h"
@@ -39,9 +40,10 @@ class ModelWeights {
 
   virtual size_t bytes() const = 0;
   virtual ModelCost cost() const = 0;
-  // REQUIRES: `pool` has layout.pool_bytes() bytes; the weights, their device and the pool outlive
-  // the runner. The last block of each group is its scratch block. ResourceExhausted: no memory for
-  // the runner's buffers.
+  // REQUIRES: `pool` has layout.pool_bytes() bytes of address range, and memory before the first
+  // Submit; the weights, their device and the pool outlive the runner. The last block of each group
+  // is its scratch block. ResourceExhausted: no memory for the runner's buffers. InvalidArgument:
+  // the device lacks a resource that a step of this model needs. Both name the value and the limit.
   virtual absl::StatusOr<std::unique_ptr<ModelRunner>> CreateRunner(
       const KvPoolLayout& layout, std::byte* pool, const ModelRunnerOptions& options) const = 0;
 };
@@ -60,6 +62,13 @@ class Architecture {
   // weights.
   virtual absl::StatusOr<std::unique_ptr<ModelWeights>> Load(const GgufFile& file,
                                                              Device& device) const = 0;
+  // Loads the share of one rank of a tensor-parallel group. Its runners compute that rank.
+  // Errors: those of Load; InvalidArgument: the group's degree does not divide the model;
+  // Unimplemented: the architecture has no tensor parallelism. REQUIRES: `device` and
+  // `communicator` outlive the weights; `device` is asynchronous.
+  virtual absl::StatusOr<std::unique_ptr<ModelWeights>> LoadRank(const GgufFile& file,
+                                                                 Device& device,
+                                                                 Communicator& communicator) const;
 };
 
 }  // namespace baton

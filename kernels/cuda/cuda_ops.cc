@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/launch_attention.h"
+#include "kernels/cuda/launch_copies.h"
 #include "kernels/cuda/launch_kv.h"
 #include "kernels/cuda/launch_matmul.h"
 #include "kernels/cuda/launch_rows.h"
@@ -16,6 +17,10 @@
 
 namespace baton {
 namespace {
+
+// Up to this many runs, a copy engine moves bytes over PCIe without any multiprocessor. More calls
+// could fill the driver's queue of a stream, and the next one would block.
+constexpr size_t kMostEngineCopies = 16;
 
 CudaStream& CudaStreamOf(Stream& stream) { return static_cast<CudaStream&>(stream); }
 
@@ -115,6 +120,11 @@ void CudaOps::Sample(Stream& stream, const SampleArgs& args) const {
 
 void CudaOps::FeedDrawnTokens(Stream& stream, const FeedDrawnTokensArgs& args) const {
   LaunchTokens(stream, args, LaunchFeedDrawnTokens);
+}
+
+void CudaOps::CopyRuns(Stream& stream, const CopyRunsArgs& args) const {
+  if (args.staging && args.runs.size() <= kMostEngineCopies) return Ops::CopyRuns(stream, args);
+  LaunchCopyList(CudaStreamOf(stream), args);
 }
 
 }  // namespace baton

@@ -36,6 +36,7 @@ class StatusLauncher final : public KernelLauncher {
     status_.Update(executor_.Run(*gpu_emulator::FindKernel(kernel), shape, params, bytes));
   }
   int multiprocessors() const override { return 3; }
+  uint32_t max_shared_bytes() const override { return 227 << 10; }
   std::byte* Workspace(std::string_view, size_t bytes) override {
     workspace_.assign(bytes + 256, std::byte{0});
     void* start = workspace_.data();

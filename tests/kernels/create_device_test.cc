@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <tuple>
+
 #include "kernels/cpu/usable_processors.h"
 
 namespace baton {
@@ -93,6 +96,32 @@ TEST(CreateDevice, TheCpusMemoryIsKnown) {
   const DeviceMemory memory = (*device)->Memory();
   EXPECT_GT(memory.available, 0);
   EXPECT_GE(memory.total, memory.available);
+}
+
+TEST(CreateDeviceGroup, CpuRanksAreAsynchronousAndShareTheThreads) {
+  for (const auto& [threads, degree, each] : {std::tuple{4, 2, 2}, {8, 3, 2}, {2, 3, 1}}) {
+    const auto group = CreateDeviceGroup({.name = "cpu", .threads = threads}, degree);
+    ASSERT_TRUE(group.ok()) << group.status();
+    ASSERT_EQ(group->devices.size(), static_cast<size_t>(degree));
+    ASSERT_EQ(group->communicators.size(), static_cast<size_t>(degree));
+    for (int32_t rank = 0; rank < degree; ++rank) {
+      EXPECT_TRUE(group->devices[rank]->asynchronous());
+      EXPECT_THAT(group->devices[rank]->Description(),
+                  HasSubstr(" " + std::to_string(each) + " thread"));
+      EXPECT_EQ(group->communicators[rank]->rank().rank, rank);
+      EXPECT_EQ(group->communicators[rank]->rank().degree, degree);
+    }
+  }
+}
+
+TEST(CreateDeviceGroup, RefusesDegreesOutOfRangeAndDevicesWithoutCollectives) {
+  for (const int32_t degree : {-1, 0, 65}) {
+    EXPECT_EQ(CreateDeviceGroup({.name = "cpu"}, degree).status(),
+              absl::InvalidArgumentError("tensor-parallel is " + std::to_string(degree) +
+                                         "; it must be in 1 to 64"));
+  }
+  EXPECT_EQ(CreateDeviceGroup({.name = "cuda:1", .numerics = "r1"}, 2).status(),
+            absl::UnimplementedError("tensor-parallel is 2; device \"cuda:1\" supports only 1"));
 }
 
 }  // namespace
