@@ -121,17 +121,17 @@ class CudaBench {
     for (const auto& [sequences, context] : sizes_.attention) {
       for (const auto& [log2, contiguous] :
            {std::pair{6, false}, std::pair{4, false}, std::pair{6, true}}) {
-        const AttentionBatch batch(bench_, sizes_.shape, sequences, context, 1, log2, contiguous);
+        const BenchAttention batch(bench_, sizes_.shape, sequences, context, 1, log2, contiguous);
         const double seconds = AttentionSeconds(batch);
         bench_.Report("attention." + std::to_string(sequences) + "x" + std::to_string(context) +
                           (contiguous ? ".contiguous" : ".blocks_of_" + std::to_string(1 << log2)),
                       batch.bytes() / seconds / kMega, "MB/s", read_ / kMega);
       }
     }
-    const AttentionBatch one(bench_, sizes_.shape, 1, 1024, 1, 6, false);
+    const BenchAttention one(bench_, sizes_.shape, 1, 1024, 1, 6, false);
     bench_.Report("attention.1x1024", AttentionSeconds(one) * 1e6, "us", one.bytes() / read_ * 1e6);
     for (const int64_t context : sizes_.prefill) {
-      const AttentionBatch batch(bench_, sizes_.shape, 1, context, context, 6, false);
+      const BenchAttention batch(bench_, sizes_.shape, 1, context, context, 6, false);
       bench_.Report("prefill." + std::to_string(context),
                     batch.flops() / AttentionSeconds(batch, 1) / 1e12, "TFLOP/s", 0);
     }
@@ -184,7 +184,7 @@ class CudaBench {
   FigureList& figures() { return bench_.figures(); }
 
  private:
-  double AttentionSeconds(const AttentionBatch& batch, int repeats = 0) {
+  double AttentionSeconds(const BenchAttention& batch, int repeats = 0) {
     const int64_t row = sizes_.shape.q_size();
     const auto q = bench_.Filled(batch.tokens() * row * 4);
     const auto out = bench_.Filled(batch.tokens() * row * 4);

@@ -25,9 +25,9 @@ inline constexpr LlamaShape kTinyLlama = {2, 256, 2, 1, 64, 512, 512};
 // One layer's f16 pool with sequences of `context` slots each, and a batch with the last
 // `new_tokens` tokens of every sequence: 1 for decode, more for a chunk. Blocks lie in random
 // order.
-class AttentionBatch {
+class BenchAttention {
  public:
-  AttentionBatch(DeviceBench& bench, const LlamaShape& shape, int64_t sequences, int64_t context,
+  BenchAttention(DeviceBench& bench, const LlamaShape& shape, int64_t sequences, int64_t context,
                  int64_t new_tokens, int32_t block_size_log2, bool contiguous)
       : tokens_(sequences * new_tokens) {
     const int64_t slots = int64_t{1} << block_size_log2;
@@ -212,7 +212,7 @@ class LlamaStep {
              batch.flops();
     }
     const BenchMatrix qkv, out, gate_up, down;
-    const AttentionBatch batch;
+    const BenchAttention batch;
   };
 
   MatMulArgs Product(const BenchActivations& x, const BenchMatrix& weight, float* out,

@@ -150,19 +150,6 @@ __device__ __forceinline__ float WidenF16(uint16_t bits) {
   return wide;
 }
 
-// Two operands of a tensor core in a register (Half of NUMERICS_T1 §1): rounded to nearest even,
-// and the largest finite number if out of range.
-__device__ __forceinline__ unsigned PackBF16(float low, float high) {
-  unsigned packed;
-  asm("cvt.rn.satfinite.bf16x2.f32 %0,%1,%2;" : "=r"(packed) : "f"(high), "f"(low));
-  return packed;
-}
-__device__ __forceinline__ unsigned PackF16(float low, float high) {
-  unsigned packed;
-  asm("cvt.rn.satfinite.f16x2.f32 %0,%1,%2;" : "=r"(packed) : "f"(high), "f"(low));
-  return packed;
-}
-
 // The larger number. NaN if one of them is.
 __device__ __forceinline__ float MaxOrNan(float a, float b) {
   float larger;

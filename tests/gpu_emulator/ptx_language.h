@@ -66,14 +66,6 @@ inline unsigned PackF16(float low, float high) {
 }
 inline float WidenF16(uint16_t bits) { return F16ToF32(bits); }
 
-inline unsigned PackBF16(float low, float high) {
-  return unsigned{RoundToHalf(HalfType::kBF16, low)} | unsigned{RoundToHalf(HalfType::kBF16, high)}
-                                                           << 16;
-}
-inline unsigned PackF16(float low, float high) {
-  return unsigned{RoundToHalf(HalfType::kF16, low)} | unsigned{RoundToHalf(HalfType::kF16, high)}
-                                                          << 16;
-}
 inline float MaxOrNan(float a, float b) {
   return gpu_emulator::WithDeviceNan(a != a || a > b ? a : b);
 }
