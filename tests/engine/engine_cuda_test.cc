@@ -28,6 +28,7 @@ constexpr size_t kMiB = size_t{1} << 20;
 EngineOptions CudaOptions() {
   EngineOptions options = TinyOptions();
   options.device = "cuda-emulated";
+  options.block_size = 16;  // so that prompts fill blocks
   options.numerics = "r1";
   options.max_running = 9;
   options.token_budget = 64;
