@@ -68,8 +68,8 @@ class EmulatorLibrary {
   CuResult (*enqueue_)(CuStream, const gpu_emulator::ExternalWork&) = nullptr;
 };
 
-// Creates the device. Without `numerics` it chooses them, as --numerics auto does. REQUIRES: no other
-// emulated device of this process exists.
+// Creates the device. Without `numerics` it chooses them, as --numerics auto does. REQUIRES: no
+// other emulated device of this process exists.
 inline std::unique_ptr<Device> CreateEmulatedDevice(
     const gpu_emulator::EmulatorSettings& settings = {},
     std::optional<Numerics> numerics = std::nullopt) {
