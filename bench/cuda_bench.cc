@@ -10,6 +10,8 @@
 //   matmul.*             µs of one product of Llama 8B, for 1 to 128 tokens. Several matrices take
 //                        turns, so that no cache holds them
 //   decode.*             tokens/s of a whole step of Llama 8B as one graph, 1,024 tokens of context
+//   prefill.C            TFLOP/s of causal attention of one sequence of C tokens, same heads
+//   chunk.*              TFLOP/s of a whole step of Llama 8B with one chunk of 2,048 tokens
 //
 // The limits count only weights, keys and values. So for many tokens they are milder than a
 // combined roofline. --tiny measures nothing of use: it rehearses the program on the emulator.
@@ -21,9 +23,9 @@
 #include <string>
 #include <vector>
 
-#include "bench/decode_shapes.h"
 #include "bench/device_bench.h"
 #include "bench/read_bytes_params.h"
+#include "bench/step_shapes.h"
 #include "common/command_line.h"
 #include "kernels/cuda/cuda_device.h"
 
@@ -41,6 +43,8 @@ struct Sizes {
   double least_s;   // of each measurement
   std::vector<int64_t> tokens;
   std::vector<std::pair<int64_t, int64_t>> attention;  // sequences, context
+  std::vector<int64_t> prefill;                        // contexts
+  int64_t chunk;
 };
 
 Sizes RealSizes() {
@@ -50,7 +54,9 @@ Sizes RealSizes() {
           .repeats = 20,
           .least_s = 0.1,
           .tokens = {1, 8, 32, 128},
-          .attention = {{8, 8192}, {64, 1024}, {1, 65536}, {64, 8192}}};
+          .attention = {{8, 8192}, {64, 1024}, {1, 65536}, {64, 8192}},
+          .prefill = {2048, 8192},
+          .chunk = 2048};
 }
 Sizes TinySizes() {
   return {.shape = kTinyLlama,
@@ -59,7 +65,9 @@ Sizes TinySizes() {
           .repeats = 1,
           .least_s = 0,
           .tokens = {1, 8},
-          .attention = {{2, 96}}};
+          .attention = {{2, 96}},
+          .prefill = {80},
+          .chunk = 70};
 }
 
 // The kernels of cuda_bench are in the tests' library, beside the program.
@@ -113,15 +121,20 @@ class CudaBench {
     for (const auto& [sequences, context] : sizes_.attention) {
       for (const auto& [log2, contiguous] :
            {std::pair{6, false}, std::pair{4, false}, std::pair{6, true}}) {
-        const DecodeBatch batch(bench_, sizes_.shape, sequences, context, log2, contiguous);
+        const BenchAttention batch(bench_, sizes_.shape, sequences, context, 1, log2, contiguous);
         const double seconds = AttentionSeconds(batch);
         bench_.Report("attention." + std::to_string(sequences) + "x" + std::to_string(context) +
                           (contiguous ? ".contiguous" : ".blocks_of_" + std::to_string(1 << log2)),
                       batch.bytes() / seconds / kMega, "MB/s", read_ / kMega);
       }
     }
-    const DecodeBatch one(bench_, sizes_.shape, 1, 1024, 6, false);
+    const BenchAttention one(bench_, sizes_.shape, 1, 1024, 1, 6, false);
     bench_.Report("attention.1x1024", AttentionSeconds(one) * 1e6, "us", one.bytes() / read_ * 1e6);
+    for (const int64_t context : sizes_.prefill) {
+      const BenchAttention batch(bench_, sizes_.shape, 1, context, context, 6, false);
+      bench_.Report("prefill." + std::to_string(context),
+                    batch.flops() / AttentionSeconds(batch, 1) / 1e12, "TFLOP/s", 0);
+    }
   }
 
   void Products() {
@@ -144,11 +157,12 @@ class CudaBench {
   }
 
   void Decode() {
-    for (const WeightFormat format : {WeightFormat::kQ4_K, WeightFormat::kQ8_0}) {
+    for (const WeightFormat format :
+         {WeightFormat::kQ4_K, WeightFormat::kQ8_0, WeightFormat::kBF16}) {
       for (const int64_t sequences : sizes_.tokens) {
         if (sequences > 32) continue;  // the pool of 128 sequences takes too long to fill
         const int64_t context = sizes_.shape.layers > 2 ? 1024 : 64;
-        LlamaStep step(bench_, sizes_.shape, format, sequences, context, 6);
+        LlamaStep step(bench_, sizes_.shape, format, sequences, context, 1, 6);
         const double seconds = bench_.Seconds(1, [&](int) { step.Enqueue(); });
         const auto tokens = static_cast<double>(sequences);
         bench_.Report("decode." + std::string(WeightFormatName(format)) + ".batch_" +
@@ -158,14 +172,23 @@ class CudaBench {
     }
   }
 
+  void Chunks() {
+    for (const WeightFormat format : {WeightFormat::kQ4_K, WeightFormat::kBF16}) {
+      LlamaStep step(bench_, sizes_.shape, format, 1, sizes_.chunk, sizes_.chunk, 6);
+      const double seconds = bench_.Seconds(1, [&](int) { step.Enqueue(); });
+      bench_.Report("chunk." + std::string(WeightFormatName(format)), step.flops() / seconds / 1e12,
+                    "TFLOP/s", 0);
+    }
+  }
+
   FigureList& figures() { return bench_.figures(); }
 
  private:
-  double AttentionSeconds(const DecodeBatch& batch) {
+  double AttentionSeconds(const BenchAttention& batch, int repeats = 0) {
     const int64_t row = sizes_.shape.q_size();
-    const auto q = bench_.Filled(batch.sequences() * row * 4);
-    const auto out = bench_.Filled(batch.sequences() * row * 4);
-    return bench_.Seconds(sizes_.repeats, [&](int) {
+    const auto q = bench_.Filled(batch.tokens() * row * 4);
+    const auto out = bench_.Filled(batch.tokens() * row * 4);
+    return bench_.Seconds(repeats == 0 ? sizes_.repeats : repeats, [&](int) {
       bench_.device().ops().PagedAttention(bench_.stream(),
                                            batch.Attention(q->as<float>(), row, out->as<float>()));
     });
@@ -214,6 +237,7 @@ int Run(const std::string& name, bool tiny) {
   bench.Bandwidths();
   bench.Attention();
   bench.Decode();
+  bench.Chunks();
   bench.Products();
   bench.figures().Print("cuda", kSeed);
   return 0;

@@ -67,15 +67,18 @@ class CollectingSink final : public RequestSink {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LocalRunner>> LocalRunner::Create(
-    const EngineOptions& options, LocalPath path, std::optional<KvGeometry> prefill_pool) {
+    const EngineOptions& options, LocalPath path, std::optional<KvGeometry> prefill_pool,
+    int32_t prefill_ranks) {
   auto runner = std::make_unique<LocalRunner>();
   if (path == LocalPath::kOneEngine) {
     ASSIGN_OR_RETURN(runner->engine_, Engine::Create(options));
   } else {
     const PairTransport transport = path == LocalPath::kLoopback ? PairTransport::kLoopback
                                     : path == LocalPath::kTcp    ? PairTransport::kTcp
-                                                                 : PairTransport::kShm;
-    ASSIGN_OR_RETURN(runner->pair_, InProcessPair::Create(options, transport, prefill_pool));
+                                    : path == LocalPath::kShm    ? PairTransport::kShm
+                                                                 : PairTransport::kNccl;
+    ASSIGN_OR_RETURN(runner->pair_,
+                     InProcessPair::Create(options, transport, prefill_pool, prefill_ranks));
   }
   runner->encoder_.emplace(&runner->engine().tokenizer(),
                            runner->engine().model_info().chat_template);

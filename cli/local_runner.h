@@ -14,14 +14,14 @@
 
 namespace baton {
 
-enum class LocalPath : uint8_t { kOneEngine, kLoopback, kTcp, kShm };
+enum class LocalPath : uint8_t { kOneEngine, kLoopback, kTcp, kShm, kNccl };
 
 class LocalRunner final : public JobRunner {
  public:
-  // `prefill_pool`: as for InProcessPair.
+  // `prefill_pool` and `prefill_ranks`: as for InProcessPair.
   static absl::StatusOr<std::unique_ptr<LocalRunner>> Create(
       const EngineOptions& options, LocalPath path,
-      std::optional<KvGeometry> prefill_pool = std::nullopt);
+      std::optional<KvGeometry> prefill_pool = std::nullopt, int32_t prefill_ranks = 0);
 
   absl::StatusOr<std::vector<JobResult>> Run(
       const Job& job, const std::function<void(std::string_view)>& on_text) override;

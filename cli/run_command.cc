@@ -20,6 +20,7 @@
 #include "common/settings.h"
 #include "common/termination.h"
 #include "engine/model_loader.h"
+#include "kernels/communicator.h"
 
 namespace baton {
 namespace {
@@ -31,6 +32,7 @@ struct RunOptions {
   LocalPath path = LocalPath::kOneEngine;
   int32_t prefill_block_size = 0;                   // 0: as the other engine's
   std::optional<KvLayoutKind> prefill_layout = {};  // absent: as the other engine's
+  int32_t prefill_ranks = 0;                        // 0: as the other engine's
 
   std::optional<KvGeometry> PrefillPool() const {
     if (prefill_block_size == 0 && !prefill_layout) return std::nullopt;
@@ -53,8 +55,8 @@ std::string ModelsChatSampling(const RunOptions& options) {
 
 int Run(RunOptions& options) {
   Termination termination;
-  absl::StatusOr<std::unique_ptr<LocalRunner>> runner =
-      LocalRunner::Create(options.engine, options.path, options.PrefillPool());
+  absl::StatusOr<std::unique_ptr<LocalRunner>> runner = LocalRunner::Create(
+      options.engine, options.path, options.PrefillPool(), options.prefill_ranks);
   if (!runner.ok()) return ReportError(runner.status());
   if (options.verbose) {
     options.engine = (*runner)->engine().options();
@@ -85,9 +87,11 @@ void AddRunCommand(CommandLine& line) {
                                          {{"none", LocalPath::kOneEngine},
                                           {"loopback", LocalPath::kLoopback},
                                           {"tcp", LocalPath::kTcp},
-                                          {"shm", LocalPath::kShm}},
+                                          {"shm", LocalPath::kShm},
+                                          {"nccl", LocalPath::kNccl}},
                                          "prefill on a second engine in this process and move the "
-                                         "KV over this transport");
+                                         "KV over this transport; nccl moves it over TCP where "
+                                         "NCCL refuses two engines on one GPU");
   options->settings.Add("prefill-block-size", &options->prefill_block_size, 0, kMaxBlockSize,
                         "with --transport: tokens in a KV block of the engine that prefills; 0: "
                         "--block-size");
@@ -97,6 +101,9 @@ void AddRunCommand(CommandLine& line) {
        {"block-major", KvLayoutKind::kBlockMajor},
        {"layer-major", KvLayoutKind::kLayerMajor}},
       "with --transport: layout of the pool of the engine that prefills; same: --kv-layout");
+  options->settings.Add("prefill-tensor-parallel", &options->prefill_ranks, 0, kMaxTensorParallel,
+                        "with --transport: tensor-parallel ranks of the engine that prefills; 0: "
+                        "--tensor-parallel");
   command.AddSettings(options->settings, "Engine");
   command.ShowWithSettings([options = options.get()] { return ModelsChatSampling(*options); });
   command.AddFlag("--verbose", &options->verbose, "Print effective settings and the pool first");

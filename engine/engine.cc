@@ -176,7 +176,7 @@ absl::Status EngineImpl::Load() {
                    model_.weights->CreateRunner(pool_.layout(), pool_.kernel_address(), runner));
   if (options_.steps_in_flight > runner_->max_in_flight()) {
     return absl::InvalidArgumentError(StrCat("steps-in-flight is ", options_.steps_in_flight,
-                                             "; the device (", model_.device->Description(),
+                                             "; the device (", model_.DeviceDescription(),
                                              ") takes at most ", runner_->max_in_flight()));
   }
   const auto wake = [this] { Wake(); };
@@ -259,14 +259,14 @@ std::string EngineImpl::OpPath() const {
       "%s attention, %s, %s, %s blocks of %d tokens, %s; %d graph replays, %d eager steps, "
       "%d table entries in %d uploads",
       options_.paged ? "paged" : "contiguous", std::string(KvTypeName(options_.kv_type)),
-      model_.device->Description(), std::string(KvLayoutKindName(options_.layout)),
+      model_.DeviceDescription(), std::string(KvLayoutKindName(options_.layout)),
       options_.block_size, options_.graph ? "graph" : "eager", counters.graph_replays,
       counters.eager_steps, counters.table_entries, counters.table_uploads);
 }
 
 std::string EngineImpl::StartupReport() const {
   return absl::StrFormat("model %s\ndevice %s\nKV pool: %s, prefix cache %s\n",
-                         model_.Description(options_.context_length), model_.device->Description(),
+                         model_.Description(options_.context_length), model_.DeviceDescription(),
                          pool_.Description(options_), options_.prefix_cache ? "on" : "off");
 }
 

@@ -90,7 +90,8 @@ InProcessPair::~InProcessPair() {
 }
 
 absl::StatusOr<std::unique_ptr<InProcessPair>> InProcessPair::Create(
-    const EngineOptions& options, PairTransport transport, std::optional<KvGeometry> prefill_pool) {
+    const EngineOptions& options, PairTransport transport, std::optional<KvGeometry> prefill_pool,
+    int32_t prefill_ranks) {
   auto pair = std::make_unique<InProcessPair>();
   EngineOptions one = options;
   const std::shared_ptr<LoopbackNetwork> network = CreateLoopbackNetwork();
@@ -101,7 +102,8 @@ absl::StatusOr<std::unique_ptr<InProcessPair>> InProcessPair::Create(
     };
   };
   join("decode");
-  if (transport == PairTransport::kTcp) one.transfer_listen = "127.0.0.1:0";
+  one.transfer_nccl = transport == PairTransport::kNccl;
+  if (transport == PairTransport::kTcp || one.transfer_nccl) one.transfer_listen = "127.0.0.1:0";
   if (transport == PairTransport::kShm) one.transfer_shm = true;
   ASSIGN_OR_RETURN(pair->decode_, Engine::Create(one));
   join("prefill");
@@ -119,6 +121,7 @@ absl::StatusOr<std::unique_ptr<InProcessPair>> InProcessPair::Create(
     }
     one.kv_blocks = static_cast<int32_t>(blocks);
   }
+  if (prefill_ranks != 0) one.tensor_parallel = prefill_ranks;
   ASSIGN_OR_RETURN(pair->prefill_, Engine::Create(one));
   pair->door_ = std::make_shared<PrefillDoor>(pair->prefill_.get());
   return pair;

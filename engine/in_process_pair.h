@@ -7,6 +7,7 @@
 // Thread safety: as Engine.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 
@@ -16,7 +17,9 @@
 
 namespace baton {
 
-enum class PairTransport : uint8_t { kLoopback, kTcp, kShm };
+// kNccl: as the workers' --transport nccl, so over TCP where NCCL cannot be used. NVIDIA's NCCL
+// refuses two ranks on one GPU.
+enum class PairTransport : uint8_t { kLoopback, kTcp, kShm, kNccl };
 
 class InProcessPair {
  public:
@@ -26,10 +29,11 @@ class InProcessPair {
   ~InProcessPair();
 
   // Creates both engines with `options`. `prefill_pool`, if given, sets layout and block size of
-  // the prefill engine's pool, which then has room for as many tokens. The model is loaded twice.
+  // the prefill engine's pool, which then has room for as many tokens. `prefill_ranks` is the
+  // prefill engine's tensor-parallel degree; 0: that of `options`. The model is loaded twice.
   static absl::StatusOr<std::unique_ptr<InProcessPair>> Create(
       const EngineOptions& options, PairTransport transport,
-      std::optional<KvGeometry> prefill_pool = std::nullopt);
+      std::optional<KvGeometry> prefill_pool = std::nullopt, int32_t prefill_ranks = 0);
 
   // As Engine::Generate. The sink gets no ticket.
   RequestHandle Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink);

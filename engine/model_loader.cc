@@ -14,6 +14,7 @@
 #include "common/status_macros.h"
 #include "common/str_cat.h"
 #include "kernels/create_device.h"
+#include "model/tensor_parallel_weights.h"
 
 namespace baton {
 namespace {
@@ -174,12 +175,27 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options) {
   RETURN_IF_ERROR(SettleDeviceOptions(device));
   model.threads = device.threads;
   model.instruction_set = device.instruction_set;
-  model.numerics = device.numerics;
-  ASSIGN_OR_RETURN(model.device, CreateDevice(device));
   ASSIGN_OR_RETURN(const Architecture* architecture,
                    FindArchitecture(*file, options.architectures));
-  ASSIGN_OR_RETURN(model.weights, architecture->Load(*file, *model.device));
+  if (options.tensor_parallel == 1) {
+    ASSIGN_OR_RETURN(model.device, CreateDevice(device));
+    model.numerics = NumericsName(model.device->numerics());
+    ASSIGN_OR_RETURN(model.weights, architecture->Load(*file, *model.device));
+    return model;
+  }
+  model.tensor_parallel = options.tensor_parallel;
+  ASSIGN_OR_RETURN(DeviceGroup group, CreateDeviceGroup(device, options.tensor_parallel));
+  model.device = std::move(group.devices.front());
+  model.numerics = NumericsName(model.device->numerics());
+  group.devices.erase(group.devices.begin());
+  ASSIGN_OR_RETURN(model.weights,
+                   LoadTensorParallel(*architecture, *file, *model.device, std::move(group)));
   return model;
+}
+
+std::string LoadedModel::DeviceDescription() const {
+  if (tensor_parallel == 1) return device->Description();
+  return StrCat(tensor_parallel, " ranks, each on ", device->Description());
 }
 
 std::string LoadedModel::Description(int32_t context_length) const {

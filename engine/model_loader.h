@@ -41,19 +41,21 @@ std::string ModelFingerprint(const GgufFile& file);
 struct LoadedModel {
   ModelInfo info;
   std::unique_ptr<const Tokenizer> tokenizer;
-  std::unique_ptr<Device> device;
+  std::unique_ptr<Device> device;  // of rank 0 if several ranks compute the model
   std::unique_ptr<ModelWeights> weights;
   // Effective values of these settings on this machine.
   int32_t threads = 0;
   std::string instruction_set;
   std::string numerics;
+  int32_t tensor_parallel = 1;
 
-  // Returns a one-line summary for people.
+  // Return a one-line summary for people.
   std::string Description(int32_t context_length) const;
+  std::string DeviceDescription() const;
 };
 // Loads the model that the settings `model`, `device`, `threads`, `instruction_set`,
-// `numerics` and `architectures` describe. Errors are those of ReadModelInfo, and of
-// CheckKvCacheSpec for the model's KV groups.
+// `numerics`, `tensor_parallel` and `architectures` describe. Errors are those of ReadModelInfo, of
+// CheckKvCacheSpec for the model's KV groups, and of Architecture::LoadRank.
 absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options);
 
 // Opens `path`, or the default model if it is empty. NotFound says how to fetch the default model.

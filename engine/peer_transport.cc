@@ -84,7 +84,10 @@ absl::StatusOr<std::unique_ptr<KvTransport>> CreatePeerTransport(TransportOption
     endpoints.shm_name = absl::StrFormat("%d-%016x", getpid(), EntropyBits());
   }
   if (options.transfer_nccl) {
+    const DeviceLibraries libraries = DeviceLibrariesOf(options.device);
     endpoints.nccl.emplace();
+    endpoints.nccl->cuda_libraries = libraries.driver;
+    endpoints.nccl->nccl_libraries = libraries.nccl;
     endpoints.nccl->device = CudaIndexOf(options.device).value_or(0);
   }
   const ShortSliceForNewThreads beside_threads_that_compute;

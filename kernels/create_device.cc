@@ -9,6 +9,7 @@
 
 #include "common/status_macros.h"
 #include "common/str_cat.h"
+#include "kernels/cpu/cpu_communicator.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/usable_processors.h"
 #include "kernels/cuda/cuda_device.h"
@@ -16,16 +17,18 @@
 namespace baton {
 namespace {
 
+constexpr char kAuto[] = "auto";
 constexpr char kCpu[] = "cpu";
 constexpr char kCpuAsync[] = "cpu-async";
 constexpr char kCuda[] = "cuda";
 constexpr char kCudaEmulated[] = "cuda-emulated";
 constexpr char kKernelLibrary[] = "libbaton_cuda_kernels.so";
 constexpr char kEmulatorLibrary[] = "libbaton_gpu_emulator.so";
+constexpr char kEmulatedNcclLibrary[] = "libbaton_emulated_nccl.so";
 
 // InvalidArgument: unknown name.
 absl::StatusOr<InstructionSet> InstructionSetOf(const std::string& name) {
-  if (name == "auto") return BestInstructionSet();
+  if (name == kAuto) return BestInstructionSet();
   for (const InstructionSet set : kInstructionSets) {
     if (InstructionSetName(set) == name) return set;
   }
@@ -33,9 +36,9 @@ absl::StatusOr<InstructionSet> InstructionSetOf(const std::string& name) {
       "instruction-set is \"", name, "\", must be auto, plain, avx2, avx512-no-vnni or avx512"));
 }
 
-// InvalidArgument: unknown name.
-absl::StatusOr<Numerics> NumericsNamed(const std::string& name) {
-  if (name == "auto") return Numerics::kR1;
+// Returns nothing for "auto". InvalidArgument: unknown name.
+absl::StatusOr<std::optional<Numerics>> NumericsNamed(const std::string& name) {
+  if (name == kAuto) return std::nullopt;
   for (const Numerics numerics : {Numerics::kR1, Numerics::kT1Sm90}) {
     if (NumericsName(numerics) == name) return numerics;
   }
@@ -57,13 +60,10 @@ std::string BesideTheProgram(const char* library) {
 absl::StatusOr<std::unique_ptr<Device>> CreateCuda(const DeviceOptions& options) {
   const bool emulated = options.name == kCudaEmulated;
   CudaDeviceOptions cuda;
-  if (emulated) {
-    cuda.kernel_library = BesideTheProgram(kEmulatorLibrary);
-    cuda.driver_libraries = {cuda.kernel_library};
-  } else {
-    cuda.kernel_library = BesideTheProgram(kKernelLibrary);
-    cuda.index = *CudaIndexOf(options.name);
-  }
+  cuda.driver_libraries = DeviceLibrariesOf(options.name).driver;
+  cuda.kernel_library = BesideTheProgram(emulated ? kEmulatorLibrary : kKernelLibrary);
+  if (!emulated) cuda.index = *CudaIndexOf(options.name);
+  ASSIGN_OR_RETURN(cuda.numerics, NumericsNamed(options.numerics));
   absl::StatusOr<std::unique_ptr<Device>> device = CreateCudaDevice(cuda);
   if (device.ok()) return device;
   return absl::Status(device.status().code(),
@@ -83,6 +83,14 @@ std::optional<int> CudaIndexOf(std::string_view name) {
   return index;
 }
 
+DeviceLibraries DeviceLibrariesOf(std::string_view name) {
+  if (name == kCudaEmulated) {
+    return {.driver = {BesideTheProgram(kEmulatorLibrary)},
+            .nccl = {BesideTheProgram(kEmulatedNcclLibrary)}};
+  }
+  return {.driver = {"libcuda.so.1"}, .nccl = {"libnccl.so.2"}};
+}
+
 std::string KnownDevices() {
   return StrCat(kCpu, ", ", kCpuAsync, ", ", kCuda, " or ", kCuda, ":N");
 }
@@ -94,13 +102,8 @@ absl::Status SettleDeviceOptions(DeviceOptions& options) {
   }
   ASSIGN_OR_RETURN(const InstructionSet set, InstructionSetOf(options.instruction_set));
   options.instruction_set = std::string(InstructionSetName(set));
-  ASSIGN_OR_RETURN(const Numerics numerics, NumericsNamed(options.numerics));
-  if (!IsCpu(options) && numerics != Numerics::kR1) {
-    return absl::InvalidArgumentError(StrCat("numerics is \"", NumericsName(numerics),
-                                             "\", which the kernels of device \"", options.name,
-                                             "\" do not have: use ", NumericsName(Numerics::kR1)));
-  }
-  options.numerics = std::string(NumericsName(numerics));
+  RETURN_IF_ERROR(NumericsNamed(options.numerics).status());
+  if (IsCpu(options) && options.numerics == kAuto) options.numerics = NumericsName(Numerics::kR1);
   if (options.threads == 0) options.threads = std::min(UsableProcessors(), kMaxCpuThreads);
   return absl::OkStatus();
 }
@@ -109,11 +112,31 @@ absl::StatusOr<std::unique_ptr<Device>> CreateDevice(DeviceOptions options) {
   RETURN_IF_ERROR(SettleDeviceOptions(options));
   if (!IsCpu(options)) return CreateCuda(options);
   ASSIGN_OR_RETURN(const InstructionSet set, InstructionSetOf(options.instruction_set));
-  ASSIGN_OR_RETURN(const Numerics numerics, NumericsNamed(options.numerics));
+  ASSIGN_OR_RETURN(const std::optional<Numerics> numerics, NumericsNamed(options.numerics));
   return CreateCpuDevice({.threads = options.threads,
                           .instruction_set = set,
-                          .numerics = numerics,
+                          .numerics = numerics.value_or(Numerics::kR1),
                           .asynchronous = options.name == kCpuAsync});
+}
+
+absl::StatusOr<DeviceGroup> CreateDeviceGroup(DeviceOptions options, int32_t degree) {
+  RETURN_IF_ERROR(SettleDeviceOptions(options));
+  if (degree < 1 || degree > kMaxTensorParallel) {
+    return absl::InvalidArgumentError(
+        StrCat("tensor-parallel is ", degree, "; it must be in 1 to ", kMaxTensorParallel));
+  }
+  if (!IsCpu(options)) {
+    return absl::UnimplementedError(
+        StrCat("tensor-parallel is ", degree, "; device \"", options.name, "\" supports only 1"));
+  }
+  options.name = kCpuAsync;  // a collective blocks the stream's thread until all ranks are there
+  options.threads = std::max(options.threads / degree, 1);
+  DeviceGroup group;
+  for (int32_t rank = 0; rank < degree; ++rank) {
+    ASSIGN_OR_RETURN(group.devices.emplace_back(), CreateDevice(options));
+  }
+  group.communicators = CreateCpuCommunicators(degree);
+  return group;
 }
 
 }  // namespace baton

@@ -26,6 +26,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/numerics.h"
 
 namespace baton {
 
@@ -179,6 +180,8 @@ class Device {
   virtual std::unique_ptr<Stream> CreateStream() = 0;
   virtual std::unique_ptr<Event> CreateEvent() { return std::make_unique<Event>(); }
   virtual const Ops& ops() const = 0;
+  // Rules that define the bits of the ops' results.
+  virtual Numerics numerics() const { return Numerics::kR1; }
 };
 
 }  // namespace baton

@@ -16,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "cache/kv_pool_layout.h"
+#include "kernels/communicator.h"
 #include "kernels/device.h"
 #include "model/gguf/gguf_reader.h"
 #include "model/model_cost.h"
@@ -60,6 +61,13 @@ class Architecture {
   // weights.
   virtual absl::StatusOr<std::unique_ptr<ModelWeights>> Load(const GgufFile& file,
                                                              Device& device) const = 0;
+  // Loads the share of one rank of a tensor-parallel group. Its runners compute that rank.
+  // Errors: those of Load; InvalidArgument: the group's degree does not divide the model;
+  // Unimplemented: the architecture has no tensor parallelism. REQUIRES: `device` and
+  // `communicator` outlive the weights; `device` is asynchronous.
+  virtual absl::StatusOr<std::unique_ptr<ModelWeights>> LoadRank(const GgufFile& file,
+                                                                 Device& device,
+                                                                 Communicator& communicator) const;
 };
 
 }  // namespace baton

@@ -76,6 +76,12 @@ size_t LayOut(StepBuffers& b, const DecoderConfig& config, const StepLimits& lim
   arena.Take(b.attention, tokens, heads);
   arena.Take(b.gate_up, tokens * 2 * config.feed_forward);
   arena.Take(b.activated, tokens, config.feed_forward);
+  b.all_attention = b.attention;
+  b.all_activated = b.activated;
+  if (config.all_query_heads > 0) {
+    arena.Take(b.all_attention, tokens, int64_t{config.all_query_heads} * config.head_dim);
+    arena.Take(b.all_activated, tokens, config.all_feed_forward);
+  }
   arena.Take(b.last_hidden, limits.max_logit_rows * int64_t{config.hidden});
   arena.Take(b.last_normalized, limits.max_logit_rows, config.hidden);
   arena.Take(b.logits, limits.max_logit_rows * int64_t{config.vocabulary});

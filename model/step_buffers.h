@@ -40,6 +40,10 @@ struct DecoderConfig {
   int32_t feed_forward = 0;
   int32_t vocabulary = 0;
   std::vector<double> rope_frequencies;  // [rotating pairs], radians per position
+  // Tensor parallelism: the fields above are sizes of one rank, and these are sizes of the model.
+  // 0: there is one rank.
+  int32_t all_query_heads = 0;
+  int32_t all_feed_forward = 0;
 };
 
 class StepBuffers {
@@ -95,9 +99,12 @@ class StepBuffers {
   Activations attention;               // [tokens, query_heads * head_dim]
   float* gate_up = nullptr;            // [tokens, 2 * feed_forward]
   Activations activated;               // [tokens, feed_forward]
-  float* last_hidden = nullptr;        // [logit rows, hidden]
-  Activations last_normalized;         // [logit rows, hidden]
-  float* logits = nullptr;             // [logit rows, vocabulary]
+  // The same of all ranks. With one rank, the same buffers.
+  Activations all_attention;     // [tokens, all_query_heads * head_dim]
+  Activations all_activated;     // [tokens, all_feed_forward]
+  float* last_hidden = nullptr;  // [logit rows, hidden]
+  Activations last_normalized;   // [logit rows, hidden]
+  float* logits = nullptr;       // [logit rows, vocabulary]
 
   // Counters of the block tables of all groups, since creation.
   int64_t uploaded_entries() const;

@@ -7,18 +7,26 @@
 #   cuda       CUDA kernels on the emulator: under ThreadSanitizer (races) and AddressSanitizer (bounds); nvcc, where there is one
 #   fuzz       every libFuzzer target for a minute
 #   tidy       clang-format and clang-tidy on changed files, then the build without gRPC and its tests
-# A slice ends after SECONDS (1800). It then prints the checks that it did not finish, and fails only for the faults that it found.
-# Each commit starts at another check, so a slow machine covers all checks over several commits.
+# A slice ends after SECONDS (1800). It then prints what each check took and the checks that it did not finish. It fails only for the
+# faults that it found.
+# The commit's number chooses the check to start at, so a slow machine covers all checks over several commits.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-usage() { sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 if [ "${1:-}" = --knows ]; then  # used by tests/ci/ci_slice_test.py
   case ${2:-} in heavy | asan | tsan | asan-grpc | cuda | fuzz | tidy) exit 0 ;; *) exit 2 ;; esac
+fi
+# first_of COUNT: prints an index below COUNT for the commit's number. A multiplicative hash: the number itself chose the slice
+# (ci_slice.py), so the numbers of one slice's commits may all have the same remainder.
+first_of() { echo $(((number * 2654435761 >> 13 & 0x7fffffff) % $1)); }
+if [ "${1:-}" = --first-of ]; then  # used by tests/ci/ci_slice_test.py: --first-of COUNT NUMBER …
+  for number in "${@:3}"; do first_of "$2"; done
+  exit 0
 fi
 [ $# -ge 1 ] || usage
 slice=$1
 limit_s=${2:-1800}
-failed=() left=()
+failed=() left=() took=()
 number=$(git rev-list --count HEAD 2>/dev/null || echo 0)
 
 remaining() { echo $((limit_s - SECONDS)); }
@@ -26,7 +34,7 @@ remaining() { echo $((limit_s - SECONDS)); }
 # within WHAT COMMAND…: runs the command in the remaining time. After a fault, notes it and the slice continues.
 # Returns 0 only if the command succeeded.
 within() {
-  local what=$1 code=0
+  local what=$1 code=0 begin=$SECONDS
   shift
   if [ "$(remaining)" -lt 10 ]; then
     left+=("$what")
@@ -34,6 +42,7 @@ within() {
   fi
   echo "== slice $slice: $what ($(remaining) s remain)" >&2
   timeout --kill-after=20 "$(remaining)" "$@" || code=$?
+  took+=("$((SECONDS - begin)) s: $what")
   case $code in
     0) return 0 ;;
     75) left+=("$what: see its last lines") ;;  # scripts/run_ctest.py
@@ -43,10 +52,11 @@ within() {
   return 1
 }
 
-# rotated NAME…: prints the names, and starts with another name for each commit.
+# rotated NAME…: prints the names, and starts with a name that the commit's number chooses.
 rotated() {
-  local names=("$@") index
-  for ((index = 0; index < $#; ++index)); do echo "${names[(index + number) % $#]}"; done
+  local names=("$@") first index
+  first=$(first_of $#)
+  for ((index = 0; index < $#; ++index)); do echo "${names[(first + index) % $#]}"; done
 }
 
 # tests_of WHAT BUILD [ctest arguments …]
@@ -79,7 +89,7 @@ BATON_TEST_MODEL=${BATON_TEST_MODEL:-$(scripts/fetch_model.sh)} || exit 1
 export BATON_TEST_MODEL GTEST_BRIEF=1 TSAN_OPTIONS=halt_on_error=1
 SECONDS=0
 
-core=(common text kernels cache scheduler routing router model kvtransfer engine cli cluster_sim)
+core=(common text kernels cache scheduler routing router model kvtransfer engine cli bench cluster_sim)
 case $slice in
   heavy)
     within "building" scripts/build.sh release tests &&
@@ -105,6 +115,7 @@ case $slice in
 esac
 
 echo "slice $slice: ${#failed[@]} failed, ${#left[@]} left for lack of time, $SECONDS s"
+[ ${#took[@]} -eq 0 ] || printf '  took %s\n' "${took[@]}"
 [ ${#failed[@]} -eq 0 ] || printf '  failed: %s\n' "${failed[@]}"
 [ ${#left[@]} -eq 0 ] || printf '  left: %s\n' "${left[@]}"
 [ ${#failed[@]} -eq 0 ]

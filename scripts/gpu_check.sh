@@ -13,13 +13,14 @@
 #   model        the program's tokens and logits equal those of --device cpu
 #   exactness    no setting changes a token or a logit
 #   services     three processes: router, prefill worker, decode worker
-#   bench        bandwidth of the device, then kernels and a decode step of Llama 8B's shape
+#   bench        bandwidth of the device, then kernels, a decode step and a chunk of prefill of Llama 8B's shape
+#   peers        the same shapes with PyTorch: cuBLAS, FlashAttention, cuDNN, Triton; where PyTorch is installed
 #   sanitizer    compute-sanitizer over small shapes, where the tool is installed
-# A failed part hides no other. The table at the end shows each part; the last line is one JSON object. Logs go to $OUT, or to
-# a temporary folder. The exit code is 1 if a part failed.
+# A failed part hides no other. The table at the end shows each part; the last line is one JSON object. It and
+# the log go to $OUT, or to a temporary folder. The exit code is 1 if a part failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-all_parts=(conformance ops model exactness services bench sanitizer)
+all_parts=(conformance ops model exactness services bench peers sanitizer)
 programs=(baton baton-router baton-prefill-worker baton-decode-worker cuda_bench cuda_tests)
 models=(tiny-q4_1 tiny-f16 tiny-k-types tiny-window-q4_0 tiny-q8_0 tiny-bf16)
 most_pack_mib=48
@@ -29,7 +30,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --pack | --run | --part) action=${1#--} ;;
     --device | --build | --to) declare "${1#--}=${2:?"$1 needs a value"}"; shift ;;
-    -*) sed -n '2,22s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+    -*) sed -n '2,23s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
     *) parts+=("$1") ;;
   esac
   shift
@@ -66,6 +67,7 @@ pack() {
   done
   libraries_of "$staging"/bin/* | while read -r library; do cp -L "$library" "$staging/lib/"; done
   strip --strip-unneeded "$staging"/bin/* "$staging"/lib/*
+  cp bench/gpu_peers.py "$staging/"
   for model in "${models[@]}"; do cp "tests/testdata/models/$model.gguf" "$staging/models/"; done
   # The suites of tests whose kernels run on a chosen device.
   sed -nE 's/^TEST(_[FP])?\((Cuda[A-Za-z0-9]*), .*/\2/p' tests/cuda/launch_*_test.cc | sort -u > "$staging/suites"
@@ -97,10 +99,10 @@ ours() { LD_LIBRARY_PATH=$PWD/lib "$@"; }  # runs a packed program
 limit_of() {  # seconds
   case $1 in
     conformance) echo 40 ;;
-    ops) echo 150 ;;
-    model | exactness | services) echo 60 ;;
-    bench) echo 90 ;;
-    sanitizer) echo 70 ;;
+    ops) echo 120 ;;
+    model | exactness | services) echo 45 ;;
+    bench | peers) echo 90 ;;
+    sanitizer) echo 60 ;;
   esac
 }
 
@@ -158,6 +160,13 @@ run_model() {
   ours bin/baton run --model "$model" --device "$on" --jobs - --json --hash-logits "$@" 2>> program.log | answers
 }
 
+# Says whether the device has the tensor cores of t1-sm90. Others refuse it by name.
+has_t1() {
+  echo '{"id":"one","prompt_token_ids":[11],"max_tokens":1}' |
+    ours bin/baton run --model models/tiny-bf16.gguf --device "$device" --numerics t1-sm90 --jobs - --json > t1.log 2>&1 ||
+    ! grep -q 'needs compute capability 9.0' t1.log
+}
+
 # expect_equal NAME WANTED GOT: compares files of answers.
 expect_equal() {
   if [ -s "$2" ] && cmp -s "$2" "$3"; then
@@ -171,20 +180,23 @@ expect_equal() {
 }
 
 part_model() {
-  local model failed=0 count=7 checked=("${models[@]}")
+  local model numerics failed=0 count=7 checked=("${models[@]}") known=(r1)
   if emulated; then count=3 checked=(tiny-q4_1); fi
+  if has_t1; then known+=(t1-sm90); fi
   write_jobs $count > jobs.jsonl
   local files=("${checked[@]/#/models/}")
   files=("${files[@]/%/.gguf}")
   local real=${BATON_TEST_MODEL:-SmolLM2-135M-Instruct.Q4_1.gguf}
   if ! emulated && [ -f "$real" ]; then files+=("$real"); fi
   for model in "${files[@]}"; do
-    run_model "$model" cpu --kv-blocks 96 --block-size 16 < jobs.jsonl > wanted
-    run_model "$model" "$device" --kv-blocks 96 --block-size 16 < jobs.jsonl > got
-    expect_equal "$model" wanted got || failed=1
+    for numerics in "${known[@]}"; do
+      run_model "$model" cpu --numerics "$numerics" --kv-blocks 96 --block-size 16 < jobs.jsonl > wanted
+      run_model "$model" "$device" --numerics "$numerics" --kv-blocks 96 --block-size 16 < jobs.jsonl > got
+      expect_equal "$numerics $model" wanted got || failed=1
+    done
   done
   [ $failed = 0 ] || return 1
-  echo "${#files[@]} models, $count prompts each"
+  echo "${#files[@]} models, numerics ${known[*]}, $count prompts each"
 }
 
 part_exactness() {
@@ -201,11 +213,11 @@ part_exactness() {
   write_jobs $number > jobs.jsonl
   for flags in "${configurations[@]}"; do
     kv_type=${flags%% *} flags=${flags#* }
-    run_model $model cpu --kv-blocks 96 --kv-type "$kv_type" < jobs.jsonl > wanted
+    run_model $model cpu --numerics r1 --kv-blocks 96 --kv-type "$kv_type" < jobs.jsonl > wanted
     # The later of two equal flags would be an error, so defaults come only where the configuration has none.
     [[ $flags == *--kv-blocks* ]] || flags+=" --kv-blocks 96"
     # shellcheck disable=SC2086  # one word for each flag
-    run_model $model "$device" --kv-type "$kv_type" $flags < jobs.jsonl > got
+    run_model $model "$device" --numerics r1 --kv-type "$kv_type" $flags < jobs.jsonl > got
     expect_equal "$kv_type $flags" wanted got || failed=1
     count=$((count + 1))
   done
@@ -220,7 +232,7 @@ part_services() {
   run_model $model cpu --kv-blocks 96 < jobs.jsonl | cut -d' ' -f1,2 > wanted
   mkfifo ready
   LD_LIBRARY_PATH=$PWD/lib bin/baton up --model $model --router-address 127.0.0.1:0 --worker-argument=--device="$device" \
-    --worker-argument=--kv-blocks=96 --worker-argument=--block-size=16 > ready 2>> program.log &
+    --worker-argument=--numerics=r1 --worker-argument=--kv-blocks=96 --worker-argument=--block-size=16 > ready 2>> program.log &
   local up=$!
   # shellcheck disable=SC2064  # $up has its value now
   trap "kill $up 2> /dev/null; wait $up" EXIT
@@ -240,6 +252,17 @@ part_bench() {
   ours bin/cuda_bench --device "$device" "${flags[@]}" > bench.txt || { cat bench.txt; return 1; }
   cat bench.txt
   echo "$(tail -1 bench.txt | grep -o '"name"' | wc -l) figures"
+}
+
+# PyTorch is the machine's own. It gets none of the packed libraries.
+part_peers() {
+  command -v python3 > /dev/null || { echo "not run: this machine has no Python"; return 77; }
+  local flags=(--device "$device" --seconds 75)
+  if emulated; then flags=(--device cpu --tiny); fi
+  if [ -f bench.txt ]; then flags+=(--ours bench.txt); fi
+  python3 -B gpu_peers.py "${flags[@]}" > peers.txt || { local code=$?; cat peers.txt; return $code; }
+  cat peers.txt
+  echo "$(grep -c 'times as fast as the peer' peers.txt) figures beside those of PyTorch"
 }
 
 part_sanitizer() {
@@ -286,6 +309,7 @@ run() {
   trap 'rm -rf "$work"' EXIT
   local logs=${OUT:-$(mktemp -d)}
   tar -C "$work" -xzf "$archive"
+  : > "$logs/gpu_check.log"
   local glibc
   glibc=$(getconf GNU_LIBC_VERSION | cut -d' ' -f2)
   [ "$(printf '%s\n' "$glibc" "$(cat "$work/glibc")" | sort -V | head -1)" = "$(cat "$work/glibc")" ] ||
@@ -297,7 +321,7 @@ run() {
     local start=$SECONDS
     code=0
     (cd "$work" && timeout -k 5 "$(limit_of "$part")" bash "$here/gpu_check.sh" --part "$part" --device "$device") \
-      > "$logs/$part.log" 2>&1 || code=$?
+      > "$work/part.log" 2>&1 || code=$?
     seconds=$((SECONDS - start))
     case $code in
       0) result=passed ;;
@@ -305,16 +329,20 @@ run() {
       124 | 137) result="timed out" failed=1 ;;
       *) result=failed failed=1 ;;
     esac
-    if [ "$result" = passed ]; then tail -3 "$logs/$part.log"; else tail -40 "$logs/$part.log"; fi
-    note=$(tail -1 "$logs/$part.log" | cut -c1-90)
+    if [ "$result" = passed ]; then tail -3 "$work/part.log"; else tail -40 "$work/part.log"; fi
+    note=$(tail -1 "$work/part.log" | cut -c1-90)
+    { echo "== $part: $result"; cat "$work/part.log"; } >> "$logs/gpu_check.log"
     table+=$(printf '%-12s %-10s %4d s  %s' "$part" "$result" "$seconds" "$note")$'\n'
     figures+="{\"name\":\"$part $result\",\"value\":$seconds,\"unit\":\"s\",\"limit\":$(limit_of "$part"),\"ratio\":null},"
   done
-  if [ -f "$work/bench.txt" ]; then
-    figures+=$(tail -1 "$work/bench.txt" | sed -nE 's/.*"figures": ?\[(.*)\].*/\1/p'),
-  fi
+  local output
+  for output in bench peers; do
+    if [ -f "$work/$output.txt" ] && [[ $figures == *"\"$output passed\""* ]]; then
+      figures+=$(tail -1 "$work/$output.txt" | sed -nE 's/.*"figures": ?\[(.*)\].*/\1/p'),
+    fi
+  done
   echo
-  echo "version $(cat "$work/version"), device $device, logs in $logs"
+  echo "version $(cat "$work/version"), device $device, log in $logs/gpu_check.log"
   printf '%s' "$table"
   echo "{\"bench\":\"gpu_check\",\"seed\":16,\"figures\":[${figures%,}]}" | tee "$logs/result.json"
   return $failed
@@ -324,5 +352,5 @@ case $action in
   pack) pack ;;
   run) run ;;
   part) "part_${parts[0]}" ;;
-  *) sed -n '2,22s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+  *) sed -n '2,23s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac

@@ -5,17 +5,22 @@
 #   scripts/quickstart.sh                     asks the default question and stops all processes
 #   scripts/quickstart.sh "Your question"     asks your question and stops all processes
 #   scripts/quickstart.sh --serve             leaves the service running until Ctrl-C
+#   scripts/quickstart.sh --device cpu|cuda   builds for this device. Default: cuda where NVIDIA's driver and nvcc are found.
+#                                             No real GPU has run Baton yet.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 serve=false
+device=
 question="What is gravity?"
 address=127.0.0.1:50051
 while [ $# -gt 0 ]; do
   case $1 in
     --serve) serve=true ;;
     --router-address) address=$2; shift ;;
-    -h | --help) sed -n '2,7p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
+    --device) device=${2:-}; shift
+      [[ $device =~ ^(cpu|cuda)$ ]] || { echo "quickstart: --device is '$device'; it must be cpu or cuda" >&2; exit 2; } ;;
+    -h | --help) sed -n '2,9p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
     -*) echo "quickstart: unknown option $1 (see --help)" >&2; exit 2 ;;
     *) question=$1 ;;
   esac
@@ -30,13 +35,23 @@ step "2/5 model"
 model=$(scripts/fetch_model.sh)
 echo "$model" >&2
 step "3/5 build"
-scripts/build.sh release baton baton-router baton-prefill-worker baton-decode-worker
-bin=build/release/bin
+[ -n "$device" ] || device=$(scripts/choose_device.sh)
+targets=(baton baton-router baton-prefill-worker baton-decode-worker)
+preset=release
+workers=()
+if [ "$device" = cuda ]; then
+  preset=cuda
+  targets+=(baton_cuda_kernels)
+  workers=(--worker-argument=--device=cuda --worker-argument=--kv-cache-mib=1024)  # two workers share the GPU
+fi
+scripts/build.sh "$preset" "${targets[@]}"
+bin=build/$preset/bin
 
 step "4/5 start: router, prefill worker, decode worker"
 log=$(mktemp -t baton-quickstart.XXXXXX.log)
 ready=$(mktemp -t baton-quickstart.XXXXXX.ready)
-"$bin/baton" up --model "$model" --prefill-workers 1 --decode-workers 1 --router-address "$address" >"$ready" 2>"$log" &
+"$bin/baton" up --model "$model" --prefill-workers 1 --decode-workers 1 --router-address "$address" "${workers[@]}" \
+  >"$ready" 2>"$log" &
 up=$!
 stop() {
   kill -INT "$up" 2>/dev/null || true

@@ -85,6 +85,7 @@ class CpuDevice final : public Device {
     return Own(HugePageBuffer::Reserve(bytes, purpose), /*reserved=*/true);
   }
 
+  Numerics numerics() const override { return numerics_; }
   size_t allocated_bytes() const override { return allocated_bytes_->load(); }
   DeviceMemory Memory() const override {
     return {.total = TotalMemoryBytes(), .available = AvailableMemoryBytes()};

@@ -3,18 +3,13 @@
 #include <limits>
 
 #include "common/check.h"
+#include "kernels/cpu/pause.h"
 
 namespace baton {
 namespace {
 
 // A pause takes 40 to 140 cycles, so spinning lasts 15 to 50 µs.
 constexpr int kSpins = 1000;
-
-void Pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
 
 }  // namespace
 

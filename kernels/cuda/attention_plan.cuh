@@ -2,10 +2,10 @@
 // captured graph serves every context length.
 //
 // Tokens are divided into tiles of `tile_tokens`. Inside a tile, a group is a set of adjacent
-// tokens of one sequence whose runs agree in number, tile_origin and query_offset. The items of a
-// unit are its groups' runs' segments, in this order. Items of all units are numbered through:
-// tiles rising, then heads, then the items of a unit. Thread block b takes items
-// [b * quota, (b + 1) * quota).
+// tokens of one sequence whose runs agree in number, tile_origin, query_offset and, but for the
+// last run, in the number of their segments. The items of a unit are its groups' runs' segments, in
+// this order. Items of all units are numbered through: tiles rising, then heads, then the items of
+// a unit. Thread block b takes items [b * quota, (b + 1) * quota).
 //
 // A block keeps the states of a unit that it begins. It writes the state of each item of a unit
 // that another block has begun. The block that is last to finish merges them in the order of the
@@ -32,6 +32,15 @@ __device__ inline VisibleRun RunOf(const PagedAttentionParams& p, const RowRuns&
   return found;
 }
 
+// Returns the number of segments from a run's tile origin to its end. An empty run has none.
+__device__ inline int SegmentsOf(const VisibleRun& run) {
+  if (!Sees(run.begin, run.end)) return 0;
+  return static_cast<int>((int64_t{run.end} - run.tile_origin + kAttentionSegment - 1) /
+                          kAttentionSegment);
+}
+
+// In t1, tokens of a group must also agree in the numbers of their segments (NUMERICS_T1 §5): in
+// the segments of all runs before the last one.
 __device__ inline bool HaveLikeRuns(const PagedAttentionParams& p, const RowRuns& a,
                                     const RowRuns& b) {
   if (a.run_count != b.run_count) return false;
@@ -40,6 +49,7 @@ __device__ inline bool HaveLikeRuns(const PagedAttentionParams& p, const RowRuns
     const VisibleRun& x = p.runs[a.first_run + run];
     const VisibleRun& y = p.runs[b.first_run + run];
     if (x.tile_origin != y.tile_origin || x.query_offset != y.query_offset) return false;
+    if (run + 1 < a.run_count && SegmentsOf(x) != SegmentsOf(y)) return false;
   }
   return true;
 }
@@ -94,20 +104,35 @@ __device__ inline int64_t TileEnd(const PagedAttentionParams& p, int64_t tile) {
   return end < p.tokens ? end : p.tokens;
 }
 
-// Returns the number of items of one unit of a tile.
-__device__ inline int ItemsOf(const PagedAttentionParams& p, int64_t tile) {
+// The work of one unit of a tile.
+struct UnitWork {
+  int items;
+  // At most so many states are written for it in t1, where the segments of a group of eight merge
+  // before they are written (tensor_core_state.cuh).
+  int pieces;
+};
+__device__ inline UnitWork WorkOf(const PagedAttentionParams& p, int64_t tile) {
   const int64_t tile_end = TileEnd(p, tile);
-  int items = 0;
+  UnitWork work{0, 0};
   for (int64_t begin = tile * p.tile_tokens; begin < tile_end;) {
     const int64_t end = GroupEnd(p, begin, tile_end);
     const int runs = p.row_runs[begin].run_count;
+    int items = 0;
     for (int run = 0; run < runs; ++run) {
       const Hull hull = HullOf(p, begin, end, run);
       items += hull.last_segment() - hull.first_segment();
     }
+    // The rest of a group of eight, singly. Then one piece for each group; a run may begin and end
+    // inside one.
+    const int pieces = kT1GroupSegments + items / kT1GroupSegments + 2 * runs;
+    work.items += items;
+    work.pieces += pieces < items ? pieces : items;
     begin = end;
   }
-  return items;
+  return work;
+}
+__device__ inline int ItemsOf(const PagedAttentionParams& p, int64_t tile) {
+  return WorkOf(p, tile).items;
 }
 
 // Sums `value` over the threads of the block before this one, and over all of them.
@@ -147,15 +172,19 @@ struct Share {
 };
 
 // Every thread of the block calls it and gets the same answer. `scratch` has kScratch values.
+// kInPieces: the block writes the pieces of t1, and two states if it begins a unit. Otherwise one
+// state for each item, and one.
+template <bool kInPieces>
 __device__ inline Share FindShare(const PagedAttentionParams& p, int64_t* scratch) {
   const int64_t tiles = (p.tokens + p.tile_tokens - 1) / p.tile_tokens;
   const int64_t heads = int64_t{p.kv_heads} * p.head_groups;  // units of a tile
   int64_t sum = 0;
   int64_t largest = 0;
   for (int64_t tile = threadIdx.x; tile < tiles; tile += blockDim.x) {
-    const int64_t items = ItemsOf(p, tile);
-    sum += items;
-    largest = items > largest ? items : largest;
+    const UnitWork work = WorkOf(p, tile);
+    const int64_t written = kInPieces ? work.pieces : work.items;
+    sum += work.items;
+    largest = written > largest ? written : largest;
   }
   const int64_t total = ScanBlock(sum, scratch).total * heads;
   for (int distance = 16; distance > 0; distance /= 2) {
@@ -173,8 +202,8 @@ __device__ inline Share FindShare(const PagedAttentionParams& p, int64_t* scratc
   share.quota = (total + gridDim.x - 1) / gridDim.x;
   share.begin = share.quota * blockIdx.x;
   share.end = share.begin + share.quota < total ? share.begin + share.quota : total;
-  // A block writes at most one kept state, and the items of one unit that another block began.
-  const int64_t written = (largest < share.quota ? largest : share.quota) + 1;
+  // A block also continues at most one unit that another block began.
+  const int64_t written = (largest < share.quota ? largest : share.quota) + (kInPieces ? 2 : 1);
   share.whole = written > p.states_per_block;
   if (share.begin >= share.end) return share;
 

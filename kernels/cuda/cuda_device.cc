@@ -19,19 +19,24 @@ namespace {
 class CudaDevice final : public Device {
  public:
   CudaDevice(std::shared_ptr<CudaContext> context, std::shared_ptr<CudaMemory> memory,
-             std::unique_ptr<CudaKernels> kernels)
-      : context_(std::move(context)), memory_(std::move(memory)), kernels_(std::move(kernels)) {}
+             std::unique_ptr<CudaKernels> kernels, Numerics numerics)
+      : context_(std::move(context)),
+        memory_(std::move(memory)),
+        kernels_(std::move(kernels)),
+        ops_(numerics) {}
 
   std::string Description() const override {
     return absl::StrFormat(
-        "CUDA device %d: %s, compute capability %d.%d, %d multiprocessors, %d MiB, driver %d.%d",
+        "CUDA device %d: %s, compute capability %d.%d, numerics %s, %d multiprocessors, %d MiB, "
+        "driver %d.%d",
         context_->index(), context_->name(), context_->compute_capability() / 10,
-        context_->compute_capability() % 10, context_->multiprocessors(),
+        context_->compute_capability() % 10, NumericsName(numerics()), context_->multiprocessors(),
         memory_->Info().total >> 20, context_->driver_version() / 1000,
         context_->driver_version() % 1000 / 10);
   }
 
   std::string_view backend() const override { return "cuda"; }
+  Numerics numerics() const override { return ops_.numerics(); }
 
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(size_t bytes,
                                                          std::string_view purpose) override {
@@ -68,6 +73,19 @@ class CudaDevice final : public Device {
   const CudaOps ops_;
 };
 
+// Tensor cores of other compute capabilities sum differently.
+constexpr int kT1ComputeCapability = 90;
+
+absl::StatusOr<Numerics> NumericsOf(const CudaContext& context, std::optional<Numerics> wanted) {
+  const bool has_t1 = context.compute_capability() == kT1ComputeCapability;
+  if (!wanted.has_value()) return has_t1 ? Numerics::kT1Sm90 : Numerics::kR1;
+  if (*wanted != Numerics::kT1Sm90 || has_t1) return *wanted;
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "numerics is \"%s\", which needs compute capability 9.0, but %s has %d.%d: use r1",
+      NumericsName(*wanted), context.name(), context.compute_capability() / 10,
+      context.compute_capability() % 10));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaDeviceOptions& options) {
@@ -77,10 +95,12 @@ absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaDeviceOptions
         StrCat("this machine has no CUDA driver: ", driver.status().message()));
   }
   ASSIGN_OR_RETURN(std::shared_ptr<CudaContext> context, CudaContext::Open(*driver, options.index));
+  ASSIGN_OR_RETURN(const Numerics numerics, NumericsOf(*context, options.numerics));
   ASSIGN_OR_RETURN(std::unique_ptr<CudaKernels> kernels,
                    CudaKernels::Load(context, options.kernel_library));
   ASSIGN_OR_RETURN(std::shared_ptr<CudaMemory> memory, CudaMemory::Create(context));
-  return std::make_unique<CudaDevice>(std::move(context), std::move(memory), std::move(kernels));
+  return std::make_unique<CudaDevice>(std::move(context), std::move(memory), std::move(kernels),
+                                      numerics);
 }
 
 }  // namespace baton

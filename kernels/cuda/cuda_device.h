@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,10 +20,13 @@ struct CudaDeviceOptions {
   int index = 0;                                                 // of the GPU, as the driver counts
   std::vector<std::string> driver_libraries = {"libcuda.so.1"};  // the first one found is used
   std::string kernel_library = {};  // path of the compiled kernels (kernels/cuda/cuda_kernels.h)
+  // Absent: t1-sm90 on compute capability 9.0, whose tensor cores it describes, otherwise r1.
+  std::optional<Numerics> numerics = {};
 };
 
 // Unavailable: no driver, no such GPU, or no kernel library. FailedPrecondition: the kernels do not
-// run on this GPU. Unimplemented: the GPU lacks a feature that Baton needs.
+// run on this GPU, or its tensor cores do not have these numerics. Unimplemented: the GPU lacks a
+// feature that Baton needs.
 absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaDeviceOptions& options);
 
 }  // namespace baton

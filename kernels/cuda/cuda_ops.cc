@@ -8,7 +8,9 @@
 #include "kernels/cuda/launch_matmul.h"
 #include "kernels/cuda/launch_rows.h"
 #include "kernels/cuda/launch_sample.h"
+#include "kernels/cuda/launch_tensor_matmul.h"
 #include "kernels/cuda/pack_weights.h"
+#include "kernels/tensor_core/tensor_core_matmul.h"
 
 namespace baton {
 namespace {
@@ -31,6 +33,10 @@ void LaunchTokens(Stream& stream, Args args, const Launch& launch) {
 
 }  // namespace
 
+bool CudaOps::OnTensorCores(const PackedMatrix& weight) const {
+  return numerics_ == Numerics::kT1Sm90 && IsTensorCoreFormat(weight.format);
+}
+
 size_t CudaOps::PackedBytes(WeightFormat format, int64_t rows, int64_t cols) const {
   return DeviceMatrixBytes(format, rows, cols);
 }
@@ -49,7 +55,7 @@ void CudaOps::RmsNorm(Stream& stream, const RmsNormArgs& args) const {
 }
 
 void CudaOps::MatMul(Stream& stream, const MatMulArgs& args) const {
-  LaunchTokens(stream, args, LaunchMatMul);
+  LaunchTokens(stream, args, OnTensorCores(args.weight) ? LaunchTensorMatMul : LaunchMatMul);
 }
 
 void CudaOps::RotaryTable(Stream& stream, const RotaryTableArgs& args) const {
@@ -61,7 +67,9 @@ void CudaOps::Rope(Stream& stream, const RopeArgs& args) const {
 }
 
 void CudaOps::KvWrite(Stream& stream, const KvWriteArgs& args) const {
-  LaunchTokens(stream, args, LaunchKvWrite);
+  LaunchTokens(stream, args, [this](KernelLauncher& launcher, const KvWriteArgs& args) {
+    LaunchKvWrite(launcher, args, numerics_);
+  });
 }
 
 // Graphs are captured for decode steps. The kind of a batch changes only the speed.
@@ -80,7 +88,9 @@ void CudaOps::SiluMul(Stream& stream, const SiluMulArgs& args) const {
 void CudaOps::GatedMatMul(Stream& stream, const GatedMatMulArgs& args) const {
   GatedMatMulArgs limited = args;
   if (!ReduceToLimit(stream, limited.product.tokens)) return;
-  LaunchGatedMatMul(CudaStreamOf(stream), limited);
+  const auto launch =
+      OnTensorCores(limited.product.weight) ? LaunchGatedTensorMatMul : LaunchGatedMatMul;
+  launch(CudaStreamOf(stream), limited);
 }
 
 void CudaOps::GatherRows(Stream& stream, const GatherRowsArgs& args) const {

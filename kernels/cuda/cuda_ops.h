@@ -1,5 +1,5 @@
 // Ops implementation for CUDA. Each op asks its stream's row limit and enqueues the kernels of the
-// op (launch_*.h).
+// op (launch_*.h), those of its numerics.
 //
 // Thread safety: immutable. The stream's rule applies to each call. REQUIRES: every stream is a
 // CudaStream.
@@ -14,6 +14,9 @@ namespace baton {
 
 class CudaOps final : public Ops {
  public:
+  explicit CudaOps(Numerics numerics) : numerics_(numerics) {}
+  Numerics numerics() const { return numerics_; }
+
   size_t PackedBytes(WeightFormat format, int64_t rows, int64_t cols) const override;
   void PackMatrix(WeightFormat format, int64_t rows, int64_t cols, const std::byte* source,
                   std::byte* destination) const override;
@@ -31,6 +34,12 @@ class CudaOps final : public Ops {
                 const Activations& out) const override;
   void Sample(Stream& stream, const SampleArgs& args) const override;
   void FeedDrawnTokens(Stream& stream, const FeedDrawnTokensArgs& args) const override;
+
+ private:
+  // Returns true for products that tensor cores compute (NUMERICS_T1 §3).
+  bool OnTensorCores(const PackedMatrix& weight) const;
+
+  const Numerics numerics_;
 };
 
 }  // namespace baton

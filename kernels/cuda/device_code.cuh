@@ -12,6 +12,8 @@
 
 #ifdef __CUDACC__
 
+// A function with registers of its own, for code outside of hot loops.
+#define BATON_NOINLINE __noinline__
 #define BATON_KERNEL(kernel, Params) \
   static_assert(sizeof(Params) <= 4096, "CUDA passes at most 4 KiB of parameters")
 
@@ -27,5 +29,6 @@ __device__ __forceinline__ T* SharedMemory() {
 }  // namespace baton
 
 #else
+#define BATON_NOINLINE
 #include <gpu_emulator/device_language.h>
 #endif

@@ -19,6 +19,7 @@ struct KvWriteParams {
   int64_t head_dim;
   const int64_t* slot_mapping;
   KvLayerView kv;
+  bool finite_values;  // 16-bit V is stored as NUMERICS_T1 §4 says
 };
 
 // Grid: [tokens, blocks of pairs].

@@ -1,4 +1,4 @@
-// Stores K and V in the pool (NUMERICS §7).
+// Stores K and V in the pool (NUMERICS §7, NUMERICS_T1 §4).
 //
 // Predicted limit: memory. It reads 4 bytes and writes the element's bytes for each value.
 #include "kernels/cuda/device_code.cuh"
@@ -13,9 +13,19 @@ __device__ bool IsAligned(const void* address, int bytes) {
   return reinterpret_cast<uintptr_t>(address) % bytes == 0;
 }
 
-__device__ uint16_t Narrow(float value, KvType type) {
-  return type == KvType::kF16 ? F32ToF16(value) : F32ToBF16(value);
-}
+struct Narrow {
+  KvType type;
+  bool finite;  // infinities become the largest finite number of their sign, NaN becomes +0
+
+  __device__ uint16_t operator()(float value) const {
+    const bool f16 = type == KvType::kF16;
+    const uint16_t bits = f16 ? F32ToF16(value) : F32ToBF16(value);
+    const unsigned infinity = f16 ? 0x7c00 : 0x7f80;
+    const unsigned magnitude = bits & 0x7fffu;
+    if (!finite || magnitude < infinity) return bits;
+    return magnitude == infinity ? static_cast<uint16_t>(bits - 1) : uint16_t{0};
+  }
+};
 
 __device__ void StoreFloats(const float* from, int64_t count, float* to) {
   const int lane = threadIdx.x % 32;
@@ -28,17 +38,17 @@ __device__ void StoreFloats(const float* from, int64_t count, float* to) {
   for (int64_t i = lane; i < count; i += 32) to[i] = from[i];
 }
 
-__device__ void StoreHalves(const float* from, int64_t count, KvType type, uint16_t* to) {
+__device__ void StoreHalves(const float* from, int64_t count, const Narrow& narrow, uint16_t* to) {
   const int lane = threadIdx.x % 32;
   if (count % 4 == 0 && IsAligned(from, 16) && IsAligned(to, 8)) {
     for (int64_t i = lane; i < count / 4; i += 32) {
       const float4 four = reinterpret_cast<const float4*>(from)[i];
-      reinterpret_cast<ushort4*>(to)[i] = make_ushort4(Narrow(four.x, type), Narrow(four.y, type),
-                                                       Narrow(four.z, type), Narrow(four.w, type));
+      reinterpret_cast<ushort4*>(to)[i] =
+          make_ushort4(narrow(four.x), narrow(four.y), narrow(four.z), narrow(four.w));
     }
     return;
   }
-  for (int64_t i = lane; i < count; i += 32) to[i] = Narrow(from[i], type);
+  for (int64_t i = lane; i < count; i += 32) to[i] = narrow(from[i]);
 }
 
 __device__ void StoreInt8(const float* from, int64_t count, std::byte* to, std::byte* scale_at) {
@@ -80,7 +90,8 @@ __device__ void WriteRow(const KvWriteParams& p) {
     StoreInt8(from, p.head_dim, base + to,
               base + key_row + kv.scale_offset + head * int64_t{sizeof(float)});
   } else {
-    StoreHalves(from, p.head_dim, kv.type, static_cast<uint16_t*>(kv.base) + to);
+    StoreHalves(from, p.head_dim, {kv.type, is_value && p.finite_values},
+                static_cast<uint16_t*>(kv.base) + to);
   }
 }
 

@@ -38,15 +38,33 @@ bool CopiesSixteenBytes(const PagedAttentionArgs& args) {
   return reinterpret_cast<uintptr_t>(kv.base) % 16 == 0;
 }
 
-// Returns an upper bound for the segments of one row.
-int64_t MostSegments(const PagedAttentionArgs& args) {
+}  // namespace
+
+int64_t MostAttentionSegments(const PagedAttentionArgs& args) {
   constexpr int64_t kUnknown = 1 << 10;
   constexpr int64_t kRuns = 16;  // each run may begin inside a segment
   if (args.block_tables == nullptr) return kUnknown;
   return (args.table_stride << args.kv.block_size_log2) / kAttentionSegment + 1 + kRuns;
 }
 
-}  // namespace
+void SetAttentionProblem(const PagedAttentionArgs& args, PagedAttentionParams& params) {
+  params.q = args.q;
+  params.q_stride = args.q_stride;
+  params.out = args.out;
+  params.kv = args.kv;
+  params.sequence_of_token = args.sequence_of_token;
+  params.runs = args.runs;
+  params.row_runs = args.row_runs;
+  params.block_tables = args.block_tables;
+  params.table_stride = args.table_stride;
+  params.first_block = args.first_block;
+  params.tokens = args.tokens;
+  params.query_heads = static_cast<int32_t>(args.query_heads);
+  params.kv_heads = static_cast<int32_t>(args.kv_heads);
+  params.head_dim = static_cast<int32_t>(args.head_dim);
+  params.softmax_scale = args.softmax_scale;
+  params.copies_16_bytes = CopiesSixteenBytes(args);
+}
 
 void LaunchPagedAttention(KernelLauncher& launcher, const PagedAttentionArgs& args,
                           AttentionBatch batch, int64_t most_state_bytes) {
@@ -67,26 +85,11 @@ void LaunchPagedAttention(KernelLauncher& launcher, const PagedAttentionArgs& ar
       LayoutOf(static_cast<int>(KvTypeBytes(args.kv.type)), is_int8, dim, rows);
 
   PagedAttentionParams params{};
-  params.q = args.q;
-  params.q_stride = args.q_stride;
-  params.out = args.out;
-  params.kv = args.kv;
-  params.sequence_of_token = args.sequence_of_token;
-  params.runs = args.runs;
-  params.row_runs = args.row_runs;
-  params.block_tables = args.block_tables;
-  params.table_stride = args.table_stride;
-  params.first_block = args.first_block;
-  params.tokens = args.tokens;
-  params.query_heads = static_cast<int32_t>(args.query_heads);
-  params.kv_heads = static_cast<int32_t>(args.kv_heads);
-  params.head_dim = static_cast<int32_t>(args.head_dim);
-  params.softmax_scale = args.softmax_scale;
+  SetAttentionProblem(args, params);
   params.head_groups = static_cast<int32_t>((heads + rows - 1) / rows);
   params.heads_per_group =
       static_cast<int32_t>((heads + params.head_groups - 1) / params.head_groups);
   params.tile_tokens = decode ? 1 : rows / params.heads_per_group;
-  params.copies_16_bytes = CopiesSixteenBytes(args);
 
   // All blocks run at once: the work is divided equally, so a second wave would double the time.
   const int threads = 32 * split * chunks;
@@ -96,7 +99,7 @@ void LaunchPagedAttention(KernelLauncher& launcher, const PagedAttentionArgs& ar
   const int64_t blocks = std::min<int64_t>(launcher.multiprocessors() * per_multiprocessor,
                                            kArrivalBytes / static_cast<int64_t>(sizeof(uint32_t)));
   const int64_t state_bytes = StateFloats(dim, rows) * static_cast<int64_t>(sizeof(float));
-  const int64_t wanted = MostSegments(args) + 1;
+  const int64_t wanted = MostAttentionSegments(args) + 1;
   const int64_t most = std::max<int64_t>(1, most_state_bytes / (blocks * state_bytes));
   params.states_per_block = std::min(wanted, most);
   int64_t bytes = blocks * params.states_per_block * state_bytes;

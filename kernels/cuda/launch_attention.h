@@ -13,6 +13,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/attention_params.h"
 #include "kernels/cuda/cuda_launch.h"
 #include "kernels/ops.h"
 
@@ -31,5 +32,11 @@ inline constexpr int64_t kMostAttentionStateBytes = int64_t{256} << 20;
 void LaunchPagedAttention(KernelLauncher& launcher, const PagedAttentionArgs& args,
                           AttentionBatch batch,
                           int64_t most_state_bytes = kMostAttentionStateBytes);
+
+// Parts that the launches of all numerics share. The first returns an upper bound for the segments
+// of a row, which contexts without block tables may exceed. The second sets the members of `params`
+// that come from the op's arguments.
+int64_t MostAttentionSegments(const PagedAttentionArgs& args);
+void SetAttentionProblem(const PagedAttentionArgs& args, PagedAttentionParams& params);
 
 }  // namespace baton

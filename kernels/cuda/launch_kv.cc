@@ -38,11 +38,17 @@ void LaunchRope(KernelLauncher& launcher, const RopeArgs& args) {
                   &params, sizeof(params));
 }
 
-void LaunchKvWrite(KernelLauncher& launcher, const KvWriteArgs& args) {
+void LaunchKvWrite(KernelLauncher& launcher, const KvWriteArgs& args, Numerics numerics) {
   const int64_t rows = 2 * args.kv_heads;
   if (args.tokens == 0 || rows == 0) return;
-  const KvWriteParams params{
-      args.k, args.v, args.stride, args.kv_heads, args.head_dim, args.slot_mapping, args.kv};
+  const KvWriteParams params{.k = args.k,
+                             .v = args.v,
+                             .stride = args.stride,
+                             .kv_heads = args.kv_heads,
+                             .head_dim = args.head_dim,
+                             .slot_mapping = args.slot_mapping,
+                             .kv = args.kv,
+                             .finite_values = numerics == Numerics::kT1Sm90};
   launcher.Launch("baton_kv_write",
                   {.grid = {static_cast<uint32_t>(args.tokens), BlocksFor(rows, kWriteRows), 1},
                    .block = {kWriteThreads, 1, 1}},

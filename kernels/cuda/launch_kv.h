@@ -12,6 +12,7 @@ namespace baton {
 
 void LaunchRotaryTable(KernelLauncher& launcher, const RotaryTableArgs& args);
 void LaunchRope(KernelLauncher& launcher, const RopeArgs& args);
-void LaunchKvWrite(KernelLauncher& launcher, const KvWriteArgs& args);
+void LaunchKvWrite(KernelLauncher& launcher, const KvWriteArgs& args,
+                   Numerics numerics = Numerics::kR1);
 
 }  // namespace baton

@@ -79,7 +79,7 @@ void LaunchFloat(KernelLauncher& launcher, const MatMulArgs& args) {
   const int tokens = kFloatWarps * per_warp;
   const MatMulParams params = ParamsOf(args);
   launcher.Launch(KernelName(absl::StrCat("baton_matmul_float_", tokens, "_"), format),
-                  {{BlocksFor(args.weight.rows, kFloatTileRows), BlocksFor(args.tokens, tokens), 1},
+                  {{BlocksFor(args.weight.rows, kFloatRows), BlocksFor(args.tokens, tokens), 1},
                    {kFloatThreads, 1, 1},
                    static_cast<uint32_t>(kFloatStages * FloatStageBytes(format, per_warp))},
                   &params, sizeof(params));

@@ -23,26 +23,32 @@ template <WeightFormat kFormat, int kTokens>
 struct FloatStage {
   static constexpr int kUnitColumns = kFloatUnitBytes / FloatWeightBytes(kFormat);
   static constexpr int kUnits = kFloatStageColumns / kUnitColumns;
-  uint4 weights[kUnits][kFloatTileRows];
+  uint4 weights[kUnits][kFloatRows];
   float x[kFloatWarps * kTokens][kFloatStageColumns];
 };
 
 // Starts the copies of a stage. They end in a group of their own.
 template <WeightFormat kFormat, int kTokens>
-__device__ __forceinline__ void CopyFloatStage(const MatMulParams& p, const uint8_t* tile,
-                                               int first_token, int stage,
+__device__ __forceinline__ void CopyFloatStage(const MatMulParams& p, int first_token, int stage,
                                                FloatStage<kFormat, kTokens>& to) {
   using Stage = FloatStage<kFormat, kTokens>;
   constexpr int kXChunks = kFloatWarps * kTokens * kFloatStageColumns / 4;
   const int thread = static_cast<int>(threadIdx.x);
   const int units = (p.cols + Stage::kUnitColumns - 1) / Stage::kUnitColumns;
 #pragma unroll
-  for (int i = 0; i < Stage::kUnits * kFloatTileRows / kFloatThreads; ++i) {
-    const int chunk = thread + kFloatThreads * i;
-    const int unit = stage * Stage::kUnits + chunk / kFloatTileRows;
-    const bool valid = unit < units;
-    const int64_t from = valid ? int64_t{stage} * sizeof(to.weights) + 16 * chunk : 0;
-    CopyAsync16(&to.weights[chunk / kFloatTileRows][chunk % kFloatTileRows], tile + from, valid);
+  for (int i = 0; i < Stage::kUnits * kFloatRows / kFloatThreads; ++i) {
+    const int chunk = thread + kFloatThreads * i;  // in tiles, then units, then rows
+    const int tile = chunk / (Stage::kUnits * kFloatTileRows);
+    const int unit = chunk / kFloatTileRows % Stage::kUnits;
+    const int row = chunk % kFloatTileRows;
+    const int first_row = static_cast<int>(blockIdx.x) * kFloatRows + kFloatTileRows * tile;
+    const bool valid = stage * Stage::kUnits + unit < units && first_row < p.rows;
+    const int64_t from =
+        valid ? first_row / kFloatTileRows * p.tile_bytes +
+                    int64_t{stage * Stage::kUnits + unit} * (kFloatTileRows * kFloatUnitBytes) +
+                    kFloatUnitBytes * row
+              : 0;
+    CopyAsync16(&to.weights[unit][kFloatTileRows * tile + row], p.weight + from, valid);
   }
 #pragma unroll
   for (int i = 0; i < (kXChunks + kFloatThreads - 1) / kFloatThreads; ++i) {
@@ -112,7 +118,7 @@ __device__ __forceinline__ void AddFloatStage(const FloatStage<kFormat, kTokens>
   }
 }
 
-// Grid: [tiles of 32 rows, blocks of 4 · kTokens tokens]. Block: kFloatThreads. Shared memory:
+// Grid: [blocks of 32 rows, blocks of 4 · kTokens tokens]. Block: kFloatThreads. Shared memory:
 // kFloatStages stages.
 template <WeightFormat kFormat, int kTokens>
 __device__ __forceinline__ void MultiplyFloat(const MatMulParams& p) {
@@ -122,12 +128,11 @@ __device__ __forceinline__ void MultiplyFloat(const MatMulParams& p) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int first_token = static_cast<int>(blockIdx.y) * kFloatWarps * kTokens;
-  const uint8_t* tile = p.weight + int64_t{blockIdx.x} * p.tile_bytes;
   const int count = (p.cols + kFloatStageColumns - 1) / kFloatStageColumns;
 #pragma unroll 1
   for (int stage = 0; stage < kFloatStages - 1; ++stage) {
     if (stage < count) {
-      CopyFloatStage(p, tile, first_token, stage, stages[stage]);
+      CopyFloatStage(p, first_token, stage, stages[stage]);
     } else {
       CommitCopies();
     }
@@ -139,7 +144,7 @@ __device__ __forceinline__ void MultiplyFloat(const MatMulParams& p) {
     __syncthreads();
     const int later = stage + kFloatStages - 1;
     if (later < count) {
-      CopyFloatStage(p, tile, first_token, later, stages[later % kFloatStages]);
+      CopyFloatStage(p, first_token, later, stages[later % kFloatStages]);
     } else {
       CommitCopies();
     }
@@ -148,7 +153,7 @@ __device__ __forceinline__ void MultiplyFloat(const MatMulParams& p) {
                                     columns < kFloatStageColumns ? columns : kFloatStageColumns,
                                     warp, lane, acc);
   }
-  const int row = static_cast<int>(blockIdx.x) * kFloatTileRows + lane;
+  const int row = static_cast<int>(blockIdx.x) * kFloatRows + lane;
   if (row >= p.rows) return;
 #pragma unroll
   for (int t = 0; t < kTokens; ++t) {

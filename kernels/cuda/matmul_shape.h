@@ -67,13 +67,14 @@ struct ManyTokensShared {
 
 // ---- float products (matmul_float.cu) ----------------------------------------------------------
 
-inline constexpr int kFloatWarps = 4;  // each multiplies 32 rows by its own tokens
+inline constexpr int kFloatRows = 32;  // of a block
+inline constexpr int kFloatWarps = 4;  // each multiplies all rows by its own tokens
 inline constexpr int kFloatThreads = 32 * kFloatWarps;
 inline constexpr int kFloatStageColumns = 64;
 inline constexpr int kFloatStages = 7;  // six in flight, one in use
 
 BATON_HOST_DEVICE constexpr int FloatStageBytes(WeightFormat format, int tokens_per_warp) {
-  return kFloatTileRows * kFloatStageColumns * FloatWeightBytes(format) +
+  return kFloatRows * kFloatStageColumns * FloatWeightBytes(format) +
          kFloatWarps * tokens_per_warp * kFloatStageColumns * 4;
 }
 

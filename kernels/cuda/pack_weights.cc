@@ -203,7 +203,7 @@ void PackTile(int rows, int64_t cols, const std::byte* source, std::byte* tile) 
   }
 }
 
-// Packs one tile of a float matrix: units of 16 bytes, 32 rows each.
+// Packs one tile of a float matrix: units of 16 bytes, 8 rows each.
 void PackFloatTile(WeightFormat format, int rows, int64_t cols, const std::byte* source,
                    std::byte* tile) {
   const int64_t row_bytes = cols * FloatWeightBytes(format);

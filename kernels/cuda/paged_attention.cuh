@@ -35,7 +35,7 @@ class Worker {
 
   __device__ void Run() {
     ZeroUnseenRows();
-    const Share share = FindShare(p, rows.shared.scratch());
+    const Share share = FindShare<false>(p, rows.shared.scratch());
     if (share.begin >= share.end) return;
     if (p.head_dim < kDim) ClearStages();
     const int heads = p.kv_heads * p.head_groups;

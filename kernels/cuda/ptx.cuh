@@ -129,11 +129,32 @@ __device__ __forceinline__ void StoreRelease(unsigned* address, unsigned value) 
   asm volatile("st.release.gpu.global.u32 [%0],%1;" ::"l"(address), "r"(value) : "memory");
 }
 
+// Rounds two numbers to 16 bits, to nearest even, as operands of a tensor core (NUMERICS_T1 §1):
+// numbers out of range become the largest finite one of their sign, NaN stays NaN. `low` goes to
+// the lower half of the register.
+__device__ __forceinline__ unsigned PackBF16(float low, float high) {
+  unsigned pair;
+  asm("cvt.rn.satfinite.bf16x2.f32 %0,%1,%2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+__device__ __forceinline__ unsigned PackF16(float low, float high) {
+  unsigned pair;
+  asm("cvt.rn.satfinite.f16x2.f32 %0,%1,%2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
 // Widens the bits of an f16. Exact, subnormals too; a NaN stays one.
 __device__ __forceinline__ float WidenF16(uint16_t bits) {
   float wide;
   asm("cvt.f32.f16 %0,%1;" : "=f"(wide) : "h"(bits));
   return wide;
+}
+
+// The larger number. NaN if one of them is.
+__device__ __forceinline__ float MaxOrNan(float a, float b) {
+  float larger;
+  asm("max.NaN.f32 %0,%1,%2;" : "=f"(larger) : "f"(a), "f"(b));
+  return larger;
 }
 
 }  // namespace baton

@@ -29,8 +29,10 @@
 // So a block has the bytes of its rows in the file. Rows are padded with zeros to a multiple of 16,
 // and columns to whole blocks. Kernels skip the padded groups.
 //
-// Float formats: tiles of 32 rows. For each 16 bytes of columns (4 f32, or 8 of 16 bits), 32 rows.
-// Columns are padded with zeros to whole units of 16 bytes, which kernels skip.
+// Float formats: tiles of 8 rows. For each 16 bytes of columns (4 f32, or 8 of 16 bits), 8 rows. Of
+// 16 bits, such a unit of 128 bytes is a matrix of `ldmatrix` and a core matrix of `wgmma`. So
+// tensor cores take tiles as they are, for few tokens and for many. Rows are padded with zeros to
+// whole tiles. Columns are padded with zeros to whole units, of 16 bits to multiples of 64.
 //
 // Matrices start on a 16-byte boundary.
 #pragma once
@@ -45,8 +47,9 @@ namespace baton {
 inline constexpr int kWeightTileRows = 16;
 inline constexpr int kPieceGroups = 4;
 inline constexpr int kPieceColumns = 128;
-inline constexpr int kFloatTileRows = 32;
-inline constexpr int kFloatUnitBytes = 16;
+inline constexpr int kFloatTileRows = 8;
+inline constexpr int kFloatUnitBytes = 16;  // of a row
+inline constexpr int kHalfColumns = 64;     // columns of 16 bits are padded to a multiple of this
 
 // Sizes of one block of 16 rows of a quantised format.
 struct WeightLayout {
@@ -92,12 +95,12 @@ BATON_HOST_DEVICE constexpr int FloatWeightBytes(WeightFormat format) {
   return format == WeightFormat::kF32 ? 4 : 2;
 }
 
-// Bytes of one tile: 16 rows of a quantised matrix, or 32 rows of a float matrix.
+// Bytes of one tile: 16 rows of a quantised matrix, or 8 rows of a float matrix.
 BATON_HOST_DEVICE constexpr int64_t WeightTileBytes(WeightFormat format, int64_t cols) {
   if (format == WeightFormat::kF32 || format == WeightFormat::kF16 ||
       format == WeightFormat::kBF16) {
-    const int unit = kFloatUnitBytes / FloatWeightBytes(format);
-    return (cols + unit - 1) / unit * (kFloatUnitBytes * kFloatTileRows);
+    const int whole = FloatWeightBytes(format) == 2 ? kHalfColumns : kFloatUnitBytes / 4;
+    return (cols + whole - 1) / whole * whole * FloatWeightBytes(format) * kFloatTileRows;
   }
   const WeightLayout layout = WeightLayoutOf(format);
   return (cols + layout.columns() - 1) / layout.columns() * layout.bytes();

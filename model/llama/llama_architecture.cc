@@ -24,8 +24,13 @@ MatrixMacs MacsOf(const FusedWeight& weight) {
 
 class LlamaModelWeights final : public ModelWeights {
  public:
-  LlamaModelWeights(LlamaConfig config, std::unique_ptr<LlamaWeights> weights, Device& device)
-      : config_(std::move(config)), weights_(std::move(weights)), device_(device) {}
+  // `communicator`: of the rank that has the weights; null if they are of the whole model.
+  LlamaModelWeights(LlamaConfig config, std::unique_ptr<LlamaWeights> weights, Device& device,
+                    Communicator* communicator)
+      : config_(std::move(config)),
+        weights_(std::move(weights)),
+        device_(device),
+        communicator_(communicator) {}
 
   size_t bytes() const override { return weights_->bytes(); }
 
@@ -36,20 +41,22 @@ class LlamaModelWeights final : public ModelWeights {
                     MacsOf(layer.gate_up) + MacsOf(layer.down);
     }
     cost.head = MacsOf(weights_->output());
-    cost.attention_macs = 2.0 * config_.query_heads * config_.head_dim * config_.layers;
+    const int32_t ranks = communicator_ == nullptr ? 1 : communicator_->rank().degree;
+    cost.attention_macs = 2.0 * config_.query_heads / ranks * config_.head_dim * config_.layers;
     return cost;
   }
 
   absl::StatusOr<std::unique_ptr<ModelRunner>> CreateRunner(
       const KvPoolLayout& layout, std::byte* pool,
       const ModelRunnerOptions& options) const override {
-    return LlamaRunner::Create(config_, *weights_, layout, pool, device_, options);
+    return LlamaRunner::Create(config_, *weights_, layout, pool, device_, options, communicator_);
   }
 
  private:
   const LlamaConfig config_;
   const std::unique_ptr<LlamaWeights> weights_;
   Device& device_;
+  Communicator* const communicator_;
 };
 
 class Llama final : public Architecture {
@@ -76,7 +83,18 @@ class Llama final : public Architecture {
                                                      Device& device) const override {
     ASSIGN_OR_RETURN(LlamaConfig config, ReadLlamaConfig(file));
     ASSIGN_OR_RETURN(auto weights, LlamaWeights::Load(file, config, device, nullptr));
-    return std::make_unique<LlamaModelWeights>(std::move(config), std::move(weights), device);
+    return std::make_unique<LlamaModelWeights>(std::move(config), std::move(weights), device,
+                                               /*communicator=*/nullptr);
+  }
+
+  absl::StatusOr<std::unique_ptr<ModelWeights>> LoadRank(
+      const GgufFile& file, Device& device, Communicator& communicator) const override {
+    ASSIGN_OR_RETURN(LlamaConfig config, ReadLlamaConfig(file));
+    const TensorRank rank = communicator.rank();
+    RETURN_IF_ERROR(config.CheckTensorParallel(rank.degree));
+    ASSIGN_OR_RETURN(auto weights, LlamaWeights::Load(file, config, device, nullptr, rank));
+    return std::make_unique<LlamaModelWeights>(std::move(config), std::move(weights), device,
+                                               &communicator);
   }
 };
 

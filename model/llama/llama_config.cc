@@ -199,6 +199,28 @@ KvCacheSpec LlamaConfig::Kv() const {
   return {.groups = {std::move(full), std::move(windowed)}};
 }
 
+absl::Status LlamaConfig::CheckTensorParallel(int32_t degree) const {
+  if (degree < 1 || kv_heads % degree != 0) {
+    return absl::InvalidArgumentError(StrCat(
+        "tensor-parallel is ", degree, "; it must divide the model's ", kv_heads, " KV heads"));
+  }
+  const int32_t least = std::min({hidden, feed_forward, vocabulary});
+  if (degree > least) {
+    return absl::InvalidArgumentError(StrCat(
+        "tensor-parallel is ", degree, "; the model's smallest matrix allows at most ", least));
+  }
+  return absl::OkStatus();
+}
+
+LlamaConfig LlamaConfig::OfRank(TensorRank rank) const {
+  LlamaConfig own = *this;
+  own.query_heads /= rank.degree;
+  own.kv_heads /= rank.degree;
+  own.feed_forward = static_cast<int32_t>(rank.Share(feed_forward));
+  if (rank.rank > 0) own.vocabulary = static_cast<int32_t>(rank.Share(vocabulary));
+  return own;
+}
+
 absl::StatusOr<LlamaConfig> ReadLlamaConfig(const GgufFile& file) {
   RETURN_IF_ERROR(CheckExperts(file));
   LlamaConfig config;

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "cache/kv_cache_spec.h"
+#include "kernels/communicator.h"
 #include "model/gguf/gguf_reader.h"
 #include "model/step_buffers.h"
 
@@ -33,6 +34,13 @@ struct LlamaConfig {
   DecoderConfig Decoder() const;
   // Returns one group, or two: the layers with full attention and the window layers.
   KvCacheSpec Kv() const;
+
+  // InvalidArgument unless `degree` ranks can divide the model: it must divide the KV heads.
+  absl::Status CheckTensorParallel(int32_t degree) const;
+  // Returns the sizes that one rank computes: its heads and its part of the feed-forward network.
+  // Rank 0 has the whole vocabulary, because it draws the tokens; the others have their part.
+  // REQUIRES: CheckTensorParallel(rank.degree) is OK.
+  LlamaConfig OfRank(TensorRank rank) const;
 };
 
 // InvalidArgument, NotFound and Unimplemented name the key or tensor, its value and the limit.

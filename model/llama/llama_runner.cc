@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "common/status_macros.h"
+#include "model/kv_heads.h"
 
 namespace baton {
 namespace {
@@ -16,6 +17,19 @@ Activations FormsFor(const FusedWeight& reader, Activations buffer) {
   return buffer;
 }
 
+TensorRank RankOf(const Communicator* communicator) {
+  return communicator == nullptr ? TensorRank() : communicator->rank();
+}
+
+DecoderConfig DecoderOf(const LlamaConfig& model, TensorRank rank) {
+  DecoderConfig decoder = model.OfRank(rank).Decoder();
+  if (rank.degree > 1) {
+    decoder.all_query_heads = model.query_heads;
+    decoder.all_feed_forward = model.feed_forward;
+  }
+  return decoder;
+}
+
 std::vector<int32_t> DefaultBuckets(int32_t max_sequences) {
   std::vector<int32_t> buckets;
   for (int32_t size = 1; size < max_sequences; size += size < 8 ? 1 : 4) buckets.push_back(size);
@@ -25,26 +39,34 @@ std::vector<int32_t> DefaultBuckets(int32_t max_sequences) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<LlamaRunner>> LlamaRunner::Create(
-    const LlamaConfig& config, const LlamaWeights& weights, const KvPoolLayout& layout,
-    std::byte* pool, Device& device, const ModelRunnerOptions& options) {
+absl::StatusOr<std::unique_ptr<LlamaRunner>> LlamaRunner::Create(const LlamaConfig& config,
+                                                                 const LlamaWeights& weights,
+                                                                 const KvPoolLayout& layout,
+                                                                 std::byte* pool, Device& device,
+                                                                 const ModelRunnerOptions& options,
+                                                                 Communicator* communicator) {
+  CHECK(communicator == nullptr || device.asynchronous()) << "a rank would wait for itself";
   std::unique_ptr<LlamaRunner> runner(
-      new LlamaRunner(config, weights, layout, pool, device, options));
+      new LlamaRunner(config, weights, layout, pool, device, options, communicator));
   ASSIGN_OR_RETURN(runner->buffers_,
-                   StepBuffers::Create(config.Decoder(), layout, runner->options_.limits, device));
+                   StepBuffers::Create(runner->decoder_, layout, runner->options_.limits, device));
   return runner;
 }
 
 LlamaRunner::LlamaRunner(const LlamaConfig& config, const LlamaWeights& weights,
                          const KvPoolLayout& layout, std::byte* pool, Device& device,
-                         const ModelRunnerOptions& options)
-    : config_(config),
+                         const ModelRunnerOptions& options, Communicator* communicator)
+    : config_(config.OfRank(RankOf(communicator))),
       weights_(weights),
       layout_(layout),
       pool_(pool),
       device_(device),
       ops_(device.ops()),
       options_(options),
+      communicator_(communicator),
+      rank_(RankOf(communicator)),
+      decoder_(DecoderOf(config, rank_)),
+      vocabulary_(config.vocabulary),
       draws_(device),
       stream_(device.CreateStream()) {
   for (auto& step : steps_) step = std::make_unique<SubmittedStep>(device, config.layers);
@@ -58,14 +80,15 @@ LlamaRunner::LlamaRunner(const LlamaConfig& config, const LlamaWeights& weights,
 
 LlamaRunner::LayerKv LlamaRunner::KvOf(int32_t layer) const {
   const KvLayout& group = layout_.layout_of(layer);
-  return {.view = {.base = pool_ + layout_.PieceOffset(layer, /*plane=*/0, /*block=*/0),
-                   .type = group.group().type,
-                   .block_size_log2 = group.block_size_log2(),
-                   .block_stride = group.block_stride(),
-                   .token_stride = group.token_stride(),
-                   .head_stride = group.head_stride(),
-                   .value_offset = group.value_offset(),
-                   .scale_offset = group.scale_offset()},
+  KvLayerView view = {.base = pool_ + layout_.PieceOffset(layer, /*plane=*/0, /*block=*/0),
+                      .type = group.group().type,
+                      .block_size_log2 = group.block_size_log2(),
+                      .block_stride = group.block_stride(),
+                      .token_stride = group.token_stride(),
+                      .head_stride = group.head_stride(),
+                      .value_offset = group.value_offset(),
+                      .scale_offset = group.scale_offset()};
+  return {.view = FromHead(view, HeadsOf(rank_, group).first),
           .inputs = buffers_->groups[layout_.place(layer).group]};
 }
 
@@ -80,15 +103,23 @@ void LlamaRunner::Norm(const float* x, const float* weight, const FusedWeight& r
 }
 
 void LlamaRunner::Multiply(const Activations& x, const FusedWeight& weight, float* out,
-                           StepRows& rows, bool accumulate) {
+                           int64_t out_stride, StepRows& rows, bool accumulate) {
   for (const WeightPart& part : weight.parts) {
     ops_.MatMul(*stream_, {.x = x,
                            .weight = part.matrix,
                            .out = out + part.column,
-                           .out_stride = weight.rows,
+                           .out_stride = out_stride,
                            .tokens = rows.most(),
                            .accumulate = accumulate});
   }
+}
+
+void LlamaRunner::QuantizeFor(const FusedWeight& reader, const Activations& rows, int64_t cols,
+                              StepRows& tokens) {
+  if (!reader.WantsInt8()) return;
+  Activations quantized = rows;
+  quantized.f32 = nullptr;
+  ops_.Quantize(*stream_, rows.f32, tokens.most(), cols, quantized);
 }
 
 // Copies queries before their rotation, and rotates the copies for the positions of their runs'
@@ -167,7 +198,9 @@ void LlamaRunner::EnqueueAttention(const LayerKv& kv, StepRows& tokens) {
 
 void LlamaRunner::EnqueueGate(const LlamaLayerWeights& layer, StepRows& tokens) {
   StepBuffers& b = *buffers_;
-  const Activations activated = FormsFor(layer.down, b.activated);
+  // A group of int8 values may have columns of several ranks, so ranks gather f32.
+  const Activations activated = communicator_ == nullptr ? FormsFor(layer.down, b.activated)
+                                                         : Activations{.f32 = b.activated.f32};
   if (layer.gate_up.parts.size() == 1) {
     ops_.GatedMatMul(*stream_, {.product = {.x = b.normalized,
                                             .weight = layer.gate_up.parts.front().matrix,
@@ -177,11 +210,17 @@ void LlamaRunner::EnqueueGate(const LlamaLayerWeights& layer, StepRows& tokens) 
                                 .out = activated});
     return;
   }
-  Multiply(b.normalized, layer.gate_up, b.gate_up, tokens, false);
+  Multiply(b.normalized, layer.gate_up, b.gate_up, layer.gate_up.rows, tokens, false);
   ops_.SiluMul(*stream_, {.gate_up = b.gate_up,
                           .tokens = tokens.most(),
                           .cols = config_.feed_forward,
                           .out = activated});
+}
+
+void LlamaRunner::RecordLayer(const Rows& rows) {
+  if (rows.step == nullptr) return;
+  rows.step->RecordLayer(*stream_, waker_);
+  if (!device_.asynchronous()) rows.step->TellLayers();
 }
 
 void LlamaRunner::EnqueueLayer(int32_t index, const Rows& rows) {
@@ -190,24 +229,25 @@ void LlamaRunner::EnqueueLayer(int32_t index, const Rows& rows) {
   const LlamaLayerWeights& layer = weights_.layers()[index];
   const LayerKv kv = KvOf(index);
   Norm(b.hidden, layer.attention_norm, layer.qkv, b.normalized, tokens);
-  Multiply(b.normalized, layer.qkv, b.qkv, tokens, false);
+  Multiply(b.normalized, layer.qkv, b.qkv, layer.qkv.rows, tokens, false);
   EnqueueShiftedQueries(rows);
   EnqueueKvWrite(kv, tokens);
-  if (rows.step != nullptr) {
-    rows.step->RecordLayer(*stream_, waker_);
-    if (!device_.asynchronous()) rows.step->TellLayers();
-  }
+  if (communicator_ == nullptr) RecordLayer(rows);
   EnqueueAttention(kv, tokens);
-  if (layer.attention_output.WantsInt8()) {
-    Activations quantized = b.attention;
-    quantized.f32 = nullptr;
-    ops_.Quantize(*stream_, b.attention.f32, tokens.most(),
-                  int64_t{config_.query_heads} * config_.head_dim, quantized);
-  }
-  Multiply(b.attention, layer.attention_output, b.hidden, tokens, true);
+  const int64_t attention_cols = int64_t{config_.query_heads} * config_.head_dim;
+  GatherColumns(b.attention.f32, attention_cols, b.all_attention.f32, attention_cols * rank_.degree,
+                tokens);
+  if (communicator_ != nullptr) RecordLayer(rows);  // now all ranks have written their heads
+  QuantizeFor(layer.attention_output, b.all_attention, attention_cols * rank_.degree, tokens);
+  AddToHidden(b.all_attention, layer.attention_output, tokens);
   Norm(b.hidden, layer.ffn_norm, layer.gate_up, b.normalized, tokens);
   EnqueueGate(layer, tokens);
-  Multiply(b.activated, layer.down, b.hidden, tokens, true);
+  if (communicator_ != nullptr) {
+    GatherColumns(b.activated.f32, config_.feed_forward, b.all_activated.f32,
+                  decoder_.all_feed_forward, tokens);
+    QuantizeFor(layer.down, b.all_activated, decoder_.all_feed_forward, tokens);
+  }
+  AddToHidden(b.all_activated, layer.down, tokens);
 }
 
 void LlamaRunner::EnqueueLogits(StepRows& logit_rows) {
@@ -218,18 +258,22 @@ void LlamaRunner::EnqueueLogits(StepRows& logit_rows) {
                              .rows = logit_rows.most(),
                              .cols = config_.hidden});
   Norm(b.last_hidden, weights_.output_norm(), weights_.output(), b.last_normalized, logit_rows);
-  Multiply(b.last_normalized, weights_.output(), b.logits, logit_rows, false);
+  Multiply(b.last_normalized, weights_.output(), b.logits, config_.vocabulary, logit_rows, false);
+  GatherLogits(logit_rows);
 }
 
 void LlamaRunner::EnqueueInputs(const Rows& rows) {
   StepBuffers& b = *buffers_;
   const int64_t half = static_cast<int64_t>(config_.rope_frequencies.size());
-  ops_.EmbedTokens(*stream_, {.table = weights_.embedding(),
-                              .token_ids = b.token_ids,
-                              .embedding_rows = rows.embeddings ? b.embedding_rows : nullptr,
-                              .embeddings = b.embeddings,
-                              .out = b.hidden,
-                              .tokens = rows.tokens.most()});
+  if (rank_.rank == 0) {
+    ops_.EmbedTokens(*stream_, {.table = weights_.embedding(),
+                                .token_ids = b.token_ids,
+                                .embedding_rows = rows.embeddings ? b.embedding_rows : nullptr,
+                                .embeddings = b.embeddings,
+                                .out = b.hidden,
+                                .tokens = rows.tokens.most()});
+  }
+  BroadcastHidden(rows.tokens);
   ops_.RotaryTable(*stream_, {.positions = b.positions,
                               .frequencies = b.rope_frequencies,
                               .cosines = b.cosines,
@@ -323,7 +367,11 @@ absl::Status LlamaRunner::UploadAndEnqueue(const StepInput& input, StepId id, in
     // the graph runs.
     buffers_->Upload(input, bucket, bucket, *stream_, slot);
     RETURN_IF_ERROR(draws_.Upload(input, slot, buffers_->token_ids, *stream_));
-    stream_->LaunchUntil(GraphFor(bucket), step.Unwanted());
+    // A rank must not leave out a collective, but it asks, because that feeds the watchdog.
+    const auto unwanted = step.Unwanted();
+    stream_->LaunchUntil(GraphFor(bucket), [unwanted, alone = communicator_ == nullptr] {
+      return unwanted() && alone;
+    });
     ++graph_replays_;
   } else {
     buffers_->Upload(input, tokens, logit_rows, *stream_, slot);
@@ -371,19 +419,9 @@ std::span<const float> LlamaRunner::LogitsIn(int slot, int32_t row) const {
           static_cast<size_t>(config_.vocabulary)};
 }
 
-// The leading slots of a piece are contiguous, with their scales.
 absl::Status LlamaRunner::CopyBlocks(std::span<const BlockCopy> copies) {
   for (const BlockCopy& copy : copies) {
-    const KvLayout& group = layout_.group(copy.group);
-    std::byte* const part = pool_ + layout_.offset(copy.group);
-    for (int32_t layer = 0; layer < group.group().layers; ++layer) {
-      for (int32_t plane = 0; plane < group.planes(); ++plane) {
-        const int64_t bytes_per_token = group.token_stride(plane) * KvTypeBytes(group.group().type);
-        stream_->Copy(part + group.PieceOffset(layer, plane, copy.to.value()),
-                      part + group.PieceOffset(layer, plane, copy.from.value()),
-                      static_cast<size_t>(copy.tokens * bytes_per_token));
-      }
-    }
+    CopyKvHeads(layout_, pool_, copy, HeadsOf(rank_, layout_.group(copy.group)), *stream_);
   }
   if (last_ == collected_) stream_->Synchronize();
   return device_.Health();

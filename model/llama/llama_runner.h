@@ -16,6 +16,11 @@
 // uploads and results, and its own SubmittedStep. Buffers on the device exist once, because the
 // stream runs one step after the other. The same holds for the graphs, which use these buffers.
 //
+// A rank of a tensor-parallel group computes its heads and its columns of every product. It gathers
+// the columns of the others after attention, after the gate, and after the two products that add to
+// the residual (docs/decisions/0023-tensor-parallelism.md). model/tensor_parallel_runner.h joins
+// the ranks.
+//
 // Thread safety: belongs to the engine thread.
 #pragma once
 
@@ -29,6 +34,7 @@
 
 #include "absl/status/statusor.h"
 #include "cache/kv_pool_layout.h"
+#include "kernels/communicator.h"
 #include "kernels/device.h"
 #include "kernels/ops.h"
 #include "model/architecture.h"
@@ -47,11 +53,16 @@ class LlamaRunner final : public ModelRunner {
  public:
   // REQUIRES: `pool` has layout.pool_bytes() bytes; the groups are those of config.Kv(); all
   // arguments outlive the runner. The last block of each group is its scratch block.
+  //
+  // A `communicator` makes this the runner of its rank. `config` and `pool` are of the whole model,
+  // `weights` of the rank. The rank reads and writes the KV of its heads only. REQUIRES: `device`
+  // is asynchronous; another runner for each other rank gets the same steps.
   static absl::StatusOr<std::unique_ptr<LlamaRunner>> Create(const LlamaConfig& config,
                                                              const LlamaWeights& weights,
                                                              const KvPoolLayout& layout,
                                                              std::byte* pool, Device& device,
-                                                             const ModelRunnerOptions& options);
+                                                             const ModelRunnerOptions& options,
+                                                             Communicator* communicator = nullptr);
 
   int32_t max_in_flight() const override;
   absl::StatusOr<StepId> Submit(const StepInput& input) override;
@@ -71,7 +82,8 @@ class LlamaRunner final : public ModelRunner {
 
  private:
   LlamaRunner(const LlamaConfig& config, const LlamaWeights& weights, const KvPoolLayout& layout,
-              std::byte* pool, Device& device, const ModelRunnerOptions& options);
+              std::byte* pool, Device& device, const ModelRunnerOptions& options,
+              Communicator* communicator);
 
   static int SlotOf(StepId id) { return static_cast<int>(id.value() % kStepSlots); }
   absl::Status UploadAndEnqueue(const StepInput& input, StepId id, int slot);
@@ -100,24 +112,40 @@ class LlamaRunner final : public ModelRunner {
   void EnqueueKvWrite(const LayerKv& kv, StepRows& tokens);
   void EnqueueAttention(const LayerKv& kv, StepRows& tokens);
   void EnqueueGate(const LlamaLayerWeights& layer, StepRows& tokens);
+  void RecordLayer(const Rows& rows);
   void EnqueueLogits(StepRows& logit_rows);
   void Norm(const float* x, const float* weight, const FusedWeight& reader, Activations out,
             StepRows& rows);
-  void Multiply(const Activations& x, const FusedWeight& weight, float* out, StepRows& rows,
-                bool accumulate);
+  // Writes the weight's columns to rows of `out` that are `out_stride` apart.
+  void Multiply(const Activations& x, const FusedWeight& weight, float* out, int64_t out_stride,
+                StepRows& rows, bool accumulate);
+  // Adds a product to the residual, in the columns of all ranks.
+  void AddToHidden(const Activations& x, const FusedWeight& weight, StepRows& rows);
+  // These exchange rows with the other ranks. They do nothing if there is one rank.
+  void BroadcastHidden(StepRows& rows);
+  void GatherColumns(const float* own, int64_t own_stride, float* all, int64_t cols,
+                     StepRows& rows);
+  void GatherLogits(StepRows& logit_rows);
+  // Makes the int8 form of the rows if `reader` needs it.
+  void QuantizeFor(const FusedWeight& reader, const Activations& rows, int64_t cols,
+                   StepRows& tokens);
   int64_t QkvStride() const {
     return (int64_t{config_.query_heads} + 2 * config_.kv_heads) * config_.head_dim;
   }
   int32_t Bucket(int32_t rows) const;  // 0: no bucket is large enough
   const OpGraph& GraphFor(int32_t bucket);
 
-  const LlamaConfig& config_;
+  const LlamaConfig config_;  // sizes of this rank
   const LlamaWeights& weights_;
   const KvPoolLayout layout_;
   std::byte* const pool_;
   Device& device_;
   const Ops& ops_;
   ModelRunnerOptions options_;
+  Communicator* const communicator_;  // null: there is one rank
+  const TensorRank rank_;
+  const DecoderConfig decoder_;  // sizes of the buffers
+  const int64_t vocabulary_;     // of the model
   std::unique_ptr<StepBuffers> buffers_;
   DrawBuffers draws_;
   std::array<std::unique_ptr<SubmittedStep>, kStepSlots> steps_;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "absl/container/flat_hash_set.h"
@@ -61,8 +62,8 @@ bool FusedWeight::WantsF32() const {
 // packs.
 class LlamaWeights::Loader {
  public:
-  Loader(const GgufFile& file, const LlamaConfig& config, Device& device)
-      : file_(file), config_(config), device_(device), writer_(device) {}
+  Loader(const GgufFile& file, const LlamaConfig& config, Device& device, TensorRank rank)
+      : file_(file), config_(config), device_(device), rank_(rank), writer_(device) {}
 
   absl::StatusOr<std::unique_ptr<LlamaWeights>> Run(const Progress& progress) {
     LlamaWeights measured;
@@ -85,13 +86,20 @@ class LlamaWeights::Loader {
     const int64_t kv = int64_t{config_.kv_heads} * config_.head_dim;
     const int64_t ffn = config_.feed_forward;
     FusedWeight embedding;
-    RETURN_IF_ERROR(Matrices({{"token_embd.weight", config_.vocabulary}}, hidden, embedding));
-    weights.embedding_ = embedding.parts[0].matrix;
+    if (rank_.rank == 0) {
+      RETURN_IF_ERROR(Table("token_embd.weight", config_.vocabulary, hidden, embedding));
+      weights.embedding_ = embedding.parts[0].matrix;
+    } else {
+      RETURN_IF_ERROR(Find("token_embd.weight", 2, hidden, config_.vocabulary).status());
+    }
     RETURN_IF_ERROR(Vector("output_norm.weight", hidden, weights.output_norm_));
     if (file_.FindTensor("output.weight") != nullptr) {
       RETURN_IF_ERROR(Matrices({{"output.weight", config_.vocabulary}}, hidden, weights.output_));
-    } else {
+    } else if (rank_.degree == 1) {
       weights.output_ = embedding;
+    } else {
+      RETURN_IF_ERROR(
+          Matrices({{"token_embd.weight", config_.vocabulary}}, hidden, weights.output_));
     }
     for (int32_t i = 0; i < config_.layers; ++i) {
       const std::string prefix = StrCat("blk.", i, ".");
@@ -159,44 +167,66 @@ class LlamaWeights::Loader {
     return absl::OkStatus();
   }
 
-  // Joins adjacent matrices of the same format into one packed matrix.
+  // Rows of a tensor.
+  struct TensorRows {
+    const GgufTensor* tensor;
+    int64_t rows;
+    std::span<const std::byte> data;
+  };
+  static TensorRows RowsOf(const GgufTensor& tensor, TensorRank rank) {
+    const auto rows = static_cast<int64_t>(tensor.dimensions[1]);
+    const size_t row_bytes = tensor.data.size() / std::max<uint64_t>(tensor.dimensions[1], 1);
+    const auto first = static_cast<size_t>(rank.Begin(rows));
+    const int64_t share = rank.Share(rows);
+    return {&tensor, share,
+            tensor.data.subspan(first * row_bytes, static_cast<size_t>(share) * row_bytes)};
+  }
+
+  // Packs all rows of one matrix, also those of other ranks.
+  absl::Status Table(const std::string& name, int64_t rows, int64_t cols, FusedWeight& out) {
+    ASSIGN_OR_RETURN(const GgufTensor* tensor, Find(name, 2, cols, rows));
+    return PackRun({RowsOf(*tensor, {})}, cols, out);
+  }
+
+  // Joins this rank's rows of adjacent matrices of the same format into one packed matrix.
   absl::Status Matrices(const std::vector<NamedRows>& names, int64_t cols, FusedWeight& out) {
-    std::vector<const GgufTensor*> run;
+    std::vector<TensorRows> run;
     for (size_t i = 0; i < names.size(); ++i) {
       ASSIGN_OR_RETURN(const GgufTensor* tensor, Find(names[i].name, 2, cols, names[i].rows));
-      if (!run.empty() && run.back()->type != tensor->type) {
+      if (!run.empty() && run.back().tensor->type != tensor->type) {
         RETURN_IF_ERROR(PackRun(run, cols, out));
         run.clear();
       }
-      run.push_back(tensor);
+      run.push_back(RowsOf(*tensor, rank_));
     }
     return PackRun(run, cols, out);
   }
 
-  absl::Status PackRun(const std::vector<const GgufTensor*>& run, int64_t cols, FusedWeight& out) {
-    const std::optional<WeightFormat> format = FormatOf(run[0]->type);
+  absl::Status PackRun(const std::vector<TensorRows>& run, int64_t cols, FusedWeight& out) {
+    const GgufTensor& first = *run[0].tensor;
+    const std::optional<WeightFormat> format = FormatOf(first.type);
     if (!format.has_value()) {
-      return absl::UnimplementedError(StrCat("tensor ", run[0]->name, " is of type ",
-                                             GgmlTypeName(run[0]->type),
+      return absl::UnimplementedError(StrCat("tensor ", first.name, " is of type ",
+                                             GgmlTypeName(first.type),
                                              ", supported: ", kLoadableTypes));
     }
     int64_t rows = 0;
-    for (const GgufTensor* tensor : run) rows += static_cast<int64_t>(tensor->dimensions[1]);
+    for (const TensorRows& part : run) rows += part.rows;
     const size_t bytes = device_.ops().PackedBytes(*format, rows, cols);
     std::byte* place = Take(bytes);
     if (place != nullptr) {
-      const std::byte* source = run[0]->data.data();
+      const std::byte* source = run[0].data.data();
       std::vector<std::byte> joined;
       if (run.size() > 1) {
-        for (const GgufTensor* tensor : run) {
-          joined.insert(joined.end(), tensor->data.begin(), tensor->data.end());
+        for (const TensorRows& part : run) {
+          joined.insert(joined.end(), part.data.begin(), part.data.end());
         }
         source = joined.data();
       }
       RETURN_IF_ERROR(writer_.Write(place, bytes, [&](std::byte* memory) {
         device_.ops().PackMatrix(*format, rows, cols, source, memory);
       }));
-      for (const GgufTensor* tensor : run) file_.Release(*tensor);
+      for (const TensorRows& part : run) file_.Release(*part.tensor);
     }
     out.parts.push_back({PackedMatrix{*format, rows, cols, place}, out.rows});
     out.rows += rows;
@@ -218,6 +248,7 @@ class LlamaWeights::Loader {
   const GgufFile& file_;
   const LlamaConfig& config_;
   Device& device_;
+  const TensorRank rank_;
   DeviceWriter writer_;
   absl::flat_hash_set<std::string_view> known_;
   std::byte* base_ = nullptr;
@@ -229,8 +260,9 @@ class LlamaWeights::Loader {
 absl::StatusOr<std::unique_ptr<LlamaWeights>> LlamaWeights::Load(const GgufFile& file,
                                                                  const LlamaConfig& config,
                                                                  Device& device,
-                                                                 const Progress& progress) {
-  return Loader(file, config, device).Run(progress);
+                                                                 const Progress& progress,
+                                                                 TensorRank rank) {
+  return Loader(file, config, device, rank).Run(progress);
 }
 
 }  // namespace baton

@@ -3,6 +3,10 @@
 // Matrices that read the same activations and have the same format are fused (Q, K and V; gate and
 // up). So a layer consists of few, large products.
 //
+// A rank of a tensor-parallel group holds the rows of its outputs: of Q, K and V those of its
+// heads, of the other matrices its share. The norms are whole. Rank 0 also holds the embedding
+// table (docs/decisions/0023-tensor-parallelism.md).
+//
 // Thread safety: immutable after Load.
 #pragma once
 
@@ -12,6 +16,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/communicator.h"
 #include "kernels/device.h"
 #include "kernels/ops.h"
 #include "model/gguf/gguf_reader.h"
@@ -28,7 +33,7 @@ struct WeightPart {
 // One or more matrices side by side. They write one output row.
 struct FusedWeight {
   std::vector<WeightPart> parts;
-  int64_t rows = 0;  // total of all parts
+  int64_t rows = 0;  // total of all parts; with tensor parallelism, of this rank
 
   bool WantsInt8() const;
   bool WantsF32() const;
@@ -49,12 +54,14 @@ class LlamaWeights {
 
   // Errors name the tensor, its property and the required one. Refuses a tensor that the
   // architecture does not have, because ignoring it would change the model's output.
+  // `config` is of the whole model. REQUIRES: config.CheckTensorParallel(rank.degree) is OK.
   static absl::StatusOr<std::unique_ptr<LlamaWeights>> Load(const GgufFile& file,
                                                             const LlamaConfig& config,
                                                             Device& device,
-                                                            const Progress& progress);
+                                                            const Progress& progress,
+                                                            TensorRank rank = {});
 
-  const PackedMatrix& embedding() const { return embedding_; }
+  const PackedMatrix& embedding() const { return embedding_; }  // without rows on ranks above 0
   const FusedWeight& output() const { return output_; }  // the embedding if the file ties them
   const float* output_norm() const { return output_norm_; }
   const std::vector<LlamaLayerWeights>& layers() const { return layers_; }

@@ -30,6 +30,11 @@ class Choice(unittest.TestCase):
                 ("proto/baton/v1/worker.proto", {"asan-grpc"}),
                 ("model/gguf_reader.cc", {"tidy", "asan", "tsan", "fuzz"}),
                 ("kernels/cuda/ptx.cuh", {"tidy", "cuda"}),
+                ("bench/read_bytes.cu", {"tidy", "cuda"}),
+                ("bench/read_bandwidth.h", {"tidy", "asan"}),
+                ("router/failure_detector.cc", {"tidy", "asan", "tsan", "heavy"}),
+                (".clang-tidy", {"tidy"}),
+                ("scripts/fuzz.sh", {"fuzz"}),
                 ("tests/gpu_emulator/fiber.cc", {"tidy", "cuda"}),
                 ("tests/fuzz/gguf_fuzz.cc", {"tidy", "fuzz"}),
                 ("tests/e2e/service_test.py", {"heavy"})]:
@@ -66,6 +71,21 @@ class Rules(unittest.TestCase):
             self.assertEqual(subprocess.run([ROOT / "scripts" / "ci_slice.sh", "--knows", slice]).returncode, 0, slice)
         self.assertEqual(subprocess.run([ROOT / "scripts" / "ci_slice.sh", "--knows", "nothing"],
                                         capture_output=True).returncode, 2)
+
+
+class Rotation(unittest.TestCase):
+    def test_commits_of_one_slice_start_at_every_check(self):
+        numbers = range(900, 900 + 60 * len(ci_slice.SLICES))
+        for checks in (3, 4, 5, 13):
+            done = subprocess.run([ROOT / "scripts" / "ci_slice.sh", "--first-of", str(checks), *map(str, numbers)],
+                                  capture_output=True, text=True, check=True)
+            first = dict(zip(numbers, map(int, done.stdout.split()), strict=True))
+            for candidates in range(1, len(ci_slice.SLICES) + 1):
+                for remainder in range(candidates):
+                    with self.subTest(checks=checks, candidates=candidates, remainder=remainder):
+                        starts = [first[number] for number in numbers if number % candidates == remainder]
+                        self.assertEqual(set(starts), set(range(checks)))
+                        self.assertEqual(set(starts[:4 * checks]), set(range(checks)), "it takes too many commits")
 
 
 if __name__ == "__main__":

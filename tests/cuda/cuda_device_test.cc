@@ -34,14 +34,35 @@ bool AllEqual(const std::vector<T>& values, T value) {
 TEST(CudaDevice, ItSaysWhatItIs) {
   const auto device = CreateEmulatedDevice({.memory_bytes = 64 * kMiB});
   EXPECT_EQ(device->Description(),
-            "CUDA device 0: emulated GPU, compute capability 9.0, 4 multiprocessors, 64 MiB, "
-            "driver 13.0");
+            "CUDA device 0: emulated GPU, compute capability 9.0, numerics t1-sm90, "
+            "4 multiprocessors, 64 MiB, driver 13.0");
   EXPECT_EQ(device->backend(), "cuda");
   EXPECT_TRUE(device->asynchronous());
   EXPECT_FALSE(device->host_accessible());
   EXPECT_EQ(device->AllocateShared(1, "test").status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(device->Reserve(1, "test", /*shared=*/true).status().code(),
             absl::StatusCode::kUnimplemented);
+}
+
+// NUMERICS_T1 describes tensor cores of compute capability 9.0, and no others.
+TEST(CudaDevice, TheComputeCapabilityDecidesTheNumerics) {
+  const auto create = [](int compute_capability, std::optional<Numerics> numerics) {
+    EmulatorLibrary().Configure({.compute_capability = compute_capability});
+    return CreateCudaDevice({.driver_libraries = {EmulatorLibrary::Path()},
+                             .kernel_library = EmulatorLibrary::Path(),
+                             .numerics = numerics});
+  };
+  for (const int older_or_newer : {80, 89, 100}) {
+    const auto device = create(older_or_newer, std::nullopt);
+    ASSERT_TRUE(device.ok()) << device.status();
+    EXPECT_EQ((*device)->numerics(), Numerics::kR1);
+  }
+  EXPECT_EQ(create(89, Numerics::kT1Sm90).status(),
+            absl::FailedPreconditionError(
+                "numerics is \"t1-sm90\", which needs compute capability 9.0, but emulated GPU has "
+                "8.9: use r1"));
+  EXPECT_EQ((*create(90, std::nullopt))->numerics(), Numerics::kT1Sm90);
+  EXPECT_EQ((*create(90, Numerics::kR1))->numerics(), Numerics::kR1);
 }
 
 TEST(CudaDevice, WhatIsMissingIsNamed) {

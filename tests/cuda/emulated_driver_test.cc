@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <vector>
+
 #include "kernels/cuda/cuda_stream.h"
 #include "tests/cuda/add_value_params.h"
 #include "tests/cuda/emulator_library.h"
@@ -183,6 +186,97 @@ TEST_F(EmulatedDriver, MemoryOfAHandleRemainsUntilItIsUnmapped) {
   EXPECT_EQ(driver_.MemUnmap(range + 2 * kMiB, 2 * kMiB), kCuSuccess);
   EXPECT_EQ(free_mib(), before);
   EXPECT_EQ(driver_.MemAddressFree(range, 4 * kMiB), kCuSuccess);
+}
+
+// Work of another library on two streams of the driver.
+class ExternalWorkTest : public EmulatedDriver {
+ protected:
+  ExternalWorkTest() {
+    for (CuStream* const stream : {&one_, &other_}) {
+      EXPECT_EQ(driver_.StreamCreate(stream, kCuStreamNonBlocking), kCuSuccess);
+    }
+  }
+  ~ExternalWorkTest() override {
+    for (const CuStream stream : {one_, other_}) driver_.StreamDestroy(stream);
+  }
+
+  // Enqueues work on `one_` that ends when it is polled while `done_`.
+  CuResult Enqueue() {
+    return EmulatorLibrary().Enqueue(one_,
+                                     {.memory = reinterpret_cast<CuDevicePointer>(values_->data()),
+                                      .bytes = 2 * sizeof(int32_t),
+                                      .poll = [this](bool begins) {
+                                        begun_ += begins;
+                                        ++polls_;
+                                        if (!done_) return kCuNotReady;
+                                        values_->as<int32_t>()[0] += 10;  // device memory is open
+                                        return kCuSuccess;
+                                      }});
+  }
+  void Set(size_t index, unsigned char value, CuStream stream) {
+    ASSERT_EQ(
+        driver_.MemsetD8Async(reinterpret_cast<CuDevicePointer>(values_->as<int32_t>() + index),
+                              value, sizeof(int32_t), stream),
+        kCuSuccess);
+  }
+  std::vector<int32_t> Values() { return FromDevice<int32_t>(*stream_, values_->data(), 2); }
+
+  const std::unique_ptr<DeviceBuffer> values_ = ToDevice<int32_t>(*device_, {1, 2});
+  CuStream one_ = nullptr, other_ = nullptr;
+  std::atomic<bool> done_ = false;
+  std::atomic<int> begun_ = 0, polls_ = 0;
+};
+
+TEST_F(ExternalWorkTest, ItDelaysItsStreamAndNoOther) {
+  ASSERT_EQ(Enqueue(), kCuSuccess);
+  Set(1, 0, one_);
+  EXPECT_EQ(Values(), (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(polls_, 0) << "nothing has waited for its stream";
+  while (polls_ < 3) EXPECT_EQ(driver_.StreamQuery(one_), kCuNotReady);
+  EXPECT_EQ(Values(), (std::vector<int32_t>{1, 2}));
+  done_ = true;
+  EXPECT_EQ(driver_.StreamSynchronize(one_), kCuSuccess);
+  EXPECT_EQ(Values(), (std::vector<int32_t>{11, 0}));
+  EXPECT_EQ(begun_, 1);
+}
+
+TEST_F(ExternalWorkTest, ACapturedOneRunsOnceForEachLaunchOfItsGraph) {
+  CuGraph graph = nullptr;
+  CuGraphExec exec = nullptr;
+  ASSERT_EQ(driver_.StreamBeginCapture(one_, kCuCaptureRelaxed), kCuSuccess);
+  Set(0, 0, one_);
+  ASSERT_EQ(Enqueue(), kCuSuccess);
+  ASSERT_EQ(driver_.StreamEndCapture(one_, &graph), kCuSuccess);
+  ASSERT_EQ(driver_.GraphInstantiate(&exec, graph, 0), kCuSuccess);
+  for (int launch = 1; launch <= 3; ++launch) {
+    done_ = false;
+    ASSERT_EQ(driver_.GraphLaunch(exec, one_), kCuSuccess);
+    for (const int before = polls_; polls_ < before + 2;) driver_.StreamQuery(one_);
+    done_ = true;
+    EXPECT_EQ(driver_.StreamSynchronize(one_), kCuSuccess);
+    EXPECT_EQ(begun_, launch);
+    EXPECT_EQ(Values(), (std::vector<int32_t>{10, 2})) << "the node before it ran once";
+  }
+  driver_.GraphExecDestroy(exec);
+  driver_.GraphDestroy(graph);
+}
+
+TEST_F(ExternalWorkTest, ItsErrorIsTheDevices) {
+  ASSERT_EQ(EmulatorLibrary().Enqueue(other_,
+                                      {.memory = reinterpret_cast<CuDevicePointer>(values_->data()),
+                                       .bytes = 1,
+                                       .poll = [](bool) { return kCuLaunchFailed; }}),
+            kCuSuccess);
+  EXPECT_EQ(driver_.StreamSynchronize(other_), kCuLaunchFailed);
+  EXPECT_EQ(driver_.StreamSynchronize(one_), kCuLaunchFailed);
+}
+
+TEST_F(ExternalWorkTest, MemoryOfTheHostIsRefused) {
+  int32_t on_host = 0;
+  EXPECT_EQ(EmulatorLibrary().Enqueue(one_, {.memory = reinterpret_cast<CuDevicePointer>(&on_host),
+                                             .bytes = sizeof(on_host),
+                                             .poll = [](bool) { return kCuSuccess; }}),
+            kCuInvalidValue);
 }
 
 }  // namespace

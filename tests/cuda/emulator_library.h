@@ -32,6 +32,7 @@ class EmulatorLibrary {
     library_.Find("baton_emulator_configure", configure_);
     library_.Find("baton_emulator_counters", counters_);
     library_.Find("baton_emulator_fail_after", fail_after_);
+    library_.Find("baton_emulator_enqueue", enqueue_);
     CHECK(library_.status().ok()) << library_.status();
   }
   void Configure(const gpu_emulator::EmulatorSettings& settings) const { configure_(&settings); }
@@ -41,12 +42,16 @@ class EmulatorLibrary {
     return counters;
   }
   void FailAfter(int64_t launches) const { fail_after_(launches); }
+  CuResult Enqueue(CuStream stream, const gpu_emulator::ExternalWork& work) const {
+    return enqueue_(stream, work);
+  }
 
  private:
   SharedLibrary library_;
   void (*configure_)(const gpu_emulator::EmulatorSettings*) = nullptr;
   void (*counters_)(gpu_emulator::EmulatorCounters*) = nullptr;
   void (*fail_after_)(int64_t) = nullptr;
+  CuResult (*enqueue_)(CuStream, const gpu_emulator::ExternalWork&) = nullptr;
 };
 
 // Creates the device. REQUIRES: no other emulated device of this process exists.

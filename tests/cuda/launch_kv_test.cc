@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <random>
 #include <string>
@@ -13,6 +14,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/cpu_stream.h"
+#include "kernels/tensor_core/tensor_core_kernels.h"
 #include "tests/cuda/chosen_launcher.h"
 #include "tests/kernels/fast_kernels.h"
 #include "tests/kernels/random_inputs.h"
@@ -144,6 +146,51 @@ TEST(CudaKvWrite, EqualsPlainForEveryTypeAndBitPattern) {
         LaunchKvWrite(launcher, args);
         ASSERT_TRUE(expected == actual) << KvTypeName(type) << " head_dim " << head_dim;
       }
+    }
+  }
+}
+
+// NUMERICS_T1 §4: every V in a pool is finite, K keeps its infinities and NaNs.
+TEST(CudaKvWrite, EqualsTheTwinOfT1) {
+  std::mt19937_64 random(kSeed);
+  ChosenLauncher launcher;
+  const int64_t tokens = 4, kv_heads = 2;
+  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8}) {
+    for (const int64_t head_dim : {7, 64}) {
+      const int64_t row = kv_heads * head_dim;
+      std::vector<float> k = ExtremeFloats(random, tokens * row);
+      std::vector<float> v = ExtremeFloats(random, tokens * row);
+      for (const auto& [at, bits] : {std::pair{1, 0x7f800000u},
+                                     {2, 0xff800000u},
+                                     {3, 0x7fc12345u},
+                                     {4, 0xffffffffu},
+                                     {5, 0x7f7fffffu},
+                                     {6, 0xff7fffffu}}) {
+        k[at] = v[at] = std::bit_cast<float>(bits);
+      }
+      const std::vector<int64_t> slots = {0, -1, 2, 1};
+      KvWriteArgs args{.k = k.data(),
+                       .v = v.data(),
+                       .stride = row,
+                       .kv_heads = kv_heads,
+                       .head_dim = head_dim,
+                       .slot_mapping = slots.data(),
+                       .kv = {},
+                       .tokens = tokens};
+      args.kv.type = type;
+      args.kv.block_size_log2 = 1;
+      args.kv.head_stride = head_dim;
+      args.kv.scale_offset = row;
+      args.kv.token_stride = row + (type == KvType::kInt8 ? 4 * kv_heads : 0);
+      args.kv.value_offset = 2 * args.kv.token_stride;
+      args.kv.block_stride = 4 * args.kv.token_stride;
+      std::vector<std::byte> expected(2 * args.kv.block_stride * KvTypeBytes(type));
+      std::vector<std::byte> actual = expected;
+      args.kv.base = expected.data();
+      TensorCoreKernels(InstructionSet::kPlain).kv_write(args, 0, tokens);
+      args.kv.base = actual.data();
+      LaunchKvWrite(launcher, args, Numerics::kT1Sm90);
+      EXPECT_TRUE(expected == actual) << KvTypeName(type) << " head_dim " << head_dim;
     }
   }
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks that the CUDA backend, on the GPU emulator, gives the tokens and the logits of the CPU.
 
-    cuda_emulated_test.py --baton build/release/bin/baton [--models MODEL…] [--seed N]
+    cuda_emulated_test.py --baton build/release/bin/baton [--models MODEL…] [--t1-models MODEL…] [--seed N]
 
 The backend is the real one: engine, driver calls, graphs and kernels. The emulator beside the program takes the place of the
 driver and runs the kernels. Every configuration answers the same prompts. Its token ids, and a hash over all sampled rows of
@@ -25,8 +25,10 @@ DEFAULT_MODELS = ("tiny-q4_1", "tiny-f16", "tiny-k-types", "tiny-window-q4_0")
 COMMON = {"--kv-blocks": "96", "--block-size": "16"}
 FIRST_ID, LAST_ID = 10, 250  # byte tokens only, so that no control token ends an answer
 LENGTHS = (1, 2, 15, 16, 17, 33, 70)
+# Of t1-sm90: weights that tensor cores multiply, and quantised ones. The path of the last one begins at the build's folder.
+T1_MODELS = ("tiny-bf16", "tiny-f16", "testdata/tiny.gguf")
 # Flags of configurations, and whether every model runs them.
-CONFIGURATIONS = (
+R1_CONFIGURATIONS = (
     ([], True),
     (["--steps-in-flight", "2", "--concurrency", "4", "--max-chunk-tokens", "16"], True),
     (["--no-graph", "--kv-layout", "layer-major", "--block-size", "8"], False),
@@ -35,6 +37,14 @@ CONFIGURATIONS = (
     (["--kv-type", "f32", "--no-paged"], False),
     (["--kv-cache-max-mib", "16"], False),
     (["--transport", "tcp", "--max-chunk-tokens", "16"], False),
+    (["--transport", "loopback", "--prefill-block-size", "32", "--layer-pieces", "7"], False),
+)
+T1_CONFIGURATIONS = (
+    ([], True),
+    (["--steps-in-flight", "2", "--concurrency", "4", "--max-chunk-tokens", "16"], True),
+    (["--kv-type", "int8", "--concurrency", "3"], False),
+    (["--kv-type", "bf16", "--no-graph", "--block-size", "64", "--kv-blocks", "24"], False),
+    (["--kv-type", "f32"], False),
     (["--transport", "loopback", "--prefill-block-size", "32", "--layer-pieces", "7"], False),
 )
 
@@ -73,8 +83,8 @@ def check_faults(baton, model, jobs, answers, failures):
     for kernels in (0, 3, 20, 90, 200, 400):
         for steps in ("1", "2"):
             process = subprocess.run(
-                [baton, "run", "--model", model, "--jobs", "-", "--json", "--device", "cuda-emulated", "--steps-in-flight", steps,
-                 "--concurrency", "3", *with_common()], input="\n".join(json.dumps(job) for job in jobs), capture_output=True, text=True,
+                [baton, "run", "--model", model, "--jobs", "-", "--json", "--device", "cuda-emulated", "--numerics", "r1",
+                 "--steps-in-flight", steps, "--concurrency", "3", *with_common()], input="\n".join(json.dumps(job) for job in jobs), capture_output=True, text=True,
                 env=os.environ | {"BATON_GPU_EMULATOR_FAIL_AFTER": str(kernels)}, timeout=300)
             for line in process.stdout.splitlines():
                 result = json.loads(line)
@@ -89,34 +99,57 @@ def check_faults(baton, model, jobs, answers, failures):
     print(f"  planted faults: {failed} failed jobs", flush=True)
 
 
+def check_model(args, model, numerics, configurations, jobs, failures):
+    """Compares the answers of every configuration with the CPU's. Returns the CPU's answers for each KV type."""
+    runner = Runner(args.baton, model, numerics)
+    wanted = {}
+    for index, flags in enumerate(configurations):
+        kv_type = flags[flags.index("--kv-type") + 1] if "--kv-type" in flags else "f16"
+        if kv_type not in wanted:
+            wanted[kv_type], _, _ = runner.run(jobs, with_common("--device", "cpu", "--kv-type", kv_type))
+        os.environ["BATON_GPU_EMULATOR_SEED"] = str(index)
+        begin = time.time()
+        got, _, _ = runner.run(jobs, with_common("--device", "cuda-emulated", *flags))
+        name = f"{numerics} {pathlib.Path(model).stem} {' '.join(flags) or 'as it is'}"
+        compare(name, got, wanted[kv_type], failures)
+        print(f"  {name}: {len(got)} answers, {time.time() - begin:.1f} s", flush=True)
+    if len({json.dumps(sorted(answers.items())) for answers in wanted.values()}) < len(wanted):
+        failures.append(f"two of the KV types {list(wanted)} gave the same logits everywhere")
+    return wanted
+
+
+def check_auto(args, model, jobs, wanted, failures):
+    """The emulated GPU has compute capability 9.0, so `--numerics auto` is t1-sm90."""
+    got, _, _ = Runner(args.baton, model, "auto").run(jobs, with_common("--device", "cuda-emulated"))
+    compare("--numerics auto", got, wanted, failures)
+
+
+def path_of(model, baton):
+    if os.path.exists(model):
+        return model
+    return str(pathlib.Path(baton).resolve().parent.parent / model) if "/" in model else str(MODELS / f"{model}.gguf")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--baton", required=True)
-    parser.add_argument("--models", nargs="+", default=[str(MODELS / f"{name}.gguf") for name in DEFAULT_MODELS])
+    parser.add_argument("--models", nargs="+", default=DEFAULT_MODELS)
+    parser.add_argument("--t1-models", nargs="+", default=T1_MODELS)
     parser.add_argument("--seed", type=int, default=1, help="of the prompts; the emulator's seed differs in each configuration")
     args = parser.parse_args()
     rng = random.Random(args.seed)
-    failures = check_missing_driver(args.baton, args.models[0])
-    for number, model in enumerate(args.models):
-        runner = Runner(args.baton, model, "r1")
+    models = [path_of(model, args.baton) for model in args.models]
+    failures = check_missing_driver(args.baton, models[0])
+    for number, model in enumerate(models):
         jobs = jobs_of(rng)
-        wanted = {}
-        for index, (flags, everywhere) in enumerate(CONFIGURATIONS):
-            if number > 0 and not everywhere:
-                continue
-            kv_type = flags[flags.index("--kv-type") + 1] if "--kv-type" in flags else "f16"
-            if kv_type not in wanted:
-                wanted[kv_type], _, _ = runner.run(jobs, with_common("--device", "cpu", "--kv-type", kv_type))
-            os.environ["BATON_GPU_EMULATOR_SEED"] = str(index)
-            begin = time.time()
-            got, _, _ = runner.run(jobs, with_common("--device", "cuda-emulated", *flags))
-            name = f"{pathlib.Path(model).stem} {' '.join(flags) or 'as it is'}"
-            compare(name, got, wanted[kv_type], failures)
-            print(f"  {name}: {len(got)} answers, {time.time() - begin:.1f} s", flush=True)
+        r1 = check_model(args, model, "r1", [flags for flags, all_models in R1_CONFIGURATIONS if all_models or number == 0], jobs, failures)
         if number == 0:
-            check_faults(args.baton, model, jobs, wanted["f16"], failures)
-        if len({json.dumps(sorted(answers.items())) for answers in wanted.values()}) < len(wanted):
-            failures.append(f"two of the KV types {list(wanted)} gave the same logits everywhere")
+            check_faults(args.baton, model, jobs, r1["f16"], failures)
+    for number, model in enumerate(path_of(model, args.baton) for model in args.t1_models):
+        jobs = jobs_of(rng)
+        t1 = check_model(args, model, "t1-sm90", [flags for flags, all_models in T1_CONFIGURATIONS if all_models or number == 0], jobs, failures)
+        if number == 0:
+            check_auto(args, model, jobs, t1["f16"], failures)
     for failure in failures:
         print("FAILED", failure)
     return 1 if failures else 0

@@ -100,6 +100,7 @@ FACTORS = {
     "graph": ["true", "false"],
     "concurrency": ["1", "16"],
     "steps-in-flight": ["1", "2"],  # 2 needs the asynchronous device
+    "tensor-parallel": ["1"],  # main() adds a rank for each KV head of the model
     "prefix-cache": ["false", "true"],
     "kv-type": ["f16", "int8", "bf16", "f32"],
 }
@@ -125,9 +126,10 @@ def takes_longest(configuration, reference):
     return len(away) <= 1 or (configuration["transport"], configuration["max-chunk-tokens"]) == ("tcp", "16")
 
 
-def context_of(baton, model):
+def model_numbers(baton, model):
+    """Returns the context length and the number of KV heads."""
     shown = subprocess.run([baton, "inspect", "model", "--model", model], capture_output=True, text=True, check=True).stdout
-    return int(re.search(r"\bcontext (\d+)", shown).group(1))
+    return (int(re.search(pattern, shown).group(1)) for pattern in (r"\bcontext (\d+)", r"\band (\d+) KV heads"))
 
 
 def compare(name, got, want, failures):
@@ -152,6 +154,7 @@ def instruction_sets():
 
 def selection(reference):
     """Yields configurations with one factor different from the reference, then combinations of several factors."""
+    ranks = FACTORS["tensor-parallel"][-1]
     for factor, values in FACTORS.items():
         for value in values[1:]:
             if factor != "kv-type":
@@ -190,6 +193,13 @@ def selection(reference):
     yield {**mixed, "kv-type": "int8", "transport": "tcp", "block-size": "16", "prefill-block-size": "32",
            "prefill-kv-layout": "layer-major", "layer-pieces": "30"}
     yield {**mixed, "kv-type": "int8", "paged": "false", "prefix-cache": "false", "threads": "1"}
+    # Each rank computes one KV head. Engines with several ranks and with one exchange KV in both directions.
+    several = {**mixed, "tensor-parallel": ranks}
+    yield {**several, "steps-in-flight": "2", "max-chunk-tokens": "64", "kv-type": "int8"}
+    yield {**several, "transport": "shm", "prefill-tensor-parallel": "1", "block-size": "8", "prefill-block-size": "32"}
+    yield {**mixed, "transport": "tcp", "prefill-tensor-parallel": ranks, "max-chunk-tokens": "64", "kv-layout": "layer-major"}
+    yield {**mixed, "transport": "loopback", "prefill-tensor-parallel": ranks, "kv-type": "int8", "block-size": "32",
+           "prefill-block-size": "16"}
 
 
 def matrix(reference):
@@ -223,7 +233,8 @@ def main():
     ids = json.loads(subprocess.run([args.baton, "inspect", "tokens", "--model", args.model],
                                     input=json.dumps({"text": text}), capture_output=True, text=True,
                                     check=True).stdout)["ids"]
-    context = context_of(args.baton, args.model)
+    context, kv_heads = model_numbers(args.baton, args.model)
+    FACTORS["tensor-parallel"].append(str(kv_heads))
     jobs = make_jobs(ids, prompt_lengths(context), MAX_TOKENS, rng)
     slow = jobs if args.plain_all else jobs[:4] + [job for job in jobs if len(job["prompt_token_ids"]) == CHUNK + 1]
     reference = {name: values[0] for name, values in FACTORS.items()}

@@ -89,17 +89,18 @@ class ExactnessBetweenBlockSizesOverSharedMemory(SameAnswers, ServiceTest):
 
 
 class ExactnessOverNccl(SameAnswers, ServiceTest):
-    """Uses a fake library for NCCL and CUDA, which moves bytes between real processes in host memory."""
+    """Uses NCCL's stand-in and the emulated CUDA driver, which move bytes between real processes (tests/kvtransfer/fake_nccl.h).
+    The pools lie in host memory, the staging buffers in emulated device memory."""
 
     worker_arguments = (*ServiceTest.worker_arguments, "--transport=nccl")
 
     @classmethod
     def setUpClass(cls):
-        library = pathlib.Path(ARGUMENTS.bin).resolve().parent / "tests" / "libfake_nccl.so"
+        libraries = pathlib.Path(ARGUMENTS.bin).resolve().parent / "tests"
         with tempfile.TemporaryDirectory() as directory:
-            for name in ("libnccl.so.2", "libcuda.so.1"):
-                (pathlib.Path(directory) / name).symlink_to(library)
-            with unittest.mock.patch.dict(os.environ, LD_LIBRARY_PATH=directory):
+            for name, library in (("libnccl.so.2", "libfake_nccl.so"), ("libcuda.so.1", "libemulated_driver.so")):
+                (pathlib.Path(directory) / name).symlink_to(libraries / library)
+            with unittest.mock.patch.dict(os.environ, LD_LIBRARY_PATH=f"{directory}:{libraries}"):
                 super().setUpClass()
 
     def tearDown(self):

@@ -121,6 +121,16 @@ class WithTwoStepsInFlight(WindowCases, WindowService):
     worker_arguments = (*WindowService.worker_arguments, "--device=cpu-async", "--steps-in-flight=2")
 
 
+class WithTwoRanksInEachPrefillWorker(WindowCases, WindowService):
+    worker_arguments = (*WindowService.worker_arguments, "--transport=tcp")
+    prefill_arguments = ("--tensor-parallel=2", "--block-size=32")
+
+
+class WithTwoRanksInEachDecodeWorker(WindowCases, WindowService):
+    worker_arguments = (*WindowService.worker_arguments, "--transport=shm", "--tensor-parallel=2", "--steps-in-flight=2")
+    prefill_arguments = ("--tensor-parallel=1", "--steps-in-flight=1", "--kv-layout=layer-major")
+
+
 class WithSmallPools(WindowCases, WindowService):
     """Small pools, so that sequences wait for room and are preempted. With other chats between two turns of a chat, its blocks may all
     be evicted. So the chats run one after another."""

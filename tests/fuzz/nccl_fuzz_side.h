@@ -49,7 +49,8 @@ inline KvFingerprint Fingerprint() {
 struct Machine {
   Machine() : pool(static_cast<size_t>(Layout().pool_bytes())) {
     NcclOptions options;
-    options.nccl_libraries = options.cuda_libraries = {BATON_FAKE_NCCL_DIR "/libfake_nccl.so"};
+    options.nccl_libraries = {BATON_FAKE_NCCL_DIR "/libfake_nccl.so"};
+    options.cuda_libraries = {BATON_FAKE_NCCL_DIR "/libemulated_driver.so"};
     options.batch_bytes = 2 * Layout().bytes_per_block();
     options.max_communicators = 4;
     options.retry_ms = 50;

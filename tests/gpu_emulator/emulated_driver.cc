@@ -79,6 +79,25 @@ const void* const baton_cuda_images[] = {kImage, nullptr};
 void baton_emulator_configure(const EmulatorSettings* settings) { Gpu().Configure(*settings); }
 void baton_emulator_counters(EmulatorCounters* counters) { *counters = Gpu().counters(); }
 void baton_emulator_fail_after(int64_t launches) { Gpu().FailAfter(launches); }
+EmulatedCallFaults* baton_emulator_call_faults() { return &Gpu().call_faults(); }
+
+CuResult baton_emulator_enqueue(CuStream stream, const ExternalWork& work) {
+  USABLE();
+  Residence residence = Residence::kPageable;
+  const CuResult located = Gpu().memory().Locate(work.memory, work.bytes, &residence);
+  if (located != kCuSuccess || residence != Residence::kDevice) return kCuInvalidValue;
+  return Gpu().Enqueue(stream, {.kind = Work::Kind::kExternal,
+                                .to = work.memory,
+                                .bytes = work.bytes,
+                                .external = work.poll});
+}
+
+CuResult baton_emulator_adopt(void* memory, size_t bytes) {
+  return Gpu().memory().Adopt(reinterpret_cast<CuDevicePointer>(memory), bytes);
+}
+CuResult baton_emulator_disown(void* memory) {
+  return Gpu().memory().Disown(reinterpret_cast<CuDevicePointer>(memory));
+}
 
 // ---- device and context -------------------------------------------------------------------------
 
@@ -100,7 +119,7 @@ CuResult cuGetErrorString(CuResult error, const char** text) {
 }
 
 CuResult cuDeviceGetCount(int* count) {
-  *count = 1;
+  *count = Gpu().call_faults().devices;
   return kCuSuccess;
 }
 
@@ -124,10 +143,10 @@ CuResult cuDeviceGetAttribute(int* value, CuDeviceAttribute attribute, CuDevice)
       *value = 1;
       return kCuSuccess;
     case kCuComputeCapabilityMajor:
-      *value = 9;
+      *value = Gpu().compute_capability() / 10;
       return kCuSuccess;
     case kCuComputeCapabilityMinor:
-      *value = 0;
+      *value = Gpu().compute_capability() % 10;
       return kCuSuccess;
     case kCuMaxSharedMemoryPerBlockOptin:
       *value = kMostSharedBytes;
@@ -216,6 +235,8 @@ CuResult cuMemSetAccess(CuDevicePointer memory, size_t bytes, const CuAccess* ac
 
 CuResult cuMemcpyAsync(CuDevicePointer to, CuDevicePointer from, size_t bytes, CuStream stream) {
   USABLE();
+  const auto refused = static_cast<CuResult>(Gpu().call_faults().copy_result.load());
+  if (refused != kCuSuccess) return refused;
   return EnqueueCopy(to, from, bytes, stream);
 }
 

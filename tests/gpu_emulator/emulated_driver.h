@@ -7,12 +7,17 @@
 // - BATON_GPU_EMULATOR_MIB: device memory;
 // - BATON_GPU_EMULATOR_FAIL_AFTER: number of kernels that run before one fails.
 //
+// Other libraries, such as NCCL's stand-in, put work on streams by baton_emulator_enqueue.
+//
 // Thread safety: safe from any thread.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
+#include "kernels/cuda/cuda_driver.h"
 #include "tests/gpu_emulator/execution_rules.h"
 
 namespace baton::gpu_emulator {
@@ -21,14 +26,33 @@ struct EmulatorSettings {
   ExecutionRules rules = {};
   uint64_t seed = 1;  // of the answers to queries
   size_t memory_bytes = size_t{512} << 20;
-  int64_t fail_after = -1;  // as baton_emulator_fail_after; negative: no kernel fails
+  int64_t fail_after = -1;      // as baton_emulator_fail_after; negative: no kernel fails
+  int compute_capability = 90;  // as the driver reports it; `rules` has the tensor cores
 };
 
 struct EmulatorCounters {
-  int64_t launches = 0;        // kernels that ran, those in graphs included
-  int64_t copies = 0;          // copies that ran
-  int64_t graph_launches = 0;  // graphs that ran
-  int64_t captures = 0;        // graphs that were captured
+  int64_t launches = 0;         // kernels that ran, those in graphs included
+  int64_t copies = 0;           // copies that ran
+  int64_t graph_launches = 0;   // graphs that ran
+  int64_t captures = 0;         // graphs that were captured
+  int64_t captured_copies = 0;  // copies in them
+};
+
+// Faults of driver calls. A test may change them at any time and must undo its changes.
+struct EmulatedCallFaults {
+  std::atomic<int> devices = 1;               // as cuDeviceGetCount reports
+  std::atomic<int> copy_result = kCuSuccess;  // of cuMemcpyAsync; an error refuses the copy
+};
+
+// Work of another library on a stream. While it is not done, later work of its stream waits, and
+// other streams continue.
+struct ExternalWork {
+  CuDevicePointer memory = 0;  // device memory that it uses
+  size_t bytes = 0;
+  // Called on the GPU's thread, with device memory open, until it returns something other than
+  // kCuNotReady. Must not block. `begins`: the first call of a run. Captured work runs once for
+  // each launch of its graph.
+  std::function<CuResult(bool begins)> poll;
 };
 
 extern "C" {
@@ -37,6 +61,13 @@ void baton_emulator_configure(const EmulatorSettings* settings);
 void baton_emulator_counters(EmulatorCounters* counters);  // since the context was created
 // The kernel that runs after `launches` others fails with kCuIllegalAddress, and all later calls.
 void baton_emulator_fail_after(int64_t launches);
+EmulatedCallFaults* baton_emulator_call_faults();
+// InvalidValue: the range is not device memory.
+CuResult baton_emulator_enqueue(CuStream stream, const ExternalWork& work);
+// Makes memory of the caller device memory until it is disowned. REQUIRES: a context exists; whole
+// pages of one mapping without access rights; no work uses it when it is disowned.
+CuResult baton_emulator_adopt(void* memory, size_t bytes);
+CuResult baton_emulator_disown(void* memory);
 }
 
 }  // namespace baton::gpu_emulator

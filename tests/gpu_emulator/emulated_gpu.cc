@@ -1,15 +1,19 @@
 #include "tests/gpu_emulator/emulated_gpu.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <thread>
+#include <iterator>
+#include <optional>
 #include <utility>
 
 #include "common/check.h"
 
 namespace baton::gpu_emulator {
 namespace {
+
+constexpr std::chrono::microseconds kExternalPoll{100};  // between polls of external work
 
 thread_local CuContext current_context = nullptr;
 thread_local int captures_of_this_thread = 0;
@@ -36,12 +40,15 @@ EmulatorSettings SettingsOfEnvironment() {
 }  // namespace
 
 EmulatedGpu& EmulatedGpu::Get() {
-  static EmulatedGpu* const gpu = new EmulatedGpu;  // lives as long as its thread: to the end
+  static EmulatedGpu* const gpu = new EmulatedGpu;  // never destroyed: threads may outlive main
   return *gpu;
 }
 
-EmulatedGpu::EmulatedGpu() : settings_(SettingsOfEnvironment()) {
-  std::thread([this] { RunWork(); }).detach();
+EmulatedGpu::EmulatedGpu() : settings_(SettingsOfEnvironment()) {}
+
+int EmulatedGpu::compute_capability() {
+  const std::lock_guard lock(mutex_);
+  return settings_.compute_capability;
 }
 
 void EmulatedGpu::Configure(const EmulatorSettings& settings) {
@@ -63,29 +70,36 @@ void EmulatedGpu::FailAfter(int64_t launches) {
 // ---- context ------------------------------------------------------------------------------------
 
 CuContext EmulatedGpu::Retain() {
+  const std::lock_guard context_lock(context_mutex_);
   const std::lock_guard lock(mutex_);
   if (retained_++ == 0) {
-    ++generation_;
     memory_ = std::make_unique<EmulatedMemory>(settings_.memory_bytes);
     random_.seed(settings_.seed);
     fault_ = kCuSuccess;
     counters_ = {};
     launches_left_ = settings_.fail_after;
+    ending_ = false;
+    thread_ = std::thread([this] { RunWork(); });
   }
   return reinterpret_cast<CuContext>(this);
 }
 
 CuResult EmulatedGpu::Release() {
-  std::unique_lock lock(mutex_);
-  if (retained_ == 0) return kCuInvalidContext;
-  done_.wait(lock, [this] { return !running_; });
-  if (--retained_ == 0) {
-    streams_.clear();
-    events_.clear();
-    graphs_.clear();
-    execs_.clear();
-    memory_.reset();
+  const std::lock_guard context_lock(context_mutex_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (retained_ == 0) return kCuInvalidContext;
+    if (--retained_ > 0) return kCuSuccess;
+    ending_ = true;
+    wanted_.notify_one();
   }
+  thread_.join();
+  const std::lock_guard lock(mutex_);
+  streams_.clear();
+  events_.clear();
+  graphs_.clear();
+  execs_.clear();
+  memory_.reset();
   return kCuSuccess;
 }
 
@@ -139,6 +153,7 @@ CuResult EmulatedGpu::Enqueue(CuStream stream, Work work) {
   if (found == nullptr) return kCuInvalidHandle;
   if (found->capturing) {
     if (work.kind == Work::Kind::kGraph) return Invalidate(*found);
+    if (work.kind == Work::Kind::kCopy) ++counters_.captured_copies;
     found->captured.push_back(std::move(work));
   } else {
     found->work.push_back(std::move(work));
@@ -318,71 +333,110 @@ EmulatedFunction* EmulatedGpu::FunctionOf(CuFunction function) {
 // ---- the GPU's thread ---------------------------------------------------------------------------
 
 void EmulatedGpu::RunWork() {
-  std::unique_ptr<Executor> executor;
-  uint64_t generation = 0;
+  Executor executor(settings_.rules);
   std::unique_lock lock(mutex_);
-  for (;;) {
-    std::shared_ptr<EmulatedStream> next;
-    wanted_.wait(lock, [&] {
-      for (const auto& [handle, stream] : streams_) {
-        if (fault_ == kCuSuccess && stream->done < stream->wanted) next = stream;
-      }
-      return next != nullptr;
-    });
-    std::vector<Work> batch;
-    for (uint64_t at = next->done; at < next->wanted; ++at) {
-      batch.push_back(std::move(next->work.front()));
-      next->work.pop_front();
+  while (!ending_) {
+    if (const std::shared_ptr<EmulatedStream> next = NextStream()) {
+      RunStream(*next, executor, lock);
+      continue;
     }
-    if (generation != generation_) {
-      generation = generation_;
-      executor = std::make_unique<Executor>(settings_.rules);
+    bool polls = false;
+    for (const auto& [handle, stream] : streams_) polls = polls || stream->waiting;
+    if (!polls) {
+      wanted_.wait(lock);
+      continue;
     }
-    CuResult result = kCuSuccess;
-    EmulatedMemory& memory = *memory_;
-    running_ = true;
-    lock.unlock();
-    {
-      const DeviceMemoryAccess access(memory);
-      for (const Work& work : batch) {
-        if (result == kCuSuccess) result = Run(work, *executor);
-      }
-    }
-    lock.lock();
-    running_ = false;
-    if (result != kCuSuccess) fault_ = result;
-    next->done += batch.size();
-    done_.notify_all();
+    wanted_.wait_for(lock, kExternalPoll);
+    for (const auto& [handle, stream] : streams_) stream->waiting = false;
   }
 }
 
-CuResult EmulatedGpu::Run(const Work& work, Executor& executor) {
-  const auto count = [this](int64_t EmulatorCounters::*counter) {
-    const std::lock_guard lock(mutex_);
-    ++(counters_.*counter);
-  };
-  switch (work.kind) {
+// Returns a stream with wanted work that can run now, or null.
+std::shared_ptr<EmulatedStream> EmulatedGpu::NextStream() {
+  if (fault_ != kCuSuccess) return nullptr;
+  std::shared_ptr<EmulatedStream> next;
+  for (const auto& [handle, stream] : streams_) {
+    if (stream->done < stream->wanted && !stream->waiting) next = stream;
+  }
+  return next;
+}
+
+void EmulatedGpu::RunStream(EmulatedStream& stream, Executor& executor,
+                            std::unique_lock<std::mutex>& lock) {
+  std::vector<Work> batch;
+  for (uint64_t at = stream.done; at < stream.wanted; ++at) {
+    batch.push_back(std::move(stream.work.front()));
+    stream.work.pop_front();
+  }
+  CuResult result = kCuSuccess;
+  size_t ended = 0;
+  const bool has_kernels = std::any_of(batch.begin(), batch.end(), [](const Work& work) {
+    return work.kind == Work::Kind::kKernel || work.kind == Work::Kind::kGraph;
+  });
+  lock.unlock();
+  {
+    std::optional<DeviceMemoryAccess> access;  // to all memory, because a kernel says nothing
+    if (has_kernels) access.emplace(*memory_);
+    while (ended < batch.size()) {
+      result = Run(batch[ended], executor);
+      if (result != kCuSuccess) break;
+      ++ended;
+    }
+  }
+  lock.lock();
+  if (result == kCuNotReady) {
+    stream.work.insert(stream.work.begin(),
+                       std::make_move_iterator(batch.begin() + static_cast<ptrdiff_t>(ended)),
+                       std::make_move_iterator(batch.end()));
+    stream.done += ended;
+    stream.waiting = true;
+  } else {
+    if (result != kCuSuccess) fault_ = result;
+    stream.done += batch.size();
+  }
+  done_.notify_all();
+}
+
+CuResult EmulatedGpu::Run(Work& work, Executor& executor) {
+  if (work.kind != Work::Kind::kGraph) return RunNode(work, work.begun, executor);
+  if (work.next_node == 0 && !work.begun) Count(&EmulatorCounters::graph_launches);
+  while (work.next_node < work.graph->size()) {
+    const CuResult result = RunNode((*work.graph)[work.next_node], work.begun, executor);
+    if (result != kCuSuccess) return result;
+    ++work.next_node;
+    work.begun = false;
+  }
+  return kCuSuccess;
+}
+
+CuResult EmulatedGpu::RunNode(const Work& node, bool& begun, Executor& executor) {
+  const DeviceRangeAccess to(*memory_, node.to, node.bytes);
+  const DeviceRangeAccess from(*memory_, node.from, node.bytes);
+  switch (node.kind) {
     case Work::Kind::kKernel:
-      count(&EmulatorCounters::launches);
-      return RunKernel(work, executor);
+      Count(&EmulatorCounters::launches);
+      return RunKernel(node, executor);
     case Work::Kind::kCopy:
-      count(&EmulatorCounters::copies);
-      std::memmove(reinterpret_cast<void*>(work.to),
-                   work.source.empty() ? reinterpret_cast<const void*>(work.from)
-                                       : static_cast<const void*>(work.source.data()),
-                   work.bytes);
+      Count(&EmulatorCounters::copies);
+      std::memmove(reinterpret_cast<void*>(node.to),
+                   node.source.empty() ? reinterpret_cast<const void*>(node.from)
+                                       : static_cast<const void*>(node.source.data()),
+                   node.bytes);
       return kCuSuccess;
     case Work::Kind::kSet:
-      std::memset(reinterpret_cast<void*>(work.to), work.value, work.bytes);
+      std::memset(reinterpret_cast<void*>(node.to), node.value, node.bytes);
       return kCuSuccess;
+    case Work::Kind::kExternal:
+      return node.external(!std::exchange(begun, true));
     case Work::Kind::kGraph:
-      count(&EmulatorCounters::graph_launches);
-      for (const Work& node : *work.graph) {
-        if (const CuResult result = Run(node, executor); result != kCuSuccess) return result;
-      }
-      return kCuSuccess;
+      break;  // a capture refuses graphs
   }
   return kCuUnknown;
+}
+
+void EmulatedGpu::Count(int64_t EmulatorCounters::*counter) {
+  const std::lock_guard lock(mutex_);
+  ++(counters_.*counter);
 }
 
 CuResult EmulatedGpu::RunKernel(const Work& work, Executor& executor) {

@@ -3,22 +3,26 @@
 //
 // Work runs as late as CUDA allows: only when a call waits for it (a synchronisation, the release
 // of device memory). A query asks for it now and then and never waits. So a result that is used too
-// early is missing, and a buffer that is changed too early has the change.
+// early is missing, and a buffer that is changed too early has the change. A stream whose external
+// work is not done waits, and the others continue.
 //
 // Invariant: device memory is closed (emulated_memory.h) whenever a waiting call returns.
 //
-// Thread safety: safe from any thread. One thread of the GPU runs all work.
+// Thread safety: safe from any thread. One thread of the GPU runs all work. It exists as long as
+// the context, so a process may fork when it has no context.
 #pragma once
 
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "kernels/cuda/cuda_driver.h"
@@ -32,7 +36,7 @@ namespace baton::gpu_emulator {
 
 // One enqueued operation. Parameters are copied when it is enqueued, so also when it is captured.
 struct Work {
-  enum class Kind : uint8_t { kKernel, kCopy, kSet, kGraph };
+  enum class Kind : uint8_t { kKernel, kCopy, kSet, kExternal, kGraph };
   Kind kind = Kind::kKernel;
   const Kernel* kernel = nullptr;
   LaunchShape shape = {};
@@ -42,14 +46,19 @@ struct Work {
   size_t bytes = 0;
   std::vector<std::byte> source = {};  // contents of a pageable source, read when it was enqueued
   unsigned char value = 0;
+  std::function<CuResult(bool begins)> external = nullptr;
   std::shared_ptr<const std::vector<Work>> graph = nullptr;
+  // How far a run has come whose external work is not done:
+  size_t next_node = 0;  // of the graph
+  bool begun = false;    // the external work
 };
 
 struct EmulatedStream {
   std::deque<Work> work;
   uint64_t enqueued = 0;
   uint64_t done = 0;
-  uint64_t wanted = 0;  // the GPU's thread runs work up to here
+  uint64_t wanted = 0;   // the GPU's thread runs work up to here
+  bool waiting = false;  // for external work, until it is polled again
   bool capturing = false;
   bool invalidated = false;  // the capture did something that is not allowed
   std::vector<Work> captured;
@@ -73,7 +82,9 @@ class EmulatedGpu {
   EmulatorCounters counters();
   void FailAfter(int64_t launches);
 
+  int compute_capability();
   CuContext Retain();
+  // The last one ends the GPU's thread. Work that nothing has waited for is lost.
   CuResult Release();
   CuResult SetCurrent(CuContext context);
 
@@ -82,6 +93,7 @@ class EmulatedGpu {
   // Like Usable, and an error for calls that a capturing thread must not make.
   CuResult UsableOutsideCapture();
   EmulatedMemory& memory() { return *memory_; }
+  EmulatedCallFaults& call_faults() { return call_faults_; }
 
   CuResult CreateStream(CuStream* stream);
   CuResult DestroyStream(CuStream stream);
@@ -117,9 +129,17 @@ class EmulatedGpu {
   CuResult AskFor(const std::shared_ptr<EmulatedStream>& stream, uint64_t position);
   CuResult Invalidate(EmulatedStream& stream);
   void RunWork();
-  CuResult Run(const Work& work, Executor& executor);
+  std::shared_ptr<EmulatedStream> NextStream();
+  void RunStream(EmulatedStream& stream, Executor& executor, std::unique_lock<std::mutex>& lock);
+  // kCuNotReady: external work is not done.
+  CuResult Run(Work& work, Executor& executor);
+  CuResult RunNode(const Work& node, bool& begun, Executor& executor);
   CuResult RunKernel(const Work& work, Executor& executor);
+  void Count(int64_t EmulatorCounters::*counter);
 
+  EmulatedCallFaults call_faults_;
+  std::mutex context_mutex_;  // held by Retain and Release; taken before mutex_
+  std::thread thread_;        // guarded by context_mutex_
   std::mutex mutex_;
   std::condition_variable wanted_;  // for the GPU's thread
   std::condition_variable done_;
@@ -127,8 +147,7 @@ class EmulatedGpu {
   std::unique_ptr<EmulatedMemory> memory_;
   std::mt19937_64 random_;
   int retained_ = 0;
-  uint64_t generation_ = 0;  // of the context; the GPU's thread makes a new executor for each
-  bool running_ = false;     // the GPU's thread runs work
+  bool ending_ = false;  // the GPU's thread ends
   CuResult fault_ = kCuSuccess;
   EmulatorCounters counters_;
   int64_t launches_left_ = -1;  // until the planted fault; negative: none

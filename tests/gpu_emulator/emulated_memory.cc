@@ -201,6 +201,24 @@ CuResult EmulatedMemory::AllowAccess(CuDevicePointer address, size_t bytes) {
   return address == end ? kCuSuccess : kCuInvalidValue;
 }
 
+CuResult EmulatedMemory::Adopt(CuDevicePointer address, size_t bytes) {
+  if (bytes == 0 || address % kPage != 0) return kCuInvalidValue;
+  const std::lock_guard lock(mutex_);
+  const Range range{.bytes = bytes, .adopted = true};
+  if (!device_.emplace(address, range).second) return kCuInvalidValue;
+  if (open_ > 0) Protect(address, range, true);
+  return kCuSuccess;
+}
+
+CuResult EmulatedMemory::Disown(CuDevicePointer address) {
+  const std::lock_guard lock(mutex_);
+  const auto at = device_.find(address);
+  if (at == device_.end() || !at->second.adopted) return kCuInvalidValue;
+  Protect(address, at->second, false);
+  device_.erase(at);
+  return kCuSuccess;
+}
+
 CuResult EmulatedMemory::Locate(CuDevicePointer address, size_t bytes, Residence* residence) const {
   const std::lock_guard lock(mutex_);
   if (const auto pinned = Containing(pinned_, address); pinned != pinned_.end()) {
@@ -240,6 +258,14 @@ void EmulatedMemory::ProtectAll(bool accessible) {
   for (const auto& [address, range] : device_) {
     if (range.accessible) Protect(address, range, accessible);
   }
+}
+
+void EmulatedMemory::ProtectRange(CuDevicePointer address, size_t bytes, bool accessible) {
+  Residence residence = Residence::kPageable;
+  const CuResult located = Locate(address, bytes, &residence);
+  if (located != kCuSuccess || residence != Residence::kDevice) return;
+  const std::lock_guard lock(mutex_);
+  if (open_ == 0) Protect(address, {.bytes = bytes}, accessible);
 }
 
 void EmulatedMemory::Open() {

@@ -52,17 +52,25 @@ class EmulatedMemory {
   // accessed, is an error.
   CuResult Locate(CuDevicePointer address, size_t bytes, Residence* residence) const;
 
+  // Adds memory of the caller, which is inaccessible now, to the device memory, or removes it.
+  CuResult Adopt(CuDevicePointer address, size_t bytes);
+  CuResult Disown(CuDevicePointer address);
+
   // Makes all device memory accessible until the same number of calls of Close. New memory is
   // opened too.
   void Open();
   void Close();
+  // The same for the pages of one range, which takes less time. Memory of the host stays as it is.
+  void OpenRange(CuDevicePointer address, size_t bytes) { ProtectRange(address, bytes, true); }
+  void CloseRange(CuDevicePointer address, size_t bytes) { ProtectRange(address, bytes, false); }
 
  private:
   struct Range {
     size_t bytes = 0;
-    void* pages = nullptr;  // mapping with its guard pages; null: part of a reserved range
+    void* pages = nullptr;  // mapping with its guard pages; null: reserved or adopted
     size_t page_bytes = 0;
     bool accessible = true;  // false: mapped, but AllowAccess is missing
+    bool adopted = false;    // the caller owns the pages
     CuMemoryHandle handle = 0;
   };
   struct Physical {
@@ -73,6 +81,7 @@ class EmulatedMemory {
 
   static void Protect(CuDevicePointer address, const Range& range, bool accessible);
   void ProtectAll(bool accessible);
+  void ProtectRange(CuDevicePointer address, size_t bytes, bool accessible);
   void DropIfUnused(CuMemoryHandle handle);
 
   const size_t total_;
@@ -86,7 +95,7 @@ class EmulatedMemory {
   std::map<CuMemoryHandle, Physical> physical_;
 };
 
-// Opens the device memory while it exists.
+// Opens all device memory while it exists.
 class DeviceMemoryAccess {
  public:
   explicit DeviceMemoryAccess(EmulatedMemory& memory) : memory_(memory) { memory_.Open(); }
@@ -96,6 +105,23 @@ class DeviceMemoryAccess {
 
  private:
   EmulatedMemory& memory_;
+};
+
+// Opens a range of device memory while it exists.
+class DeviceRangeAccess {
+ public:
+  DeviceRangeAccess(EmulatedMemory& memory, CuDevicePointer address, size_t bytes)
+      : memory_(memory), address_(address), bytes_(bytes) {
+    memory_.OpenRange(address_, bytes_);
+  }
+  ~DeviceRangeAccess() { memory_.CloseRange(address_, bytes_); }
+  DeviceRangeAccess(const DeviceRangeAccess&) = delete;
+  DeviceRangeAccess& operator=(const DeviceRangeAccess&) = delete;
+
+ private:
+  EmulatedMemory& memory_;
+  const CuDevicePointer address_;
+  const size_t bytes_;
 };
 
 }  // namespace baton::gpu_emulator

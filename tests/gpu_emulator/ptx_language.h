@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/half.h"
+#include "kernels/tensor_core/half_operands.h"
 #include "tests/gpu_emulator/copy_operations.h"
 #include "tests/gpu_emulator/device_language.h"
 #include "tests/gpu_emulator/tensor_operations.h"
@@ -57,6 +58,16 @@ inline unsigned LoadAcquire(const unsigned* address, BATON_PLACE) {
 inline void StoreRelease(unsigned* address, unsigned value, BATON_PLACE) {
   gpu_emulator::StoreFlag(address, value, place);
 }
+inline unsigned PackBF16(float low, float high) {
+  return RoundToHalf(HalfType::kBF16, low) | unsigned{RoundToHalf(HalfType::kBF16, high)} << 16;
+}
+inline unsigned PackF16(float low, float high) {
+  return RoundToHalf(HalfType::kF16, low) | unsigned{RoundToHalf(HalfType::kF16, high)} << 16;
+}
 inline float WidenF16(uint16_t bits) { return F16ToF32(bits); }
+
+inline float MaxOrNan(float a, float b) {
+  return gpu_emulator::WithDeviceNan(a != a || a > b ? a : b);
+}
 
 }  // namespace baton

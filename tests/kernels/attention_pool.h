@@ -33,6 +33,7 @@ struct PoolCase {
   bool contiguous = false;
   bool many_runs = false;  // with random origins, bounds and queries; else one causal run
   bool extremes = false;   // some visible values are infinities or NaNs
+  bool finite_v = false;   // none of V, as in pools of t1 (NUMERICS_T1 §4)
 };
 
 inline std::string Describe(const PoolCase& c) {
@@ -170,7 +171,8 @@ class AttentionPool {
       const int64_t offset = slot & ((int64_t{1} << c.block_size_log2) - 1);
       for (int64_t at : {int64_t{0}, kv_.value_offset}) {
         const int64_t row = block * kv_.block_stride + offset * kv_.token_stride + at;
-        for (int64_t i = 0; i < c.kv_heads * c.head_dim; ++i) Put(row + i, random);
+        const bool finite = at > 0 && c.finite_v;
+        for (int64_t i = 0; i < c.kv_heads * c.head_dim; ++i) Put(row + i, random, finite);
         if (c.type != KvType::kInt8) continue;
         for (int64_t head = 0; head < c.kv_heads; ++head) {
           const float scale = std::abs(Value(random)) / 100;
@@ -202,12 +204,13 @@ class AttentionPool {
     return std::normal_distribution<float>(0, 1)(random);
   }
 
-  void Put(int64_t at, std::mt19937_64& random) {
+  void Put(int64_t at, std::mt19937_64& random, bool finite) {
     if (case_.type == KvType::kInt8) {
       storage_[at] = static_cast<std::byte>(random());
       return;
     }
-    const float value = Value(random);
+    float value = Value(random);
+    if (finite && !std::isfinite(value)) value = 1;
     if (case_.type == KvType::kF32) {
       std::memcpy(storage_.data() + 4 * at, &value, 4);
       return;

@@ -3,11 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <tuple>
+
 #include "kernels/cpu/usable_processors.h"
 
 namespace baton {
 namespace {
 
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 TEST(CreateDevice, TheCpuComesInlineAndAsynchronous) {
@@ -62,18 +67,27 @@ TEST(CreateDevice, NumericsAreChosenByNameAndUnknownOnesAreRefused) {
   EXPECT_EQ(options.numerics, "r1");
   const auto device = CreateDevice({.threads = 1, .numerics = "t1-sm90"});
   ASSERT_TRUE(device.ok()) << device.status();
+  EXPECT_EQ((*device)->numerics(), Numerics::kT1Sm90);
   EXPECT_THAT((*device)->Description(), HasSubstr("numerics t1-sm90"));
   EXPECT_EQ(CreateDevice({.numerics = "r2"}).status(),
             absl::InvalidArgumentError("numerics is \"r2\", must be auto, r1 or t1-sm90"));
 }
 
-TEST(CreateDevice, NumericsWithoutCudaKernelsAreRefusedForCuda) {
-  EXPECT_EQ(CreateDevice({.name = "cuda", .numerics = "t1-sm90"}).status(),
-            absl::InvalidArgumentError("numerics is \"t1-sm90\", which the kernels of device "
-                                       "\"cuda\" do not have: use r1"));
+TEST(CreateDevice, TheNumericsOfAGpuAreChosenWhenItIsKnown) {
   DeviceOptions options{.name = "cuda:3"};
   ASSERT_TRUE(SettleDeviceOptions(options).ok());
-  EXPECT_EQ(options.numerics, "r1");
+  EXPECT_EQ(options.numerics, "auto");
+  options.numerics = "r2";
+  EXPECT_EQ(SettleDeviceOptions(options),
+            absl::InvalidArgumentError("numerics is \"r2\", must be auto, r1 or t1-sm90"));
+}
+
+TEST(CreateDevice, TheEmulatorsLibrariesLieBesideTheProgram) {
+  EXPECT_EQ(DeviceLibrariesOf("cuda:1").driver, std::vector<std::string>{"libcuda.so.1"});
+  EXPECT_EQ(DeviceLibrariesOf("cuda").nccl, std::vector<std::string>{"libnccl.so.2"});
+  const DeviceLibraries emulated = DeviceLibrariesOf("cuda-emulated");
+  EXPECT_THAT(emulated.driver, ElementsAre(EndsWith("/libbaton_gpu_emulator.so")));
+  EXPECT_THAT(emulated.nccl, ElementsAre(EndsWith("/libbaton_emulated_nccl.so")));
 }
 
 TEST(CreateDevice, TheCpusMemoryIsKnown) {
@@ -82,6 +96,32 @@ TEST(CreateDevice, TheCpusMemoryIsKnown) {
   const DeviceMemory memory = (*device)->Memory();
   EXPECT_GT(memory.available, 0);
   EXPECT_GE(memory.total, memory.available);
+}
+
+TEST(CreateDeviceGroup, CpuRanksAreAsynchronousAndShareTheThreads) {
+  for (const auto& [threads, degree, each] : {std::tuple{4, 2, 2}, {8, 3, 2}, {2, 3, 1}}) {
+    const auto group = CreateDeviceGroup({.name = "cpu", .threads = threads}, degree);
+    ASSERT_TRUE(group.ok()) << group.status();
+    ASSERT_EQ(group->devices.size(), static_cast<size_t>(degree));
+    ASSERT_EQ(group->communicators.size(), static_cast<size_t>(degree));
+    for (int32_t rank = 0; rank < degree; ++rank) {
+      EXPECT_TRUE(group->devices[rank]->asynchronous());
+      EXPECT_THAT(group->devices[rank]->Description(),
+                  HasSubstr(" " + std::to_string(each) + " thread"));
+      EXPECT_EQ(group->communicators[rank]->rank().rank, rank);
+      EXPECT_EQ(group->communicators[rank]->rank().degree, degree);
+    }
+  }
+}
+
+TEST(CreateDeviceGroup, RefusesDegreesOutOfRangeAndDevicesWithoutCollectives) {
+  for (const int32_t degree : {-1, 0, 65}) {
+    EXPECT_EQ(CreateDeviceGroup({.name = "cpu"}, degree).status(),
+              absl::InvalidArgumentError("tensor-parallel is " + std::to_string(degree) +
+                                         "; it must be in 1 to 64"));
+  }
+  EXPECT_EQ(CreateDeviceGroup({.name = "cuda:1", .numerics = "r1"}, 2).status(),
+            absl::UnimplementedError("tensor-parallel is 2; device \"cuda:1\" supports only 1"));
 }
 
 }  // namespace

@@ -1,16 +1,19 @@
-// Fake NCCL and CUDA driver for tests: a library that exports the functions that Baton uses, over
-// host memory and Unix sockets. It misbehaves on request. The transport loads it like the real
-// libraries (kvtransfer/nccl/nccl_api.h). Bytes really move, within a process or between two.
+// NCCL's stand-in for tests: a library that exports the functions of NCCL that Baton uses. It
+// misbehaves on request. The transport loads it like the real library (kvtransfer/nccl/nccl_api.h).
+//
+// Operations run on the streams of the emulated driver (tests/gpu_emulator/emulated_driver.h). So
+// their memory is device memory, and an operation begins only when something waits for its stream.
+// Bytes really move, within a process or between two (fake_nccl_link.h).
 //
 // Rank 0 of a communicator sends, rank 1 receives. Settings for a side apply to all communicators
-// of that rank in this process.
+// of that rank in this process. Programs take settings from the environment:
+// - BATON_FAKE_NCCL: settings by name, such as "0.hangs_at_operation=3,1.polls_per_operation=2";
+// - BATON_FAKE_NCCL_REPORT: a file. When the program ends, it appends a line with the bytes that
+//   each rank has moved, such as "0 0 1 81920".
 #pragma once
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
-#include <mutex>
-#include <vector>
 
 namespace baton {
 
@@ -22,6 +25,7 @@ struct FakeNcclSide {
   std::atomic<bool> create_call_hangs = false;  // the call does not return while set
   std::atomic<int> issue_polls = 0;   // ncclCommGetAsyncError calls before an operation is issued
   std::atomic<int> issue_result = 0;  // of ncclSend or ncclRecv
+  std::atomic<int64_t> polls_per_operation = 0;   // times that an operation is late when it runs
   std::atomic<int64_t> hangs_at_operation = -1;   // from that one on, none ends while set
   std::atomic<int64_t> fails_at_operation = -1;   // with ncclRemoteError, when it begins
   std::atomic<int64_t> dies_at_operation = -1;    // halfway; the other side sees the end
@@ -35,25 +39,11 @@ struct FakeNcclSide {
   std::atomic<int32_t> aborted = 0;
 };
 
-// Memory that device copies reach under `address`. This process can access it only under
-// `readable`.
-struct FakeDeviceMemory {
-  std::byte* address = nullptr;
-  size_t bytes = 0;
-  std::byte* readable = nullptr;
-};
-
 struct FakeNccl {
   FakeNcclSide sides[2];  // by rank
   std::atomic<int> version = 22809;
-  std::atomic<int> devices = 1;
   std::atomic<int> unique_id_result = 0;
-  std::atomic<int> copy_result = 0;                 // of cuMemcpyAsync
-  std::atomic<int64_t> allocated = 0;               // bytes of staging memory
   std::atomic<int64_t> calls_from_two_threads = 0;  // number of such calls on one communicator
-  std::atomic<int64_t> copies_of_device_memory = 0;
-  std::mutex device_mutex;
-  std::vector<FakeDeviceMemory> device_memory;  // guarded by device_mutex
 };
 
 // Exported by the library: returns its FakeNccl. For dlsym.

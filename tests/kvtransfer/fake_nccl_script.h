@@ -1,4 +1,4 @@
-// The FakeNccl of this process (fake_nccl.h), and transports that use it.
+// The FakeNccl of this process (fake_nccl.h) on the emulated driver, and transports that use them.
 #pragma once
 
 #include <dlfcn.h>
@@ -9,9 +9,13 @@
 #include <utility>
 #include <vector>
 
+#include "common/check.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/cuda_context.h"
+#include "kernels/cuda/cuda_driver.h"
 #include "kvtransfer/sockets/create_socket_transport.h"
 #include "kvtransfer/transport.h"
+#include "tests/gpu_emulator/emulated_driver.h"
 #include "tests/kvtransfer/fake_nccl.h"
 #include "tests/kvtransfer/transfer_test_worker.h"
 
@@ -21,11 +25,40 @@ inline std::string FakeNcclPath(const std::string& name = "fake_nccl") {
   return std::string(BATON_FAKE_NCCL_DIR "/lib") + name + ".so";
 }
 
+// The emulated driver, without kernels.
+inline std::string EmulatedDriverPath() { return FakeNcclPath("emulated_driver"); }
+
+// Returns a function that a library exports.
+template <typename Function>
+Function* FunctionOf(const std::string& path, const char* name) {
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  CHECK(library != nullptr) << dlerror();
+  auto* const found = reinterpret_cast<Function*>(dlsym(library, name));
+  CHECK(found != nullptr) << dlerror();
+  return found;
+}
+
 // Returns the library's FakeNccl, shared by all its users in this process.
 inline FakeNccl& TheFakeNccl() {
-  void* const library = dlopen(FakeNcclPath().c_str(), RTLD_NOW | RTLD_LOCAL);
-  EXPECT_NE(library, nullptr) << dlerror();
-  return *reinterpret_cast<FakeNcclFunction>(dlsym(library, kFakeNcclSymbol))();
+  return *FunctionOf<FakeNccl*()>(FakeNcclPath(), kFakeNcclSymbol)();
+}
+
+// Returns the driver's faults, shared in the same way.
+inline gpu_emulator::EmulatedCallFaults& TheCallFaults() {
+  return *FunctionOf<gpu_emulator::EmulatedCallFaults*()>(EmulatedDriverPath(),
+                                                          "baton_emulator_call_faults")();
+}
+
+inline std::shared_ptr<CudaContext> OpenEmulatedGpu() {
+  return *CudaContext::Open(*LoadCudaDriver({EmulatedDriverPath()}), 0);
+}
+
+// Returns the copies that the device has made since it was opened.
+inline int64_t CopiesOfTheDevice() {
+  gpu_emulator::EmulatorCounters counters;
+  FunctionOf<void(gpu_emulator::EmulatorCounters*)>(EmulatedDriverPath(),
+                                                    "baton_emulator_counters")(&counters);
+  return counters.copies;
 }
 
 inline void ResetFakeNccl() {
@@ -33,6 +66,7 @@ inline void ResetFakeNccl() {
   for (FakeNcclSide& side : fake.sides) {
     side.create_result = side.create_async_result = side.issue_polls = 0;
     side.issue_result = side.async_error = 0;
+    side.polls_per_operation = 0;
     side.create_hangs = side.create_call_hangs = false;
     side.hangs_at_operation = side.fails_at_operation = -1;
     side.dies_at_operation = side.spoils_at_operation = -1;
@@ -40,30 +74,29 @@ inline void ResetFakeNccl() {
     side.create_calls = side.created = side.aborted = 0;
   }
   fake.version = 22809;
-  fake.devices = 1;
-  fake.unique_id_result = fake.copy_result = 0;
-  fake.copies_of_device_memory = 0;
+  fake.unique_id_result = 0;
   fake.calls_from_two_threads = 0;
+  TheCallFaults().devices = 1;
+  TheCallFaults().copy_result = kCuSuccess;
 }
 
-// Registers this pool's memory with the fake device, so that device copies reach it.
+// Makes the pool's memory, which this process cannot access, memory of the emulated device.
 inline std::shared_ptr<void> IntroduceToTheFakeDevice(TestPool& pool) {
   std::byte* const address = pool.lender().AddressForCopyEngine();
-  {
-    const std::lock_guard lock(TheFakeNccl().device_mutex);
-    TheFakeNccl().device_memory.push_back({address, pool.size(), pool.data()});
-  }
-  return std::shared_ptr<void>(address, [](void* gone) {
-    const std::lock_guard lock(TheFakeNccl().device_mutex);
-    std::erase_if(TheFakeNccl().device_memory,
-                  [&](const FakeDeviceMemory& memory) { return memory.address == gone; });
+  const std::shared_ptr<CudaContext> context = OpenEmulatedGpu();  // the device lasts as long
+  CHECK_EQ(FunctionOf<CuResult(void*, size_t)>(EmulatedDriverPath(), "baton_emulator_adopt")(
+               address, pool.size()),
+           kCuSuccess);
+  return std::shared_ptr<void>(address, [context](void* gone) {
+    FunctionOf<CuResult(void*)>(EmulatedDriverPath(), "baton_emulator_disown")(gone);
   });
 }
 
 // Returns options with timeouts that no test can reach.
 inline NcclOptions PatientNccl() {
   NcclOptions options;
-  options.nccl_libraries = options.cuda_libraries = {FakeNcclPath()};
+  options.nccl_libraries = {FakeNcclPath()};
+  options.cuda_libraries = {EmulatedDriverPath()};
   options.patience_ms = options.create_timeout_ms = options.batch_timeout_ms = 3'600'000;
   return options;
 }

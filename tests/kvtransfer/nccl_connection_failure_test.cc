@@ -106,7 +106,7 @@ TEST_F(NcclConnectionTest, AnErrorInMidTransferGoesOnByTcpAndThenByANewCommunica
       [&] { receiver().dies_at_operation = 5; },
       [&] { sender().issue_result = kNcclInvalidUsage; },
       [&] { receiver().issue_result = kNcclSystemError; },
-      [&] { fake_.copy_result = 1; }};
+      [&] { TheCallFaults().copy_result = kCuInvalidValue; }};
   for (size_t i = 0; i < faults.size(); ++i) {
     SCOPED_TRACE(i);
     ResetFakeNccl();

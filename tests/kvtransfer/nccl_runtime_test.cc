@@ -38,7 +38,7 @@ TEST_F(NcclRuntimeTest, NamesTheMissingLibraryOrDevice) {
   options.device = 1;
   EXPECT_EQ(Open(options),
             absl::UnavailableError("no GPU: there is no CUDA device 1; this machine has 1"));
-  TheFakeNccl().devices = 0;
+  TheCallFaults().devices = 0;
   EXPECT_EQ(Open(PatientNccl()),
             absl::UnavailableError("no GPU: there is no CUDA device 0; this machine has 0"));
 }
@@ -85,7 +85,7 @@ TEST_F(NcclRuntimeTest, GathersPieceBehindPieceAndScattersIntoAnotherBlock) {
       EXPECT_NE(worker_.Differences(BlockId(9), 77, 16), 0);
     }
   }
-  TheFakeNccl().copy_result = 1;
+  TheCallFaults().copy_result = kCuInvalidValue;
   std::vector<std::byte> staged(worker_.layout().bytes_per_block());
   EXPECT_EQ((*runtime)->Gather(BlockId(3), 16, staged.data()).code(),
             absl::StatusCode::kUnavailable);

@@ -20,7 +20,7 @@ class NcclThreadTest : public ::testing::Test {
 
   std::unique_ptr<NcclThread> Start() {
     return std::make_unique<NcclThread>(
-        *LoadNccl({FakeNcclPath()}), *CudaContext::Open(*LoadCudaDriver({FakeNcclPath()}), 0),
+        *LoadNccl({FakeNcclPath()}), OpenEmulatedGpu(),
         NcclCommunicators::Limits{.communicators = 2, .slots = 1, .slot_bytes = 64},
         [this] { ++wakes_; });
   }

@@ -106,7 +106,7 @@ class TransportContract : public ::testing::TestWithParam<ContractCase> {
     if (medium() == Medium::kNccl) {
       EXPECT_GE(TheFakeNccl().sides[1].bytes, by_nccl + bytes);
       if (GetParam().memory == PoolMemory::kDevice && bytes > 0) {
-        EXPECT_GT(TheFakeNccl().copies_of_device_memory, 0);
+        EXPECT_GT(CopiesOfTheDevice(), 0);
       }
     }
   }

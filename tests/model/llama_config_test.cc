@@ -235,5 +235,35 @@ TEST_F(LlamaConfigTest, RefusesRopeDivisorsOfAnotherShape) {
                    .ok());
 }
 
+TEST_F(LlamaConfigTest, RanksShareHeadsAndColumns) {
+  LlamaConfig config;
+  config.hidden = 64;
+  config.query_heads = 12;
+  config.kv_heads = 6;
+  config.feed_forward = 100;
+  config.vocabulary = 320;
+  EXPECT_TRUE(config.CheckTensorParallel(1).ok());
+  EXPECT_TRUE(config.CheckTensorParallel(3).ok());
+  EXPECT_TRUE(config.CheckTensorParallel(6).ok());
+  for (const int32_t degree : {-3, 0, 4, 12}) {
+    EXPECT_EQ(config.CheckTensorParallel(degree),
+              absl::InvalidArgumentError("tensor-parallel is " + std::to_string(degree) +
+                                         "; it must divide the model's 6 KV heads"));
+  }
+  const LlamaConfig first = config.OfRank({.rank = 0, .degree = 3});
+  EXPECT_EQ(first.query_heads, 4);
+  EXPECT_EQ(first.kv_heads, 2);
+  EXPECT_EQ(first.feed_forward, 33);
+  EXPECT_EQ(first.vocabulary, 320);
+  EXPECT_EQ(first.hidden, 64);
+  const LlamaConfig last = config.OfRank({.rank = 2, .degree = 3});
+  EXPECT_EQ(last.feed_forward, 34);
+  EXPECT_EQ(last.vocabulary, 107);
+  config.feed_forward = 2;
+  EXPECT_EQ(config.CheckTensorParallel(3),
+            absl::InvalidArgumentError(
+                "tensor-parallel is 3; the model's smallest matrix allows at most 2"));
+}
+
 }  // namespace
 }  // namespace baton

@@ -28,11 +28,13 @@ struct TinyModel {
       : TinyModel(*GgufFile::Open(TinyModelPath(name)), threads, asynchronous) {}
   TinyModel(std::unique_ptr<GgufFile> opened, int threads, bool asynchronous = false,
             InstructionSet instruction_set = BestInstructionSet())
+      : TinyModel(std::move(opened), *CreateCpuDevice({.threads = threads,
+                                                       .instruction_set = instruction_set,
+                                                       .asynchronous = asynchronous})) {}
+  TinyModel(std::unique_ptr<GgufFile> opened, std::unique_ptr<Device> on)
       : file(std::move(opened)),
         config(*ReadLlamaConfig(*file)),
-        device(*CreateCpuDevice({.threads = threads,
-                                 .instruction_set = instruction_set,
-                                 .asynchronous = asynchronous})),
+        device(std::move(on)),
         weights(*LlamaWeights::Load(*file, config, *device, nullptr)) {}
 
   std::unique_ptr<GgufFile> file;
@@ -66,7 +68,8 @@ class TinyRunner {
  public:
   static constexpr int32_t kSequences = 16;
 
-  TinyRunner(const TinyModel& model, const TinyPool& pool)
+  // `weights`: of the same model, for runners of another kind; null: a LlamaRunner.
+  TinyRunner(const TinyModel& model, const TinyPool& pool, const ModelWeights* weights = nullptr)
       : device(*model.device),
         blocks_each_(pool.limits.max_context / pool.block_size),
         window_(pool.paged ? model.config.window : 0),
@@ -78,8 +81,12 @@ class TinyRunner {
     options.graph = pool.graph;
     options.graph_buckets = pool.graph_buckets;
     Device& on = model.device->asynchronous() ? *model.device : device;
-    runner =
-        *LlamaRunner::Create(model.config, *model.weights, layout_, memory_->data(), on, options);
+    if (weights != nullptr) {
+      runner = *weights->CreateRunner(layout_, memory_->data(), options);
+    } else {
+      runner =
+          *LlamaRunner::Create(model.config, *model.weights, layout_, memory_->data(), on, options);
+    }
     for (int32_t s = 0; s < kSequences; ++s) {
       for (int32_t i = 0; i < blocks_each_; ++i) {
         const auto scattered = [&](int32_t by) {
@@ -148,7 +155,7 @@ class TinyRunner {
   }
 
   CountingDevice device;
-  std::unique_ptr<LlamaRunner> runner;
+  std::unique_ptr<ModelRunner> runner;
   StepId last_step;
 
  private:

@@ -3,11 +3,13 @@
 
     accuracy_by_text_test.py --baton build/release/bin/baton
 
-Needs PyPI's gguf and numpy. Prints `not run: REASON` and exits with code 77 if they are absent.
+Needs PyPI's gguf and numpy. If this Python lacks them, continues in $BATON_ORACLE_PYTHON (scripts/oracle_python.sh makes it). Without
+one, prints `not run: REASON` and exits with code 77.
 """
 
 import argparse
 import math
+import os
 import pathlib
 import subprocess
 import sys
@@ -23,6 +25,9 @@ try:
     import rounded_llama
     from paired_statistics import blocks_of, bootstrap
 except ModuleNotFoundError as error:
+    oracle_python = os.environ.pop("BATON_ORACLE_PYTHON", None)
+    if oracle_python:
+        os.execv(oracle_python, [oracle_python, *sys.argv])
     print(f"not run: {error}")
     sys.exit(77)
 

@@ -134,10 +134,12 @@ TEST(PackWeights, FloatRowsAreInterleavedInUnitsOfSixteenBytes) {
     std::vector<std::byte> packed(DeviceMatrixBytes(format, rows, cols), std::byte{0xff});
     PackDeviceMatrix(format, rows, cols, source.data(), packed.data());
     const std::vector<std::byte> zeros(bytes);
-    for (int64_t row = 0; row < 64; ++row) {
-      for (int64_t col = 0; col < (cols + unit - 1) / unit * unit; ++col) {
-        const std::byte* at = packed.data() + row / 32 * WeightTileBytes(format, cols) +
-                              col / unit * 512 + row % 32 * 16 + col % unit * bytes;
+    const int64_t padded_cols = bytes == 2 ? 64 : 16;
+    ASSERT_EQ(packed.size(), 40 * padded_cols * bytes);
+    for (int64_t row = 0; row < 40; ++row) {
+      for (int64_t col = 0; col < padded_cols; ++col) {
+        const std::byte* at = packed.data() + row / 8 * WeightTileBytes(format, cols) +
+                              col / unit * 128 + row % 8 * 16 + col % unit * bytes;
         const std::byte* expected =
             row < rows && col < cols ? source.data() + (row * cols + col) * bytes : zeros.data();
         ASSERT_EQ(std::memcmp(at, expected, bytes), 0) << row << " " << col;

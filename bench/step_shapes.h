@@ -1,5 +1,6 @@
-// The ops of a decode step on synthetic weights: paged attention over a pool, matrix products that
-// together exceed the caches, and a whole step of a Llama. For cuda_bench.
+// The ops of a step on synthetic weights: paged attention over a pool, matrix products that
+// together exceed the caches, and a whole step of a Llama (decode, or a chunk of prefill). For
+// cuda_bench.
 //
 // Thread safety: belongs to one thread.
 #pragma once
@@ -21,13 +22,14 @@ struct LlamaShape {
 inline constexpr LlamaShape kLlama8B = {32, 4096, 32, 8, 128, 14336, 128256};
 inline constexpr LlamaShape kTinyLlama = {2, 256, 2, 1, 64, 512, 512};
 
-// One layer's f16 pool with sequences of equal length, and the rows of a batch in which each
-// sequence has one token. Blocks lie in random order.
-class DecodeBatch {
+// One layer's f16 pool with sequences of `context` slots each, and a batch with the last
+// `new_tokens` tokens of every sequence: 1 for decode, more for a chunk. Blocks lie in random
+// order.
+class BenchAttention {
  public:
-  DecodeBatch(DeviceBench& bench, const LlamaShape& shape, int64_t sequences, int64_t context,
-              int32_t block_size_log2, bool contiguous)
-      : sequences_(sequences) {
+  BenchAttention(DeviceBench& bench, const LlamaShape& shape, int64_t sequences, int64_t context,
+                 int64_t new_tokens, int32_t block_size_log2, bool contiguous)
+      : tokens_(sequences * new_tokens) {
     const int64_t slots = int64_t{1} << block_size_log2;
     const int64_t blocks = (context + slots - 1) / slots;
     const int64_t row = shape.kv_heads * shape.head_dim;
@@ -43,17 +45,22 @@ class DecodeBatch {
     std::vector<int32_t> table(sequences * blocks);
     std::iota(table.begin(), table.end(), 0);
     if (!contiguous) std::shuffle(table.begin(), table.end(), bench.random());
-    std::vector<int32_t> sequence(sequences), first(sequences);
+    std::vector<int32_t> first(sequences), sequence;
     std::vector<VisibleRun> runs(sequences);
-    std::vector<RowRuns> rows(sequences);
-    std::vector<int64_t> slot_of_token(sequences);
+    std::vector<RowRuns> rows;
+    std::vector<int64_t> slot_of_token;
+    double seen = 0;  // slots that all rows see
     for (int64_t i = 0; i < sequences; ++i) {
-      sequence[i] = static_cast<int32_t>(i);
       first[i] = static_cast<int32_t>(i * blocks);
       runs[i].end = static_cast<int32_t>(context);
-      rows[i] = {static_cast<int32_t>(i), 1, 0, static_cast<int32_t>(context)};
-      slot_of_token[i] = table[(i + 1) * blocks - 1] * slots + (context - 1) % slots;
+      for (int64_t slot = context - new_tokens; slot < context; ++slot) {
+        sequence.push_back(static_cast<int32_t>(i));
+        rows.push_back({static_cast<int32_t>(i), 1, 0, static_cast<int32_t>(slot + 1)});
+        slot_of_token.push_back(int64_t{table[i * blocks + slot / slots]} * slots + slot % slots);
+        seen += static_cast<double>(slot + 1);
+      }
     }
+    flops_ = 4 * seen * static_cast<double>(shape.q_size());
     table_ = bench.Holding(table);
     sequence_ = bench.Holding(sequence);
     first_ = bench.Holding(first);
@@ -71,10 +78,11 @@ class DecodeBatch {
              .block_tables = contiguous ? nullptr : table_->as<int32_t>(),
              .table_stride = blocks,
              .first_block = contiguous ? first_->as<int32_t>() : nullptr,
-             .tokens = sequences};
+             .tokens = tokens_};
   }
-  double bytes() const { return bytes_; }  // of keys and values that attention reads
-  int64_t sequences() const { return sequences_; }
+  double bytes() const { return bytes_; }     // of keys and values that attention reads
+  double flops() const { return flops_; }     // of scores and of weighted sums
+  int64_t tokens() const { return tokens_; }  // of all sequences
   PagedAttentionArgs Attention(const float* q, int64_t q_stride, float* out) const {
     PagedAttentionArgs args = args_;
     args.q = q;
@@ -90,12 +98,12 @@ class DecodeBatch {
             .head_dim = args_.head_dim,
             .slot_mapping = slots_->as<int64_t>(),
             .kv = view_,
-            .tokens = sequences_};
+            .tokens = tokens_};
   }
 
  private:
-  const int64_t sequences_;
-  double bytes_ = 0;
+  const int64_t tokens_;
+  double bytes_ = 0, flops_ = 0;
   KvLayerView view_;
   PagedAttentionArgs args_;
   std::unique_ptr<DeviceBuffer> pool_, table_, sequence_, first_, runs_, rows_, slots_;
@@ -125,31 +133,36 @@ class BenchMatrix {
         matrix_{format, rows, cols, data_->data()} {}
   const PackedMatrix& view() const { return matrix_; }
   double bytes() const { return static_cast<double>(data_->size()); }
+  double flops(int64_t tokens) const {
+    return 2.0 * static_cast<double>(tokens) * static_cast<double>(matrix_.rows * matrix_.cols);
+  }
 
  private:
   const std::unique_ptr<DeviceBuffer> data_;
   const PackedMatrix matrix_;
 };
 
-// A decode step: all layers with weights of their own, the head, and a greedy draw for each row.
+// A step: all layers with weights of their own, the head and a greedy draw for one row of each
+// sequence.
 class LlamaStep {
  public:
   LlamaStep(DeviceBench& bench, const LlamaShape& shape, WeightFormat format, int64_t sequences,
-            int64_t context, int32_t block_size_log2)
+            int64_t context, int64_t new_tokens, int32_t block_size_log2)
       : bench_(bench),
         shape_(shape),
-        tokens_(sequences),
-        x_(bench.Filled(sequences * shape.hidden * 4)),
-        qkv_(bench.Filled(sequences * shape.qkv_size() * 4)),
-        attention_(bench.Filled(sequences * shape.q_size() * 4)),
-        gate_up_(bench.Filled(sequences * shape.inner * 2 * 4)),
+        sequences_(sequences),
+        tokens_(sequences * new_tokens),
+        x_(bench.Filled(tokens_ * shape.hidden * 4)),
+        qkv_(bench.Filled(tokens_ * shape.qkv_size() * 4)),
+        attention_(bench.Filled(tokens_ * shape.q_size() * 4)),
+        gate_up_(bench.Filled(tokens_ * shape.inner * 2 * 4)),
         logits_(bench.Filled(sequences * shape.vocabulary * 4)),
         norm_(bench.Filled(shape.hidden * 4)),
-        angles_(bench.Filled(sequences * shape.head_dim * 4)),
+        angles_(bench.Filled(tokens_ * shape.head_dim * 4)),
         drawn_(bench.Filled(sequences * sizeof(TokenId))),
-        of_hidden_(bench, sequences, shape.hidden),
-        of_attention_(bench, sequences, shape.q_size()),
-        of_inner_(bench, sequences, shape.inner),
+        of_hidden_(bench, tokens_, shape.hidden),
+        of_attention_(bench, tokens_, shape.q_size()),
+        of_inner_(bench, tokens_, shape.inner),
         head_(bench, format, shape.vocabulary, shape.hidden) {
     std::vector<RowDraw> draws(sequences);
     for (int64_t i = 0; i < sequences; ++i) {
@@ -158,50 +171,57 @@ class LlamaStep {
     }
     draws_ = bench.Holding(draws);
     bytes_ = head_.bytes();
+    flops_ = head_.flops(sequences);
     for (int64_t i = 0; i < shape.layers; ++i) {
-      layers_.push_back(
-          std::make_unique<Layer>(bench, shape, format, sequences, context, block_size_log2));
+      layers_.push_back(std::make_unique<Layer>(bench, shape, format, sequences, context,
+                                                new_tokens, block_size_log2));
       bytes_ += layers_.back()->bytes();
+      flops_ += layers_.back()->flops(tokens_);
     }
   }
   double bytes() const { return bytes_; }  // weights, keys and values: each is read once
+  double flops() const { return flops_; }  // of matrix products and attention
 
   void Enqueue() {
     const Ops& ops = bench_.device().ops();
     Stream& stream = bench_.stream();
     for (const auto& layer : layers_) RunLayer(ops, stream, *layer);
     Norm(ops, stream);
-    ops.MatMul(stream, Product(of_hidden_, head_, logits_->as<float>(), false));
+    ops.MatMul(stream, Product(of_hidden_, head_, logits_->as<float>(), false, sequences_));
     ops.Sample(stream, {.logits = logits_->as<float>(),
                         .vocabulary = shape_.vocabulary,
                         .draws = draws_->as<RowDraw>(),
                         .tokens = drawn_->as<TokenId>(),
-                        .count = tokens_});
+                        .count = sequences_});
   }
 
  private:
   struct Layer {
     Layer(DeviceBench& bench, const LlamaShape& s, WeightFormat format, int64_t sequences,
-          int64_t context, int32_t block_size_log2)
+          int64_t context, int64_t new_tokens, int32_t block_size_log2)
         : qkv(bench, format, s.qkv_size(), s.hidden),
           out(bench, format, s.hidden, s.q_size()),
           gate_up(bench, format, 2 * s.inner, s.hidden),
           down(bench, format, s.hidden, s.inner),
-          batch(bench, s, sequences, context, block_size_log2, false) {}
+          batch(bench, s, sequences, context, new_tokens, block_size_log2, false) {}
     double bytes() const {
       return qkv.bytes() + out.bytes() + gate_up.bytes() + down.bytes() + batch.bytes();
     }
+    double flops(int64_t tokens) const {
+      return qkv.flops(tokens) + out.flops(tokens) + gate_up.flops(tokens) + down.flops(tokens) +
+             batch.flops();
+    }
     const BenchMatrix qkv, out, gate_up, down;
-    const DecodeBatch batch;
+    const BenchAttention batch;
   };
 
   MatMulArgs Product(const BenchActivations& x, const BenchMatrix& weight, float* out,
-                     bool accumulate) const {
+                     bool accumulate, int64_t tokens = 0) const {
     return {.x = x.view(),
             .weight = weight.view(),
             .out = out,
             .out_stride = weight.view().rows,
-            .tokens = tokens_,
+            .tokens = tokens == 0 ? tokens_ : tokens,
             .accumulate = accumulate};
   }
   void Norm(const Ops& ops, Stream& stream) const {
@@ -246,14 +266,14 @@ class LlamaStep {
 
   DeviceBench& bench_;
   const LlamaShape shape_;
-  const int64_t tokens_;
+  const int64_t sequences_, tokens_;
   const std::unique_ptr<DeviceBuffer> x_, qkv_, attention_, gate_up_, logits_, norm_, angles_,
       drawn_;
   const BenchActivations of_hidden_, of_attention_, of_inner_;
   const BenchMatrix head_;
   std::unique_ptr<DeviceBuffer> draws_;
   std::vector<std::unique_ptr<Layer>> layers_;
-  double bytes_ = 0;
+  double bytes_ = 0, flops_ = 0;
 };
 
 }  // namespace baton

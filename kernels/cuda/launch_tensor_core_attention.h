@@ -1,0 +1,23 @@
+// Launches paged attention of numerics t1-sm90 (NUMERICS_T1 §5) over pools of f16, bf16 and int8:
+// PagedAttention of kernels/ops.h. launch_attention.h says what holds for both numerics.
+//
+// Thread safety: as the launcher.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/cuda_launch.h"
+#include "kernels/cuda/launch_attention.h"
+#include "kernels/ops.h"
+
+namespace baton {
+
+// Enqueues the op. Its states take at most `most_state_bytes`, or two states for each block. The
+// workspace is of the purpose "t1 attention states".
+// REQUIRES: args.head_dim <= kMaxHeadDim, IsTensorCorePool(args.kv.type), a device of compute
+// capability 9.0.
+void LaunchTensorCoreAttention(KernelLauncher& launcher, const PagedAttentionArgs& args,
+                               AttentionBatch batch,
+                               int64_t most_state_bytes = kMostAttentionStateBytes);
+
+}  // namespace baton

@@ -1,0 +1,166 @@
+// Brings queries and tiles of K and V into shared memory, for the tensor-core attention.
+//
+// Nothing is read for a slot that no row of the block sees: its block may not exist. Such a slot is
+// zeros in shared memory, because a product with garbage could be a NaN (NUMERICS_T1 §6).
+#pragma once
+
+#include "kernels/cuda/attention_loads.cuh"
+#include "kernels/cuda/tensor_core_operands.cuh"
+#include "kernels/cuda/tensor_core_plan.cuh"
+
+namespace baton::t1 {
+
+// Pointers into shared memory. Passed by value, so that nothing that holds one needs an address.
+template <typename Pool, int kDim, bool kDecode>
+struct Shared {
+  std::byte* base;
+
+  __device__ static constexpr SharedLayout layout() { return LayoutOf(Pool::kInt8, kDim, kDecode); }
+  // Matrix of K or V of a tile: [64 slots, kDim].
+  __device__ std::byte* tile(int stage, bool value) const {
+    return base + layout().tiles +
+           (2 * (Pool::kInt8 ? 0 : stage) + (value ? 1 : 0)) * MatrixBytes(kDim, kAttentionTile);
+  }
+  // int8 pools: the bytes of a slot.
+  __device__ std::byte* raw(int stage, bool value, int slot) const {
+    return base + layout().raw + ((2 * stage + (value ? 1 : 0)) * kAttentionTile + slot) * kDim;
+  }
+  __device__ std::byte* queries() const { return base + layout().queries; }
+  __device__ std::byte* weights(int which) const {
+    return base + layout().weights + which * MatrixBytes(kAttentionTile, kMmaRows);
+  }
+  __device__ std::byte* group() const { return base + layout().group; }
+  __device__ float* maxima(int part) const {
+    return reinterpret_cast<float*>(base + layout().maxima) + part * kMmaRows;
+  }
+  __device__ float* scales(int tile, bool value) const {
+    return reinterpret_cast<float*>(base + layout().scales) +
+           (tile % 2 * 2 + (value ? 1 : 0)) * kAttentionTile;
+  }
+  __device__ int64_t* offsets(int tile) const {
+    return reinterpret_cast<int64_t*>(base + layout().offsets) +
+           tile % layout().stages * kAttentionTile;
+  }
+  __device__ int64_t* scratch() const {
+    return reinterpret_cast<int64_t*>(base + layout().scratch);
+  }
+  __device__ BlockWork& work() const { return *reinterpret_cast<BlockWork*>(base + layout().work); }
+  // Slots [0] to [1] are visible to all rows of the block.
+  __device__ int32_t* all_see() const {
+    constexpr int kRows = kDecode ? kMmaRows : kMmaRows * WarpsOfChunks(kDim);
+    return bounds() + 2 * kRows;
+  }
+  __device__ int32_t* bounds() const { return reinterpret_cast<int32_t*>(base + layout().bounds); }
+};
+
+// The place of byte d of a slot's element row in `stage`.
+template <typename Pool, int kDim, bool kDecode>
+__device__ inline std::byte* PlaceOf(Shared<Pool, kDim, kDecode> shared, int stage, bool value,
+                                     int slot, int byte) {
+  if constexpr (Pool::kInt8) {
+    return shared.raw(stage, value, slot) + byte;
+  } else {
+    return shared.tile(stage, value) + ChunkOffset(kAttentionTile, slot, byte / 16) + byte % 16;
+  }
+}
+
+// Copies the rows of K and V of one kv head at `offsets` (-1: zeros) into `stage`, in pieces of 16
+// bytes, asynchronously. `chunks` is the number of pieces of a row.
+template <int kThreads, int kUnroll, typename Pool, int kDim, bool kDecode>
+__device__ __forceinline__ void CopyChunks(const PagedAttentionParams& p,
+                                           Shared<Pool, kDim, kDecode> shared, int stage,
+                                           int kv_head, const int64_t* offsets, int chunks) {
+  using Element = typename Pool::Element;
+  constexpr int kElements = 16 / sizeof(Element);
+  const auto* base = static_cast<const Element*>(p.kv.base) + kv_head * p.kv.head_stride;
+#pragma unroll kUnroll
+  for (int i = threadIdx.x; i < kAttentionTile * chunks; i += kThreads) {
+    const int slot = i / chunks;
+    const int chunk = i - slot * chunks;
+    const int64_t offset = offsets[slot];
+    const bool is_seen = offset >= 0;
+    const Element* const key = base + (is_seen ? offset + chunk * kElements : int64_t{0});
+    const Element* const value = key + (is_seen ? p.kv.value_offset : int64_t{0});
+    CopyAsync16(PlaceOf(shared, stage, false, slot, 16 * chunk), key, is_seen);
+    CopyAsync16(PlaceOf(shared, stage, true, slot, 16 * chunk), value, is_seen);
+  }
+}
+
+// The same, element by element, where rows are not pieces of 16 bytes.
+template <int kThreads, typename Pool, int kDim, bool kDecode>
+__device__ __forceinline__ void CopyElements(const PagedAttentionParams& p,
+                                             Shared<Pool, kDim, kDecode> shared, int stage,
+                                             int kv_head, const int64_t* offsets) {
+  using Element = typename Pool::Element;
+  const auto* base = static_cast<const Element*>(p.kv.base) + kv_head * p.kv.head_stride;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < kAttentionTile * p.head_dim; i += kThreads) {
+    const int slot = i / p.head_dim;
+    const int d = i - slot * p.head_dim;
+    const int64_t offset = offsets[slot];
+    const int byte = d * static_cast<int>(sizeof(Element));
+    *reinterpret_cast<Element*>(PlaceOf(shared, stage, false, slot, byte)) =
+        offset < 0 ? Element{0} : base[offset + d];
+    *reinterpret_cast<Element*>(PlaceOf(shared, stage, true, slot, byte)) =
+        offset < 0 ? Element{0} : base[offset + p.kv.value_offset + d];
+  }
+}
+
+template <int kThreads, typename Pool, int kDim, bool kDecode>
+__device__ __forceinline__ void CopyTile(const PagedAttentionParams& p,
+                                         Shared<Pool, kDim, kDecode> shared, int stage, int kv_head,
+                                         const int64_t* offsets) {
+  constexpr int kElements = 16 / sizeof(typename Pool::Element);
+  if (!p.copies_16_bytes) {
+    CopyElements<kThreads>(p, shared, stage, kv_head, offsets);
+  } else if (p.head_dim == kDim) {
+    CopyChunks<kThreads, 4>(p, shared, stage, kv_head, offsets, kDim / kElements);
+  } else {
+    CopyChunks<kThreads, 1>(p, shared, stage, kv_head, offsets, p.head_dim / kElements);
+  }
+}
+
+// int8 pools: turns the bytes of a stage into the operands of both products.
+template <int kThreads, int kDim, bool kDecode>
+__device__ void ConvertTile(Shared<Int8Pool, kDim, kDecode> shared, int stage) {
+  constexpr int kPieces = kDim / 16;  // of 16 bytes, in a row
+#pragma unroll 2
+  for (int i = threadIdx.x; i < 2 * kAttentionTile * kPieces; i += kThreads) {
+    const bool value = i >= kAttentionTile * kPieces;
+    const int slot = i / kPieces % kAttentionTile;
+    const int piece = i % kPieces;
+    const uint4 bytes =
+        *reinterpret_cast<const uint4*>(shared.raw(stage, value, slot) + 16 * piece);
+    const auto convert = [value](unsigned four) {
+      return value ? OperandsOf<Int8Pool::Value>(four) : OperandsOf<Int8Pool::Score>(four);
+    };
+    const uint2 x = convert(bytes.x);
+    const uint2 y = convert(bytes.y);
+    const uint2 z = convert(bytes.z);
+    const uint2 w = convert(bytes.w);
+    std::byte* const to = shared.tile(0, value);
+    *reinterpret_cast<uint4*>(to + ChunkOffset(kAttentionTile, slot, 2 * piece)) =
+        make_uint4(x.x, x.y, y.x, y.y);
+    *reinterpret_cast<uint4*>(to + ChunkOffset(kAttentionTile, slot, 2 * piece + 1)) =
+        make_uint4(z.x, z.y, w.x, w.y);
+  }
+}
+
+// Rounds the queries of `rows` rows to operands. `query(row)` points to a row's query, or is null.
+template <typename Pool, int kDim, bool kDecode, typename QueryOf>
+__device__ void LoadQueries(const PagedAttentionParams& p, Shared<Pool, kDim, kDecode> shared,
+                            int rows, const QueryOf& query) {
+  constexpr int kPairs = kDim / 2;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < rows * kPairs; i += blockDim.x) {
+    const int row = i / kPairs;
+    const int d = i % kPairs * 2;
+    const float* const from = query(row);
+    const float low = from != nullptr && d < p.head_dim ? from[d] : 0.0f;
+    const float high = from != nullptr && d + 1 < p.head_dim ? from[d + 1] : 0.0f;
+    *reinterpret_cast<unsigned*>(shared.queries() + ChunkOffset(rows, row, d / 8) + d % 8 * 2) =
+        Pool::Score::Pack(low, high);
+  }
+}
+
+}  // namespace baton::t1

@@ -1,0 +1,106 @@
+// Parameters of the paged attention kernels of numerics t1-sm90, and the shapes that host and
+// kernel agree on. Names are those of attention_params.h.
+//
+// Matrices in shared memory have 16-bit elements and consist of panels: the rows of a matrix, each
+// with 64 columns in 128 bytes. The 16-byte chunks of a row are permuted as by
+// SharedSwizzle::k128Bytes, so ldmatrix and wgmma both read panels without bank conflicts.
+//
+// Thread safety: plain data and pure functions.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/attention_params.h"
+#include "kernels/host_device.h"
+#include "kernels/numerics.h"
+
+namespace baton {
+
+struct TensorCoreAttentionParams {
+  PagedAttentionParams paged;
+  float factor;          // softmax_scale · log2(e)
+  float inverse_factor;  // 1 / factor
+  uint32_t* pieces;      // for each thread block, the states that it wrote of the unit it continued
+};
+
+namespace t1 {
+
+// Head dimensions are rounded up to one of these. The padding is zeros, which changes no bit.
+inline constexpr int kDims[] = {64, 96, 128, 256};
+inline constexpr int kMmaRows = 16;  // of a matrix instruction: a chunk of rows
+inline constexpr int kPanelCols = 64;
+inline constexpr int kPanelRowBytes = 2 * kPanelCols;
+// Decode: four warps share a chunk. Each takes a quarter of a tile's slots for the scores, and a
+// quarter of the outputs.
+inline constexpr int kDecodeSplit = 4;
+// For chunks of a prompt, each warp has 16 rows. Larger heads leave room for fewer.
+BATON_HOST_DEVICE constexpr int WarpsOfChunks(int dim) { return dim <= 128 ? 8 : 4; }
+// Thread blocks whose registers fit in a multiprocessor: the second number of __launch_bounds__.
+constexpr int BlocksByRegisters(bool decode) { return decode ? 2 : 1; }
+
+BATON_HOST_DEVICE constexpr int Panels(int dim) { return (dim + kPanelCols - 1) / kPanelCols; }
+// Bytes of a matrix of `rows` rows.
+BATON_HOST_DEVICE constexpr int MatrixBytes(int dim, int rows) {
+  return Panels(dim) * rows * kPanelRowBytes;
+}
+
+// Offsets into shared memory, in bytes.
+struct SharedLayout {
+  int stages;
+  int tiles;    // [stages][2: K, V] matrices of 64 slots; int8 pools: one of them
+  int raw;      // int8 pools: [stages][2: K, V][slots][dim] bytes
+  int queries;  // matrix [rows]
+  int weights;  // decode: matrix [rows] with a column for each slot; int8 pools: and a scaled one
+  int group;    // f32 [rows * dim], outputs of the merged segments
+  int maxima;   // decode: f32 [warps][rows]
+  int scales;   // int8 pools: f32 [2][2: K, V][slots]
+  int offsets;  // int64 [stages][slots], of the rows of K in the pool; -1: no row sees the slot
+  int scratch;  // int64 [attention::kScratch]
+  int work;     // BlockWork of tensor_core_plan.cuh
+  int bounds;   // int32 [2: begin, end][rows]; then the slots that all rows see
+  int bytes;
+};
+
+inline constexpr int kWorkBytes = 112;
+
+BATON_HOST_DEVICE constexpr SharedLayout LayoutOf(bool is_int8, int dim, bool decode) {
+  SharedLayout layout{};
+  const int rows = decode ? kMmaRows : kMmaRows * WarpsOfChunks(dim);
+  const int tile = 2 * MatrixBytes(dim, kAttentionTile);
+  // As many as keep 64 to 96 KiB on their way into a multiprocessor.
+  layout.stages = !decode || dim > 128 ? 2 : dim > 64 ? 3 : 4;
+  int at = 0;
+  layout.tiles = at;
+  at += (is_int8 ? 1 : layout.stages) * tile;
+  layout.raw = at;
+  at += is_int8 ? layout.stages * 2 * kAttentionTile * dim : 0;
+  layout.queries = at;
+  at += MatrixBytes(dim, rows);
+  layout.weights = at;
+  at += decode ? (is_int8 ? 2 : 1) * MatrixBytes(kAttentionTile, rows) : 0;
+  layout.group = at;
+  at += rows * dim * 4;
+  layout.maxima = at;
+  at += decode ? kDecodeSplit * rows * 4 : 0;
+  layout.scales = at;
+  at += is_int8 ? 2 * 2 * kAttentionTile * 4 : 0;
+  layout.offsets = at;
+  at += layout.stages * kAttentionTile * 8;
+  layout.scratch = at;
+  at += attention::kScratch * 8;
+  layout.work = at;
+  at += kWorkBytes;
+  layout.bounds = at;
+  at += 2 * (rows + 1) * 4;
+  layout.bytes = at;
+  return layout;
+}
+
+// Floats of a stored state of all rows: outputs, references, sums, and the number of its group of
+// segments. It ends at a multiple of 128 bytes, so that no cache line has two states.
+BATON_HOST_DEVICE constexpr int64_t StateFloats(int dim, int rows) {
+  return (int64_t{rows} * (dim + 2) + 1 + 31) / 32 * 32;
+}
+
+}  // namespace t1
+}  // namespace baton

@@ -1,0 +1,362 @@
+// The states of a unit in the tensor-core attention, and their merge order (NUMERICS_T1 §5).
+//
+// A state is that of all rows of a block. Three states are live:
+// - the segment in progress, in registers;
+// - the group, or the segments of it so far, in shared memory;
+// - the row: the merged groups, in the block's own part of the workspace. It is touched once in
+//   2,048 slots.
+//
+// A block that begins a unit merges all its segments. A block that continues a unit writes pieces
+// to the workspace: the segments of a group that another block began, one by one, then the groups
+// that it begins. The block that arrives last merges the pieces. So the division moves no bit.
+#pragma once
+
+#include "kernels/cuda/tensor_core_operands.cuh"
+#include "kernels/cuda/tensor_core_plan.cuh"
+
+namespace baton::t1 {
+
+// References and sums of a thread's two rows: lane / 4 and lane / 4 + 8 of a chunk.
+struct RowSums {
+  float reference[2];
+  float sum[2];
+};
+__device__ inline RowSums EmptyRows() {
+  const float lowest = -__uint_as_float(0x7f800000u);
+  return {{lowest, lowest}, {0, 0}};
+}
+
+// One thread's part of a state. Output tile n has the columns 8 · n + 2 · (lane % 4) and the next
+// one of both rows, as a matrix instruction gives them.
+template <int kTiles>
+struct ThreadState {
+  RowSums rows;
+  float output[kTiles][4];
+
+  __device__ void Clear() {
+    rows = EmptyRows();
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) output[n][i] = 0;
+    }
+  }
+  __device__ float4 tile(int n) const {
+    return make_float4(output[n][0], output[n][1], output[n][2], output[n][3]);
+  }
+};
+
+// Factors that merge the next state of two rows into a running one. They are powers of two.
+struct Factors {
+  float running[2];
+  float next[2];
+};
+// Merges references and sums. States that saw nothing need no branch (NUMERICS_T1 §6).
+__device__ inline Factors MergeRows(RowSums& rows, const RowSums& next) {
+  Factors factors;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const float largest = MaxOrNan(rows.reference[i], next.reference[i]);
+    factors.running[i] = PowerOfTwo(r1::Subtract(rows.reference[i], largest));
+    factors.next[i] = PowerOfTwo(r1::Subtract(next.reference[i], largest));
+    rows.reference[i] = largest;
+    rows.sum[i] =
+        r1::Fma(next.sum[i], factors.next[i], r1::Multiply(rows.sum[i], factors.running[i]));
+  }
+  return factors;
+}
+__device__ inline float4 Merge(const float4& running, const float4& next, const Factors& factors) {
+  const auto merge = [&](float x, float y, int i) {
+    return r1::Fma(y, factors.next[i], r1::Multiply(x, factors.running[i]));
+  };
+  return make_float4(merge(running.x, next.x, 0), merge(running.y, next.y, 0),
+                     merge(running.z, next.z, 1), merge(running.w, next.w, 1));
+}
+
+// A state in the workspace, as one thread sees it.
+template <int kDim, int kSplit, int kChunks>
+struct StoredState {
+  static constexpr int kRows = kMmaRows * kChunks;
+  static constexpr int kThreads = 32 * kSplit * kChunks;
+  static constexpr int64_t kFloats = StateFloats(kDim, kRows);
+  float* base;
+
+  __device__ float4& tile(int n) const {
+    return reinterpret_cast<float4*>(base)[n * kThreads + threadIdx.x];
+  }
+  __device__ int& group() const { return *reinterpret_cast<int*>(base + kRows * (kDim + 2)); }
+
+  __device__ RowSums ReadRows() const { return {{reference(0), reference(1)}, {sum(0), sum(1)}}; }
+  // Threads with equal rows have equal references and sums. One of them writes them.
+  __device__ void WriteRows(const RowSums& rows) const {
+    if (threadIdx.x / 32 % kSplit != 0 || threadIdx.x % 4 != 0) return;
+    for (int i = 0; i < 2; ++i) {
+      reference(i) = rows.reference[i];
+      sum(i) = rows.sum[i];
+    }
+  }
+
+ private:
+  __device__ static int RowOf(int i) {
+    return threadIdx.x / 32 / kSplit * kMmaRows + threadIdx.x % 32 / 4 + 8 * i;
+  }
+  __device__ float& reference(int i) const { return base[kRows * kDim + RowOf(i)]; }
+  __device__ float& sum(int i) const { return base[kRows * (kDim + 1) + RowOf(i)]; }
+};
+
+// One thread's part of all states. kSplit warps share a chunk of 16 rows. Functions that are not
+// inline keep their registers out of the loop over tiles.
+template <int kDim, int kSplit, int kChunks>
+class UnitState {
+ public:
+  using Stored = StoredState<kDim, kSplit, kChunks>;
+  static constexpr int kTiles = kDim / 8 / kSplit;
+
+  // `group`: float4 [kTiles][threads] in shared memory.
+  __device__ UnitState(const TensorCoreAttentionParams& params, std::byte* group)
+      : p(params), group_(reinterpret_cast<float4*>(group) + threadIdx.x) {}
+
+  // `keeps_unit`: this block begins the unit.
+  __device__ void Begin(bool keeps_unit) {
+    keeps_ = keeps_unit;
+    written_ = 0;
+    open_ = false;
+    has_row_ = false;
+    row_ = StateAt(p, blockIdx.x, p.paged.states_per_block - 2);
+  }
+
+  // `number` is that of the segment, among those of the rows that see it. Ends the group in
+  // progress if the segment cannot join it. Here, and not when the segment ends, `segment` needs no
+  // registers.
+  __device__ void BeginSegment(int number) {
+    const int next = number / kT1GroupSegments;
+    if (!(open_ && next == number_ && (keeps_ || is_prefix_))) {
+      // What this block saw of the group before is all that there is of it.
+      is_prefix_ = open_ ? next != number_ : number % kT1GroupSegments == 0;
+      EndGroup();
+      number_ = next;
+    }
+    segment.Clear();
+  }
+
+  // Adds the state in `segment` to the group.
+  __device__ void EndSegment() {
+    if (open_) {
+      const Factors factors = MergeRows(group_rows_, segment.rows);
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) tile(n) = Merge(tile(n), segment.tile(n), factors);
+    } else {
+      open_ = true;
+      group_rows_ = segment.rows;
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) tile(n) = segment.tile(n);
+    }
+  }
+
+  // The block does not go on with the unit. Writes what others need of it.
+  __device__ void WriteRest() {
+    if (!keeps_) {
+      EndGroup();
+      if (threadIdx.x == 0) p.pieces[blockIdx.x] = written_;
+      return;
+    }
+    if (!has_row_) {
+      row_rows_ = EmptyRows();
+      for (int n = 0; n < kTiles; ++n) row_.tile(n) = make_float4(0, 0, 0, 0);
+    }
+    row_.WriteRows(row_rows_);
+    WriteGroup(group_, StateAt(p, blockIdx.x, p.paged.states_per_block - 1), group_rows_, number_);
+  }
+
+  // Returns true in the block that is the last of those that computed the unit. The states of the
+  // others are then visible.
+  __device__ bool ArrivesLast(const BlockWork& work, int64_t* scratch) {
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      const int64_t first = work.first_block();
+      const auto others = static_cast<uint32_t>(work.last_block() - first);
+      const bool last = atomicAdd(&p.paged.arrivals[first], 1u) == others;
+      __threadfence();
+      if (last) atomicExch(&p.paged.arrivals[first], 0u);  // for the next launch
+      scratch[34] = last ? 1 : 0;
+    }
+    __syncthreads();
+    return scratch[34] != 0;
+  }
+
+  // Merges all states of the unit, in the order of the items.
+  __device__ void MergePieces(const BlockWork& work) {
+    const int64_t first = work.first_block();
+    has_row_ = true;
+    row_ = StateAt(p, first, p.paged.states_per_block - 2);
+    const BothRows both = MergeBlocks(p, group_, row_, first, work.last_block());
+    group_rows_ = both.group;
+    row_rows_ = both.row;
+  }
+
+  // Merges the open group. Calls write(i, n, two neighbouring columns of output tile n) for the
+  // results of the thread's row i. Rows that see no slot at all have no result.
+  template <typename Write>
+  __device__ void Finish(const Write& write) {
+    RowSums rows = group_rows_;
+    Factors factors = {{0, 0}, {1, 1}};
+    if (has_row_) {
+      rows = row_rows_;
+      factors = MergeRows(rows, group_rows_);
+    }
+    float inverse[2];
+    bool saw[2];
+    for (int i = 0; i < 2; ++i) {
+      const float reference = rows.reference[i];
+      saw[i] = reference != -__uint_as_float(0x7f800000u);
+      inverse[i] = reference == reference ? r1::Divide(1.0f, rows.sum[i]) : reference;
+    }
+#pragma unroll 4
+    for (int n = 0; n < kTiles; ++n) {
+      float4 o = tile(n);
+      if (has_row_) o = Merge(row_.tile(n), o, factors);
+      if (saw[0]) write(0, n, r1::Multiply(o.x, inverse[0]), r1::Multiply(o.y, inverse[0]));
+      if (saw[1]) write(1, n, r1::Multiply(o.z, inverse[1]), r1::Multiply(o.w, inverse[1]));
+    }
+  }
+
+  ThreadState<kTiles> segment;
+
+ private:
+  struct BothRows {
+    RowSums group;
+    RowSums row;
+  };
+
+  // Output tile n of the group.
+  __device__ float4& tile(int n) const { return group_[n * Stored::kThreads]; }
+
+  // State `number` of a block in the workspace. The last two are those of a unit that it began: the
+  // row's and the group's.
+  __device__ static Stored StateAt(const TensorCoreAttentionParams& p, int64_t block,
+                                   int64_t number) {
+    return {p.paged.states + (block * p.paged.states_per_block + number) * Stored::kFloats};
+  }
+
+  // Merges the open group into the row, or writes it to the workspace.
+  __device__ void EndGroup() {
+    if (!open_) return;
+    open_ = false;
+    if (keeps_) {
+      row_rows_ = AddToRow(group_, row_, has_row_, group_rows_, row_rows_);
+      has_row_ = true;
+    } else {
+      WriteGroup(group_, StateAt(p, blockIdx.x, written_), group_rows_, number_);
+      ++written_;
+    }
+  }
+
+  BATON_NOINLINE __device__ static RowSums AddToRow(const float4* group, Stored row, bool has_row,
+                                                    RowSums group_rows, RowSums row_rows) {
+    if (!has_row) row_rows = EmptyRows();
+    const Factors factors = MergeRows(row_rows, group_rows);
+#pragma unroll 4
+    for (int n = 0; n < kTiles; ++n) {
+      const float4 next = group[n * Stored::kThreads];
+      row.tile(n) = has_row ? Merge(row.tile(n), next, factors) : next;
+    }
+    return row_rows;
+  }
+
+  BATON_NOINLINE __device__ static void WriteGroup(const float4* group, Stored to, RowSums rows,
+                                                   int number) {
+#pragma unroll 4
+    for (int n = 0; n < kTiles; ++n) to.tile(n) = group[n * Stored::kThreads];
+    to.WriteRows(rows);
+    if (threadIdx.x == 0) to.group() = number;
+  }
+
+  // Merges the pieces of blocks (first, last] with the states that block `first` kept. The results
+  // are in `group` and `row`. Several pieces are loaded together: one after the other, they would
+  // wait for the memory each time.
+  BATON_NOINLINE __device__ static BothRows MergeBlocks(const TensorCoreAttentionParams& p,
+                                                        float4* group, Stored row, int64_t first,
+                                                        int64_t last) {
+    constexpr int kBatch = 4;
+    const Stored kept = StateAt(p, first, p.paged.states_per_block - 1);
+    BothRows both{kept.ReadRows(), row.ReadRows()};
+    int number = kept.group();
+    for (int n = 0; n < kTiles; ++n) group[n * Stored::kThreads] = kept.tile(n);
+
+    const int lane = threadIdx.x % 32;
+    int64_t block = first;  // of the next piece
+    unsigned index = 0;
+    unsigned count = 0;   // pieces of the block
+    unsigned counts = 0;  // of 32 blocks, one in each lane
+    while (true) {
+      Stored pieces[kBatch];
+      int found = 0;
+      for (; found < kBatch; ++found) {
+        if (index == count) {
+          if (block == last) break;
+          if ((block - first) % 32 == 0) {
+            counts = block + 1 + lane <= last ? p.pieces[block + 1 + lane] : 0;
+          }
+          count = __shfl_sync(kWholeWarp, counts, static_cast<int>((block - first) % 32));
+          index = 0;
+          ++block;
+        }
+        pieces[found] = StateAt(p, block, index);
+        ++index;
+      }
+      if (found == 0) return both;
+
+      // How each piece merges. A piece of a new group first ends the one before.
+      RowSums rows[kBatch];
+      int numbers[kBatch];
+      Factors factors[kBatch];
+      bool ends[kBatch];
+#pragma unroll
+      for (int k = 0; k < kBatch; ++k) {
+        if (k >= found) pieces[k] = pieces[0];
+        rows[k] = pieces[k].ReadRows();
+        numbers[k] = pieces[k].group();
+      }
+#pragma unroll
+      for (int k = 0; k < kBatch; ++k) {
+        if (k >= found) continue;
+        ends[k] = numbers[k] != number;
+        factors[k] = ends[k] ? MergeRows(both.row, both.group) : MergeRows(both.group, rows[k]);
+        if (ends[k]) both.group = rows[k];
+        number = numbers[k];
+      }
+      for (int n = 0; n < kTiles; ++n) {
+        float4 next[kBatch];
+#pragma unroll
+        for (int k = 0; k < kBatch; ++k) next[k] = pieces[k].tile(n);
+        float4 merged = group[n * Stored::kThreads];
+        float4 merged_row = row.tile(n);
+#pragma unroll
+        for (int k = 0; k < kBatch; ++k) {
+          if (k >= found) continue;
+          if (ends[k]) merged_row = Merge(merged_row, merged, factors[k]);
+          merged = ends[k] ? next[k] : Merge(merged, next[k], factors[k]);
+        }
+        group[n * Stored::kThreads] = merged;
+        row.tile(n) = merged_row;
+      }
+    }
+  }
+
+  const TensorCoreAttentionParams& p;
+  bool keeps_ = true;  // the block began the unit
+  unsigned written_ = 0;
+  // The group in progress.
+  bool open_ = false;
+  bool is_prefix_ = false;  // all segments of the group so far are in this block
+  int number_ = 0;
+  RowSums group_rows_;
+  float4* group_;  // of this thread
+  // The row. Its outputs are in the workspace, if it has any.
+  bool has_row_ = false;
+  Stored row_{nullptr};
+  RowSums row_rows_;
+};
+
+}  // namespace baton::t1

@@ -1,0 +1,182 @@
+// Matrix products on tensor cores for at most 8 tokens (NUMERICS_T1 §3), with or without the gate:
+// bound by reading weights.
+//
+// The numerics allow one accumulator for each row and token, so a warp walks all columns of its 16
+// rows. A block has two such warps and a third one, which copies: every stage of 128 columns is
+// four bulk copies of 2 KiB of weights, and one copy of f32 activations for each token. The warps
+// round activations to 16 bits as they read them, so no other kernel has to.
+//
+// Weights are the 16-row side of m16n8k16, tokens the other. The 8-row tiles of weight_layout.h are
+// matrices of ldmatrix, so a fragment is one load of 16 bytes a lane, without bank conflicts.
+//
+// Predicted limit: bytes of the weights. Six stages keep 48 KiB in flight in each block, and an
+// H100 needs about 18 KiB on each multiprocessor. A warp's chain takes about 33 clocks for 16
+// columns, that is 15.5 bytes a clock. A multiprocessor gets 13 bytes a clock of its share of the
+// memory, and has at least two such warps from 4224 rows on.
+#include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/tensor_rows.cuh"
+
+namespace baton {
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+// Which stage comes next, and the parity of its barriers.
+struct FewTokensRing {
+  int slot = 0;
+  unsigned phase = 0;
+
+  __device__ __forceinline__ void Next() {
+    if (++slot < kTensorFewStages) return;
+    slot = 0;
+    phase ^= 1;
+  }
+};
+
+__device__ __forceinline__ float* FewTokensRows(TensorFewShared& shared, int slot, int tokens) {
+  return reinterpret_cast<float*>(&shared + 1) + slot * tokens * kTensorFewTokenFloats;
+}
+
+__device__ __forceinline__ int FewTokensColumns(const TensorMatMulParams& p, int column) {
+  return p.cols - column < kTensorFewColumns ? p.cols - column : kTensorFewColumns;
+}
+
+// The warp that copies. Lanes 0 to 3 copy a tile each, lanes 8 to 15 a token each. A copy may land
+// before its bytes are expected: the phase cannot end before lane 0 has arrived.
+template <bool kGated>
+__device__ __forceinline__ void CopyFewTokens(const TensorMatMulParams& p, int first_pair, int lane,
+                                              TensorFewShared& shared) {
+  constexpr int kTiles = 2 * kTensorFewWarps;
+  const TilePairs<kGated> pairs(p.rows);
+  const int tile = lane < kTiles ? pairs.TileOf(first_pair + lane / 2, lane % 2) : -1;
+  const unsigned tiles = static_cast<unsigned>(__popc(__ballot_sync(0xffffffffu, tile >= 0)));
+  const int token = lane - 8;
+  FewTokensRing ring;
+#pragma unroll 1
+  for (int column = 0; column < p.cols; column += kTensorFewColumns) {
+    const int columns = FewTokensColumns(p, column);
+    const unsigned weight_bytes = static_cast<unsigned>(HalfColumnBlocks(columns)) * kHalfTileBytes;
+    WaitBarrier(&shared.empty[ring.slot], ring.phase ^ 1);
+    if (lane == 0) {
+      ArriveAndExpect(&shared.full[ring.slot],
+                      tiles * weight_bytes + static_cast<unsigned>(p.tokens * columns) * 4);
+    }
+    if (tile >= 0) {
+      LoadBulk(shared.weights[ring.slot][lane],
+               p.weight + tile * p.tile_bytes + int64_t{column} * kFloatUnitBytes, weight_bytes,
+               &shared.full[ring.slot]);
+    }
+    if (token >= 0 && token < p.tokens) {
+      LoadBulk(FewTokensRows(shared, ring.slot, p.tokens) + token * kTensorFewTokenFloats,
+               p.f32 + int64_t{token} * p.cols + column, static_cast<unsigned>(columns) * 4,
+               &shared.full[ring.slot]);
+    }
+    ring.Next();
+  }
+}
+
+template <WeightFormat kFormat>
+__device__ __forceinline__ void AddStep(const uint8_t* weights, const float* x, bool valid,
+                                        int left, int lane, float (&sums)[4]) {
+  unsigned a[4];
+  LdMatrixX4(a, weights);
+  float2 low = {0, 0}, high = {0, 0};
+  if (valid) {
+    low = *reinterpret_cast<const float2*>(x);
+    high = *reinterpret_cast<const float2*>(x + 8);
+  }
+  if (left < kTensorDepth) {  // memory past the columns may hold NaNs
+    const int at = 2 * (lane % 4);
+    if (at >= left) low.x = 0;
+    if (at + 1 >= left) low.y = 0;
+    if (at + 8 >= left) high.x = 0;
+    if (at + 9 >= left) high.y = 0;
+  }
+  const unsigned b[2] = {PackHalf<kFormat>(low.x, low.y), PackHalf<kFormat>(high.x, high.y)};
+  if constexpr (kFormat == WeightFormat::kBF16) {
+    MmaM16N8K16Bf16(sums, a, b);
+  } else {
+    MmaM16N8K16F16(sums, a, b);
+  }
+}
+
+// Grid: [blocks of kTensorFewWarps pairs]. Block: kTensorFewThreads. Shared memory:
+// TensorFewSharedBytes. REQUIRES: at most 8 tokens; cols is a multiple of 4; with the gate, rows is
+// a multiple of 16.
+template <WeightFormat kFormat, bool kGated>
+__device__ __forceinline__ void MultiplyFewTokens(const TensorMatMulParams& p) {
+  TensorFewShared& shared = *SharedMemory<TensorFewShared>();
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int first_pair = static_cast<int>(blockIdx.x) * kTensorFewWarps;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kTensorFewStages; ++i) {
+      InitBarrier(&shared.full[i], 1);
+      InitBarrier(&shared.empty[i], kTensorFewWarps);
+    }
+    FenceBarrierInit();
+  }
+  __syncthreads();
+  if (warp == kTensorFewWarps) return CopyFewTokens<kGated>(p, first_pair, lane, shared);
+
+  // Of ldmatrix: lane i gives row i % 8 of matrix i / 8. Matrices 0 and 1 are the pair's tiles.
+  const int weights_at = lane / 16 * kTileRowBytes + lane % 8 * kFloatUnitBytes;
+  const int x_at = lane / 4 * kTensorFewTokenFloats + 2 * (lane % 4);
+  const bool valid = lane / 4 < p.tokens;
+  float sums[4] = {};
+  FewTokensRing ring;
+#pragma unroll 1
+  for (int column = 0; column < p.cols; column += kTensorFewColumns) {
+    const int columns = FewTokensColumns(p, column);
+    WaitBarrier(&shared.full[ring.slot], ring.phase);
+    const uint8_t* weights = shared.weights[ring.slot][2 * warp + lane / 8 % 2] + weights_at;
+    const float* x = FewTokensRows(shared, ring.slot, p.tokens) + x_at;
+    if (columns == kTensorFewColumns) {
+#pragma unroll
+      for (int k = 0; k < kTensorFewColumns; k += kTensorDepth) {
+        AddStep<kFormat>(weights + k * kFloatUnitBytes, x + k, valid, kTensorDepth, lane, sums);
+      }
+    } else {
+#pragma unroll 1
+      for (int k = 0; k < columns; k += kTensorDepth) {
+        AddStep<kFormat>(weights + k * kFloatUnitBytes, x + k, valid, columns - k, lane, sums);
+      }
+    }
+    __syncwarp();
+    if (lane == 0) ArriveBarrier(&shared.empty[ring.slot]);
+    ring.Next();
+  }
+  const PairOutputs<kGated> outputs(p, first_pair + warp, 2 * (lane % 4), lane);
+  if (!kGated && p.accumulate != 0) outputs.AddTo(sums);
+  outputs.Store(sums);
+}
+
+#else
+
+template <WeightFormat kFormat, bool kGated>
+__device__ __forceinline__ void MultiplyFewTokens(const TensorMatMulParams&) {}
+
+#endif
+
+extern "C" __global__ void __launch_bounds__(kTensorFewThreads)
+    baton_tensor_matmul_few_bf16(const __grid_constant__ TensorMatMulParams p) {
+  MultiplyFewTokens<WeightFormat::kBF16, false>(p);
+}
+extern "C" __global__ void __launch_bounds__(kTensorFewThreads)
+    baton_tensor_matmul_few_f16(const __grid_constant__ TensorMatMulParams p) {
+  MultiplyFewTokens<WeightFormat::kF16, false>(p);
+}
+extern "C" __global__ void __launch_bounds__(kTensorFewThreads)
+    baton_gated_tensor_matmul_few_bf16(const __grid_constant__ TensorMatMulParams p) {
+  MultiplyFewTokens<WeightFormat::kBF16, true>(p);
+}
+extern "C" __global__ void __launch_bounds__(kTensorFewThreads)
+    baton_gated_tensor_matmul_few_f16(const __grid_constant__ TensorMatMulParams p) {
+  MultiplyFewTokens<WeightFormat::kF16, true>(p);
+}
+
+BATON_KERNEL(baton_tensor_matmul_few_bf16, TensorMatMulParams);
+BATON_KERNEL(baton_tensor_matmul_few_f16, TensorMatMulParams);
+BATON_KERNEL(baton_gated_tensor_matmul_few_bf16, TensorMatMulParams);
+BATON_KERNEL(baton_gated_tensor_matmul_few_f16, TensorMatMulParams);
+
+}  // namespace baton

@@ -1,0 +1,171 @@
+// Matrix products on tensor cores for more than 8 tokens (NUMERICS_T1 §3), with or without the
+// gate, by wgmma: bound by the tensor cores for hundreds of tokens, by memory for dozens.
+//
+// Blocks are persistent: block i takes tiles i, i + grid, … of the result. Blocks of tokens are
+// numbered first, so blocks that run together share weights in the cache. One warp copies stages of
+// 64 columns into a ring, also of the next tile. One or two warpgroups multiply 64 rows each, one
+// accumulator for each row and token, with the columns rising. Barriers in shared memory say which
+// stages are full and which are empty.
+//
+// Weights and rounded activations lie in memory as core matrices of wgmma without a swizzle, in the
+// order in which a stage needs them. So copies are bulk copies of whole stages, 1 KiB for 8 rows of
+// weights, and need no tensor map. A core matrix is 128 neighbouring bytes, so products read shared
+// memory without bank conflicts.
+//
+// Predicted limit of 128 rows by 256 tokens: a stage is 2 · 4 products of 128 clocks. They read
+// 2 · 4 · 10 KiB of shared memory, 640 of the 1024 clocks, and the copies write 48 KiB, 384 clocks.
+// The stores of a tile are not hidden: 128 KiB, about 2500 clocks after 65500 for 4096 columns.
+#pragma once
+
+#include "kernels/cuda/tensor_rows.cuh"
+#include "kernels/cuda/warpgroup_mma.cuh"
+
+namespace baton {
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+template <int kWarpgroups, int kTokens>
+struct TensorManyShared {
+  static constexpr TensorTile kTile = {kWarpgroups, kTokens};
+  static constexpr int kStages = kTile.stages();
+  uint8_t weights[kStages][8 * kWarpgroups][kHalfTileBytes];
+  uint8_t rows[kStages][kTokens / 8][kHalfTileBytes];
+  uint64_t full[kStages];
+  uint64_t empty[kStages];
+};
+
+template <int kStages>
+struct ManyTokensRing {
+  int slot = 0;
+  unsigned phase = 0;
+
+  __device__ __forceinline__ void Next() {
+    if (++slot < kStages) return;
+    slot = 0;
+    phase ^= 1;
+  }
+};
+
+// Calls fn(first pair, first token) for each tile of the block.
+template <int kWarpgroups, int kTokens, bool kGated, typename Function>
+__device__ __forceinline__ void ForTiles(const TensorMatMulParams& p, const Function& fn) {
+  constexpr int kPairs = 4 * kWarpgroups;
+  const int row_blocks = (TilePairs<kGated>(p.rows).count() + kPairs - 1) / kPairs;
+  const int token_blocks = (p.tokens + kTokens - 1) / kTokens;
+#pragma unroll 1
+  for (int tile = static_cast<int>(blockIdx.x); tile < row_blocks * token_blocks;
+       tile += static_cast<int>(gridDim.x)) {
+    fn(tile / token_blocks * kPairs, tile % token_blocks * kTokens);
+  }
+}
+
+// The warp that copies. A lane copies a tile of weights, lane 0 also all rows of activations. A
+// copy may land before its bytes are expected: the phase cannot end before lane 0 has arrived.
+template <int kWarpgroups, int kTokens, bool kGated>
+__device__ __forceinline__ void CopyManyTokens(const TensorMatMulParams& p, int lane,
+                                               TensorManyShared<kWarpgroups, kTokens>& shared) {
+  const TilePairs<kGated> pairs(p.rows);
+  const int blocks = static_cast<int>(HalfColumnBlocks(p.cols));
+  const int64_t token_tiles = HalfTokenTiles(p.tokens);
+  ManyTokensRing<TensorManyShared<kWarpgroups, kTokens>::kStages> ring;
+  ForTiles<kWarpgroups, kTokens, kGated>(p, [&](int first_pair, int first_token) {
+    const int tile = lane < 8 * kWarpgroups ? pairs.TileOf(first_pair + lane / 2, lane % 2) : -1;
+    const auto tiles = static_cast<unsigned>(__popc(__ballot_sync(0xffffffffu, tile >= 0)));
+    const int64_t left = token_tiles - first_token / 8;
+    const unsigned row_bytes =
+        static_cast<unsigned>(left < kTokens / 8 ? left : kTokens / 8) * kHalfTileBytes;
+    const uint8_t* weights = p.weight + (tile >= 0 ? tile : 0) * p.tile_bytes;
+    const uint8_t* rows = p.halves + int64_t{first_token / 8} * kHalfTileBytes;
+#pragma unroll 1
+    for (int block = 0; block < blocks; ++block) {
+      uint64_t* full = &shared.full[ring.slot];
+      WaitBarrier(&shared.empty[ring.slot], ring.phase ^ 1);
+      if (lane == 0) {
+        ArriveAndExpect(full, tiles * kHalfTileBytes + row_bytes);
+        LoadBulk(shared.rows[ring.slot], rows, row_bytes, full);
+      }
+      if (tile >= 0) LoadBulk(shared.weights[ring.slot][lane], weights, kHalfTileBytes, full);
+      weights += kHalfTileBytes;
+      rows += token_tiles * kHalfTileBytes;
+      ring.Next();
+    }
+  });
+}
+
+template <WeightFormat kFormat, int kTokens>
+__device__ __forceinline__ void MultiplyStage(const uint8_t* weights, const uint8_t* rows,
+                                              bool accumulate, float (&sums)[kTokens / 2]) {
+#pragma unroll
+  for (int k = 0; k < kHalfColumns / kTensorDepth; ++k) {
+    const int at = k * (kTensorDepth / 8 * kTileRowBytes);
+    const uint64_t a =
+        MatrixDescriptor(weights + at, kTileRowBytes, kHalfTileBytes, SharedSwizzle::kNone);
+    const uint64_t b =
+        MatrixDescriptor(rows + at, kTileRowBytes, kHalfTileBytes, SharedSwizzle::kNone);
+    if constexpr (kFormat == WeightFormat::kBF16) {
+      WarpgroupMmaBf16<kTokens, false>(sums, a, b, accumulate || k > 0);
+    } else {
+      WarpgroupMmaF16<kTokens, false>(sums, a, b, accumulate || k > 0);
+    }
+  }
+}
+
+// Grid: any number of blocks. Block: TensorTile::threads. Shared memory: TensorTile::shared_bytes.
+// REQUIRES: with the gate, rows is a multiple of 16.
+template <WeightFormat kFormat, int kWarpgroups, int kTokens, bool kGated>
+__device__ __forceinline__ void MultiplyManyTokens(const TensorMatMulParams& p) {
+  using Shared = TensorManyShared<kWarpgroups, kTokens>;
+  static_assert(sizeof(Shared) == Shared::kTile.shared_bytes(), "the launch reserves this much");
+  Shared& shared = *SharedMemory<Shared>();
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < Shared::kStages; ++i) {
+      InitBarrier(&shared.full[i], 1);
+      InitBarrier(&shared.empty[i], 4 * kWarpgroups);
+    }
+    FenceBarrierInit();
+  }
+  __syncthreads();
+  if (warp == 4 * kWarpgroups) return CopyManyTokens<kWarpgroups, kTokens, kGated>(p, lane, shared);
+
+  const int blocks = static_cast<int>(HalfColumnBlocks(p.cols));
+  ManyTokensRing<Shared::kStages> ring;
+  ForTiles<kWarpgroups, kTokens, kGated>(p, [&](int first_pair, int first_token) {
+    float sums[kTokens / 2];
+    int earlier = 0;  // slot of the stage before
+#pragma unroll 1
+    for (int block = 0; block < blocks; ++block) {
+      WaitBarrier(&shared.full[ring.slot], ring.phase);
+      FenceMatrixRegisters(sums);
+      MultiplyStage<kFormat, kTokens>(shared.weights[ring.slot][warp / 4 * 8],
+                                      shared.rows[ring.slot][0], block > 0, sums);
+      CommitMatrixProducts();
+      WaitMatrixProducts<1>();
+      if (block > 0 && lane == 0) ArriveBarrier(&shared.empty[earlier]);
+      earlier = ring.slot;
+      ring.Next();
+    }
+    WaitMatrixProducts<0>(sums);
+    if (lane == 0) ArriveBarrier(&shared.empty[earlier]);
+
+    const PairOutputs<kGated> first(p, first_pair + warp, first_token + 2 * (lane % 4), lane);
+    if (!kGated && p.accumulate != 0) {
+      PairOutputs<kGated> outputs = first;
+#pragma unroll
+      for (int n = 0; n < kTokens / 8; ++n, outputs.Advance()) outputs.AddTo(sums + 4 * n);
+    }
+    PairOutputs<kGated> outputs = first;
+#pragma unroll
+    for (int n = 0; n < kTokens / 8; ++n, outputs.Advance()) outputs.Store(sums + 4 * n);
+  });
+}
+
+#else
+
+template <WeightFormat kFormat, int kWarpgroups, int kTokens, bool kGated>
+__device__ __forceinline__ void MultiplyManyTokens(const TensorMatMulParams&) {}
+
+#endif
+
+}  // namespace baton

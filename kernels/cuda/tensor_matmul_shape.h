@@ -1,0 +1,87 @@
+// Sizes that the kernels of t1's matrix products and the code that launches them share.
+//
+// All of these kernels take the weights as the row side of a product, 16 rows at a time: a pair of
+// the 8-row tiles of weight_layout.h. In a plain product a pair are neighbours. With the gate, they
+// are a tile of the gate projection and the tile of the up projection that multiplies it, so one
+// lane holds both factors of a column.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/weight_layout.h"
+
+namespace baton {
+
+inline constexpr int kTensorDepth = 16;                     // columns of one product
+inline constexpr int kTileRowBytes = 8 * kFloatUnitBytes;   // a tile's bytes for 8 columns
+inline constexpr int kTensorPairRows = 2 * kFloatTileRows;  // rows of a product's m16 side
+
+// ---- activations as operands (half_rows.cu) ----------------------------------------------------
+//
+// Rows of 16 bits in tiles of 8 tokens, in the order in which thread blocks copy them: for each 64
+// columns, token tile, unit of 8 columns: 8 tokens of 16 bytes. The columns are padded with zeros
+// to whole blocks of 64, the tokens to whole tiles.
+
+inline constexpr int kHalfTileBytes = kHalfColumns * 2 * 8;  // 64 columns of 8 rows or tokens
+inline constexpr int kHalfRowsThreads = 256;
+inline constexpr int kHalfRowsColumns =
+    8 * kHalfRowsThreads / 8;  // of a block, which takes 8 tokens
+
+BATON_HOST_DEVICE constexpr int64_t HalfColumnBlocks(int64_t cols) {
+  return (cols + kHalfColumns - 1) / kHalfColumns;
+}
+BATON_HOST_DEVICE constexpr int64_t HalfTokenTiles(int64_t tokens) { return (tokens + 7) / 8; }
+
+// ---- at most 8 tokens (tensor_matmul_few_tokens.cu) --------------------------------------------
+
+inline constexpr int kTensorFewTokens = 8;
+inline constexpr int kTensorFewWarps = 2;      // each multiplies one pair of tiles
+inline constexpr int kTensorFewStages = 6;     // of copies in flight or in use
+inline constexpr int kTensorFewColumns = 128;  // of a stage
+inline constexpr int kTensorFewThreads = 32 * (kTensorFewWarps + 1);  // the last warp copies
+// Floats from a token to the next in a stage. The padding keeps lanes on different banks.
+inline constexpr int kTensorFewTokenFloats = kTensorFewColumns + 8;
+
+struct TensorFewShared {
+  uint8_t weights[kTensorFewStages][2 * kTensorFewWarps][kTensorFewColumns / 8 * kTileRowBytes];
+  uint64_t full[kTensorFewStages];
+  uint64_t empty[kTensorFewStages];
+  // Then float x[kTensorFewStages][tokens][kTensorFewTokenFloats].
+};
+BATON_HOST_DEVICE constexpr int TensorFewSharedBytes(int tokens) {
+  return static_cast<int>(sizeof(TensorFewShared)) +
+         kTensorFewStages * tokens * kTensorFewTokenFloats * 4;
+}
+
+// ---- more tokens (tensor_matmul_many_tokens.cuh) -----------------------------------------------
+
+// A block multiplies 64 rows of each of its warpgroups by some tokens. A stage has 64 columns.
+struct TensorTile {
+  int warpgroups;
+  int tokens;
+
+  BATON_HOST_DEVICE constexpr int rows() const { return 64 * warpgroups; }
+  BATON_HOST_DEVICE constexpr int pairs() const { return 4 * warpgroups; }
+  BATON_HOST_DEVICE constexpr int threads() const {
+    return 128 * warpgroups + 32;
+  }  // the last warp copies
+  BATON_HOST_DEVICE constexpr int stage_bytes() const {
+    return (rows() + tokens) * kHalfColumns * 2;
+  }
+  // As many as let two blocks, or one block of the largest tile, fill a multiprocessor.
+  BATON_HOST_DEVICE constexpr int blocks() const {
+    return stage_bytes() < 32 << 10 ? 2 : 1;
+  }  // of a multiprocessor
+  BATON_HOST_DEVICE constexpr int stages() const {
+    return (blocks() == 2 ? 96 << 10 : 192 << 10) / stage_bytes();
+  }
+  BATON_HOST_DEVICE constexpr int shared_bytes() const { return stages() * (stage_bytes() + 16); }
+};
+
+inline constexpr TensorTile kTile64x64 = {1, 64};
+inline constexpr TensorTile kTile64x128 = {1, 128};
+inline constexpr TensorTile kTile128x128 = {2, 128};
+inline constexpr TensorTile kTile128x256 = {2, 256};
+inline constexpr TensorTile kTensorTiles[] = {kTile64x64, kTile64x128, kTile128x128, kTile128x256};
+
+}  // namespace baton

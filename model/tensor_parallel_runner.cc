@@ -1,0 +1,133 @@
+#include "model/tensor_parallel_runner.h"
+
+#include <utility>
+
+#include "common/check.h"
+#include "common/status_macros.h"
+#include "common/str_cat.h"
+
+namespace baton {
+namespace {
+
+absl::Status RankError(size_t rank, const absl::Status& why) {
+  return absl::InternalError(
+      StrCat("rank ", rank, " of the tensor-parallel group failed: ", why.message()));
+}
+
+// The step of rank 0. It records its answers to "how many chunks are wanted?" for the other ranks.
+StepInput LeadInput(const StepInput& input, const std::shared_ptr<std::atomic<int32_t>>& wanted,
+                    const Communicator& communicator) {
+  StepInput lead = input;
+  if (input.wanted) {
+    lead.wanted = [ask = input.wanted, wanted] {
+      const int32_t chunks = ask();
+      wanted->store(chunks, std::memory_order_relaxed);
+      return chunks;
+    };
+  }
+  if (input.kv_written) {
+    lead.kv_written = [tell = input.kv_written, &communicator](int32_t layers, int32_t chunks) {
+      if (communicator.Health().ok()) tell(layers, chunks);  // else another rank wrote nothing
+    };
+  }
+  return lead;
+}
+
+// The same step for the other ranks, which draw nothing and never see a token.
+StepInput OtherInput(const StepInput& input, const std::shared_ptr<std::atomic<int32_t>>& wanted) {
+  StepInput other{.chunks = input.chunks};
+  for (StepChunk& chunk : other.chunks) {
+    chunk.draws = {};
+    chunk.keeps_logits = false;
+    chunk.token_from.reset();
+  }
+  if (input.wanted) other.wanted = [wanted] { return wanted->load(std::memory_order_relaxed); };
+  return other;
+}
+
+}  // namespace
+
+TensorParallelRunner::TensorParallelRunner(std::vector<Rank> ranks, Communicator& communicator)
+    : communicator_(communicator), ranks_(std::move(ranks)) {
+  CHECK_EQ(static_cast<int32_t>(ranks_.size()), communicator.rank().degree);
+}
+
+int32_t TensorParallelRunner::max_in_flight() const { return lead().max_in_flight(); }
+
+absl::StatusOr<StepId> TensorParallelRunner::Submit(const StepInput& input) {
+  CheckDevices();
+  RETURN_IF_ERROR(communicator_.Health());
+  const auto wanted =
+      std::make_shared<std::atomic<int32_t>>(static_cast<int32_t>(input.chunks.size()));
+  // An error of rank 0 leaves nothing enqueued anywhere, so the group goes on.
+  ASSIGN_OR_RETURN(const StepId id, lead().Submit(LeadInput(input, wanted, communicator_)));
+  const StepInput other = OtherInput(input, wanted);
+  for (size_t rank = 1; rank < ranks_.size(); ++rank) {
+    const absl::StatusOr<StepId> same = ranks_[rank].runner->Submit(other);
+    if (!same.ok()) return Fail(rank, same.status());
+    CHECK(*same == id) << "rank " << rank << " counts its steps differently";
+  }
+  submitted_ = id;
+  return id;
+}
+
+absl::Status TensorParallelRunner::Fail(size_t failed, const absl::Status& why) {
+  communicator_.Abort(RankError(failed, why));
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    const int64_t last = submitted_.value() + (rank < failed ? 1 : 0);
+    for (int64_t step = collected_.value() + 1; step <= last; ++step) {
+      ranks_[rank].runner->Collect(StepId(step)).IgnoreError();
+    }
+  }
+  collected_ = submitted_;
+  return communicator_.Health();
+}
+
+absl::StatusOr<StepResult> TensorParallelRunner::Collect(StepId step) {
+  if (step.value() <= collected_.value()) return communicator_.Health();  // Fail has collected it
+  CheckDevices();
+  absl::StatusOr<StepResult> result = lead().Collect(step);
+  CheckDevices();
+  for (size_t rank = 1; rank < ranks_.size(); ++rank) {
+    const absl::Status status = ranks_[rank].runner->Collect(step).status();
+    if (!status.ok() && !absl::IsCancelled(status)) communicator_.Abort(RankError(rank, status));
+  }
+  collected_ = step;
+  RETURN_IF_ERROR(communicator_.Health());
+  return result;
+}
+
+void TensorParallelRunner::CheckDevices() const {
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    const absl::Status health = ranks_[rank].device->Health();
+    if (!health.ok()) communicator_.Abort(RankError(rank, health));
+  }
+}
+
+bool TensorParallelRunner::Done(StepId step) const {
+  if (step.value() <= collected_.value()) return true;
+  CheckDevices();
+  for (const Rank& rank : ranks_) {
+    if (!rank.runner->Done(step)) return false;
+  }
+  return true;
+}
+
+void TensorParallelRunner::Poll() {
+  CheckDevices();
+  if (submitted_ != collected_) lead().Poll();
+}
+
+void TensorParallelRunner::set_waker(std::function<void()> waker) {
+  for (const Rank& rank : ranks_) rank.runner->set_waker(waker);
+}
+
+absl::Status TensorParallelRunner::CopyBlocks(std::span<const BlockCopy> copies) {
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    const absl::Status copied = ranks_[rank].runner->CopyBlocks(copies);
+    if (!copied.ok()) communicator_.Abort(RankError(rank, copied));
+  }
+  return communicator_.Health();
+}
+
+}  // namespace baton

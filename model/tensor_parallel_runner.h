@@ -1,0 +1,67 @@
+// Runs every step on all ranks of a tensor-parallel group, and shows one runner to the engine.
+//
+// All ranks get the same chunks. Only rank 0 draws tokens, keeps logits, reports written KV and
+// asks which chunks are still wanted; the others use its latest answer. So they compute at least
+// what rank 0 computes. A rank may leave out rows, but never a collective.
+//
+// If one rank fails, the group fails: its collectives are aborted, so every rank ends its steps,
+// and every later call returns Internal. No token and no KV of a step that was running leaves the
+// group.
+//
+// Thread safety: as ModelRunner.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/communicator.h"
+#include "kernels/device.h"
+#include "model/model_runner.h"
+
+namespace baton {
+
+class TensorParallelRunner final : public ModelRunner {
+ public:
+  struct Rank {
+    std::unique_ptr<ModelRunner> runner;
+    const Device* device = nullptr;
+  };
+  // REQUIRES: `ranks` has one entry for each rank of `communicator`, rank 0 first; it and the
+  // devices outlive this object; the devices are asynchronous.
+  TensorParallelRunner(std::vector<Rank> ranks, Communicator& communicator);
+  // Blocks until the steps in flight have ended.
+  ~TensorParallelRunner() override = default;
+
+  int32_t max_in_flight() const override;
+  absl::StatusOr<StepId> Submit(const StepInput& input) override;
+  absl::StatusOr<StepResult> Collect(StepId step) override;
+  bool Done(StepId step) const override;
+  void Poll() override;
+  void set_waker(std::function<void()> waker) override;
+  absl::Status CopyBlocks(std::span<const BlockCopy> copies) override;
+  std::span<const float> Logits(StepId step, int32_t row) const override {
+    return lead().Logits(step, row);
+  }
+  RunnerCounters counters() const override { return lead().counters(); }
+
+ private:
+  ModelRunner& lead() const { return *ranks_.front().runner; }
+  // Aborts the group if a device has failed.
+  void CheckDevices() const;
+  // Aborts the group and waits until no step is in flight, because the caller will not collect the
+  // step that it could not submit. Returns the group's error.
+  absl::Status Fail(size_t rank, const absl::Status& why);
+
+  Communicator& communicator_;
+  StepId submitted_{0};  // last step that all ranks have
+  StepId collected_{0};
+  std::vector<Rank> ranks_;  // last member: the streams end before the rest
+};
+
+}  // namespace baton

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Prints the device that quickstart.sh builds for and runs on: "cuda" or "cpu". Prints the reason to standard error.
+#   cuda   this machine has NVIDIA's driver and a compiler for CUDA kernels (nvcc)
+set -euo pipefail
+nvcc=$(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")
+if ! ldconfig -p | grep -q 'libcuda\.so\.1 '; then
+  echo "device: cpu (this machine has no CUDA driver)" >&2
+  echo cpu
+elif ! [ -x "$nvcc" ]; then
+  echo "device: cpu (there is a CUDA driver but no nvcc, which compiles the kernels: install the CUDA toolkit, or set CUDA_HOME)" >&2
+  echo cpu
+else
+  echo "device: cuda (found the CUDA driver and $nvcc)" >&2
+  echo cuda
+fi

@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+"""The device that quickstart.sh chooses: a driver alone is not enough, and the reason is said."""
+
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts/choose_device.sh"
+DRIVER = "\tlibcuda.so.1 (libc6,x86-64) => /lib/x86_64-linux-gnu/libcuda.so.1"
+OTHER = "\tlibcudart.so.13 (libc6,x86-64) => /lib/x86_64-linux-gnu/libcudart.so.13"
+
+
+class ChooseDevice(unittest.TestCase):
+    def choose(self, libraries, nvcc):
+        """Returns (device, reason) on a machine with these lines of `ldconfig -p`, with or without nvcc."""
+        with tempfile.TemporaryDirectory() as folder:
+            def program(path, text):
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(f"#!/bin/sh\n{text}\n")
+                path.chmod(0o755)
+            program(pathlib.Path(folder, "ldconfig"), f"printf '%s\\n' '{libraries}'")
+            pathlib.Path(folder, "grep").symlink_to(shutil.which("grep"))
+            if nvcc:
+                program(pathlib.Path(folder, "bin", "nvcc"), "exit 1")
+            done = subprocess.run(["/bin/bash", str(SCRIPT)], capture_output=True, text=True, check=True,
+                                  env={"PATH": folder, "CUDA_HOME": folder})
+            return done.stdout.strip(), done.stderr
+
+    def test_cuda_needs_the_driver_and_the_compiler(self):
+        self.assertEqual(self.choose(f"{OTHER}\n{DRIVER}", nvcc=True)[0], "cuda")
+
+    def test_without_a_driver_it_is_the_cpu(self):
+        device, reason = self.choose(OTHER, nvcc=True)
+        self.assertEqual(device, "cpu")
+        self.assertIn("no CUDA driver", reason)
+
+    def test_a_driver_without_the_compiler_names_what_to_install(self):
+        device, reason = self.choose(DRIVER, nvcc=False)
+        self.assertEqual(device, "cpu")
+        self.assertIn("nvcc", reason)
+        self.assertIn("CUDA_HOME", reason)
+
+
+if __name__ == "__main__":
+    unittest.main()
