@@ -36,16 +36,17 @@
 
 namespace baton {
 
-// A launcher that keeps the first error instead of ending the program. Launch number
-// `executed_launch` runs on `executor`, the others without a fault.
+// A launcher that keeps the first error instead of ending the program. Kernels whose name contains
+// `mutated` run on `executor`, the others without a fault.
 class StatusLauncher : public KernelLauncher {
  public:
-  explicit StatusLauncher(gpu_emulator::Executor& executor, int executed_launch = 0)
-      : executor_(executor), executed_launch_(executed_launch) {}
+  explicit StatusLauncher(gpu_emulator::Executor& executor, std::string_view mutated = "")
+      : executor_(executor), mutated_(mutated) {}
   void Launch(std::string_view kernel, const LaunchShape& shape, const void* params,
               size_t bytes) override {
     if (!status_.ok()) return;
-    gpu_emulator::Executor& executor = launches_++ == executed_launch_ ? executor_ : faultless_;
+    gpu_emulator::Executor& executor =
+        kernel.find(mutated_) != std::string_view::npos ? executor_ : faultless_;
     status_ = executor.Run(*gpu_emulator::FindKernel(kernel), shape, params, bytes);
   }
   int multiprocessors() const override { return 1; }
@@ -59,8 +60,7 @@ class StatusLauncher : public KernelLauncher {
  private:
   gpu_emulator::Executor& executor_;
   gpu_emulator::Executor faultless_;
-  const int executed_launch_;
-  int launches_ = 0;
+  const std::string_view mutated_;
   std::map<std::string, std::vector<uint64_t>> workspaces_;
   absl::Status status_;
 };

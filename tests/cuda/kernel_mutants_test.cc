@@ -10,6 +10,8 @@
 #include "kernels/cuda/launch_attention.h"
 #include "kernels/cuda/launch_copies.h"
 #include "kernels/cuda/launch_sample.h"
+#include "kernels/cuda/launch_tensor_core_attention.h"
+#include "kernels/tensor_core/tensor_core_attention.h"
 #include "tests/cuda/sample_launches.h"
 #include "tests/kernels/attention_case.h"
 #include "tests/kernels/sample_case.h"
@@ -43,7 +45,7 @@ absl::Status RunCopies(Executor& executor) {
   for (std::byte& byte : from) byte = static_cast<std::byte>(random());
   const std::vector<ByteRun> runs = {{0, 16, 9000}, {9001, 9200, 5000}};
   std::vector<uint32_t> checksums(runs.size());
-  StatusLauncher launcher(executor);
+  StatusLauncher launcher(executor, "copy_runs");
   LaunchCopyRuns(launcher, from.data(), to.data(), runs.data(), 2, checksums.data());
   if (!launcher.status().ok()) return launcher.status();
   for (size_t i = 0; i < runs.size(); ++i) {
@@ -57,8 +59,7 @@ absl::Status RunCopies(Executor& executor) {
 }
 
 // Three launches: maxima of all chunks, their weights, draws.
-template <int kLaunch>
-absl::Status RunDraws(Executor& executor) {
+absl::Status RunDraws(std::string_view mutated, Executor& executor) {
   std::mt19937_64 random(kSeed);
   Draws draws(random, 2, 6, 3000);
   // Few different logits: the selection then needs all its passes.
@@ -67,13 +68,32 @@ absl::Status RunDraws(Executor& executor) {
   draws.draws[0].rule = {.temperature = 3, .top_k = 1700, .top_p = 0.9f, .min_p = 0.1f};
   draws.draws[1].row = 1;
   draws.draws[1].rule = {.temperature = 0};
-  StatusLauncher launcher(executor, kLaunch);
+  StatusLauncher launcher(executor, mutated);
   LaunchSample(launcher, draws.args());
   if (!launcher.status().ok()) return launcher.status();
   for (size_t i = 0; i < draws.draws.size(); ++i) {
     if (draws.tokens[i] != draws.Expected(i)) return absl::DataLossError("wrong token");
   }
   return absl::OkStatus();
+}
+
+absl::Status RunMaxima(Executor& executor) { return RunDraws("sample_maxima", executor); }
+absl::Status RunWeights(Executor& executor) { return RunDraws("sample_weights", executor); }
+absl::Status RunDrawing(Executor& executor) { return RunDraws("sample_draw", executor); }
+
+// The kernels of t1. Their twin is the definition.
+template <AttentionBatch kBatch, KvType kType>
+absl::Status RunTensorCoreAttention(Executor& executor) {
+  static const AttentionCase kProblem({.query_heads = 3, .kv_heads = 1, .type = kType},
+                                      {CausalSequence(600, 1), CausalSequence(70, 3)}, kSeed);
+  std::vector<float> expected(kProblem.out_size()), out(kProblem.out_size(), -1.0f);
+  TensorCoreAttention(kProblem.Args(expected.data()), 0, kProblem.tokens());
+  StatusLauncher launcher(executor);
+  LaunchTensorCoreAttention(launcher, kProblem.Args(out.data()), kBatch, 1 << 20);
+  if (!launcher.status().ok()) return launcher.status();
+  return std::memcmp(out.data(), expected.data(), out.size() * sizeof(float)) == 0
+             ? absl::OkStatus()
+             : absl::DataLossError("wrong attention");
 }
 
 class KernelMutants : public testing::TestWithParam<MutatedKernel> {};
@@ -106,10 +126,26 @@ INSTANTIATE_TEST_SUITE_P(
                        {Primitive::kWarpBarrier, "b"},
                        {Primitive::kFence, "RR"},
                        {Primitive::kCopyWait, "="}}},
+        // One block has each sequence to itself, so the fences of merges are not reached.
+        MutatedKernel{
+            "DecodeT1F16",
+            &RunTensorCoreAttention<AttentionBatch::kDecode, KvType::kF16>,
+            {{Primitive::kBlockBarrier, "RrRRRbRRbRRrbbbRr"}, {Primitive::kCopyWait, "b"}}},
+        MutatedKernel{
+            "DecodeT1Int8",
+            &RunTensorCoreAttention<AttentionBatch::kDecode, KvType::kInt8>,
+            {{Primitive::kBlockBarrier, "RrRRRbRRbRRbbbbbRr"}, {Primitive::kCopyWait, "="}}},
+        MutatedKernel{"ChunksT1F16",
+                      &RunTensorCoreAttention<AttentionBatch::kChunks, KvType::kF16>,
+                      {{Primitive::kBlockBarrier, "RrRRRRRRbRRrbRr"}, {Primitive::kCopyWait, "b"}}},
+        MutatedKernel{
+            "ChunksT1Int8",
+            &RunTensorCoreAttention<AttentionBatch::kChunks, KvType::kInt8>,
+            {{Primitive::kBlockBarrier, "RrRRRRRRbRRbbbRr"}, {Primitive::kCopyWait, "="}}},
         MutatedKernel{"Copies", &RunCopies, {{Primitive::kBlockBarrier, "bbbb"}}},
-        MutatedKernel{"MaximaOfDraws", &RunDraws<0>, {{Primitive::kBlockBarrier, "RRRb"}}},
-        MutatedKernel{"WeightsOfDraws", &RunDraws<1>, {{Primitive::kBlockBarrier, "RbRRRRb"}}},
-        MutatedKernel{"Draws", &RunDraws<2>, {{Primitive::kBlockBarrier, "RbbRbbrbRbrbbbrbbb"}}},
+        MutatedKernel{"MaximaOfDraws", &RunMaxima, {{Primitive::kBlockBarrier, "RRRb"}}},
+        MutatedKernel{"WeightsOfDraws", &RunWeights, {{Primitive::kBlockBarrier, "RbRRRRb"}}},
+        MutatedKernel{"Draws", &RunDrawing, {{Primitive::kBlockBarrier, "RbbRbbrbRbrbbbrbbb"}}},
         MutatedKernel{"SampleSum",
                       &RunSampleSum,
                       {{Primitive::kBlockBarrier, "bR"}, {Primitive::kFence, "RR"}}},
