@@ -34,6 +34,7 @@ class StatusLauncher : public KernelLauncher {
     status_.Update(executor_.Run(*gpu_emulator::FindKernel(kernel), shape, params, bytes));
   }
   int multiprocessors() const override { return 1; }
+  uint32_t max_shared_bytes() const override { return gpu_emulator::kMostSharedBytes; }
   std::byte* Workspace(std::string_view, size_t) override { return nullptr; }
   const absl::Status& status() const { return status_; }
 

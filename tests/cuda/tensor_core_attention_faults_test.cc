@@ -70,7 +70,7 @@ const AttentionCase& Problem(KvType type) {
       .first->second;
 }
 
-absl::Status Run(Executor& executor, const FaultyKernel& kernel) {
+absl::Status RunKernel(Executor& executor, const FaultyKernel& kernel) {
   const AttentionCase& problem = Problem(kernel.type);
   std::vector<float> expected(problem.out_size()), actual(problem.out_size());
   TensorCoreAttention(problem.Args(expected.data()), 0, problem.tokens());
@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(Kernels, TensorCoreAttentionFaults, testing::ValuesIn(k
 TEST_P(TensorCoreAttentionFaults, ThatChangeAResultAreSeenUnderSomeOrder) {
   const FaultyKernel& kernel = GetParam();
   Executor right;
-  ASSERT_EQ(Run(right, kernel), absl::OkStatus());
+  ASSERT_EQ(RunKernel(right, kernel), absl::OkStatus());
   EXPECT_EQ(right.places(Primitive::kBlockBarrier).size(), kernel.block_barriers);
   EXPECT_EQ(right.places(Primitive::kCopyWait).size(), kernel.copy_waits);
   for (const Primitive primitive : {Primitive::kBlockBarrier, Primitive::kCopyWait}) {
@@ -107,7 +107,7 @@ TEST_P(TensorCoreAttentionFaults, ThatChangeAResultAreSeenUnderSomeOrder) {
       bool caught = false;
       for (const ExecutionOrder order : {ExecutionOrder::kForward, ExecutionOrder::kReverse}) {
         Executor faulty({.order = order, .skipped = {primitive, place}});
-        caught = caught || !Run(faulty, kernel).ok();
+        caught = caught || !RunKernel(faulty, kernel).ok();
       }
       const bool races_only = testing::Value(
           kernel.races_only, testing::Contains(std::pair<Primitive, int>(primitive, place)));

@@ -36,6 +36,7 @@ class FaultyLauncher : public KernelLauncher {
     status_.Update(runs.Run(*gpu_emulator::FindKernel(kernel), shape, params, bytes));
   }
   int multiprocessors() const override { return 1; }
+  uint32_t max_shared_bytes() const override { return gpu_emulator::kMostSharedBytes; }
   std::byte* Workspace(std::string_view, size_t bytes) override {
     scratch_.resize((bytes + 15) / 16);
     return reinterpret_cast<std::byte*>(scratch_.data());
