@@ -88,11 +88,10 @@ class EngineMachines {
   const IdleIntegrityCheck& integrity_check() const { return integrity_check_; }
 
   // Engine::Resize in two parts. PrepareResize may take seconds and runs on the caller's thread.
-  // Resize runs between two steps.
-  absl::Status PrepareResize(int32_t limit, int32_t blocks) const {
-    return resizer_.Prepare(limit, blocks);
-  }
+  // Resize runs between two steps, or AbandonResize if PrepareResize failed.
+  absl::Status PrepareResize(int32_t blocks) { return resizer_.Prepare(blocks); }
   absl::StatusOr<PoolSize> Resize(int32_t blocks) { return resizer_.Resize(core_, blocks); }
+  void AbandonResize(int32_t blocks) { resizer_.Abandon(blocks); }
 
   EngineStatus Status() const;
 

@@ -1,5 +1,6 @@
 #include "engine/pool_resizer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/check.h"
@@ -8,11 +9,16 @@
 
 namespace baton {
 
-absl::Status PoolResizer::Prepare(int32_t limit, int32_t blocks) const {
-  if (!pool_->resizable() || blocks <= limit || blocks > pool_->max_blocks(0)) {
-    return absl::OkStatus();
+absl::Status PoolResizer::Prepare(int32_t blocks) {
+  if (!pool_->resizable() || blocks < 1 || blocks > pool_->max_blocks(0)) {
+    return absl::OkStatus();  // Resize returns the error
   }
-  return pool_->Populate(pool_->BlocksFor(limit), pool_->BlocksFor(blocks));
+  {
+    // Waits for a discard that began before, so that none overlaps the population.
+    const std::lock_guard lock(mutex_);
+    targets_.insert(blocks);
+  }
+  return pool_->Populate(pool_->BlocksFor(blocks));
 }
 
 absl::StatusOr<PoolSize> PoolResizer::Resize(WorkerCore& core, int32_t blocks) {
@@ -22,15 +28,9 @@ absl::StatusOr<PoolSize> PoolResizer::Resize(WorkerCore& core, int32_t blocks) {
         StrCat("the KV pool has a fixed size of ", before,
                " blocks; start the worker with --kv-cache-max-mib to make it resizable"));
   }
-  if (blocks >= 1 && blocks <= cache_->max_blocks()) {  // else core.Resize returns the error
-    const BlockCounts counts = pool_->BlocksFor(blocks);
-    for (int32_t group = 1; group < cache_->groups(); ++group) {
-      RETURN_IF_ERROR(cache_->Resize(counts[group], group));
-    }
-  }
-  RETURN_IF_ERROR(core.Resize(blocks));
-  retiring_ = cache_->OfEveryGroup(-1);  // makes GiveBackRetired look at every group
-  GiveBackRetired();
+  const absl::Status moved = MoveLimit(core, blocks);
+  End(blocks);
+  RETURN_IF_ERROR(moved);
   PoolSize size = Size();
   size.before = before;
   LOG(INFO) << "the KV pool has " << size.limit << " blocks now, before: " << before << "; "
@@ -38,13 +38,43 @@ absl::StatusOr<PoolSize> PoolResizer::Resize(WorkerCore& core, int32_t blocks) {
   return size;
 }
 
+absl::Status PoolResizer::MoveLimit(WorkerCore& core, int32_t blocks) {
+  if (blocks >= 1 && blocks <= cache_->max_blocks()) {  // else core.Resize returns the error
+    const BlockCounts counts = pool_->BlocksFor(blocks);
+    // Nothing is discarded between here and the new limit, because this thread alone discards.
+    RETURN_IF_ERROR(pool_->Populate(counts));
+    for (int32_t group = 1; group < cache_->groups(); ++group) {
+      RETURN_IF_ERROR(cache_->Resize(counts[group], group));
+    }
+  }
+  return core.Resize(blocks);
+}
+
+void PoolResizer::Abandon(int32_t blocks) { End(blocks); }
+
+void PoolResizer::End(int32_t blocks) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto target = targets_.find(blocks);
+    if (target != targets_.end()) targets_.erase(target);
+  }
+  retiring_ = cache_->OfEveryGroup(-1);  // makes GiveBackRetired look at every group
+  GiveBackRetired();
+}
+
 void PoolResizer::GiveBackRetired() {
   for (int32_t group = 0; group < cache_->groups(); ++group) {
     const int32_t retiring = cache_->retiring_blocks(group);
-    if (std::exchange(retiring_[group], retiring) == retiring) continue;
-    for (const BlockRange& retired : cache_->RetiredBlocks(group)) {
-      pool_->Discard(group, retired.begin, retired.end);
-    }
+    if (std::exchange(retiring_[group], retiring) != retiring) GiveBack(group);
+  }
+}
+
+void PoolResizer::GiveBack(int32_t group) {
+  const std::lock_guard lock(mutex_);
+  const int32_t kept = targets_.empty() ? 0 : pool_->BlocksFor(*targets_.rbegin())[group];
+  for (const BlockRange& retired : cache_->RetiredBlocks(group)) {
+    const int32_t begin = std::max(retired.begin, kept);
+    if (begin < retired.end) pool_->Discard(group, begin, retired.end);
   }
 }
 

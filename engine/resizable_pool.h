@@ -1,9 +1,11 @@
 // Interface to the memory of a KV pool that grows and shrinks, as PoolResizer needs it.
 //
 // The pool reserves the address range of its largest size at the start. Memory is added and
-// returned by block.
+// returned by block. Only Discard returns memory. So memory that the engine thread found populated
+// stays populated until the engine thread discards it (docs/decisions/0022-memory-of-a-pool.md).
 //
-// Thread safety: Discard on the engine thread only; the rest on any thread.
+// Thread safety: Discard on the engine thread only; the rest on any thread. A range must not be
+// populated during its Discard.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +24,11 @@ class ResizablePool {
   virtual int32_t max_blocks(int32_t group) const = 0;
   // Blocks of every group when group 0 has `full`. REQUIRES: full <= max_blocks(0).
   virtual BlockCounts BlocksFor(int32_t full) const = 0;
-  // Populates memory before the groups grow from `begin` to `end` blocks. Does not change the
-  // blocks' content. ResourceExhausted, with both figures, if there is less memory. REQUIRES: begin
-  // <= end in every group.
-  virtual absl::Status Populate(const BlockCounts& begin, const BlockCounts& end) const = 0;
+  // Populates the memory of the first blocks of every group, before the groups grow to `blocks`.
+  // Memory that is populated already keeps its contents and counts for nothing. ResourceExhausted,
+  // with both figures: the device has less memory. Then a part of the missing memory may be
+  // populated.
+  virtual absl::Status Populate(const BlockCounts& blocks) const = 0;
   // Returns the memory of a group's blocks [begin, end) to the system. REQUIRES: resizable();
   // nothing reads or writes these blocks.
   virtual void Discard(int32_t group, int32_t begin, int32_t end) = 0;

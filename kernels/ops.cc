@@ -30,4 +30,10 @@ std::string_view WeightFormatName(WeightFormat format) {
   return "unknown";
 }
 
+void Ops::CopyRuns(Stream& stream, const CopyRunsArgs& args) const {
+  for (const ByteRun& run : args.runs) {
+    stream.Copy(args.to + run.to, args.from + run.from, static_cast<size_t>(run.bytes));
+  }
+}
+
 }  // namespace baton

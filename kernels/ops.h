@@ -15,7 +15,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
+#include "kernels/byte_run.h"
 #include "kernels/device.h"
 #include "kernels/numerics.h"
 #include "kernels/paged_kv.h"
@@ -182,6 +184,15 @@ struct FeedDrawnTokensArgs {
   int64_t tokens = 0;
 };
 
+// Copies a list of runs of bytes. No written range may overlap another range of the list.
+struct CopyRunsArgs {
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  std::span<const ByteRun> runs;  // read before the call returns
+  // `from` or `to` is staging memory (Device::AllocateStaging), not device memory.
+  bool staging = false;
+};
+
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -209,6 +220,8 @@ class Ops {
                         const Activations& out) const = 0;
   virtual void Sample(Stream& stream, const SampleArgs& args) const = 0;
   virtual void FeedDrawnTokens(Stream& stream, const FeedDrawnTokensArgs& args) const = 0;
+  // By default, one copy of the stream for each run. It never has a row limit.
+  virtual void CopyRuns(Stream& stream, const CopyRunsArgs& args) const;
 };
 
 }  // namespace baton

@@ -22,7 +22,8 @@
 //  1. Only the pool's own files and kernels dereference the pool's memory. The pool's owner gives
 //     kernels the address.
 //  2. Releasing a lease does not stop its copy. Settled() returns true when no such copy is
-//     running. A transport publishes no terminal event before that (rule 2 of transport.h).
+//     running. A transport publishes no terminal event before that (rule 2 of transport.h). If such
+//     a copy into the pool failed, TakeStoreError() says so, because the lease no longer can.
 //  3. Bytes written to a kLand lease but not stored never reach a staged pool. In a host pool they
 //     stay where they were written.
 //  4. A pool with an export lends its own bytes: Acquire always succeeds and the lease is ready at
@@ -112,6 +113,9 @@ class TransferPool {
                                            LayerRange layers) = 0;
   // Returns true when no copy of a released lease is running.
   virtual bool Settled() = 0;
+  // Returns the first error of a copy into the pool that failed after its lease was released, and
+  // forgets it. The bytes of that lease in the pool are then undefined. OK: there is none.
+  virtual absl::Status TakeStoreError() { return absl::OkStatus(); }
   // Returns nothing when other processes cannot map the pool.
   virtual std::optional<PoolExport> exported() const = 0;
   // Returns where the pool begins, for copy engines that accept addresses of any memory

@@ -5,10 +5,6 @@ namespace {
 
 constexpr int64_t kScaleBytes = sizeof(float);
 
-void CopyBytes(std::byte* to, const std::byte* from, int64_t bytes, Stream& stream) {
-  stream.Copy(to, from, static_cast<size_t>(bytes));
-}
-
 }  // namespace
 
 KvLayerView FromHead(KvLayerView view, int32_t first) {
@@ -19,29 +15,30 @@ KvLayerView FromHead(KvLayerView view, int32_t first) {
   return view;
 }
 
-void CopyKvHeads(const KvPoolLayout& layout, std::byte* pool, const BlockCopy& copy, KvHeads heads,
-                 Stream& stream) {
+void AppendKvHeadRuns(const KvPoolLayout& layout, const BlockCopy& copy, KvHeads heads,
+                      std::vector<ByteRun>& runs) {
   const KvLayout& group = layout.group(copy.group);
   const KvGroupSpec& spec = group.group();
   const int64_t element = KvTypeBytes(spec.type);
-  std::byte* const part = pool + layout.offset(copy.group);
+  const int64_t part = layout.offset(copy.group);
   for (int32_t layer = 0; layer < spec.layers; ++layer) {
     for (int32_t plane = 0; plane < group.planes(); ++plane) {
-      std::byte* const to = part + group.PieceOffset(layer, plane, copy.to.value());
-      const std::byte* const from = part + group.PieceOffset(layer, plane, copy.from.value());
+      const int64_t to = part + group.PieceOffset(layer, plane, copy.to.value());
+      const int64_t from = part + group.PieceOffset(layer, plane, copy.from.value());
+      const auto append = [&](int64_t offset, int64_t bytes) {
+        runs.push_back({.from = from + offset, .to = to + offset, .bytes = bytes});
+      };
       const int64_t row = group.token_stride(plane) * element;
       if (heads.count == spec.kv_heads) {  // the leading slots are contiguous, with their scales
-        CopyBytes(to, from, copy.tokens * row, stream);
+        append(0, copy.tokens * row);
         continue;
       }
       const int64_t head = group.head_stride(plane) * element;
       const int64_t scales = group.scale_offset(plane) + heads.first * kScaleBytes;
       for (int32_t token = 0; token < copy.tokens; ++token) {
-        const int64_t values = token * row + heads.first * head;
-        CopyBytes(to + values, from + values, heads.count * head, stream);
+        append(token * row + heads.first * head, heads.count * head);
         if (spec.type != KvType::kInt8) continue;
-        CopyBytes(to + token * row + scales, from + token * row + scales, heads.count * kScaleBytes,
-                  stream);
+        append(token * row + scales, heads.count * kScaleBytes);
       }
     }
   }

@@ -3,16 +3,16 @@
 // A token's row has the values of head after head, then in an int8 pool the scales of head after
 // head. So the heads of a rank are contiguous in each row, and their scales too.
 //
-// Thread safety: pure functions; CopyKvHeads belongs to the thread of its stream.
+// Thread safety: pure functions.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "cache/block_copy.h"
 #include "cache/kv_pool_layout.h"
+#include "kernels/byte_run.h"
 #include "kernels/communicator.h"
-#include "kernels/device.h"
 #include "kernels/paged_kv.h"
 
 namespace baton {
@@ -31,9 +31,9 @@ inline KvHeads HeadsOf(TensorRank rank, const KvLayout& group) {
 // Returns the same layer from head `first` on.
 KvLayerView FromHead(KvLayerView view, int32_t first);
 
-// Enqueues copies of these heads' KV from one block to another, in all layers of the group: the
-// leading copy.tokens slots.
-void CopyKvHeads(const KvPoolLayout& layout, std::byte* pool, const BlockCopy& copy, KvHeads heads,
-                 Stream& stream);
+// Appends the runs of these heads' KV from one block to another, in all layers of the group: the
+// leading copy.tokens slots. Offsets count from the pool's beginning.
+void AppendKvHeadRuns(const KvPoolLayout& layout, const BlockCopy& copy, KvHeads heads,
+                      std::vector<ByteRun>& runs);
 
 }  // namespace baton

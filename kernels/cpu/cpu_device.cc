@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "common/byte_ranges.h"
 #include "common/huge_page_buffer.h"
 #include "common/shared_page_buffer.h"
 #include "common/status_macros.h"
@@ -42,17 +45,39 @@ class CpuDeviceBuffer final : public DeviceBuffer {
   size_t size() const override { return pages_.size(); }
   int shared_fd() const override { return SharedFd(pages_); }
   absl::Status Populate(size_t offset, size_t bytes) override {
-    if (reserved_) PopulatePages(pages_, offset, bytes);
+    if (!reserved_) return absl::OkStatus();
+    std::vector<std::pair<size_t, size_t>> missing;
+    {
+      const std::lock_guard lock(mutex_);
+      populated_.ForEachMissing(offset, offset + bytes, [&](size_t begin, size_t end) {
+        missing.emplace_back(begin, end);
+      });
+    }
+    for (const auto& [begin, end] : missing) {
+      PopulatePages(pages_, begin, end - begin);  // may take seconds
+      const std::lock_guard lock(mutex_);
+      populated_.Add(begin, end);
+    }
     return absl::OkStatus();
   }
   void Discard(size_t offset, size_t bytes) override {
-    if (reserved_) pages_.Discard(offset, bytes);
+    if (!reserved_) return;
+    pages_.Discard(offset, bytes);
+    const std::lock_guard lock(mutex_);
+    populated_.Remove(offset, offset + bytes);
+  }
+  size_t MissingMemory(size_t offset, size_t bytes) const override {
+    if (!reserved_) return 0;
+    const std::lock_guard lock(mutex_);
+    return populated_.CountMissing(offset, offset + bytes);
   }
 
  private:
   Pages pages_;
   const bool reserved_;
   std::shared_ptr<std::atomic<size_t>> total_;
+  mutable std::mutex mutex_;
+  ByteRanges populated_;  // guarded by mutex_
 };
 
 class CpuDevice final : public Device {

@@ -6,14 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace baton {
+#include "kernels/byte_run.h"
 
-// One contiguous copy. Offsets are in bytes.
-struct ByteRun {
-  int64_t from = 0;
-  int64_t to = 0;
-  int64_t bytes = 0;
-};
+namespace baton {
 
 inline constexpr int kCopyThreads = 256;
 // Blocks that share one run. A piece of a Llama block is 16 to 256 KiB; a whole block-major block
@@ -34,6 +29,18 @@ struct CopyRunsParams {
   uint32_t* parts;  // [count, kCopySlices], of the checksums; null: copy only
   uint32_t powers[kCrcPowers];
 };
+
+// As many runs as the parameters of a kernel have room for (4 KiB). So a list needs no memory that
+// outlives the call.
+inline constexpr int kListedRuns = 168;
+
+struct CopyListParams {
+  const std::byte* from;
+  std::byte* to;
+  int64_t count;
+  ByteRun runs[kListedRuns];
+};
+static_assert(sizeof(CopyListParams) <= 4096);
 
 struct JoinChecksumsParams {
   const uint32_t* parts;

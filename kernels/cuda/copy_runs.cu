@@ -35,9 +35,9 @@ __device__ void StorePiece(std::byte* to, const uint4& piece, bool aligned) {
 }
 
 // Copies `bytes` bytes. Returns in thread 0 their remainder, if kChecks.
-template <bool kChecks>
-__device__ uint32_t CopySlice(const CopyRunsParams& p, crc::CrcShared& shared,
-                              const std::byte* from, std::byte* to, int64_t bytes) {
+template <bool kChecks, typename Params>
+__device__ uint32_t CopySlice(const Params& p, crc::CrcShared& shared, const std::byte* from,
+                              std::byte* to, int64_t bytes) {
   const bool aligned = AreAligned(from, to);
   const int64_t pieces = bytes / crc::kPiece;
   const int64_t rows = (pieces + kCopyThreads - 1) / kCopyThreads;
@@ -51,7 +51,7 @@ __device__ uint32_t CopySlice(const CopyRunsParams& p, crc::CrcShared& shared,
     StorePiece(to + piece * crc::kPiece, value, aligned);
     if (kChecks) remainder = crc::AddPiece(shared, remainder, value);
   }
-  if (kChecks) remainder = crc::JoinThreads(shared, remainder, p.powers);
+  if constexpr (kChecks) remainder = crc::JoinThreads(shared, remainder, p.powers);
   if (threadIdx.x == 0) {
     for (int64_t i = pieces * crc::kPiece; i < bytes; ++i) {
       const std::byte value = from[i];
@@ -63,10 +63,10 @@ __device__ uint32_t CopySlice(const CopyRunsParams& p, crc::CrcShared& shared,
 }
 
 // Items are slices of runs; blocks take them in turn.
-template <bool kChecks>
-__device__ void CopyRuns(const CopyRunsParams& p) {
+template <bool kChecks, typename Params>
+__device__ void CopyRuns(const Params& p) {
   crc::CrcShared& shared = *SharedMemory<crc::CrcShared>();
-  if (kChecks) crc::MakeTables(shared, p.powers);
+  if constexpr (kChecks) crc::MakeTables(shared, p.powers);
   for (int64_t item = blockIdx.x; item < p.count * kCopySlices; item += gridDim.x) {
     const ByteRun run = p.runs[item / kCopySlices];
     const int64_t slice = item % kCopySlices;
@@ -76,13 +76,15 @@ __device__ void CopyRuns(const CopyRunsParams& p) {
     begin = begin < run.bytes ? begin : run.bytes;
     int64_t end = begin + slice_bytes;
     end = end < run.bytes ? end : run.bytes;
-    uint32_t remainder = CopySlice<kChecks>(p, shared, p.from + run.from + begin,
-                                            p.to + run.to + begin, end - begin);
-    if (!kChecks || threadIdx.x != 0) continue;
-    remainder = crc::Move(remainder, run.bytes - end, p.powers);
-    // CRC32C begins with all bits set: they are moved over the whole run.
-    if (slice == 0) remainder ^= crc::Move(0xffffffffu, run.bytes, p.powers);
-    p.parts[item] = remainder;
+    [[maybe_unused]] uint32_t remainder = CopySlice<kChecks>(p, shared, p.from + run.from + begin,
+                                                             p.to + run.to + begin, end - begin);
+    if constexpr (kChecks) {
+      if (threadIdx.x != 0) continue;
+      remainder = crc::Move(remainder, run.bytes - end, p.powers);
+      // CRC32C begins with all bits set: they are moved over the whole run.
+      if (slice == 0) remainder ^= crc::Move(0xffffffffu, run.bytes, p.powers);
+      p.parts[item] = remainder;
+    }
   }
 }
 
@@ -91,6 +93,11 @@ __device__ void CopyRuns(const CopyRunsParams& p) {
 
 extern "C" __global__ void __launch_bounds__(baton::kCopyThreads)
     baton_copy_runs(const __grid_constant__ baton::CopyRunsParams p) {
+  baton::copy_runs::CopyRuns<false>(p);
+}
+
+extern "C" __global__ void __launch_bounds__(baton::kCopyThreads)
+    baton_copy_list(const __grid_constant__ baton::CopyListParams p) {
   baton::copy_runs::CopyRuns<false>(p);
 }
 
@@ -111,5 +118,6 @@ extern "C" __global__ void __launch_bounds__(baton::kCopyThreads)
 }
 
 BATON_KERNEL(baton_copy_runs, baton::CopyRunsParams);
+BATON_KERNEL(baton_copy_list, baton::CopyListParams);
 BATON_KERNEL(baton_copy_runs_with_checksums, baton::CopyRunsParams);
 BATON_KERNEL(baton_join_checksums, baton::JoinChecksumsParams);

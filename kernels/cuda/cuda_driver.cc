@@ -37,22 +37,30 @@ absl::Status CudaErrorOf(const CudaDriver& driver, std::string_view call, CuResu
 
 bool IsCudaFault(CuResult result) {
   switch (result) {
-    case kCuEccUncorrectable:
-    case kCuNvlinkUncorrectable:
-    case kCuContained:
-    case kCuIllegalAddress:
-    case kCuLaunchTimeout:
-    case kCuAssert:
-    case kCuHardwareStackError:
-    case kCuIllegalInstruction:
-    case kCuMisalignedAddress:
-    case kCuInvalidAddressSpace:
-    case kCuInvalidProgramCounter:
-    case kCuLaunchFailed:
-    case kCuUnknown:
-      return true;
-    default:
+    case kCuSuccess:
+    case kCuInvalidValue:
+    case kCuOutOfMemory:
+    case kCuInvalidDevice:
+    case kCuInvalidImage:
+    case kCuMapFailed:
+    case kCuUnmapFailed:
+    case kCuNoBinaryForGpu:
+    case kCuInvalidPtx:
+    case kCuNoJitCompiler:
+    case kCuUnsupportedPtxVersion:
+    case kCuJitDisabled:
+    case kCuInvalidHandle:
+    case kCuNotFound:
+    case kCuNotReady:
+    case kCuLaunchOutOfResources:
+    case kCuNotPermitted:
+    case kCuNotSupported:
+    case kCuStreamCaptureUnsupported:
+    case kCuStreamCaptureInvalidated:
+    case kCuStreamCaptureUnmatched:
       return false;
+    default:
+      return true;
   }
 }
 

@@ -39,32 +39,30 @@ using CuDevicePointer = unsigned long long;  // NOLINT(google-runtime-int): as i
 using CuMemoryHandle = unsigned long long;   // NOLINT(google-runtime-int): as in cuda.h
 using CuFlags64 = unsigned long long;        // NOLINT(google-runtime-int): as in cuda.h
 
+// The codes that Baton names. IsCudaFault decides about the others too.
 enum CuResult : int {
   kCuSuccess = 0,
   kCuInvalidValue = 1,
   kCuOutOfMemory = 2,
-  kCuDeinitialized = 4,
   kCuNoDevice = 100,
   kCuInvalidDevice = 101,
   kCuInvalidImage = 200,
   kCuInvalidContext = 201,
+  kCuMapFailed = 205,
+  kCuUnmapFailed = 206,
   kCuNoBinaryForGpu = 209,
-  kCuEccUncorrectable = 214,
-  kCuNvlinkUncorrectable = 220,
-  kCuContained = 226,
+  kCuInvalidPtx = 218,
+  kCuNoJitCompiler = 221,
+  kCuUnsupportedPtxVersion = 222,
+  kCuJitDisabled = 223,
   kCuInvalidHandle = 400,
   kCuNotFound = 500,
   kCuNotReady = 600,
   kCuIllegalAddress = 700,
   kCuLaunchOutOfResources = 701,
-  kCuLaunchTimeout = 702,
-  kCuAssert = 710,
-  kCuHardwareStackError = 714,
-  kCuIllegalInstruction = 715,
-  kCuMisalignedAddress = 716,
-  kCuInvalidAddressSpace = 717,
-  kCuInvalidProgramCounter = 718,
   kCuLaunchFailed = 719,
+  kCuNotPermitted = 800,
+  kCuNotSupported = 801,
   kCuStreamCaptureUnsupported = 900,
   kCuStreamCaptureInvalidated = 901,
   kCuStreamCaptureUnmatched = 903,
@@ -166,6 +164,7 @@ struct CudaDriver {
   CuResult (*EventSynchronize)(CuEvent event) = nullptr;
 
   CuResult (*GraphInstantiate)(CuGraphExec* exec, CuGraph graph, CuFlags64 flags) = nullptr;
+  CuResult (*GraphUpload)(CuGraphExec exec, CuStream stream) = nullptr;
   CuResult (*GraphLaunch)(CuGraphExec exec, CuStream stream) = nullptr;
   CuResult (*GraphExecDestroy)(CuGraphExec exec) = nullptr;
   CuResult (*GraphDestroy)(CuGraph graph) = nullptr;
@@ -221,6 +220,7 @@ struct CudaDriver {
   DO(EventQuery, cuEventQuery)                                   \
   DO(EventSynchronize, cuEventSynchronize)                       \
   DO(GraphInstantiate, cuGraphInstantiateWithFlags)              \
+  DO(GraphUpload, cuGraphUpload)                                 \
   DO(GraphLaunch, cuGraphLaunch)                                 \
   DO(GraphExecDestroy, cuGraphExecDestroy)                       \
   DO(GraphDestroy, cuGraphDestroy)                               \
@@ -239,6 +239,8 @@ absl::StatusOr<CudaDriver> LoadCudaDriver(const std::vector<std::string>& names)
 absl::Status CudaErrorOf(const CudaDriver& driver, std::string_view call, CuResult result);
 
 // Returns true for errors after which a context cannot be used any more. Its memory is then lost.
+// Every code is such an error, also one that a later driver adds, unless it is known that only the
+// call failed.
 bool IsCudaFault(CuResult result);
 
 }  // namespace baton

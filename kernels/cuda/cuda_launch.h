@@ -9,14 +9,20 @@
 #include <cstdint>
 #include <string_view>
 
+#include "absl/status/status.h"
+
 namespace baton {
 
-// Size of a launch, as in CUDA: grid in thread blocks, block in threads.
+// Size of a launch, as in CUDA: grid in thread blocks, block in threads. A grid is as wide as the
+// sizes of ops, so that a size beyond CUDA's limits is an error and never wraps around.
 struct LaunchShape {
-  uint32_t grid[3] = {1, 1, 1};
+  int64_t grid[3] = {1, 1, 1};
   uint32_t block[3] = {1, 1, 1};
   uint32_t shared_bytes = 0;  // dynamic shared memory of each thread block
 };
+
+// InvalidArgument names the kernel, the size and CUDA's limit.
+absl::Status CheckLaunch(std::string_view kernel, const LaunchShape& shape);
 
 class KernelLauncher {
  public:
@@ -24,11 +30,13 @@ class KernelLauncher {
 
   // Enqueues `kernel`, the name of an extern "C" function such as "baton_rms_norm". `params` is its
   // only parameter, a struct of `bytes` bytes, which is copied. A shape without thread blocks
-  // enqueues nothing.
+  // enqueues nothing. A shape beyond CUDA's limits makes the device fail (CheckLaunch).
   virtual void Launch(std::string_view kernel, const LaunchShape& shape, const void* params,
                       size_t bytes) = 0;
   // Number of multiprocessors of the device.
   virtual int multiprocessors() const = 0;
+  // Shared memory of a thread block in bytes: the limit of LaunchShape::shared_bytes.
+  virtual uint32_t max_shared_bytes() const = 0;
   // Returns device memory of at least `bytes` bytes for scratch data of `purpose`, a name such as
   // "attention states". It is aligned to 256 bytes. Only launches of this launcher use it, so
   // stream order separates their uses. The memory is zero when it is first returned. It keeps its

@@ -4,16 +4,23 @@
 
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/launch_attention.h"
+#include "kernels/cuda/launch_copies.h"
 #include "kernels/cuda/launch_kv.h"
 #include "kernels/cuda/launch_matmul.h"
 #include "kernels/cuda/launch_rows.h"
 #include "kernels/cuda/launch_sample.h"
+#include "kernels/cuda/launch_tensor_core_attention.h"
 #include "kernels/cuda/launch_tensor_matmul.h"
 #include "kernels/cuda/pack_weights.h"
+#include "kernels/tensor_core/tensor_core_attention.h"
 #include "kernels/tensor_core/tensor_core_matmul.h"
 
 namespace baton {
 namespace {
+
+// Up to this many runs, a copy engine moves bytes over PCIe without any multiprocessor. More calls
+// could fill the driver's queue of a stream, and the next one would block.
+constexpr size_t kMostEngineCopies = 16;
 
 CudaStream& CudaStreamOf(Stream& stream) { return static_cast<CudaStream&>(stream); }
 
@@ -76,8 +83,10 @@ void CudaOps::KvWrite(Stream& stream, const KvWriteArgs& args) const {
 void CudaOps::PagedAttention(Stream& stream, const PagedAttentionArgs& args) const {
   const AttentionBatch batch =
       stream.capturing() ? AttentionBatch::kDecode : AttentionBatch::kChunks;
-  LaunchTokens(stream, args, [batch](KernelLauncher& launcher, const PagedAttentionArgs& args) {
-    LaunchPagedAttention(launcher, args, batch);
+  const bool on_tensor_cores = numerics_ == Numerics::kT1Sm90 && IsTensorCorePool(args.kv.type);
+  LaunchTokens(stream, args, [&](KernelLauncher& launcher, const PagedAttentionArgs& args) {
+    (on_tensor_cores ? LaunchTensorCoreAttention : LaunchPagedAttention)(launcher, args, batch,
+                                                                         kMostAttentionStateBytes);
   });
 }
 
@@ -111,6 +120,11 @@ void CudaOps::Sample(Stream& stream, const SampleArgs& args) const {
 
 void CudaOps::FeedDrawnTokens(Stream& stream, const FeedDrawnTokensArgs& args) const {
   LaunchTokens(stream, args, LaunchFeedDrawnTokens);
+}
+
+void CudaOps::CopyRuns(Stream& stream, const CopyRunsArgs& args) const {
+  if (args.staging && args.runs.size() <= kMostEngineCopies) return Ops::CopyRuns(stream, args);
+  LaunchCopyList(CudaStreamOf(stream), args);
 }
 
 }  // namespace baton

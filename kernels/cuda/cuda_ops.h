@@ -34,6 +34,7 @@ class CudaOps final : public Ops {
                 const Activations& out) const override;
   void Sample(Stream& stream, const SampleArgs& args) const override;
   void FeedDrawnTokens(Stream& stream, const FeedDrawnTokensArgs& args) const override;
+  void CopyRuns(Stream& stream, const CopyRunsArgs& args) const override;
 
  private:
   // Returns true for products that tensor cores compute (NUMERICS_T1 §3).

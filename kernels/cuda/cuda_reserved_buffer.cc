@@ -1,7 +1,8 @@
 #include "kernels/cuda/cuda_reserved_buffer.h"
 
 #include <algorithm>
-#include <vector>
+#include <iterator>
+#include <utility>
 
 #include "common/check.h"
 #include "common/status_macros.h"
@@ -35,77 +36,147 @@ absl::StatusOr<std::unique_ptr<DeviceBuffer>> CudaReservedBuffer::Create(
 
 CudaReservedBuffer::~CudaReservedBuffer() {
   if (address_ == 0) return;
-  while (!mapped_.empty()) Unmap(mapped_.begin()->first);
+  for (const size_t granule : mapped_) Unmap(granule).IgnoreError();
   CudaContext& cuda = *memory_->context_;
+  // Fails if a granule is still mapped. The addresses are then lost, but nothing else.
   cuda.Check("cuMemAddressFree", cuda.Enter().MemAddressFree(address_, reserved_bytes_))
       .IgnoreError();
   memory_->allocated_bytes_ -= size_;
 }
 
-absl::Status CudaReservedBuffer::Map(size_t begin, size_t end) {
+// ---- the driver ---------------------------------------------------------------------------------
+
+// The mapping alone keeps the memory alive, so that unmapping a granule frees it.
+absl::Status CudaReservedBuffer::Map(size_t granule) {
   CudaContext& cuda = *memory_->context_;
   const CudaDriver& driver = cuda.Enter();
   const CuAllocationProperties properties = PropertiesOf(cuda);
   const CuAccess access{.location = properties.location};
-  std::vector<size_t> added;
-  absl::Status status;
-  for (size_t granule = begin; granule < end && status.ok(); ++granule) {
-    if (mapped_.contains(granule)) continue;
-    CuMemoryHandle handle = 0;
-    status = cuda.Check("cuMemCreate", driver.MemCreate(&handle, granularity_, &properties, 0));
-    if (!status.ok()) break;
-    const CuDevicePointer at = address_ + granule * granularity_;
-    status = cuda.Check("cuMemMap", driver.MemMap(at, granularity_, 0, handle, 0));
-    if (!status.ok()) {
-      driver.MemRelease(handle);
-      break;
-    }
-    mapped_.emplace(granule, handle);
-    added.push_back(granule);
+  const CuDevicePointer at = address_ + granule * granularity_;
+  CuMemoryHandle handle = 0;
+  RETURN_IF_ERROR(
+      cuda.Check("cuMemCreate", driver.MemCreate(&handle, granularity_, &properties, 0)));
+  absl::Status status = cuda.Check("cuMemMap", driver.MemMap(at, granularity_, 0, handle, 0));
+  const bool mapped = status.ok();
+  status.Update(cuda.Check("cuMemRelease", driver.MemRelease(handle)));
+  if (!mapped) return status;
+  if (status.ok()) {
     status = cuda.Check("cuMemSetAccess", driver.MemSetAccess(at, granularity_, &access, 1));
   }
-  if (!status.ok()) {
-    for (const size_t granule : added) Unmap(granule);
-  }
+  if (status.ok()) return status;
+  // A granule that is mapped without access would be a fault at its next use.
+  if (const absl::Status unmapped = Unmap(granule); !unmapped.ok()) cuda.Fail(unmapped);
   return status;
 }
 
-void CudaReservedBuffer::Unmap(size_t granule) {
-  const auto at = mapped_.find(granule);
+absl::Status CudaReservedBuffer::MapAll(std::vector<size_t>& granules) {
+  for (size_t i = 0; i < granules.size(); ++i) {
+    const absl::Status mapped = Map(granules[i]);
+    if (mapped.ok()) continue;
+    granules.resize(i);
+    std::erase_if(granules, [this](size_t granule) { return Unmap(granule).ok(); });
+    return mapped;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaReservedBuffer::Unmap(size_t granule) {
   CudaContext& cuda = *memory_->context_;
-  const CudaDriver& driver = cuda.Enter();
-  cuda.Check("cuMemUnmap", driver.MemUnmap(address_ + granule * granularity_, granularity_))
-      .IgnoreError();
-  cuda.Check("cuMemRelease", driver.MemRelease(at->second)).IgnoreError();
-  mapped_.erase(at);
+  return cuda.Check("cuMemUnmap",
+                    cuda.Enter().MemUnmap(address_ + granule * granularity_, granularity_));
+}
+
+// ---- granules -----------------------------------------------------------------------------------
+
+void CudaReservedBuffer::WaitForGranules(std::unique_lock<std::mutex>& lock, size_t begin,
+                                         size_t end) {
+  released_.wait(lock, [&] {
+    const auto held = held_.lower_bound(begin);
+    return held == held_.end() || *held >= end;
+  });
+}
+
+size_t CudaReservedBuffer::NextInUse(size_t granule, size_t last) const {
+  for (const std::set<size_t>* const granules : {&mapped_, &held_}) {
+    const auto next = granules->lower_bound(granule);
+    if (next != granules->end()) last = std::min(last, *next);
+  }
+  return last;
+}
+
+absl::Status CudaReservedBuffer::PopulatePart(size_t begin, size_t end) {
+  const size_t first = begin / granularity_;
+  const size_t last = (end + granularity_ - 1) / granularity_;
+  std::vector<std::pair<size_t, size_t>> missing;
+  std::vector<size_t> unmapped;
+  {
+    std::unique_lock lock(mutex_);
+    WaitForGranules(lock, first, last);
+    populated_.ForEachMissing(begin, end,
+                              [&](size_t from, size_t to) { missing.emplace_back(from, to); });
+    if (missing.empty()) return absl::OkStatus();
+    for (size_t granule = first; granule < last; ++granule) {
+      if (!mapped_.contains(granule)) unmapped.push_back(granule);
+      held_.insert(granule);
+    }
+  }
+  absl::Status status = MapAll(unmapped);
+  for (const auto& [from, to] : missing) {
+    if (status.ok()) status = memory_->Clear(data() + from, to - from);
+  }
+  if (status.ok()) status = memory_->WaitUntilClear();
+  {
+    const std::lock_guard lock(mutex_);
+    mapped_.insert(unmapped.begin(), unmapped.end());
+    if (status.ok()) populated_.Add(begin, end);
+    held_.erase(held_.lower_bound(first), held_.lower_bound(last));
+  }
+  released_.notify_all();
+  return status;
 }
 
 absl::Status CudaReservedBuffer::Populate(size_t offset, size_t bytes) {
-  if (bytes == 0) return absl::OkStatus();
   CHECK(offset <= size_ && bytes <= size_ - offset) << "beyond the reserved range";
-  const std::lock_guard lock(mutex_);
   const size_t end = offset + bytes;
-  RETURN_IF_ERROR(Map(offset / granularity_, (end + granularity_ - 1) / granularity_));
-  absl::Status status;
-  populated_.Add(offset, end, [&](size_t begin, size_t end) {
-    if (status.ok()) status = memory_->Clear(data() + begin, end - begin);
-  });
-  RETURN_IF_ERROR(status);
-  return memory_->WaitUntilClear();
+  const size_t part = kGranulesAtOnce * granularity_;
+  for (size_t begin = offset; begin < end;) {
+    const size_t next = std::min(end, (begin / part + 1) * part);
+    RETURN_IF_ERROR(PopulatePart(begin, next));
+    begin = next;
+  }
+  return absl::OkStatus();
 }
 
 void CudaReservedBuffer::Discard(size_t offset, size_t bytes) {
-  if (bytes == 0) return;
   CHECK(offset <= size_ && bytes <= size_ - offset) << "beyond the reserved range";
-  const std::lock_guard lock(mutex_);
   const size_t end = offset + bytes;
-  populated_.Remove(offset, end);
-  for (size_t granule = offset / granularity_; granule * granularity_ < end; ++granule) {
+  const size_t last = (end + granularity_ - 1) / granularity_;
+  std::unique_lock lock(mutex_);
+  for (size_t granule = NextInUse(offset / granularity_, last); granule < last;
+       granule = NextInUse(granule + 1, last)) {
+    WaitForGranules(lock, granule, granule + 1);
     const size_t begin = granule * granularity_;
-    if (mapped_.contains(granule) && !populated_.Overlaps(begin, begin + granularity_)) {
-      Unmap(granule);
-    }
+    populated_.Remove(std::max(offset, begin), std::min(end, begin + granularity_));
+    if (!mapped_.contains(granule) || populated_.Overlaps(begin, begin + granularity_)) continue;
+    held_.insert(granule);
+    lock.unlock();
+    const absl::Status unmapped = Unmap(granule);
+    if (!unmapped.ok()) LOG(ERROR) << "a part of the KV pool keeps its memory: " << unmapped;
+    lock.lock();
+    if (unmapped.ok()) mapped_.erase(granule);
+    held_.erase(granule);
+    released_.notify_all();
   }
+}
+
+size_t CudaReservedBuffer::MissingMemory(size_t offset, size_t bytes) const {
+  CHECK(offset <= size_ && bytes <= size_ - offset) << "beyond the reserved range";
+  const size_t first = offset / granularity_;
+  const size_t last = (offset + bytes + granularity_ - 1) / granularity_;
+  const std::lock_guard lock(mutex_);
+  const auto mapped =
+      std::distance(mapped_.lower_bound(first), mapped_.lower_bound(std::max(first, last)));
+  return (last - first - static_cast<size_t>(mapped)) * granularity_;
 }
 
 }  // namespace baton

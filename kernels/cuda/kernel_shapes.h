@@ -12,8 +12,8 @@
 
 namespace baton {
 
-inline uint32_t BlocksFor(int64_t count, int64_t per_block) {
-  return static_cast<uint32_t>((count + per_block - 1) / per_block);
+inline int64_t BlocksFor(int64_t count, int64_t per_block) {
+  return (count + per_block - 1) / per_block;
 }
 
 // Rows and columns of one op are 32-bit in kernels. REQUIRES: the value fits.

@@ -1,13 +1,17 @@
 #include "kernels/cuda/launch_copies.h"
 
 #include <algorithm>
+#include <span>
 
 #include "common/crc32c_folding.h"
+#include "kernels/cuda/kernel_shapes.h"
 
 namespace baton {
 namespace {
 
 constexpr int64_t kCopyBlocksPerMultiprocessor = 8;
+// Sixteen blocks have 64 KiB in flight for each unrolled step, enough to keep PCIe busy.
+constexpr int64_t kPcieBlocks = 16;
 
 constexpr uint32_t SquareOf(uint32_t a) {
   uint32_t product = 0;
@@ -19,6 +23,24 @@ constexpr uint32_t SquareOf(uint32_t a) {
 }
 
 }  // namespace
+
+void LaunchCopyList(KernelLauncher& launcher, const CopyRunsArgs& args) {
+  CopyListParams params{};
+  params.from = args.from;
+  params.to = args.to;
+  const int64_t most_blocks =
+      args.staging ? kPcieBlocks : kCopyBlocksPerMultiprocessor * launcher.multiprocessors();
+  for (std::span<const ByteRun> rest = args.runs; !rest.empty();) {
+    const size_t count = std::min<size_t>(rest.size(), kListedRuns);
+    std::copy_n(rest.begin(), count, params.runs);
+    rest = rest.subspan(count);
+    params.count = static_cast<int64_t>(count);
+    launcher.Launch("baton_copy_list",
+                    {.grid = {std::min(params.count * kCopySlices, most_blocks), 1, 1},
+                     .block = {kCopyThreads, 1, 1}},
+                    &params, sizeof(params));
+  }
+}
 
 void LaunchCopyRuns(KernelLauncher& launcher, const std::byte* from, std::byte* to,
                     const ByteRun* runs, int64_t count, uint32_t* checksums) {
@@ -38,7 +60,7 @@ void LaunchCopyRuns(KernelLauncher& launcher, const std::byte* from, std::byte* 
   }
   const int64_t blocks =
       std::min(count * kCopySlices, kCopyBlocksPerMultiprocessor * launcher.multiprocessors());
-  LaunchShape shape{.grid = {static_cast<uint32_t>(blocks), 1, 1}, .block = {kCopyThreads, 1, 1}};
+  LaunchShape shape{.grid = {blocks, 1, 1}, .block = {kCopyThreads, 1, 1}};
   if (checksums == nullptr) {
     launcher.Launch("baton_copy_runs", shape, &params, sizeof(params));
     return;
@@ -47,7 +69,7 @@ void LaunchCopyRuns(KernelLauncher& launcher, const std::byte* from, std::byte* 
   launcher.Launch("baton_copy_runs_with_checksums", shape, &params, sizeof(params));
   const JoinChecksumsParams join{params.parts, checksums, count};
   shape.shared_bytes = 0;
-  shape.grid[0] = static_cast<uint32_t>((count + kCopyThreads - 1) / kCopyThreads);
+  shape.grid[0] = BlocksFor(count, kCopyThreads);
   launcher.Launch("baton_join_checksums", shape, &join, sizeof(join));
 }
 

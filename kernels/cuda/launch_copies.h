@@ -1,5 +1,6 @@
 // Launches copies of many runs of bytes: gather and scatter of KV between a pool and staging
-// memory, and copies of blocks inside a pool (copy on write).
+// memory, and copies of blocks inside a pool (copy on write). LaunchCopyList takes the list from
+// the host, LaunchCopyRuns from device memory.
 //
 // A block-major block is one run. A layer-major block has one run for each piece {layer, K or V}.
 // kvtransfer/protocol/transfer_plan.h defines the pieces and their order in staging memory. One
@@ -16,8 +17,13 @@
 
 #include "kernels/cuda/copy_params.h"
 #include "kernels/cuda/cuda_launch.h"
+#include "kernels/ops.h"
 
 namespace baton {
+
+// Implements Ops::CopyRuns, with one launch for each kListedRuns runs. Staging memory must be
+// pinned: kernels read and write it over PCIe, on few multiprocessors.
+void LaunchCopyList(KernelLauncher& launcher, const CopyRunsArgs& args);
 
 // Copies `count` runs from `from` to `to`. All pointers are device memory, `runs` too. No written
 // range may overlap another range of the call. Runs whose addresses are multiples of 16 are fast.

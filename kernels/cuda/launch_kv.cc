@@ -1,5 +1,6 @@
 #include "kernels/cuda/launch_kv.h"
 
+#include "kernels/cuda/kernel_shapes.h"
 #include "kernels/cuda/kv_params.h"
 
 namespace baton {
@@ -10,21 +11,16 @@ constexpr uint32_t kRotaryThreads = 128;
 constexpr uint32_t kWriteThreads = 128;
 constexpr int64_t kWriteRows = kWriteThreads / 32;  // a warp takes a row
 
-uint32_t BlocksFor(int64_t items, int64_t per_block) {
-  return static_cast<uint32_t>((items + per_block - 1) / per_block);
-}
-
 }  // namespace
 
 void LaunchRotaryTable(KernelLauncher& launcher, const RotaryTableArgs& args) {
   if (args.tokens == 0 || args.half == 0) return;
   const RotaryTableParams params{args.positions, args.frequencies, args.components,
                                  args.cosines,   args.sines,       args.half};
-  launcher.Launch(
-      "baton_rotary_table",
-      {.grid = {static_cast<uint32_t>(args.tokens), BlocksFor(args.half, kRotaryThreads), 1},
-       .block = {kRotaryThreads, 1, 1}},
-      &params, sizeof(params));
+  launcher.Launch("baton_rotary_table",
+                  {.grid = {args.tokens, BlocksFor(args.half, kRotaryThreads), 1},
+                   .block = {kRotaryThreads, 1, 1}},
+                  &params, sizeof(params));
 }
 
 void LaunchRope(KernelLauncher& launcher, const RopeArgs& args) {
@@ -32,8 +28,7 @@ void LaunchRope(KernelLauncher& launcher, const RopeArgs& args) {
   const RopeParams params{args.x,       args.stride, args.heads, args.head_dim,
                           args.cosines, args.sines,  args.half,  args.neighbours};
   launcher.Launch("baton_rope",
-                  {.grid = {static_cast<uint32_t>(args.tokens),
-                            BlocksFor(args.heads * args.half, kRopeThreads), 1},
+                  {.grid = {args.tokens, BlocksFor(args.heads * args.half, kRopeThreads), 1},
                    .block = {kRopeThreads, 1, 1}},
                   &params, sizeof(params));
 }
@@ -49,10 +44,10 @@ void LaunchKvWrite(KernelLauncher& launcher, const KvWriteArgs& args, Numerics n
                              .slot_mapping = args.slot_mapping,
                              .kv = args.kv,
                              .finite_values = numerics == Numerics::kT1Sm90};
-  launcher.Launch("baton_kv_write",
-                  {.grid = {static_cast<uint32_t>(args.tokens), BlocksFor(rows, kWriteRows), 1},
-                   .block = {kWriteThreads, 1, 1}},
-                  &params, sizeof(params));
+  launcher.Launch(
+      "baton_kv_write",
+      {.grid = {args.tokens, BlocksFor(rows, kWriteRows), 1}, .block = {kWriteThreads, 1, 1}},
+      &params, sizeof(params));
 }
 
 }  // namespace baton

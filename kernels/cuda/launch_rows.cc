@@ -11,7 +11,7 @@ namespace {
 
 // Shape of a kernel whose blocks take slices of rows.
 LaunchShape SliceShape(int64_t rows, int64_t cols, int64_t slice_columns, uint32_t threads) {
-  return {{static_cast<uint32_t>(rows), BlocksFor(cols, slice_columns), 1}, {threads, 1, 1}, 0};
+  return {{rows, BlocksFor(cols, slice_columns), 1}, {threads, 1, 1}, 0};
 }
 
 }  // namespace
@@ -41,9 +41,8 @@ void LaunchRmsNorm(KernelLauncher& launcher, const RmsNormArgs& args) {
                                 .out = KernelActivations(args.out),
                                 .epsilon = args.epsilon,
                                 .cols = KernelSize(args.cols)};
-  const LaunchShape shape = {{static_cast<uint32_t>(KernelSize(args.tokens)), 1, 1},
-                             {kNormThreads, 1, 1},
-                             kNormStageFloats * sizeof(float)};
+  const LaunchShape shape = {
+      {KernelSize(args.tokens), 1, 1}, {kNormThreads, 1, 1}, kNormStageFloats * sizeof(float)};
   launcher.Launch("baton_rms_norm", shape, &params, sizeof(params));
 }
 

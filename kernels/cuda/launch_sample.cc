@@ -1,6 +1,7 @@
 #include "kernels/cuda/launch_sample.h"
 
 #include "common/check.h"
+#include "kernels/cuda/kernel_shapes.h"
 #include "kernels/cuda/sample_params.h"
 
 namespace baton {
@@ -24,12 +25,11 @@ void LaunchSample(KernelLauncher& launcher, const SampleArgs& args) {
   params.weights = reinterpret_cast<uint64_t*>(workspace);
   params.maxima = reinterpret_cast<float*>(params.weights + args.count * chunks);
 
-  const LaunchShape by_chunk{
-      .grid = {static_cast<uint32_t>(chunks), static_cast<uint32_t>(args.count), 1},
-      .block = {kSampleThreads, 1, 1},
-      .shared_bytes = kSelectionBytes};
+  // Draws are the first dimension: CUDA allows 65535 blocks in the others.
+  const LaunchShape by_chunk{.grid = {args.count, chunks, 1},
+                             .block = {kSampleThreads, 1, 1},
+                             .shared_bytes = kSelectionBytes};
   LaunchShape by_draw = by_chunk;
-  by_draw.grid[0] = static_cast<uint32_t>(args.count);
   by_draw.grid[1] = 1;
   launcher.Launch("baton_sample_maxima", by_chunk, &params, sizeof(params));
   launcher.Launch("baton_sample_weights", by_chunk, &params, sizeof(params));
@@ -41,8 +41,7 @@ void LaunchFeedDrawnTokens(KernelLauncher& launcher, const FeedDrawnTokensArgs& 
   const FeedDrawnTokensParams params{args.drawn, args.source, args.token_ids, args.tokens};
   launcher.Launch(
       "baton_feed_drawn_tokens",
-      {.grid = {static_cast<uint32_t>((args.tokens + kSampleThreads - 1) / kSampleThreads), 1, 1},
-       .block = {kSampleThreads, 1, 1}},
+      {.grid = {BlocksFor(args.tokens, kSampleThreads), 1, 1}, .block = {kSampleThreads, 1, 1}},
       &params, sizeof(params));
 }
 

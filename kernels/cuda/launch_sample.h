@@ -11,7 +11,7 @@
 
 namespace baton {
 
-// REQUIRES: args.vocabulary <= 2^19, args.count <= 65535.
+// REQUIRES: args.vocabulary <= 2^19.
 void LaunchSample(KernelLauncher& launcher, const SampleArgs& args);
 void LaunchFeedDrawnTokens(KernelLauncher& launcher, const FeedDrawnTokensArgs& args);
 

@@ -73,7 +73,7 @@ void LaunchTensorCoreAttention(KernelLauncher& launcher, const PagedAttentionArg
 
   launcher.Launch(absl::StrCat("baton_t1_", decode ? "decode_" : "chunks_",
                                std::string(KvTypeName(args.kv.type)), "_", dim),
-                  {.grid = {static_cast<uint32_t>(blocks), 1, 1},
+                  {.grid = {blocks, 1, 1},
                    .block = {static_cast<uint32_t>(32 * warps), 1, 1},
                    .shared_bytes = static_cast<uint32_t>(layout.bytes)},
                   &params, sizeof(params));

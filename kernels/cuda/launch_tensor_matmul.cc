@@ -55,8 +55,7 @@ const uint8_t* LaunchHalfRows(KernelLauncher& launcher, const MatMulArgs& args) 
                                  .cols = KernelSize(args.weight.cols)};
   launcher.Launch(
       KernelName("baton_half_rows_", args.weight.format),
-      {{static_cast<uint32_t>(tiles), BlocksFor(blocks * kHalfColumns, kHalfRowsColumns), 1},
-       {kHalfRowsThreads, 1, 1}},
+      {{tiles, BlocksFor(blocks * kHalfColumns, kHalfRowsColumns), 1}, {kHalfRowsThreads, 1, 1}},
       &params, sizeof(params));
   return params.halves;
 }
@@ -100,7 +99,7 @@ void LaunchTensorMatMulTile(KernelLauncher& launcher, const MatMulArgs& args, bo
   const int64_t resident = int64_t{tile.blocks()} * launcher.multiprocessors();
   launcher.Launch(NameOf(absl::StrCat("tensor_matmul_", tile.rows(), "x", tile.tokens, "_"), gated,
                          args.weight.format),
-                  {{static_cast<uint32_t>(std::min(tiles, resident)), 1, 1},
+                  {{std::min(tiles, resident), 1, 1},
                    {static_cast<uint32_t>(tile.threads()), 1, 1},
                    static_cast<uint32_t>(tile.shared_bytes())},
                   &params, sizeof(params));

@@ -82,9 +82,9 @@ __device__ TokenId DrawByRule(const SampleParams& p, Selection& selection) {
 
 __device__ void ScanChunk(const SampleParams& p) {
   auto& shared = *SharedMemory<SelectionShared>();
-  const int64_t draw = blockIdx.y;
+  const int64_t draw = blockIdx.x;
   if (p.draws[draw].row < 0) return;
-  LoadChunk(p, draw, blockIdx.x, shared.values);
+  LoadChunk(p, draw, blockIdx.y, shared.values);
   float maximum = MinusInfinity();
   bool valid = true;
   for (int i = threadIdx.x; i < kSampleChunk; i += blockDim.x) {
@@ -107,24 +107,24 @@ __device__ void ScanChunk(const SampleParams& p) {
     valid = valid && other == other;
     maximum = other > maximum ? other : maximum;
   }
-  p.maxima[draw * p.chunks + blockIdx.x] = valid ? maximum : __uint_as_float(0x7fffffffu);
+  p.maxima[draw * p.chunks + blockIdx.y] = valid ? maximum : __uint_as_float(0x7fffffffu);
 }
 
 __device__ void SumChunk(const SampleParams& p) {
   auto& shared = *SharedMemory<SelectionShared>();
-  const int64_t draw = blockIdx.y;
+  const int64_t draw = blockIdx.x;
   const RowDraw& of = p.draws[draw];
   if (of.row < 0 || of.rule.temperature == 0 || !ReadsChunkWeights(of.rule, p.vocabulary)) return;
   Selection selection(p, draw, shared);
   if (selection.FindBest() != Selection::kNeedsDraw) return;
-  LoadChunk(p, draw, blockIdx.x, shared.values);
+  LoadChunk(p, draw, blockIdx.y, shared.values);
   uint64_t sum = 0;
   for (int i = threadIdx.x; i < kSampleChunk; i += blockDim.x) {
-    const int64_t token = int64_t{blockIdx.x} * kSampleChunk + i;
+    const int64_t token = int64_t{blockIdx.y} * kSampleChunk + i;
     if (token < p.vocabulary) sum += selection.WeightOf(shared.values[i]);
   }
   sum = SumOfBlock(sum, shared.scratch);
-  if (threadIdx.x == 0) p.weights[draw * p.chunks + blockIdx.x] = sum;
+  if (threadIdx.x == 0) p.weights[draw * p.chunks + blockIdx.y] = sum;
 }
 
 __device__ void DrawToken(const SampleParams& p) {

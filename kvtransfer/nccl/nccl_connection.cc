@@ -25,6 +25,7 @@ absl::Status NcclConnection::OnGreeted(const HelloFrame& hello) {
                         hello.fingerprint.block_size)));
     return absl::OkStatus();
   }
+  expects_offer_ = opened_by_us();
   receives_.Offer();
   return Flush(0);
 }
@@ -132,6 +133,11 @@ absl::Status NcclConnection::QueueBlocks(int64_t now_us) {
       return QueueBatches(now_us);
     case NcclSendChannel::Way::kStream:
       break;
+  }
+  if (expects_offer_ && !sends_.offered() && HasBlocksToQueue()) {
+    expects_offer_ = false;
+    nccl_.ReportFallback(absl::UnavailableError(
+        "the receiver offers no NCCL: it has no NCCL library, or its KV is not on a GPU"));
   }
   return TcpConnection::QueueBlocks(now_us);
 }

@@ -4,19 +4,24 @@
 
 #include "common/check.h"
 #include "common/status_macros.h"
+#include "kernels/ops.h"
 
 namespace baton {
 
 absl::StatusOr<uint64_t> DeviceCopies::Begin(Direction direction, std::span<const Run> runs) {
   RETURN_IF_ERROR(device_.Health());
+  const bool out = direction == Direction::kFromPool;
+  std::byte* const staging = runs.empty() ? nullptr : runs.front().staging;
+  list_.clear();
   for (const Run& run : runs) {
-    std::byte* const in_pool = pool_ + run.pool_offset;
-    if (direction == Direction::kFromPool) {
-      stream_->Copy(run.staging, in_pool, static_cast<size_t>(run.bytes));
-    } else {
-      stream_->Copy(in_pool, run.staging, static_cast<size_t>(run.bytes));
-    }
+    const int64_t staged = run.staging - staging;
+    list_.push_back({.from = out ? run.pool_offset : staged,
+                     .to = out ? staged : run.pool_offset,
+                     .bytes = run.bytes});
   }
+  device_.ops().CopyRuns(
+      *stream_,
+      {.from = out ? pool_ : staging, .to = out ? staging : pool_, .runs = list_, .staging = true});
   std::unique_ptr<Event> end;
   if (idle_.empty()) {
     end = device_.CreateEvent();

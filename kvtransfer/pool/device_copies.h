@@ -1,5 +1,8 @@
 // Copies between a pool in device memory and staging memory, on a stream of their own.
 //
+// A copy is one op (Ops::CopyRuns), however many pieces it has. The pool has few staging buffers,
+// so few ops are enqueued at a time, and Begin does not meet a full queue of the driver.
+//
 // Thread safety: Begin and Ended belong to one thread at a time, the one that runs the transport's
 // rounds.
 #pragma once
@@ -12,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/byte_run.h"
 #include "kernels/device.h"
 #include "kvtransfer/pool/staged_pool.h"
 
@@ -33,6 +37,7 @@ class DeviceCopies final : public PoolCopies {
   uint64_t last_ = 0;
   std::map<uint64_t, std::unique_ptr<Event>> running_;
   std::vector<std::unique_ptr<Event>> idle_;
+  std::vector<ByteRun> list_;  // reused by Begin
 };
 
 }  // namespace baton

@@ -78,6 +78,8 @@ std::optional<PoolLease> StagedPool::Acquire(PoolAccess access, LandingParts par
   if (free == end) return std::nullopt;
   Buffer& buffer = At(free);
   buffer.leased = true;
+  buffer.stores = false;
+  buffer.told = false;
   buffer.failed = absl::OkStatus();
   PieceBytes staged = Staged(buffer, parts, layers);
   // `pool` only computes addresses; nothing reads through it.
@@ -119,17 +121,32 @@ bool StagedPool::CopyEnded(Buffer& buffer) {
   if (ended.ok() && !*ended) return false;
   buffer.copy.reset();
   buffer.failed = ended.status();
+  if (!buffer.leased) KeepStoreError(buffer);
   return true;
+}
+
+// The lease may have been released without asking for the error.
+void StagedPool::KeepStoreError(const Buffer& buffer) {
+  if (buffer.stores && !buffer.told) store_error_.Update(buffer.failed);
+}
+
+void StagedPool::ReturnBuffer(int32_t buffer) {
+  At(buffer).leased = false;
+  if (!At(buffer).copy) KeepStoreError(At(buffer));
 }
 
 absl::StatusOr<bool> StagedPool::BufferReady(int32_t buffer) {
   if (!CopyEnded(At(buffer))) return false;
-  if (!At(buffer).failed.ok()) return At(buffer).failed;
+  if (!At(buffer).failed.ok()) {
+    At(buffer).told = true;
+    return At(buffer).failed;
+  }
   return true;
 }
 
 void StagedPool::StoreBuffer(int32_t buffer) {
   CHECK(buffer >= read_buffers_ && At(buffer).leased && !At(buffer).copy);
+  At(buffer).stores = true;
   Begin(At(buffer), PoolCopies::Direction::kToPool);
 }
 

@@ -9,7 +9,7 @@
 // cannot accept fills all its buffers.
 //
 // Invariant: if a lease is released while its copy runs, its buffer becomes free only when that
-// copy has ended.
+// copy has ended. If that copy fails, and stores into the pool, its error is kept (TakeStoreError).
 //
 // Thread safety: as TransferPool; PoolCopies decides where copies run.
 #pragma once
@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -71,6 +72,7 @@ class StagedPool final : public TransferPool {
   std::optional<PoolLease> Acquire(PoolAccess access, LandingParts parts,
                                    LayerRange layers) override;
   bool Settled() override;
+  absl::Status TakeStoreError() override { return std::exchange(store_error_, absl::OkStatus()); }
   std::optional<PoolExport> exported() const override { return std::nullopt; }
   std::byte* AddressForCopyEngine() const override { return address_; }
 
@@ -79,24 +81,28 @@ class StagedPool final : public TransferPool {
     std::span<std::byte> memory;
     bool leased = false;
     std::optional<uint64_t> copy;  // running copy
+    bool stores = false;           // the lease's copy goes into the pool
     absl::Status failed;           // error of this lease's copy
+    bool told = false;             // the lease's owner was told of it
     std::vector<PoolCopies::Run> runs;
   };
 
   absl::StatusOr<bool> BufferReady(int32_t buffer) override;
   void StoreBuffer(int32_t buffer) override;
-  void ReturnBuffer(int32_t buffer) override { At(buffer).leased = false; }
+  void ReturnBuffer(int32_t buffer) override;
 
   Buffer& At(int32_t buffer) { return buffers_[static_cast<size_t>(buffer)]; }
   // Polls the buffer's copy. Returns true when none is running.
   bool CopyEnded(Buffer& buffer);
   void Begin(Buffer& buffer, PoolCopies::Direction direction);
+  void KeepStoreError(const Buffer& buffer);
   // Returns the tokens of `parts` in a staging buffer, where they lie side by side.
   PieceBytes Staged(Buffer& buffer, const LandingParts& parts, LayerRange layers) const;
 
   std::byte* const address_;
   PoolCopies& copies_;
   const int32_t read_buffers_;
+  absl::Status store_error_;           // of a released lease
   std::vector<Buffer> buffers_;        // read buffers first, then landing buffers
   std::vector<KvPoolLayout> layouts_;  // layouts of a staging buffer, by log2 of its room in tokens
 };

@@ -111,6 +111,10 @@ std::vector<OutgoingFrame> TransferNode::TakeFrames(int64_t now_us) {
 
 std::vector<TransferEvent> TransferNode::TakeEvents() {
   if (!has_events() || !pool_.Settled()) return {};
+  if (const absl::Status lost = pool_.TakeStoreError(); !lost.ok()) {
+    receiver_.OnStoreFailed(lost);
+    return {};  // the next round first releases the leases of the failed transfers
+  }
   std::vector<TransferEvent> events = receiver_.TakeEvents();
   Append(events, sender_.TakeEvents());
   return events;

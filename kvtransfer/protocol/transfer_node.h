@@ -100,7 +100,8 @@ class TransferNode {
   std::vector<OutgoingFrame> TakeFrames(int64_t now_us);
   // True if there are events, even if they cannot be taken yet.
   bool has_events() const { return receiver_.has_events() || sender_.has_events(); }
-  // Returns nothing while the pool has not settled.
+  // Returns nothing while the pool has not settled. If a copy into the pool failed unseen, all
+  // received transfers fail first, and their events come in a later round.
   std::vector<TransferEvent> TakeEvents();
 
   TransferPool& pool() const { return pool_; }

@@ -104,6 +104,22 @@ void TransferReceiver::OnPeerLost(PeerId peer, const absl::Status& why) {
   for (const uint64_t id : lost) Fail(id, why, /*tell_peer=*/false);
 }
 
+void TransferReceiver::OnStoreFailed(const absl::Status& why) {
+  std::vector<uint64_t> live;
+  for (const auto& [id, session] : sessions_) live.push_back(id);
+  std::sort(live.begin(), live.end());  // so that every process uses the same order
+  for (const uint64_t id : live) Fail(id, why);
+  std::erase_if(events_, [](const TransferEvent& event) { return event.kind == Kind::kReceiving; });
+  for (TransferEvent& event : events_) {
+    if (event.kind == Kind::kReceived) {
+      event.status = why;
+      event.manifest.clear();
+    }
+    event.kind = Kind::kReceiveFailed;
+    event.blocks_done = 0;
+  }
+}
+
 void TransferReceiver::OnTimer(int64_t now_us) {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now_us) {
     const uint64_t id = deadlines_.begin()->second;

@@ -63,6 +63,9 @@ class TransferReceiver {
                      int64_t now_us);
   void OnAbort(PeerId peer, const AbortFrame& frame);
   void OnPeerLost(PeerId peer, const absl::Status& why);
+  // A copy into the pool failed, and it is not known of which block (TransferPool::TakeStoreError).
+  // All transfers fail without a landed block, also those whose events were not taken yet.
+  void OnStoreFailed(const absl::Status& why);
   void OnTimer(int64_t now_us);
 
   // False once the session's terminal event exists. Its blocks must then no longer be written.

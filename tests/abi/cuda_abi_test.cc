@@ -5,7 +5,14 @@
 #include <cuda.h>
 
 #include <cstddef>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "common/check.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_driver.h"
 #include "tests/abi/same_interface.h"
@@ -42,28 +49,25 @@ static_assert(Equal(BATON_EXPANDED_TEXT_OF(cuDevicePrimaryCtxRelease),
 BATON_SAME_VALUE(kCuSuccess, CUDA_SUCCESS);
 BATON_SAME_VALUE(kCuInvalidValue, CUDA_ERROR_INVALID_VALUE);
 BATON_SAME_VALUE(kCuOutOfMemory, CUDA_ERROR_OUT_OF_MEMORY);
-BATON_SAME_VALUE(kCuDeinitialized, CUDA_ERROR_DEINITIALIZED);
 BATON_SAME_VALUE(kCuNoDevice, CUDA_ERROR_NO_DEVICE);
 BATON_SAME_VALUE(kCuInvalidDevice, CUDA_ERROR_INVALID_DEVICE);
 BATON_SAME_VALUE(kCuInvalidImage, CUDA_ERROR_INVALID_IMAGE);
 BATON_SAME_VALUE(kCuInvalidContext, CUDA_ERROR_INVALID_CONTEXT);
+BATON_SAME_VALUE(kCuMapFailed, CUDA_ERROR_MAP_FAILED);
+BATON_SAME_VALUE(kCuUnmapFailed, CUDA_ERROR_UNMAP_FAILED);
 BATON_SAME_VALUE(kCuNoBinaryForGpu, CUDA_ERROR_NO_BINARY_FOR_GPU);
-BATON_SAME_VALUE(kCuEccUncorrectable, CUDA_ERROR_ECC_UNCORRECTABLE);
-BATON_SAME_VALUE(kCuNvlinkUncorrectable, CUDA_ERROR_NVLINK_UNCORRECTABLE);
-BATON_SAME_VALUE(kCuContained, CUDA_ERROR_CONTAINED);
+BATON_SAME_VALUE(kCuInvalidPtx, CUDA_ERROR_INVALID_PTX);
+BATON_SAME_VALUE(kCuNoJitCompiler, CUDA_ERROR_JIT_COMPILER_NOT_FOUND);
+BATON_SAME_VALUE(kCuUnsupportedPtxVersion, CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+BATON_SAME_VALUE(kCuJitDisabled, CUDA_ERROR_JIT_COMPILATION_DISABLED);
 BATON_SAME_VALUE(kCuInvalidHandle, CUDA_ERROR_INVALID_HANDLE);
 BATON_SAME_VALUE(kCuNotFound, CUDA_ERROR_NOT_FOUND);
 BATON_SAME_VALUE(kCuNotReady, CUDA_ERROR_NOT_READY);
 BATON_SAME_VALUE(kCuIllegalAddress, CUDA_ERROR_ILLEGAL_ADDRESS);
 BATON_SAME_VALUE(kCuLaunchOutOfResources, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
-BATON_SAME_VALUE(kCuLaunchTimeout, CUDA_ERROR_LAUNCH_TIMEOUT);
-BATON_SAME_VALUE(kCuAssert, CUDA_ERROR_ASSERT);
-BATON_SAME_VALUE(kCuHardwareStackError, CUDA_ERROR_HARDWARE_STACK_ERROR);
-BATON_SAME_VALUE(kCuIllegalInstruction, CUDA_ERROR_ILLEGAL_INSTRUCTION);
-BATON_SAME_VALUE(kCuMisalignedAddress, CUDA_ERROR_MISALIGNED_ADDRESS);
-BATON_SAME_VALUE(kCuInvalidAddressSpace, CUDA_ERROR_INVALID_ADDRESS_SPACE);
-BATON_SAME_VALUE(kCuInvalidProgramCounter, CUDA_ERROR_INVALID_PC);
 BATON_SAME_VALUE(kCuLaunchFailed, CUDA_ERROR_LAUNCH_FAILED);
+BATON_SAME_VALUE(kCuNotPermitted, CUDA_ERROR_NOT_PERMITTED);
+BATON_SAME_VALUE(kCuNotSupported, CUDA_ERROR_NOT_SUPPORTED);
 BATON_SAME_VALUE(kCuStreamCaptureUnsupported, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 BATON_SAME_VALUE(kCuStreamCaptureInvalidated, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 BATON_SAME_VALUE(kCuStreamCaptureUnmatched, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
@@ -102,6 +106,82 @@ static_assert(offsetof(CuLocation, id) == offsetof(CUmemLocation, id) &&
               sizeof(CuLocation) == sizeof(CUmemLocation));
 static_assert(offsetof(CuAccess, flags) == offsetof(CUmemAccessDesc, flags) &&
               sizeof(CuAccess) == sizeof(CUmemAccessDesc));
+
+// An error code of cuda.h with its comment.
+struct ErrorCode {
+  std::string name;
+  std::string comment;
+  CuResult value = kCuSuccess;
+};
+
+std::vector<ErrorCode> ErrorCodesOfTheHeader() {
+  std::ifstream file(BATON_CUDA_HEADER);
+  std::stringstream contents;
+  contents << file.rdbuf();
+  const std::string text = contents.str();
+  const size_t begin = text.find("typedef enum cudaError_enum");
+  const size_t end = text.find("} CUresult;", begin);
+  CHECK(begin != std::string::npos && end != std::string::npos) << BATON_CUDA_HEADER;
+  std::vector<ErrorCode> codes;
+  ErrorCode code;
+  std::istringstream lines(text.substr(begin, end - begin));
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string equals;
+    int value = 0;
+    if (words >> code.name >> equals >> value && equals == "=") {
+      code.value = static_cast<CuResult>(value);
+      codes.push_back(std::exchange(code, {}));
+    } else {
+      std::istringstream again(line);
+      for (std::string word; again >> word;) {
+        if (word != "*") code.comment += word + " ";
+      }
+    }
+  }
+  return codes;
+}
+
+TEST(CudaAbi, OnlyErrorsThatLeaveTheContextUsableAreNoFaults) {
+  const std::set<std::string> harmless = {"CUDA_SUCCESS",
+                                          "CUDA_ERROR_INVALID_VALUE",
+                                          "CUDA_ERROR_OUT_OF_MEMORY",
+                                          "CUDA_ERROR_INVALID_DEVICE",
+                                          "CUDA_ERROR_INVALID_IMAGE",
+                                          "CUDA_ERROR_MAP_FAILED",
+                                          "CUDA_ERROR_UNMAP_FAILED",
+                                          "CUDA_ERROR_NO_BINARY_FOR_GPU",
+                                          "CUDA_ERROR_INVALID_PTX",
+                                          "CUDA_ERROR_JIT_COMPILER_NOT_FOUND",
+                                          "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+                                          "CUDA_ERROR_JIT_COMPILATION_DISABLED",
+                                          "CUDA_ERROR_INVALID_HANDLE",
+                                          "CUDA_ERROR_NOT_FOUND",
+                                          "CUDA_ERROR_NOT_READY",
+                                          "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
+                                          "CUDA_ERROR_NOT_PERMITTED",
+                                          "CUDA_ERROR_NOT_SUPPORTED",
+                                          "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+                                          "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+                                          "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED"};
+  const std::vector<ErrorCode> codes = ErrorCodesOfTheHeader();
+  ASSERT_GT(codes.size(), 90u);
+  int fatal = 0;
+  size_t no_faults = 0;
+  for (const ErrorCode& code : codes) {
+    no_faults += IsCudaFault(code.value) ? 0 : 1;
+    EXPECT_EQ(IsCudaFault(code.value), !harmless.contains(code.name)) << code.name;
+    if (code.comment.find("terminated and relaunched") == std::string::npos &&
+        code.comment.find("cannot be used anymore") == std::string::npos) {
+      continue;
+    }
+    ++fatal;
+    EXPECT_TRUE(IsCudaFault(code.value)) << code.name << ": " << code.comment;
+  }
+  EXPECT_EQ(no_faults, harmless.size()) << "a name of the list is not in the header";
+  EXPECT_GE(fatal, 12);
+  EXPECT_TRUE(IsCudaFault(static_cast<CuResult>(998))) << "a code that a later driver adds";
+}
 
 TEST(CudaAbi, TheDriversLibraryHasEveryFunction) {
   const auto driver = LoadCudaDriver({BATON_CUDA_STUB_LIBRARY});

@@ -156,17 +156,6 @@ TEST(CudaDevice, AReservedBufferGrowsAndShrinksByGranules) {
   EXPECT_TRUE(device->Health().ok()) << device->Health();
 }
 
-TEST(CudaDevice, AFailedGrowthKeepsNothing) {
-  const auto device = CreateEmulatedDevice({.memory_bytes = 16 * kMiB});
-  const auto buffer = device->Reserve(100 * kMiB, "KV pool", false);
-  ASSERT_TRUE(buffer.ok());
-  ASSERT_TRUE((*buffer)->Populate(0, 4 * kMiB).ok());
-  EXPECT_EQ((*buffer)->Populate(2 * kMiB, 90 * kMiB).code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(device->Memory().available, static_cast<int64_t>(12 * kMiB));
-  EXPECT_TRUE((*buffer)->Populate(2 * kMiB, 14 * kMiB).ok());
-  EXPECT_TRUE(device->Health().ok());
-}
-
 TEST(CudaDevice, BuffersMayOutliveTheDevice) {
   auto device = CreateEmulatedDevice();
   auto one = device->Allocate(100, "test");
@@ -222,14 +211,21 @@ TEST(CudaDevice, AKernelThatNoImageHasMakesTheDeviceFail) {
 
 TEST(CudaDevice, ALaunchBeyondTheLimitsMakesTheDeviceFail) {
   const AddValueParams params;
-  for (const LaunchShape& shape :
-       {LaunchShape{.block = {2048, 1, 1}}, LaunchShape{.grid = {1, 70'000, 1}},
-        LaunchShape{.block = {32, 1, 1}, .shared_bytes = 300'000}}) {
+  const std::pair<LaunchShape, const char*> cases[] = {
+      {{.block = {2048, 1, 1}}, "block[0] is 2048, it must be in 1 to 1024"},
+      {{.block = {1, 1, 65}}, "block[2] is 65, it must be in 1 to 64"},
+      {{.block = {64, 32, 1}}, "a thread block has 2048 threads, the limit is 1024"},
+      {{.grid = {1, 70'000, 1}}, "grid[1] is 70000, it must be in 1 to 65535"},
+      {{.grid = {1, 1, 65'536}}, "grid[2] is 65536, it must be in 1 to 65535"},
+      {{.grid = {(int64_t{1} << 32) + 1, 1, 1}}, "grid[0] is 4294967297, it must be in 1 to "},
+      {{.block = {32, 1, 1}, .shared_bytes = 300'000}, "300000"}};
+  for (const auto& [shape, message] : cases) {
     const auto device = CreateEmulatedDevice();
     const auto stream = device->CreateStream();
     static_cast<CudaStream&>(*stream).Launch("baton_test_add_value", shape, &params,
                                              sizeof(params));
-    EXPECT_FALSE(device->Health().ok());
+    EXPECT_THAT(std::string(device->Health().message()),
+                AllOf(HasSubstr("baton_test_add_value"), HasSubstr(message)));
   }
 }
 

@@ -15,6 +15,7 @@ namespace baton {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 class FixedLimit final : public RowLimit {
  public:
@@ -123,6 +124,19 @@ TEST_F(CudaOpsTest, AMatrixPackedOnTheHostMultipliesAsOnTheCpu) {
   multiply(*device_, weight->data(), input->as<float>(), output->as<float>(), *stream_);
   EXPECT_EQ(FromDevice<float>(*stream_, output->data(), kTokens * kRows), wanted);
   EXPECT_TRUE(device_->Health().ok()) << device_->Health();
+}
+
+// Cut to 32 bits, the first of these sizes would be one row.
+TEST(CudaOps, SizesThatNoGridCanHaveAreErrors) {
+  const auto message = [](RotaryTableArgs args) {
+    const auto device = CreateEmulatedDevice();
+    device->ops().RotaryTable(*device->CreateStream(), args);
+    return std::string(device->Health().message());
+  };
+  EXPECT_THAT(message({.tokens = (int64_t{1} << 32) + 1, .half = 1}),
+              HasSubstr("kernel baton_rotary_table: grid[0] is 4294967297"));
+  EXPECT_THAT(message({.tokens = 1, .half = int64_t{65536} * 128}),
+              HasSubstr("kernel baton_rotary_table: grid[1] is 65536, it must be in 1 to 65535"));
 }
 
 }  // namespace

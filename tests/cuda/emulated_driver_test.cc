@@ -148,6 +148,19 @@ TEST_F(EmulatedDriver, UnknownHandlesAreRefused) {
   EXPECT_EQ(driver_.GraphDestroy(reinterpret_cast<CuGraph>(stream)), kCuInvalidHandle);
 }
 
+TEST_F(EmulatedDriver, ACallWaitsWhileItsStreamsQueueIsFull) {
+  const EmulatorLibrary emulator;
+  const auto values = ToDevice<int32_t>(*device_, {0});
+  const auto depth = static_cast<int>(gpu_emulator::EmulatorSettings().queue_depth);
+  for (int i = 0; i < depth; ++i) Add(values->data(), 1);
+  EXPECT_EQ(emulator.counters().full_queues, 0);
+  EXPECT_EQ(emulator.counters().launches, 0) << "nothing forced the work to run";
+  Add(values->data(), 1);
+  EXPECT_EQ(emulator.counters().full_queues, 1);
+  EXPECT_GE(emulator.counters().launches, 1);
+  EXPECT_EQ(FromDevice<int32_t>(*stream_, values->data(), 1)[0], depth + 1);
+}
+
 TEST_F(EmulatedDriver, AQueryNeverWaitsAndIsAnsweredInTheEnd) {
   const auto values = ToDevice<int32_t>(*device_, {1, 2, 3});
   const auto event = device_->CreateEvent();

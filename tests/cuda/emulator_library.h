@@ -32,6 +32,10 @@ class EmulatorLibrary {
     library_.Find("baton_emulator_configure", configure_);
     library_.Find("baton_emulator_counters", counters_);
     library_.Find("baton_emulator_fail_after", fail_after_);
+    library_.Find("baton_emulator_hang_after", hang_after_);
+    library_.Find("baton_emulator_hold_maps", hold_maps_);
+    library_.Find("baton_emulator_maps_waiting", maps_waiting_);
+    library_.Find("baton_emulator_fail_unmaps", fail_unmaps_);
     library_.Find("baton_emulator_enqueue", enqueue_);
     CHECK(library_.status().ok()) << library_.status();
   }
@@ -42,6 +46,11 @@ class EmulatorLibrary {
     return counters;
   }
   void FailAfter(int64_t launches) const { fail_after_(launches); }
+  void HangAfter(int64_t launches) const { hang_after_(launches); }
+  void EndHang() const { hang_after_(-1); }
+  void HoldMaps(bool hold) const { hold_maps_(hold); }
+  int64_t maps_waiting() const { return maps_waiting_(); }
+  void FailUnmaps(int64_t count) const { fail_unmaps_(count); }
   CuResult Enqueue(CuStream stream, const gpu_emulator::ExternalWork& work) const {
     return enqueue_(stream, work);
   }
@@ -51,6 +60,10 @@ class EmulatorLibrary {
   void (*configure_)(const gpu_emulator::EmulatorSettings*) = nullptr;
   void (*counters_)(gpu_emulator::EmulatorCounters*) = nullptr;
   void (*fail_after_)(int64_t) = nullptr;
+  void (*hang_after_)(int64_t) = nullptr;
+  void (*hold_maps_)(bool) = nullptr;
+  int64_t (*maps_waiting_)() = nullptr;
+  void (*fail_unmaps_)(int64_t) = nullptr;
   CuResult (*enqueue_)(CuStream, const gpu_emulator::ExternalWork&) = nullptr;
 };
 

@@ -38,9 +38,9 @@ namespace baton {
 
 // A launcher that keeps the first error instead of ending the program. Kernels whose name contains
 // `mutated` run on `executor`, the others without a fault.
-class StatusLauncher : public KernelLauncher {
+class MutantLauncher : public KernelLauncher {
  public:
-  explicit StatusLauncher(gpu_emulator::Executor& executor, std::string_view mutated = "")
+  explicit MutantLauncher(gpu_emulator::Executor& executor, std::string_view mutated = "")
       : executor_(executor), mutated_(mutated) {}
   void Launch(std::string_view kernel, const LaunchShape& shape, const void* params,
               size_t bytes) override {
@@ -50,6 +50,7 @@ class StatusLauncher : public KernelLauncher {
     status_ = executor.Run(*gpu_emulator::FindKernel(kernel), shape, params, bytes);
   }
   int multiprocessors() const override { return 1; }
+  uint32_t max_shared_bytes() const override { return gpu_emulator::kMostSharedBytes; }
   std::byte* Workspace(std::string_view purpose, size_t bytes) override {
     std::vector<uint64_t>& words = workspaces_[std::string(purpose)];
     if (words.size() < 2 * (bytes / 16 + 1)) words.resize(2 * (bytes / 16 + 1));

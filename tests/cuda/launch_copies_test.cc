@@ -69,6 +69,34 @@ TEST(CudaCopies, RunsArriveWithTheirChecksums) {
   }
 }
 
+TEST(CudaCopies, AListOfAnyLengthArrives) {
+  std::mt19937_64 random(kSeed + 2);
+  ChosenLauncher launcher;
+  for (const int64_t count : {1, kListedRuns, kListedRuns + 1, 3 * kListedRuns + 7}) {
+    for (const bool staging : {false, true}) {
+      SCOPED_TRACE(testing::Message() << count << " runs, staging " << staging);
+      std::vector<ByteRun> runs;
+      int64_t next = 3;
+      for (int64_t i = 0; i < count; ++i) {
+        runs.push_back({.to = next, .bytes = static_cast<int64_t>(random() % 50)});
+        next += runs.back().bytes + static_cast<int64_t>(random() % 3);
+      }
+      std::shuffle(runs.begin(), runs.end(), random);
+      for (ByteRun& run : runs) run.from = static_cast<int64_t>(random() % 1000);
+      const std::vector<std::byte> from = RandomBytes(random, 1100);
+      std::vector<std::byte> to(static_cast<size_t>(next) + 9, std::byte{0x77});
+      std::vector<std::byte> expected = to;
+      for (const ByteRun& run : runs) {
+        std::copy_n(from.begin() + run.from, run.bytes, expected.begin() + run.to);
+      }
+      LaunchCopyList(launcher,
+                     {.from = from.data(), .to = to.data(), .runs = runs, .staging = staging});
+      EXPECT_TRUE(to == expected);
+    }
+  }
+  LaunchCopyList(launcher, {});
+}
+
 // Copy on write: the leading slots of blocks, inside one pool.
 TEST(CudaCopies, BlocksOfAPoolAreCopiedInOneLaunch) {
   std::mt19937_64 random(kSeed + 1);

@@ -83,5 +83,31 @@ TEST(CudaFeedDrawnTokens, ReplacesTheTokensThatAnEarlierStepDrew) {
   EXPECT_EQ(token_ids, (std::vector<int32_t>{1, 90, 70, 0, 5}));
 }
 
+// Checks shapes, and runs nothing.
+class CheckingLauncher final : public KernelLauncher {
+ public:
+  void Launch(std::string_view kernel, const LaunchShape& shape, const void*, size_t) override {
+    EXPECT_TRUE(CheckLaunch(kernel, shape).ok()) << CheckLaunch(kernel, shape);
+    ++launches;
+  }
+  int multiprocessors() const override { return 3; }
+  uint32_t max_shared_bytes() const override { return gpu_emulator::kMostSharedBytes; }
+  std::byte* Workspace(std::string_view, size_t bytes) override {
+    workspace_.resize(bytes);
+    return workspace_.data();
+  }
+  int launches = 0;
+
+ private:
+  std::vector<std::byte> workspace_;
+};
+
+// CUDA allows 65535 blocks in the second dimension of a grid.
+TEST(CudaSample, TakesMoreDrawsThanTheSecondDimensionOfAGridHasBlocks) {
+  CheckingLauncher launcher;
+  LaunchSample(launcher, {.vocabulary = 4096, .count = 70'000});
+  EXPECT_EQ(launcher.launches, 3);
+}
+
 }  // namespace
 }  // namespace baton

@@ -18,9 +18,7 @@ class FakePool final : public ResizablePool {
   bool resizable() const override { return true; }
   int32_t max_blocks(int32_t) const override { return max_blocks_; }
   BlockCounts BlocksFor(int32_t full) const override { return BlockCounts(full); }
-  absl::Status Populate(const BlockCounts&, const BlockCounts&) const override {
-    return absl::OkStatus();
-  }
+  absl::Status Populate(const BlockCounts&) const override { return absl::OkStatus(); }
   void Discard(int32_t, int32_t begin, int32_t end) override { discarded += end - begin; }
   int32_t discarded = 0;
 
@@ -176,7 +174,7 @@ TEST(MachinesOptionsOf, TakesEverySettingOfTheEngine) {
 
 TEST_F(EngineMachinesTest, RetiredMemoryIsReleasedAtThePublication) {
   EngineMachines& machines = Make();
-  ASSERT_TRUE(machines.PrepareResize(kBlocks, 10).ok());
+  ASSERT_TRUE(machines.PrepareResize(10).ok());
   const absl::StatusOr<PoolSize> size = machines.Resize(10);
   ASSERT_TRUE(size.ok()) << size.status();
   machines.loop().Turn();

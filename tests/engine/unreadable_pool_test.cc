@@ -33,6 +33,7 @@ class UnreadableView final : public TransferPool {
     return staged_.Acquire(access, std::move(parts), layers);
   }
   bool Settled() override { return staged_.Settled(); }
+  absl::Status TakeStoreError() override { return staged_.TakeStoreError(); }
   std::optional<PoolExport> exported() const override { return std::nullopt; }
   std::byte* AddressForCopyEngine() const override { return staged_.AddressForCopyEngine(); }
 

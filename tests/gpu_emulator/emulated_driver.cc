@@ -11,6 +11,7 @@
 
 #include "kernels/cuda/cuda_driver.h"
 #include "tests/gpu_emulator/emulated_gpu.h"
+#include "tests/gpu_emulator/planted_faults.h"
 
 namespace baton::gpu_emulator {
 namespace {
@@ -27,6 +28,7 @@ const std::pair<CuResult, const char*> kErrors[] = {
     {kCuInvalidDevice, "CUDA_ERROR_INVALID_DEVICE"},
     {kCuInvalidImage, "CUDA_ERROR_INVALID_IMAGE"},
     {kCuInvalidContext, "CUDA_ERROR_INVALID_CONTEXT"},
+    {kCuUnmapFailed, "CUDA_ERROR_UNMAP_FAILED"},
     {kCuInvalidHandle, "CUDA_ERROR_INVALID_HANDLE"},
     {kCuNotFound, "CUDA_ERROR_NOT_FOUND"},
     {kCuNotReady, "CUDA_ERROR_NOT_READY"},
@@ -79,6 +81,10 @@ const void* const baton_cuda_images[] = {kImage, nullptr};
 void baton_emulator_configure(const EmulatorSettings* settings) { Gpu().Configure(*settings); }
 void baton_emulator_counters(EmulatorCounters* counters) { *counters = Gpu().counters(); }
 void baton_emulator_fail_after(int64_t launches) { Gpu().FailAfter(launches); }
+void baton_emulator_hang_after(int64_t launches) { Gpu().HangAfter(launches); }
+void baton_emulator_hold_maps(bool hold) { PlantedFaults::Get().HoldMaps(hold); }
+int64_t baton_emulator_maps_waiting() { return PlantedFaults::Get().maps_waiting(); }
+void baton_emulator_fail_unmaps(int64_t count) { PlantedFaults::Get().FailUnmaps(count); }
 EmulatedCallFaults* baton_emulator_call_faults() { return &Gpu().call_faults(); }
 
 CuResult baton_emulator_enqueue(CuStream stream, const ExternalWork& work) {
@@ -149,7 +155,7 @@ CuResult cuDeviceGetAttribute(int* value, CuDeviceAttribute attribute, CuDevice)
       *value = Gpu().compute_capability() % 10;
       return kCuSuccess;
     case kCuMaxSharedMemoryPerBlockOptin:
-      *value = kMostSharedBytes;
+      *value = static_cast<int>(Gpu().settings().shared_bytes);
       return kCuSuccess;
   }
   return kCuInvalidValue;
@@ -173,7 +179,9 @@ CuResult cuMemGetInfo_v2(size_t* free, size_t* total) {
 
 CuResult cuMemAlloc_v2(CuDevicePointer* memory, size_t bytes) {
   USABLE_OUTSIDE_CAPTURE();
-  return Gpu().memory().Allocate(memory, bytes);
+  const CuResult allocated = Gpu().memory().Allocate(memory, bytes);
+  if (allocated == kCuSuccess) Gpu().CountAllocation();
+  return allocated;
 }
 
 // Waits for all work, as the driver does.
@@ -211,7 +219,9 @@ CuResult cuMemGetAllocationGranularity(size_t* bytes, const CuAllocationProperti
 CuResult cuMemCreate(CuMemoryHandle* handle, size_t bytes, const CuAllocationProperties*,
                      CuFlags64) {
   USABLE();
-  return Gpu().memory().Create(handle, bytes);
+  const CuResult created = Gpu().memory().Create(handle, bytes);
+  if (created == kCuSuccess) Gpu().CountAllocation();
+  return created;
 }
 CuResult cuMemRelease(CuMemoryHandle handle) {
   USABLE();
@@ -220,10 +230,12 @@ CuResult cuMemRelease(CuMemoryHandle handle) {
 CuResult cuMemMap(CuDevicePointer memory, size_t bytes, size_t offset, CuMemoryHandle handle,
                   CuFlags64) {
   USABLE();
+  PlantedFaults::Get().WaitToMap();
   return offset == 0 ? Gpu().memory().Map(memory, bytes, handle) : kCuInvalidValue;
 }
 CuResult cuMemUnmap(CuDevicePointer memory, size_t bytes) {
   USABLE();
+  if (PlantedFaults::Get().NextUnmapFails()) return kCuUnmapFailed;
   return Gpu().memory().Unmap(memory, bytes);
 }
 CuResult cuMemSetAccess(CuDevicePointer memory, size_t bytes, const CuAccess* access,
@@ -300,6 +312,10 @@ CuResult cuGraphInstantiateWithFlags(CuGraphExec* exec, CuGraph graph, CuFlags64
   USABLE();
   return flags == 0 ? Gpu().Instantiate(exec, graph) : kCuInvalidValue;
 }
+CuResult cuGraphUpload(CuGraphExec exec, CuStream) {
+  USABLE();
+  return Gpu().UploadGraph(exec);
+}
 CuResult cuGraphLaunch(CuGraphExec exec, CuStream stream) {
   USABLE();
   return Gpu().LaunchGraph(exec, stream);
@@ -332,7 +348,7 @@ CuResult cuFuncSetAttribute(CuFunction function, CuFunctionAttribute attribute, 
   USABLE();
   EmulatedFunction* const found = Gpu().FunctionOf(function);
   if (found == nullptr || attribute != kCuMaxDynamicSharedBytes || value < 0 ||
-      static_cast<uint32_t>(value) > kMostSharedBytes) {
+      static_cast<uint32_t>(value) > Gpu().settings().shared_bytes) {
     return kCuInvalidValue;
   }
   found->max_shared_bytes = static_cast<uint32_t>(value);

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -34,6 +33,12 @@ EmulatorSettings SettingsOfEnvironment() {
                           << 20;
   settings.fail_after = static_cast<int64_t>(
       NumberInEnvironment("BATON_GPU_EMULATOR_FAIL_AFTER", static_cast<uint64_t>(-1)));
+  settings.hang_after = static_cast<int64_t>(
+      NumberInEnvironment("BATON_GPU_EMULATOR_HANG_AFTER", static_cast<uint64_t>(-1)));
+  settings.shared_bytes = static_cast<uint32_t>(
+      NumberInEnvironment("BATON_GPU_EMULATOR_SHARED_BYTES", settings.shared_bytes));
+  settings.compute_capability = static_cast<int32_t>(NumberInEnvironment(
+      "BATON_GPU_EMULATOR_CAPABILITY", static_cast<uint64_t>(settings.compute_capability)));
   return settings;
 }
 
@@ -67,6 +72,23 @@ void EmulatedGpu::FailAfter(int64_t launches) {
   launches_left_ = launches;
 }
 
+void EmulatedGpu::HangAfter(int64_t launches) {
+  const std::lock_guard lock(mutex_);
+  hang_in_ = launches;
+  ++hang_orders_;
+  wanted_.notify_all();
+}
+
+EmulatorSettings EmulatedGpu::settings() {
+  const std::lock_guard lock(mutex_);
+  return settings_;
+}
+
+void EmulatedGpu::CountAllocation() {
+  const std::lock_guard lock(mutex_);
+  ++counters_.allocations;
+}
+
 // ---- context ------------------------------------------------------------------------------------
 
 CuContext EmulatedGpu::Retain() {
@@ -78,6 +100,7 @@ CuContext EmulatedGpu::Retain() {
     fault_ = kCuSuccess;
     counters_ = {};
     launches_left_ = settings_.fail_after;
+    hang_in_ = settings_.hang_after;
     ending_ = false;
     thread_ = std::thread([this] { RunWork(); });
   }
@@ -148,7 +171,7 @@ CuResult EmulatedGpu::DestroyStream(CuStream stream) {
 }
 
 CuResult EmulatedGpu::Enqueue(CuStream stream, Work work) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const std::shared_ptr<EmulatedStream> found = Find(stream);
   if (found == nullptr) return kCuInvalidHandle;
   if (found->capturing) {
@@ -156,6 +179,11 @@ CuResult EmulatedGpu::Enqueue(CuStream stream, Work work) {
     if (work.kind == Work::Kind::kCopy) ++counters_.captured_copies;
     found->captured.push_back(std::move(work));
   } else {
+    if (found->enqueued - found->done >= settings_.queue_depth) {
+      ++counters_.full_queues;
+      const CuResult room = WaitFor(found, found->enqueued + 1 - settings_.queue_depth, lock);
+      if (room != kCuSuccess) return room;
+    }
     found->work.push_back(std::move(work));
     ++found->enqueued;
   }
@@ -278,58 +306,6 @@ CuResult EmulatedGpu::Synchronize(CuEvent event) {
   return WaitFor(recorded.stream, recorded.position, lock);
 }
 
-// ---- graphs and functions -----------------------------------------------------------------------
-
-CuResult EmulatedGpu::Instantiate(CuGraphExec* exec, CuGraph graph) {
-  const std::lock_guard lock(mutex_);
-  const auto at = graphs_.find(graph);
-  if (at == graphs_.end()) return kCuInvalidHandle;
-  auto nodes = std::make_unique<Nodes>(*at->second);
-  *exec = reinterpret_cast<CuGraphExec>(nodes.get());
-  execs_.emplace(*exec, std::move(nodes));
-  return kCuSuccess;
-}
-
-CuResult EmulatedGpu::LaunchGraph(CuGraphExec exec, CuStream stream) {
-  Work work{.kind = Work::Kind::kGraph};
-  {
-    const std::lock_guard lock(mutex_);
-    const auto at = execs_.find(exec);
-    if (at == execs_.end()) return kCuInvalidHandle;
-    work.graph = *at->second;
-  }
-  return Enqueue(stream, std::move(work));
-}
-
-CuResult EmulatedGpu::DestroyGraph(CuGraph graph) {
-  const std::lock_guard lock(mutex_);
-  return graphs_.erase(graph) == 1 ? kCuSuccess : kCuInvalidHandle;
-}
-
-CuResult EmulatedGpu::DestroyExec(CuGraphExec exec) {
-  const std::lock_guard lock(mutex_);
-  return execs_.erase(exec) == 1 ? kCuSuccess : kCuInvalidHandle;
-}
-
-CuResult EmulatedGpu::FindFunction(CuFunction* function, const std::string& name) {
-  const Kernel* const kernel = FindKernel(name);
-  if (kernel == nullptr) return kCuNotFound;
-  const std::lock_guard lock(mutex_);
-  std::unique_ptr<EmulatedFunction>& found = functions_[name];
-  if (found == nullptr) found = std::make_unique<EmulatedFunction>();
-  found->kernel = kernel;
-  *function = reinterpret_cast<CuFunction>(found.get());
-  return kCuSuccess;
-}
-
-EmulatedFunction* EmulatedGpu::FunctionOf(CuFunction function) {
-  const std::lock_guard lock(mutex_);
-  for (const auto& [name, known] : functions_) {
-    if (reinterpret_cast<CuFunction>(known.get()) == function) return known.get();
-  }
-  return nullptr;
-}
-
 // ---- the GPU's thread ---------------------------------------------------------------------------
 
 void EmulatedGpu::RunWork() {
@@ -340,73 +316,79 @@ void EmulatedGpu::RunWork() {
       RunStream(*next, executor, lock);
       continue;
     }
-    bool polls = false;
-    for (const auto& [handle, stream] : streams_) polls = polls || stream->waiting;
-    if (!polls) {
+    const bool polls = fault_ == kCuSuccess &&
+                       std::any_of(streams_.begin(), streams_.end(), [](const auto& entry) {
+                         return entry.second->done < entry.second->wanted;
+                       });
+    if (polls) {
+      wanted_.wait_for(lock, kExternalPoll);
+    } else {
       wanted_.wait(lock);
-      continue;
     }
-    wanted_.wait_for(lock, kExternalPoll);
-    for (const auto& [handle, stream] : streams_) stream->waiting = false;
   }
 }
 
-// Returns a stream with wanted work that can run now, or null.
-std::shared_ptr<EmulatedStream> EmulatedGpu::NextStream() {
+std::shared_ptr<EmulatedStream> EmulatedGpu::NextStream(const EmulatedStream* besides) {
   if (fault_ != kCuSuccess) return nullptr;
-  std::shared_ptr<EmulatedStream> next;
-  for (const auto& [handle, stream] : streams_) {
-    if (stream->done < stream->wanted && !stream->waiting) next = stream;
-  }
-  return next;
+  const auto now = std::chrono::steady_clock::now();
+  const auto can_run = [&](const auto& entry) {
+    const EmulatedStream& stream = *entry.second;
+    return &stream != besides && stream.done < stream.wanted && now >= stream.poll_at;
+  };
+  const auto after_last = streams_.upper_bound(last_);
+  auto next = std::find_if(after_last, streams_.end(), can_run);
+  if (next == streams_.end()) next = std::find_if(streams_.begin(), after_last, can_run);
+  if (next == streams_.end() || !can_run(*next)) return nullptr;
+  if (besides == nullptr) last_ = next->first;
+  return next->second;
 }
 
 void EmulatedGpu::RunStream(EmulatedStream& stream, Executor& executor,
                             std::unique_lock<std::mutex>& lock) {
-  std::vector<Work> batch;
-  for (uint64_t at = stream.done; at < stream.wanted; ++at) {
-    batch.push_back(std::move(stream.work.front()));
-    stream.work.pop_front();
-  }
+  std::optional<DeviceMemoryAccess> access;  // to all memory, because a kernel names none
+  uint64_t done = stream.done;
   CuResult result = kCuSuccess;
-  size_t ended = 0;
-  const bool has_kernels = std::any_of(batch.begin(), batch.end(), [](const Work& work) {
-    return work.kind == Work::Kind::kKernel || work.kind == Work::Kind::kGraph;
-  });
-  lock.unlock();
-  {
-    std::optional<DeviceMemoryAccess> access;  // to all memory, because a kernel says nothing
-    if (has_kernels) access.emplace(*memory_);
-    while (ended < batch.size()) {
-      result = Run(batch[ended], executor);
-      if (result != kCuSuccess) break;
-      ++ended;
+  do {
+    Work work = std::move(stream.work.front());
+    stream.work.pop_front();
+    bool ended = false;
+    lock.unlock();
+    const bool has_kernels = work.kind == Work::Kind::kKernel || work.kind == Work::Kind::kGraph;
+    if (has_kernels && !access) access.emplace(*memory_);
+    result = RunNext(work, executor, ended);
+    lock.lock();
+    if (ended) {
+      ++done;
+    } else {
+      stream.work.push_front(std::move(work));
     }
-  }
-  lock.lock();
+  } while (result == kCuSuccess && done < stream.wanted && NextStream(&stream) == nullptr);
+  access.reset();  // before a waiting call returns
+  stream.done = done;
   if (result == kCuNotReady) {
-    stream.work.insert(stream.work.begin(),
-                       std::make_move_iterator(batch.begin() + static_cast<ptrdiff_t>(ended)),
-                       std::make_move_iterator(batch.end()));
-    stream.done += ended;
-    stream.waiting = true;
-  } else {
-    if (result != kCuSuccess) fault_ = result;
-    stream.done += batch.size();
+    stream.poll_at = std::chrono::steady_clock::now() + kExternalPoll;
+  } else if (result != kCuSuccess) {
+    fault_ = result;
   }
   done_.notify_all();
 }
 
-CuResult EmulatedGpu::Run(Work& work, Executor& executor) {
-  if (work.kind != Work::Kind::kGraph) return RunNode(work, work.begun, executor);
+CuResult EmulatedGpu::RunNext(Work& work, Executor& executor, bool& ended) {
+  if (work.kind != Work::Kind::kGraph) {
+    const CuResult result = RunNode(work, work.begun, executor);
+    ended = result == kCuSuccess;
+    return result;
+  }
   if (work.next_node == 0 && !work.begun) Count(&EmulatorCounters::graph_launches);
-  while (work.next_node < work.graph->size()) {
-    const CuResult result = RunNode((*work.graph)[work.next_node], work.begun, executor);
+  CuResult result = kCuSuccess;
+  if (work.next_node < work.graph->size()) {
+    result = RunNode((*work.graph)[work.next_node], work.begun, executor);
     if (result != kCuSuccess) return result;
     ++work.next_node;
     work.begun = false;
   }
-  return kCuSuccess;
+  ended = work.next_node == work.graph->size();
+  return result;
 }
 
 CuResult EmulatedGpu::RunNode(const Work& node, bool& begun, Executor& executor) {
@@ -441,8 +423,12 @@ void EmulatedGpu::Count(int64_t EmulatorCounters::*counter) {
 
 CuResult EmulatedGpu::RunKernel(const Work& work, Executor& executor) {
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     if (launches_left_ >= 0 && launches_left_-- == 0) return kCuIllegalAddress;
+    if (hang_in_ >= 0 && hang_in_-- == 0) {
+      const uint64_t orders = hang_orders_;
+      wanted_.wait(lock, [&] { return hang_orders_ != orders || ending_; });
+    }
   }
   const absl::Status status =
       executor.Run(*work.kernel, work.shape, work.params.data(), work.params.size());

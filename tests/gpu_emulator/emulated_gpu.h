@@ -3,8 +3,10 @@
 //
 // Work runs as late as CUDA allows: only when a call waits for it (a synchronisation, the release
 // of device memory). A query asks for it now and then and never waits. So a result that is used too
-// early is missing, and a buffer that is changed too early has the change. A stream whose external
-// work is not done waits, and the others continue.
+// early is missing, and a buffer that is changed too early has the change.
+//
+// Streams with work to run take turns after each kernel, copy or other node. A stream whose
+// external work is not done waits, and the others continue.
 //
 // Invariant: device memory is closed (emulated_memory.h) whenever a waiting call returns.
 //
@@ -12,6 +14,7 @@
 // the context, so a process may fork when it has no context.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -57,8 +60,8 @@ struct EmulatedStream {
   std::deque<Work> work;
   uint64_t enqueued = 0;
   uint64_t done = 0;
-  uint64_t wanted = 0;   // the GPU's thread runs work up to here
-  bool waiting = false;  // for external work, until it is polled again
+  uint64_t wanted = 0;                                 // the GPU's thread runs work up to here
+  std::chrono::steady_clock::time_point poll_at = {};  // external work is not done before
   bool capturing = false;
   bool invalidated = false;  // the capture did something that is not allowed
   std::vector<Work> captured;
@@ -81,6 +84,9 @@ class EmulatedGpu {
   void Configure(const EmulatorSettings& settings);
   EmulatorCounters counters();
   void FailAfter(int64_t launches);
+  void HangAfter(int64_t launches);
+  EmulatorSettings settings();
+  void CountAllocation();
 
   int compute_capability();
   CuContext Retain();
@@ -111,6 +117,8 @@ class EmulatedGpu {
   CuResult Synchronize(CuEvent event);
 
   CuResult Instantiate(CuGraphExec* exec, CuGraph graph);
+  // Takes the graph's device memory, unless it has it. The first launch does the same.
+  CuResult UploadGraph(CuGraphExec exec);
   CuResult LaunchGraph(CuGraphExec exec, CuStream stream);
   CuResult DestroyGraph(CuGraph graph);
   CuResult DestroyExec(CuGraphExec exec);
@@ -121,6 +129,10 @@ class EmulatedGpu {
 
  private:
   using Nodes = std::shared_ptr<const std::vector<Work>>;
+  struct Exec {
+    Nodes nodes;
+    CuDevicePointer memory = 0;  // 0: not uploaded
+  };
 
   EmulatedGpu();
   std::shared_ptr<EmulatedStream> Find(CuStream stream);
@@ -129,10 +141,11 @@ class EmulatedGpu {
   CuResult AskFor(const std::shared_ptr<EmulatedStream>& stream, uint64_t position);
   CuResult Invalidate(EmulatedStream& stream);
   void RunWork();
-  std::shared_ptr<EmulatedStream> NextStream();
+  // Returns null if no stream, or none but `besides`, has work that can run now.
+  std::shared_ptr<EmulatedStream> NextStream(const EmulatedStream* besides = nullptr);
   void RunStream(EmulatedStream& stream, Executor& executor, std::unique_lock<std::mutex>& lock);
-  // kCuNotReady: external work is not done.
-  CuResult Run(Work& work, Executor& executor);
+  // Runs one node. `ended`: it was the last one. kCuNotReady: external work is not done.
+  CuResult RunNext(Work& work, Executor& executor, bool& ended);
   CuResult RunNode(const Work& node, bool& begun, Executor& executor);
   CuResult RunKernel(const Work& work, Executor& executor);
   void Count(int64_t EmulatorCounters::*counter);
@@ -147,14 +160,17 @@ class EmulatedGpu {
   std::unique_ptr<EmulatedMemory> memory_;
   std::mt19937_64 random_;
   int retained_ = 0;
-  bool ending_ = false;  // the GPU's thread ends
+  bool ending_ = false;      // the GPU's thread ends
+  CuStream last_ = nullptr;  // whose turn was last
   CuResult fault_ = kCuSuccess;
   EmulatorCounters counters_;
   int64_t launches_left_ = -1;  // until the planted fault; negative: none
+  int64_t hang_in_ = -1;        // launches until the one that hangs; negative: none
+  uint64_t hang_orders_ = 0;    // calls of HangAfter
   std::map<CuStream, std::shared_ptr<EmulatedStream>> streams_;
   std::map<CuEvent, std::unique_ptr<EmulatedEvent>> events_;
   std::map<CuGraph, std::unique_ptr<Nodes>> graphs_;
-  std::map<CuGraphExec, std::unique_ptr<Nodes>> execs_;
+  std::map<CuGraphExec, std::unique_ptr<Exec>> execs_;
   std::map<std::string, std::unique_ptr<EmulatedFunction>> functions_;
 };
 

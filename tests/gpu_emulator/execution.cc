@@ -94,7 +94,8 @@ bool Execution::Skipped(Primitive primitive, SourcePlace place) {
 // ---- the host thread's side -----------------------------------------------------------------
 
 absl::Status Execution::Start() {
-  const uint64_t grid = uint64_t{shape_.grid[0]} * shape_.grid[1] * shape_.grid[2];
+  const auto blocks = [this](int i) { return static_cast<uint32_t>(shape_.grid[i]); };
+  const uint64_t grid = uint64_t{blocks(0)} * blocks(1) * blocks(2);
   block_order_.resize(grid);
   std::iota(block_order_.begin(), block_order_.end(), 0);
   if (rules_.order == ExecutionOrder::kReverse) std::ranges::reverse(block_order_);
@@ -104,7 +105,7 @@ absl::Status Execution::Start() {
   CHECK(this_execution == nullptr) << "a kernel started a kernel";
   this_execution = this;
   blockDim = {shape_.block[0], shape_.block[1], shape_.block[2]};
-  gridDim = {shape_.grid[0], shape_.grid[1], shape_.grid[2]};
+  gridDim = {blocks(0), blocks(1), blocks(2)};
   const size_t resident = std::min<uint64_t>(grid, std::max(1, rules_.resident_blocks));
   const uint64_t sets_of_all = std::min(grid, kMostCheckedThreads / threads_of_block_);
   const size_t sets = kRaceChecked ? std::max<size_t>(1, sets_of_all / resident) : 1;

@@ -105,6 +105,15 @@ TEST_F(NcclConnectionTest, ASenderWithoutNcclRefusesTheOffer) {
   EXPECT_EQ(fallbacks_.seen().size(), 1u);
 }
 
+TEST_F(NcclConnectionTest, ASenderLogsOnceThatAReceiverHasNoNccl) {
+  TestWorker a(Nccl(fallbacks_.Into(PatientNccl())), {}, 1), b(Tcp(), {}, 2);
+  for (uint64_t id = 1; id <= 3; ++id) Deliver(a, b, id);
+  EXPECT_EQ(sender().created, 0);
+  ASSERT_EQ(fallbacks_.seen().size(), 1u);
+  EXPECT_THAT(std::string(fallbacks_.seen()[0].message()),
+              HasSubstr("the receiver offers no NCCL"));
+}
+
 TEST_F(NcclConnectionTest, DifferentVersionsOfNcclAreNamedAndDoWithoutIt) {
   TestWorker b(Nccl(PatientNccl()), {}, 2);
   fake_.version = 22703;

@@ -153,6 +153,37 @@ TEST_P(StagedPoolTest, ACopyThatFailsFailsItsLeaseAlone) {
   EXPECT_TRUE(IsReady(*lease));
 }
 
+// The bytes in the pool are then undefined, and the lease cannot say so any more.
+TEST_P(StagedPoolTest, AStoreThatFailsAfterItsLeaseWasReleasedIsReportedOnce) {
+  pool_.copies().looks = 2;
+  const auto land = [&] {
+    return *lender().Acquire(PoolAccess::kLand, LeadingTokens(BlockId(3), 16), {});
+  };
+  PoolLease lease = land();
+  lease.Store();
+  lease = PoolLease();
+  pool_.copies().end_result = absl::InternalError("device lost");
+  EXPECT_TRUE(lender().TakeStoreError().ok()) << "the copy still runs";
+  pool_.copies().LetEnd();
+  EXPECT_TRUE(lender().Settled());
+  EXPECT_EQ(lender().TakeStoreError(), absl::InternalError("device lost"));
+  EXPECT_TRUE(lender().TakeStoreError().ok());
+
+  pool_.copies().begin_result = absl::UnavailableError("no stream");
+  lease = land();
+  lease.Store();  // the copy does not even begin
+  lease = PoolLease();
+  EXPECT_EQ(lender().TakeStoreError(), absl::UnavailableError("no stream"));
+
+  lease = land();
+  lease.Store();
+  EXPECT_FALSE(lease.Ready().ok()) << "its owner knows";
+  lease = PoolLease();
+  Read(1).reset();
+  EXPECT_TRUE(lender().Settled());
+  EXPECT_TRUE(lender().TakeStoreError().ok()) << "reads do not change the pool";
+}
+
 TEST_P(StagedPoolTest, ABufferHoldsTheLargestBlockOfAnyPeer) {
   LandingParts parts;
   for (int32_t i = 0; i < 8; ++i) {

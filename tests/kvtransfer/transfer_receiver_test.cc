@@ -335,5 +335,30 @@ TEST_F(TransferReceiverTest, AnAbortCountsOnlyFromTheBoundPeer) {
   EXPECT_EQ(LastEvent().status, absl::AbortedError("sender: why"));
 }
 
+// A copy into the pool failed, and no lease can say which block it was.
+TEST_F(TransferReceiverTest, AfterALostStoreNoTransferHasLandedBlocks) {
+  for (const uint64_t id : {1, 2}) {
+    Expect(id);
+    Announce(id, 20, true);
+    for (int32_t block = 0; block < (id == 1 ? 20 : 7); ++block) Land(*Block(id, block));
+  }
+  Expect(3);
+  const std::optional<BlockPlacement> late = Block(2, 7);
+  receiver_.OnStoreFailed(absl::InternalError("device lost"));
+  EXPECT_FALSE(receiver_.IsLive(*late));
+  const std::vector<TransferEvent> events = receiver_.TakeEvents();
+  ASSERT_EQ(events.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(events[i].id, i + 1);
+    EXPECT_EQ(events[i].kind, Kind::kReceiveFailed);
+    EXPECT_EQ(events[i].status, absl::InternalError("device lost"));
+    EXPECT_EQ(events[i].blocks_done, 0);
+    EXPECT_EQ(events[i].manifest, "");
+  }
+  const std::vector<AbortFrame> aborts = Frames<AbortFrame>();
+  ASSERT_EQ(aborts.size(), 1u) << "one sender still sends";
+  EXPECT_EQ(aborts[0].transfer_id, 2u);
+}
+
 }  // namespace
 }  // namespace baton

@@ -113,7 +113,10 @@ TEST_P(KvHeadsTest, CopiesOfAllRanksTogetherCopyTheLeadingSlots) {
     }
     for (int32_t rank = 0; rank < degree; ++rank) {
       const KvHeads heads = HeadsOf({.rank = rank, .degree = degree}, group);
-      CopyKvHeads(layout_, pool.bytes.data(), copy, heads, *stream_);
+      std::vector<ByteRun> runs;
+      AppendKvHeadRuns(layout_, copy, heads, runs);
+      device_->ops().CopyRuns(*stream_,
+                              {.from = pool.bytes.data(), .to = pool.bytes.data(), .runs = runs});
     }
     EXPECT_EQ(pool.bytes, expected.bytes) << degree;
   }

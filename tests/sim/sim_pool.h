@@ -47,9 +47,7 @@ class SimPool final : public ResizablePool {
     return static_cast<int32_t>(layout_.group(group).num_blocks() - 1);
   }
   BlockCounts BlocksFor(int32_t full) const override { return division_(full); }
-  absl::Status Populate(const BlockCounts&, const BlockCounts&) const override {
-    return absl::OkStatus();
-  }
+  absl::Status Populate(const BlockCounts&) const override { return absl::OkStatus(); }
   void Discard(int32_t group, int32_t begin, int32_t end) override {
     for (int32_t layer = 0; layer < layout_.layers(); ++layer) {
       if (!layout_.IsOf(group, layer)) continue;

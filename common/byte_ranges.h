@@ -1,5 +1,5 @@
-// A set of bytes, kept as disjoint ranges. CudaReservedBuffer remembers with it which bytes of its
-// address range are in use.
+// A set of bytes, kept as disjoint ranges. Buffers that grow and shrink remember with it which
+// bytes of their address range are populated.
 //
 // Thread safety: as a std::map's.
 #pragma once
@@ -13,23 +13,16 @@ namespace baton {
 
 class ByteRanges {
  public:
-  // Adds [begin, end). Calls added(begin, end) for each part that was not in the set.
-  template <typename Added>
-  void Add(size_t begin, size_t end, const Added& added) {
+  // Adds [begin, end).
+  void Add(size_t begin, size_t end) {
     if (begin >= end) return;
-    size_t first = begin;
-    size_t last = end;
-    size_t next = begin;  // everything before it is in the set or was passed to `added`
     auto at = FirstEndingAt(begin);
     while (at != ranges_.end() && at->first <= end) {
-      if (next < at->first) added(next, at->first);
-      next = std::max(next, at->second);
-      first = std::min(first, at->first);
-      last = std::max(last, at->second);
+      begin = std::min(begin, at->first);
+      end = std::max(end, at->second);
       at = ranges_.erase(at);
     }
-    if (next < end) added(next, end);
-    ranges_.emplace(first, last);
+    ranges_.emplace(begin, end);
   }
 
   // Removes [begin, end).
@@ -42,6 +35,26 @@ class ByteRanges {
       if (first < begin) ranges_.emplace(first, std::min(last, begin));
       if (last > end) ranges_.emplace(std::max(first, end), last);
     }
+  }
+
+  // Calls missing(begin, end) for each part of [begin, end) that is not in the set.
+  template <typename Missing>
+  void ForEachMissing(size_t begin, size_t end, const Missing& missing) const {
+    size_t next = begin;
+    auto at = ranges_.upper_bound(begin);
+    if (at != ranges_.begin()) next = std::max(next, std::prev(at)->second);
+    for (; at != ranges_.end() && at->first < end; ++at) {
+      if (next < at->first) missing(next, at->first);
+      next = at->second;
+    }
+    if (next < end) missing(next, end);
+  }
+
+  // Number of bytes of [begin, end) that are not in the set.
+  size_t CountMissing(size_t begin, size_t end) const {
+    size_t count = 0;
+    ForEachMissing(begin, end, [&](size_t from, size_t to) { count += to - from; });
+    return count;
   }
 
   // Returns true if a byte of [begin, end) is in the set.

@@ -1,0 +1,75 @@
+// The copies of transfers (kvtransfer/pool/device_copies.h) on the CUDA backend.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "kvtransfer/pool/device_copies.h"
+#include "tests/cuda/emulator_library.h"
+
+namespace baton {
+namespace {
+
+using PoolRun = PoolCopies::Run;
+constexpr uint64_t kSeed = 16042;
+
+// A driver's call blocks while its stream's queue is full. A layer-major pool has so many pieces
+// that a copy of each would fill it.
+TEST(DeviceCopiesOnCuda, BeginNeverMeetsAFullQueue) {
+  constexpr int kBuffers = 8;     // as StagedPool::Limits
+  constexpr int64_t kRuns = 300;  // pieces of a buffer
+  constexpr int64_t kBytes = 48;  // of a piece
+  constexpr int64_t kGap = 16;
+  const EmulatorLibrary emulator;
+  for (const int64_t runs : {int64_t{1}, int64_t{16}, int64_t{17}, kRuns}) {
+    for (const auto direction :
+         {PoolCopies::Direction::kFromPool, PoolCopies::Direction::kToPool}) {
+      SCOPED_TRACE(testing::Message() << runs << " runs, direction " << int(direction));
+      const auto device = CreateEmulatedDevice();
+      const size_t pool_bytes = static_cast<size_t>(kBuffers * kRuns * (kBytes + kGap));
+      const size_t staging_bytes = static_cast<size_t>(kBuffers * kRuns * kBytes);
+      std::mt19937_64 random(kSeed);
+      std::vector<uint8_t> expected_pool(pool_bytes);
+      for (uint8_t& byte : expected_pool) byte = static_cast<uint8_t>(random());
+      const auto pool = ToDevice<uint8_t>(*device, expected_pool);
+      const auto staging = *device->AllocateStaging(staging_bytes, "test");
+      for (size_t i = 0; i < staging_bytes; ++i) staging->as<uint8_t>()[i] = random() & 0xff;
+      std::vector<uint8_t> expected_staging(staging->as<uint8_t>(),
+                                            staging->as<uint8_t>() + staging_bytes);
+      DeviceCopies copies(*device, pool->data());
+      std::vector<uint64_t> ids;
+      for (int64_t buffer = 0; buffer < kBuffers; ++buffer) {
+        std::vector<PoolRun> list;
+        for (int64_t i = 0; i < runs; ++i) {
+          const int64_t piece = buffer * kRuns + i;
+          list.push_back({.pool_offset = (kBuffers * kRuns - 1 - piece) * (kBytes + kGap),
+                          .staging = staging->data() + piece * kBytes,
+                          .bytes = kBytes});
+          uint8_t* const in_pool = expected_pool.data() + list.back().pool_offset;
+          uint8_t* const staged = expected_staging.data() + piece * kBytes;
+          const bool out = direction == PoolCopies::Direction::kFromPool;
+          std::memcpy(out ? staged : in_pool, out ? in_pool : staged, kBytes);
+        }
+        const auto begun = copies.Begin(direction, list);
+        ASSERT_TRUE(begun.ok()) << begun.status();
+        ids.push_back(*begun);
+      }
+      EXPECT_EQ(emulator.counters().full_queues, 0);
+      for (const uint64_t id : ids) {
+        for (auto ended = copies.Ended(id); !*ended; ended = copies.Ended(id)) {
+          ASSERT_TRUE(ended.ok()) << ended.status();
+          std::this_thread::yield();
+        }
+      }
+      const auto stream = device->CreateStream();
+      EXPECT_TRUE(FromDevice<uint8_t>(*stream, pool->data(), pool_bytes) == expected_pool);
+      EXPECT_EQ(std::memcmp(staging->data(), expected_staging.data(), staging_bytes), 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baton
