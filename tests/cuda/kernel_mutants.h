@@ -38,9 +38,9 @@ namespace baton {
 
 // A launcher that keeps the first error instead of ending the program. Kernels whose name contains
 // `mutated` run on `executor`, the others without a fault.
-class StatusLauncher : public KernelLauncher {
+class MutantLauncher : public KernelLauncher {
  public:
-  explicit StatusLauncher(gpu_emulator::Executor& executor, std::string_view mutated = "")
+  explicit MutantLauncher(gpu_emulator::Executor& executor, std::string_view mutated = "")
       : executor_(executor), mutated_(mutated) {}
   void Launch(std::string_view kernel, const LaunchShape& shape, const void* params,
               size_t bytes) override {

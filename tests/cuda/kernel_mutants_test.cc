@@ -31,7 +31,7 @@ absl::Status RunAttention(Executor& executor) {
                                       {CausalSequence(600, 1), CausalSequence(70, 3)}, kSeed);
   static const std::vector<float> kExpected = kProblem.Expected();
   std::vector<float> out(kProblem.out_size(), -1.0f);
-  StatusLauncher launcher(executor);
+  MutantLauncher launcher(executor);
   LaunchPagedAttention(launcher, kProblem.Args(out.data()), kBatch, 1 << 20);
   if (!launcher.status().ok()) return launcher.status();
   return std::memcmp(out.data(), kExpected.data(), out.size() * sizeof(float)) == 0
@@ -45,7 +45,7 @@ absl::Status RunCopies(Executor& executor) {
   for (std::byte& byte : from) byte = static_cast<std::byte>(random());
   const std::vector<ByteRun> runs = {{0, 16, 9000}, {9001, 9200, 5000}};
   std::vector<uint32_t> checksums(runs.size());
-  StatusLauncher launcher(executor, "copy_runs");
+  MutantLauncher launcher(executor, "copy_runs");
   LaunchCopyRuns(launcher, from.data(), to.data(), runs.data(), 2, checksums.data());
   if (!launcher.status().ok()) return launcher.status();
   for (size_t i = 0; i < runs.size(); ++i) {
@@ -68,7 +68,7 @@ absl::Status RunDraws(std::string_view mutated, Executor& executor) {
   draws.draws[0].rule = {.temperature = 3, .top_k = 1700, .top_p = 0.9f, .min_p = 0.1f};
   draws.draws[1].row = 1;
   draws.draws[1].rule = {.temperature = 0};
-  StatusLauncher launcher(executor, mutated);
+  MutantLauncher launcher(executor, mutated);
   LaunchSample(launcher, draws.args());
   if (!launcher.status().ok()) return launcher.status();
   for (size_t i = 0; i < draws.draws.size(); ++i) {
@@ -88,7 +88,7 @@ absl::Status RunTensorCoreAttention(Executor& executor) {
                                       {CausalSequence(600, 1), CausalSequence(70, 3)}, kSeed);
   std::vector<float> expected(kProblem.out_size()), out(kProblem.out_size(), -1.0f);
   TensorCoreAttention(kProblem.Args(expected.data()), 0, kProblem.tokens());
-  StatusLauncher launcher(executor);
+  MutantLauncher launcher(executor);
   LaunchTensorCoreAttention(launcher, kProblem.Args(out.data()), kBatch, 1 << 20);
   if (!launcher.status().ok()) return launcher.status();
   return std::memcmp(out.data(), expected.data(), out.size() * sizeof(float)) == 0

@@ -39,7 +39,7 @@ absl::Status RunProduct(Executor& executor, WeightFormat format, int64_t rows, i
   PlainKernels().matmul(args, 0, rows, 0, tokens);
   args.weight = weight.ForCuda();
   args.out = actual.data();
-  StatusLauncher launcher(executor);
+  MutantLauncher launcher(executor);
   if (gated) {
     std::vector<float> gates(tokens * rows / 2);
     PlainKernels().silu_mul({expected.data(), tokens, rows / 2, {.f32 = gates.data()}}, 0, tokens);
@@ -74,7 +74,7 @@ absl::Status RunNorm(Executor& executor) {
   RmsNormArgs args = {x.data(), weight.data(), 1e-5f, 1, kCols, {.f32 = expected.data()}};
   PlainKernels().rms_norm(args, 0, 1);
   args.out.f32 = actual.data();
-  StatusLauncher launcher(executor);
+  MutantLauncher launcher(executor);
   LaunchRmsNorm(launcher, args);
   if (!launcher.status().ok()) return launcher.status();
   return SameBits(expected, actual) ? absl::OkStatus() : absl::DataLossError("wrong norm");

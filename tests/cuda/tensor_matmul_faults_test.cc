@@ -29,7 +29,7 @@ absl::Status RunProduct(Executor& executor, int64_t rows, int64_t cols, int64_t 
   TensorCoreMatMul(args, 0, rows, 0, tokens);
   args.weight = weight.ForCuda();
   args.out = actual.data();
-  StatusLauncher launcher(executor, "tensor_matmul");
+  MutantLauncher launcher(executor, "tensor_matmul");
   LaunchTensorMatMul(launcher, args);
   if (!launcher.status().ok()) return launcher.status();
   return std::memcmp(expected.data(), actual.data(), expected.size() * sizeof(float)) == 0
