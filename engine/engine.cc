@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "common/choices.h"
 #include "common/clock.h"
 #include "common/entropy.h"
 #include "common/status_macros.h"
@@ -54,11 +55,11 @@ class EngineImpl final : public Engine {
     return machines_->inbox().Prefill(std::move(request), std::move(sink));
   }
   RequestHandle PullPrefix(PullRequest request, std::shared_ptr<PullSink> sink) override {
-    return machines_->inbox().PullPrefix(std::move(request), std::move(sink));
+    return machines_->inbox().PullPrefix(std::move(request), sink);
   }
   void SendPrefix(SendPrefixRequest request,
                   std::function<void(absl::StatusOr<int32_t>)> done) override {
-    machines_->inbox().SendPrefix(std::move(request), std::move(done));
+    machines_->inbox().SendPrefix(std::move(request), done);
   }
   void Cancel(RequestHandle handle) override {
     cancels_.Add(handle);
@@ -66,7 +67,7 @@ class EngineImpl final : public Engine {
   }
   void PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch,
                       std::function<void(absl::Status)> done) override {
-    machines_->inbox().PrefillLocally(transfer_id, receiver_epoch, std::move(done));
+    machines_->inbox().PrefillLocally(transfer_id, receiver_epoch, done);
   }
 
   absl::StatusOr<PoolSize> Resize(int32_t blocks) override {
@@ -104,7 +105,11 @@ class EngineImpl final : public Engine {
     return Ask<EngineInspection>([this] { return MakeInspection(); }, EngineInspection());
   }
 
-  absl::Status CheckWatchdog() const override { return watchdog_.Check(); }
+  absl::Status CheckWatchdog() const override {
+    const absl::Status health = runner_->Health();
+    return health.ok() ? watchdog_.Check() : absl::UnavailableError(health.message());
+  }
+  absl::Status DeviceHealth() const override { return runner_->Health(); }
 
   const EngineOptions& options() const override { return options_; }
   const KvFingerprint& fingerprint() const override { return fingerprint_; }
@@ -165,6 +170,7 @@ absl::Status EngineImpl::Load() {
   options_.numerics = model_.numerics;
   RETURN_IF_ERROR(SettleContextLength(options_, model_.info.spec.context_length));
   RETURN_IF_ERROR(SettleCacheOptions(options_));
+  RETURN_IF_ERROR(SettleTransfer(*model_.device, options_));
   ASSIGN_OR_RETURN(pool_, KvPool::Create(model_.info.spec, *model_.device, options_));
   fingerprint_ = FingerprintOf(model_.info, *model_.device, options_);
   ModelRunnerOptions runner;
@@ -176,6 +182,7 @@ absl::Status EngineImpl::Load() {
       options_.context_length, int64_t{pool_.max_blocks(0)} * options_.block_size));
   runner.paged = options_.paged;
   runner.graph = options_.graph;
+  runner.limits.max_draws = options_.max_running * kMaxChoices;
   ASSIGN_OR_RETURN(runner_,
                    model_.weights->CreateRunner(pool_.layout(), pool_.kernel_address(), runner));
   if (options_.steps_in_flight > runner_->max_in_flight()) {
@@ -189,6 +196,7 @@ absl::Status EngineImpl::Load() {
       CreatePeerTransport(
           {.fingerprint = fingerprint_, .epoch = epoch_, .pool = &pool_.lender(), .waker = wake},
           options_));
+  RETURN_IF_ERROR(pool_.TakeMemory(options_));
   runner_->set_waker(wake);
   EngineMachinesOptions machines = MachinesOptionsOf(options_, model_.info.spec.vocabulary,
                                                      pool_.max_blocks(0), pool_.Windows(options_));

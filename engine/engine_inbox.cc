@@ -53,16 +53,16 @@ RequestHandle EngineInbox::Prefill(PrefillRequest request, std::shared_ptr<Prefi
       [sink](const absl::Status& why) { sink->OnDone(why); });
 }
 
-RequestHandle EngineInbox::PullPrefix(PullRequest request, std::shared_ptr<PullSink> sink) {
+RequestHandle EngineInbox::PullPrefix(PullRequest request, const std::shared_ptr<PullSink>& sink) {
   return PostUnderHandle(
       [request = std::move(request), sink](WorkerCore& core, RequestHandle handle) mutable {
-        core.PullPrefix(handle, std::move(request), std::move(sink));
+        core.PullPrefix(handle, std::move(request), sink);
       },
       [sink](const absl::Status& why) { sink->OnDone(why); });
 }
 
 void EngineInbox::SendPrefix(SendPrefixRequest request,
-                             std::function<void(absl::StatusOr<int32_t>)> done) {
+                             const std::function<void(absl::StatusOr<int32_t>)>& done) {
   PostUnderHandle(
       [request = std::move(request), done](WorkerCore& core, RequestHandle handle) {
         done(core.SendPrefix(handle, request));
@@ -77,7 +77,7 @@ void EngineInbox::Cancel(RequestHandle handle) {
 }
 
 void EngineInbox::PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch,
-                                 std::function<void(absl::Status)> done) {
+                                 const std::function<void(absl::Status)>& done) {
   const absl::Status posted = Post([transfer_id, receiver_epoch, done](WorkerCore& core) {
     done(core.PrefillLocally(transfer_id, receiver_epoch));
   });

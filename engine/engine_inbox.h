@@ -40,12 +40,13 @@ class EngineInbox {
   // Each of these calls the WorkerCore function of the same name. Refusals are as in Engine.
   RequestHandle Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink);
   RequestHandle Prefill(PrefillRequest request, std::shared_ptr<PrefillSink> sink);
-  RequestHandle PullPrefix(PullRequest request, std::shared_ptr<PullSink> sink);
-  void SendPrefix(SendPrefixRequest request, std::function<void(absl::StatusOr<int32_t>)> done);
+  RequestHandle PullPrefix(PullRequest request, const std::shared_ptr<PullSink>& sink);
+  void SendPrefix(SendPrefixRequest request,
+                  const std::function<void(absl::StatusOr<int32_t>)>& done);
 
   void Cancel(RequestHandle handle);
   void PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch,
-                      std::function<void(absl::Status)> done);
+                      const std::function<void(absl::Status)>& done);
 
   enum class Bound : uint8_t { kApplies, kWaived };
   // ResourceExhausted: kMaxEvents events are waiting. Unavailable: the inbox is closed.

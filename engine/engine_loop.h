@@ -14,7 +14,7 @@
 //  1. A change is published at the end of the turn or step that made it. Publication also happens
 //     at least every `idle_turn_us`, provided that the caller waits no longer than Rest says.
 //  2. The watchdog is fed between any two operations and disarmed while there is nothing to do.
-//     While a step runs on an asynchronous device, the operations of the step feed it.
+//     While a step runs on an asynchronous device, only the step feeds it (step_pipeline.h).
 //  3. The integrity check runs only in a turn without work and without events. It does not run once
 //     the inbox is closed.
 //

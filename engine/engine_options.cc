@@ -160,8 +160,9 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
       "how long a request waits for KV from a peer before it is computed here, in milliseconds");
   settings.Add(
       "op-stall-ms", &options.op_stall_ms, 100, 86'400'000,
-      "longest time for one operation of a step, in milliseconds; a worker that exceeds it counts "
-      "as hung: it fails probes, and routers use other workers");
+      "longest time for one operation of a step, on a GPU for a whole step, in milliseconds; a "
+      "worker that exceeds it counts as hung: it fails probes and health checks, and routers use "
+      "other workers");
   settings.Add(
       "layer-pieces", &options.layer_pieces, 0, 1024,
       "number of pieces (groups of layers) into which a prompt's last chunk is cut; early pieces "

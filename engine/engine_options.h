@@ -67,13 +67,15 @@ struct EngineOptions {
   // Transfer; set by the worker's main
   std::string transfer_listen;  // "HOST:PORT" for TCP; empty: none
   bool transfer_shm = false;  // shared memory with peers on this host; the pool is a shared mapping
-  bool transfer_nccl = false;      // payload over NCCL where both sides support it
+  bool transfer_nccl = false;  // payload over NCCL where both sides support it
+  // The device chooses between the two above: SettleTransfer (peer_transport.h).
+  bool transfer_auto = false;
   std::string transfer_advertise;  // HOST or HOST:PORT that peers dial; empty: as transfer_listen
   // Opens the transport to peers. If set, the four fields above have no effect. Null: they apply.
   std::function<absl::StatusOr<std::unique_ptr<KvTransport>>(TransportOptions transport)>
       open_transport = nullptr;
   int64_t transfer_timeout_ms = 120'000;
-  int64_t op_stall_ms = 30'000;  // longest operation of a step (loop_watchdog.h)
+  int64_t op_stall_ms = 30'000;  // longest operation of a step; on a GPU longest step
   int32_t layer_pieces = 0;      // pieces of a prompt's last chunk (layer_pieces.h)
 
   // Makes the TransferPool through which transports access the memory that kernels see at `pool`.

@@ -54,9 +54,13 @@ class EngineRequests {
       std::function<void(absl::StatusOr<std::shared_ptr<const KvEventSnapshot>>)>;
   virtual void SnapshotKvEvents(KvEventSnapshotDone done) = 0;
 
-  // Unavailable, with the reason, if the loop hangs: one operation of a step has taken longer than
-  // EngineOptions::op_stall_ms. Never waits for the loop.
+  // Unavailable, with the reason, if the loop hangs: one operation of a step, on a GPU a step, has
+  // taken longer than EngineOptions::op_stall_ms. Also if the device has failed. Never waits for
+  // the loop.
   virtual absl::Status CheckWatchdog() const = 0;
+  // Internal, with the reason, if the device has failed. Then this engine can compute nothing any
+  // more, and its process should end.
+  virtual absl::Status DeviceHealth() const { return absl::OkStatus(); }
   virtual Epoch epoch() const = 0;
 };
 

@@ -20,20 +20,35 @@ namespace {
 constexpr int64_t kBytesPerMiB = 1 << 20;
 constexpr char kPurpose[] = "KV pool";
 
-// ResourceExhausted if the device has less memory available than `bytes`, which `blocks` blocks
-// need beyond the memory that the pool has.
-absl::Status CheckMemory(const Device& device, int64_t blocks, int64_t bytes) {
-  const int64_t available = device.Memory().available;
-  if (available < 0 || bytes <= available) return absl::OkStatus();
-  return absl::ResourceExhaustedError(StrCat(blocks, " blocks of KV need ", bytes / kBytesPerMiB,
-                                             " MiB; the device has ", available / kBytesPerMiB,
-                                             " MiB available"));
+// Bytes that pools may take; -1: unknown.
+int64_t SpareBytes(const Device& device) {
+  const DeviceMemory memory = device.Memory();
+  if (memory.available < 0 || device.host_accessible()) return memory.available;
+  return std::max<int64_t>(memory.available - GpuReserveBytes(memory.total), 0);
 }
 
-// Largest number of blocks of group 0 after growth, for a pool that starts with `blocks`.
+absl::Status TooLittleMemory(const Device& device, int64_t blocks, int64_t bytes,
+                             std::string_view more = "") {
+  std::string reserve;
+  if (!device.host_accessible()) {
+    reserve = StrCat(" and keeps ", GpuReserveBytes(device.Memory().total) / kBytesPerMiB,
+                     " MiB of them in reserve");
+  }
+  return absl::ResourceExhaustedError(StrCat(
+      blocks, " blocks of KV need ", (bytes + kBytesPerMiB - 1) / kBytesPerMiB, " MiB", more,
+      "; the device has ", device.Memory().available / kBytesPerMiB, " MiB available", reserve));
+}
+
+// True if the pool takes what the runner leaves of the device's memory.
+bool IsDividedLater(const Device& device, const EngineOptions& options) {
+  return !device.host_accessible() && options.kv_blocks == 0 && options.kv_cache_mib == 0;
+}
+
+// Largest number of blocks of group 0 after growth, for a pool that starts with at least `blocks`.
+// A pool that cannot grow has `fixed`.
 absl::StatusOr<int64_t> MaxBlocks(const Device& device, const EngineOptions& options,
-                                  int64_t blocks, const KvPoolDivision& division) {
-  if (options.kv_cache_max_mib == 0) return blocks;
+                                  int64_t blocks, int64_t fixed, const KvPoolDivision& division) {
+  if (options.kv_cache_max_mib == 0) return fixed;
   const int64_t total = device.Memory().total;
   if (total >= 0 && options.kv_cache_max_mib > total / kBytesPerMiB) {
     return absl::InvalidArgumentError(StrCat("kv-cache-max-mib is ", options.kv_cache_max_mib,
@@ -67,21 +82,24 @@ absl::StatusOr<KvPool> KvPool::Create(const ModelSpec& model, Device& device,
   SettleBlockSize(options, device);
   const KvCacheSpec spec = model.KvOfType(options.kv_type);
   ASSIGN_OR_RETURN(const KvPoolDivision division, DivisionOf(spec, options));
+  const bool divided_later = IsDividedLater(device, options);
   int64_t blocks = options.kv_blocks;
-  if (blocks == 0) {
+  if (divided_later) {
+    // Addresses for all memory that the pool could get.
+    blocks = std::clamp<int64_t>(division.MostIn(device.Memory().available), 1, kMaxKvBlocks);
+  } else if (blocks == 0) {
     if (options.kv_cache_mib == 0) {
-      const int64_t available = device.Memory().available;
-      options.kv_cache_mib =
-          device.host_accessible() ? DefaultKvCacheMiB(available) : DefaultGpuKvCacheMiB(available);
+      options.kv_cache_mib = DefaultKvCacheMiB(device.Memory().available);
     }
     blocks = std::max<int64_t>(1, division.MostIn(options.kv_cache_mib * kBytesPerMiB));
   }
-  ASSIGN_OR_RETURN(const int64_t most, MaxBlocks(device, options, blocks, division));
+  ASSIGN_OR_RETURN(const int64_t most,
+                   MaxBlocks(device, options, divided_later ? 1 : blocks, blocks, division));
   if (most > kMaxKvBlocks) {
     return absl::InvalidArgumentError(
         StrCat("the KV pool would have ", most, " blocks; the limit is ", kMaxKvBlocks));
   }
-  options.kv_blocks = static_cast<int32_t>(blocks);
+  if (!divided_later) options.kv_blocks = static_cast<int32_t>(blocks);
   const BlockCounts counts = division.BlocksFor(static_cast<int32_t>(most));
   std::vector<int64_t> num_blocks;
   for (size_t at = 0; at < spec.groups.size(); ++at) {
@@ -90,24 +108,101 @@ absl::StatusOr<KvPool> KvPool::Create(const ModelSpec& model, Device& device,
   ASSIGN_OR_RETURN(const KvPoolLayout layout,
                    KvPoolLayout::Create(spec, options.layout, options.block_size, num_blocks));
   const bool resizable = options.kv_cache_max_mib > 0;
+  const bool only_addresses = resizable || !device.host_accessible();
   std::unique_ptr<DeviceBuffer> memory;
-  if (resizable) {
+  if (only_addresses) {
     ASSIGN_OR_RETURN(memory, Reserve(layout.pool_bytes(), device, options));
   } else {
-    RETURN_IF_ERROR(CheckMemory(device, layout.total_blocks(), layout.pool_bytes()));
+    const int64_t spare = SpareBytes(device);
+    if (spare >= 0 && layout.pool_bytes() > spare) {
+      return TooLittleMemory(device, layout.total_blocks(), layout.pool_bytes());
+    }
     ASSIGN_OR_RETURN(memory, Allocate(layout.pool_bytes(), device, options));
   }
-  KvPool pool(layout, division, device, std::move(memory), resizable);
+  KvPool pool(layout, division, device, std::move(memory), counts, resizable);
+  pool.needs_memory_ = only_addresses;
   if (options.lend_pool) {
     pool.lender_ = options.lend_pool(pool.kernel_address(), layout);
   } else if (!device.host_accessible()) {
     RETURN_IF_ERROR(pool.LendThroughStaging(device));
   }
-  if (resizable) {
-    RETURN_IF_ERROR(pool.PopulateScratch());
-    RETURN_IF_ERROR(pool.Populate(division.BlocksFor(options.kv_blocks)));
-  }
+  if (device.host_accessible()) RETURN_IF_ERROR(pool.TakeMemory(options));
   return pool;
+}
+
+absl::Status KvPool::TakeMemory(EngineOptions& options) {
+  if (!needs_memory_) return absl::OkStatus();
+  if (IsDividedLater(*device_, options)) {
+    const int64_t available = device_->Memory().available;
+    const int64_t share = DefaultGpuKvCacheMiB(available) * kBytesPerMiB;
+    options.kv_blocks = MostInMemory(std::min(share, SpareBytes(*device_)), most_.full());
+    options.kv_cache_mib =
+        (MemoryOf(BlocksFor(options.kv_blocks)) + kBytesPerMiB - 1) / kBytesPerMiB;
+  }
+  const BlockCounts blocks = BlocksFor(options.kv_blocks);
+  RETURN_IF_ERROR(CheckMemory(blocks));
+  RETURN_IF_ERROR(PopulateScratch());
+  needs_memory_ = false;
+  RETURN_IF_ERROR(Populate(blocks));
+  if (!resizable_) most_ = blocks;
+  return absl::OkStatus();
+}
+
+// Calls do_range(offset, bytes) for disjoint ranges of whole granules, which hold these blocks and
+// the scratch blocks.
+template <typename Do>
+void KvPool::ForEachGranuleRange(const BlockCounts& blocks, Do do_range) const {
+  const auto granule = static_cast<int64_t>(memory_->granularity());
+  std::vector<std::pair<int64_t, int64_t>> ranges;  // in granules, with their ends
+  const auto add = [&](int64_t offset, int64_t bytes) {
+    ranges.emplace_back(offset / granule, (offset + bytes + granule - 1) / granule);
+  };
+  for (int32_t at = 0; at < layout_.groups(); ++at) {
+    const auto scratch = static_cast<int32_t>(layout_.group(at).num_blocks() - 1);
+    ForEachRange(at, 0, blocks[at], add);
+    ForEachRange(at, scratch, scratch + 1, add);
+  }
+  std::ranges::sort(ranges);
+  int64_t end = 0;  // of the granules that were passed so far
+  for (const auto& range : ranges) {
+    const int64_t begin = std::max(range.first, end);
+    if (begin >= range.second) continue;
+    end = range.second;
+    do_range(begin * granule, (end - begin) * granule);
+  }
+}
+
+int64_t KvPool::MemoryOf(const BlockCounts& blocks) const {
+  int64_t memory = 0;
+  ForEachGranuleRange(blocks, [&](int64_t, int64_t bytes) { memory += bytes; });
+  return memory;
+}
+
+int32_t KvPool::MostInMemory(int64_t bytes, int32_t most) const {
+  int32_t least = 1;
+  while (least < most) {
+    const int32_t middle = least + (most - least + 1) / 2;
+    if (MemoryOf(BlocksFor(middle)) <= bytes) {
+      least = middle;
+    } else {
+      most = middle - 1;
+    }
+  }
+  return least;
+}
+
+absl::Status KvPool::CheckMemory(const BlockCounts& blocks) const {
+  int64_t bytes = 0;
+  ForEachGranuleRange(blocks, [&](int64_t offset, int64_t size) {
+    const auto begin = static_cast<size_t>(offset);
+    bytes += static_cast<int64_t>(memory_->MissingMemory(
+        begin, std::min(static_cast<size_t>(size), memory_->size() - begin)));
+  });
+  const int64_t spare = SpareBytes(*device_);
+  if (bytes == 0 || spare < 0 || bytes <= spare) return absl::OkStatus();
+  int64_t count = 0;
+  for (int32_t group = 0; group < layout_.groups(); ++group) count += blocks[group];
+  return TooLittleMemory(*device_, count, bytes, needs_memory_ ? "" : " more");
 }
 
 absl::Status KvPool::LendThroughStaging(Device& device) {
@@ -161,15 +256,7 @@ void KvPool::ForEachRange(int32_t at, int32_t begin, int32_t end, Do do_range) c
 }
 
 absl::Status KvPool::Populate(const BlockCounts& blocks) const {
-  int64_t missing = 0;
-  for (int32_t group = 0; group < layout_.groups(); ++group) {
-    ForEachRange(group, 0, blocks[group], [&](int64_t offset, int64_t size) {
-      missing += static_cast<int64_t>(
-          memory_->Unpopulated(static_cast<size_t>(offset), static_cast<size_t>(size)));
-    });
-  }
-  if (missing == 0) return absl::OkStatus();
-  RETURN_IF_ERROR(CheckMemory(*device_, blocks[0], missing));
+  RETURN_IF_ERROR(CheckMemory(blocks));
   for (int32_t group = 0; group < layout_.groups(); ++group) {
     RETURN_IF_ERROR(PopulateRange(group, 0, blocks[group]));
   }
@@ -179,7 +266,8 @@ absl::Status KvPool::Populate(const BlockCounts& blocks) const {
 // The scratch block of a group is its last one. Resizing never includes it.
 absl::Status KvPool::PopulateScratch() const {
   for (int32_t group = 0; group < layout_.groups(); ++group) {
-    RETURN_IF_ERROR(PopulateRange(group, max_blocks(group), max_blocks(group) + 1));
+    const auto scratch = static_cast<int32_t>(layout_.group(group).num_blocks() - 1);
+    RETURN_IF_ERROR(PopulateRange(group, scratch, scratch + 1));
   }
   return absl::OkStatus();
 }
@@ -223,7 +311,8 @@ std::string KvPool::Description(const EngineOptions& options) const {
       "%s, %d blocks of %d tokens = %d tokens, %d bytes a block, %d MiB reserved%s, %s, %s%s",
       options.paged ? "paged" : "contiguous", options.kv_blocks, options.block_size,
       int64_t{options.kv_blocks} * options.block_size, bytes_per_block,
-      layout_.pool_bytes() / kBytesPerMiB,
+      (resizable_ || device_->host_accessible() ? layout_.pool_bytes() : MemoryOf(blocks)) /
+          kBytesPerMiB,
       resizable_ ? StrCat(" to grow to ", max_blocks(0), " blocks") : std::string(),
       std::string(KvTypeName(options.kv_type)), std::string(KvLayoutKindName(options.layout)),
       windows);
@@ -237,6 +326,8 @@ int64_t KvPool::ResidentBytes() const {
   return std::count_if(pages.begin(), pages.end(), [](unsigned char p) { return (p & 1) != 0; }) *
          page;
 }
+
+int64_t GpuReserveBytes(int64_t total_bytes) { return total_bytes / 64; }
 
 bool FallBackToTcp(const absl::Status& why, EngineOptions& options) {
   if (options.transfer_listen.empty()) return false;

@@ -7,6 +7,10 @@
 // A resizable pool (kv_cache_max_mib) reserves the address range of its largest size at creation,
 // so pointers into it never move. Resizing only adds or returns memory, block by block.
 //
+// On a GPU every pool is an address range first. The runner is created with it, takes the memory
+// that steps need, and captures its graphs. TakeMemory then gives the pool its share of what is
+// left. A part of the device's memory always stays free (GpuReserveBytes).
+//
 // Thread safety: Discard on the engine thread only; lender() is for the transport; all else is
 // immutable. The engine decides what is written into the pool.
 #pragma once
@@ -35,17 +39,21 @@ namespace baton {
 class KvPool final : public ResizablePool {
  public:
   KvPool() = default;
-  // Creates the pool for `model`. Sets `block_size`, `kv_cache_mib` and `kv_blocks` to the values
-  // in effect. Turns `transfer_shm` off if shared memory is not available and FallBackToTcp allows
-  // that. InvalidArgument: too many blocks, or kv_cache_max_mib is below the initial size or above
-  // the device's memory. ResourceExhausted: not enough memory. `device` must outlive the pool.
+  // Creates the pool for `model`. Sets `block_size` and, unless the device's memory is yet to be
+  // divided, `kv_cache_mib` and `kv_blocks` to the values in effect. Turns `transfer_shm` off if
+  // shared memory is not available and FallBackToTcp allows that. InvalidArgument: too many blocks,
+  // or kv_cache_max_mib is below the initial size or above the device's memory. ResourceExhausted:
+  // not enough memory. `device` must outlive the pool.
   static absl::StatusOr<KvPool> Create(const ModelSpec& model, Device& device,
                                        EngineOptions& options);
+  // Takes the memory of a pool that only has addresses, and sets `kv_cache_mib` and `kv_blocks`.
+  // Call it after everything else that needs device memory was created. Does nothing for a pool
+  // that has its memory. Errors: those of Create; ResourceExhausted names both sizes.
+  absl::Status TakeMemory(EngineOptions& options);
 
   const KvPoolLayout& layout() const { return layout_; }
-  int32_t max_blocks(int32_t group) const override {
-    return static_cast<int32_t>(layout_.group(group).num_blocks() - 1);
-  }
+  // Before TakeMemory: an upper limit.
+  int32_t max_blocks(int32_t group) const override { return most_[group]; }
   BlockCounts BlocksFor(int32_t full) const override { return division_.BlocksFor(full); }
   // Largest number of blocks of group 0 with which all groups fit in `bytes`.
   int64_t BlocksIn(int64_t bytes) const { return division_.MostIn(bytes); }
@@ -66,22 +74,32 @@ class KvPool final : public ResizablePool {
 
  private:
   KvPool(const KvPoolLayout& layout, const KvPoolDivision& division, const Device& device,
-         std::unique_ptr<DeviceBuffer> memory, bool resizable)
+         std::unique_ptr<DeviceBuffer> memory, const BlockCounts& most, bool resizable)
       : layout_(layout),
         division_(division),
         device_(&device),
         resizable_(resizable),
+        most_(most),
         memory_(std::move(memory)),
         lender_(std::make_unique<HostPool>(memory_->data(), layout_, memory_->shared_fd())) {}
   static absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes, Device& device,
                                                                 EngineOptions& options);
   static absl::StatusOr<std::unique_ptr<DeviceBuffer>> Reserve(int64_t bytes, Device& device,
                                                                EngineOptions& options);
+  // ResourceExhausted if the device has less memory available than these blocks and the scratch
+  // blocks lack.
+  absl::Status CheckMemory(const BlockCounts& blocks) const;
+  // Bytes of memory that these blocks and the scratch blocks take, in whole granules.
+  int64_t MemoryOf(const BlockCounts& blocks) const;
+  // Largest number of blocks of group 0, up to `most`, whose memory is at most `bytes`; at least 1.
+  int32_t MostInMemory(int64_t bytes, int32_t most) const;
   // Blocks [begin, end) of one group.
   absl::Status PopulateRange(int32_t group, int32_t begin, int32_t end) const;
   absl::Status PopulateScratch() const;
   // Makes lender_ a pool of staging buffers.
   absl::Status LendThroughStaging(Device& device);
+  template <typename Do>
+  void ForEachGranuleRange(const BlockCounts& blocks, Do do_range) const;
   template <typename Do>
   void ForEachRange(int32_t group, int32_t begin, int32_t end, Do do_range) const;
 
@@ -89,12 +107,18 @@ class KvPool final : public ResizablePool {
   KvPoolDivision division_;
   const Device* device_ = nullptr;
   bool resizable_ = false;
+  bool needs_memory_ = false;  // until TakeMemory
+  BlockCounts most_;           // max_blocks
   std::unique_ptr<DeviceBuffer> memory_;
   // Only for memory that the host cannot access:
   std::unique_ptr<DeviceBuffer> staging_;
   std::unique_ptr<DeviceCopies> copies_;
   std::unique_ptr<TransferPool> lender_;  // last member: it uses all of the above
 };
+
+// Bytes of a GPU's memory that no pool takes. NCCL and the driver need memory while a worker
+// serves, and an allocation that fails in a kernel launch would end the device.
+int64_t GpuReserveBytes(int64_t total_bytes);
 
 // Turns shared memory off, with a warning, if TCP is open too. Returns false if shared memory was
 // the only way to transfer.

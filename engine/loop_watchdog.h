@@ -1,6 +1,7 @@
-// Watchdog for the engine loop. The loop calls Feed() each turn and between two operations of a
-// step. Check() reports a loop that has been silent for too long, for example because a thread is
-// lost or a device hangs. A hung loop cannot report this itself.
+// Watchdog for the engine loop. The loop calls Feed() each turn, and the steps feed it
+// (step_pipeline.h): between two operations on a CPU, at the end of a step on a GPU. Check()
+// reports a loop that has been silent for too long, for example because a thread is lost or a
+// device hangs. A hung loop cannot report this itself.
 //
 // Thread safety: Feed and Disarm on the loop and its device's threads; Check on any thread.
 #pragma once

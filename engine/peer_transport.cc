@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "common/entropy.h"
+#include "common/str_cat.h"
 #include "common/thread_slice.h"
 #include "engine/kv_pool.h"
 #include "kernels/create_device.h"
@@ -26,6 +27,7 @@ constexpr Medium kMedia[] = {
      [](const std::string& listen, EngineOptions& options) {
        options.transfer_listen = listen;
        options.transfer_shm = true;
+       options.transfer_auto = true;
      }},
     {"tcp",
      [](const std::string& listen, EngineOptions& options) { options.transfer_listen = listen; }},
@@ -38,6 +40,25 @@ constexpr Medium kMedia[] = {
 };
 
 }  // namespace
+
+absl::Status SettleTransfer(const Device& device, EngineOptions& options) {
+  if (device.host_accessible() || options.open_transport || options.lend_pool) {
+    return absl::OkStatus();
+  }
+  if (options.transfer_auto) {
+    options.transfer_shm = false;
+    options.transfer_nccl = !options.transfer_listen.empty();
+  }
+  if (!options.transfer_shm) return absl::OkStatus();
+  if (options.transfer_listen.empty()) {
+    return absl::InvalidArgumentError(StrCat(
+        "the transport is \"shm\" and the device is \"", options.device,
+        "\": other processes cannot map the memory of a GPU; use the transport auto, nccl or "
+        "tcp"));
+  }
+  options.transfer_shm = false;
+  return absl::OkStatus();
+}
 
 KvFingerprint FingerprintOf(const ModelInfo& model, const Device& device,
                             const EngineOptions& options) {
@@ -69,6 +90,7 @@ void UseMedium(TransferMedium medium, const std::string& listen, EngineOptions& 
   options.transfer_listen.clear();
   options.transfer_shm = false;
   options.transfer_nccl = false;
+  options.transfer_auto = false;
   options.open_transport = nullptr;
   kMedia[static_cast<size_t>(medium)].use(listen, options);
 }

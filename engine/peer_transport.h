@@ -26,6 +26,12 @@ std::vector<std::pair<std::string, TransferMedium>> TransferMediumNames();
 // Sets the transfer options to the endpoints of `medium`. `listen`: HOST:PORT for TCP.
 void UseMedium(TransferMedium medium, const std::string& listen, EngineOptions& options);
 
+// Sets transfer_shm and transfer_nccl to the values in effect for a pool on `device`. With
+// transfer_auto, a GPU's pool uses NCCL and TCP, any other shared memory and TCP. InvalidArgument:
+// the pool is on a GPU, and shared memory is the only medium. Other processes cannot map such a
+// pool.
+absl::Status SettleTransfer(const Device& device, EngineOptions& options);
+
 // Returns the fingerprint of the KV that this engine computes. REQUIRES: the options are settled.
 KvFingerprint FingerprintOf(const ModelInfo& model, const Device& device,
                             const EngineOptions& options);

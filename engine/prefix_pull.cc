@@ -26,8 +26,8 @@ PrefixPulls::~PrefixPulls() { CHECK(idle()) << "destroyed with live transfers or
 
 // ---- receiving ----------------------------------------------------------------------------------
 
-void PrefixPulls::Pull(RequestHandle handle, PullRequest request, std::shared_ptr<PullSink> sink,
-                       int32_t spare_blocks) {
+void PrefixPulls::Pull(RequestHandle handle, PullRequest request,
+                       const std::shared_ptr<PullSink>& sink, int32_t spare_blocks) {
   request.tokens.resize(request.tokens.size() / block_size_ * block_size_);
   const absl::Status status = Begin(handle, request, sink, spare_blocks);
   if (!status.ok()) sink->OnDone(status);
@@ -251,7 +251,7 @@ void PrefixPulls::LeaseOut(SequenceId id, int32_t tokens, int32_t priority) {
   leases_.push_back(std::move(lease));
 }
 
-PrefixPulls::Leases::iterator PrefixPulls::EndLease(Leases::iterator lease) {
+PrefixPulls::Leases::iterator PrefixPulls::EndLease(const Leases::iterator& lease) {
   const std::vector<BlockId> rows = std::move(lease->rows);
   const auto next = leases_.erase(lease);
   pulled_ -= CountBlocks(rows, cache_->groups());

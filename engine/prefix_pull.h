@@ -75,7 +75,7 @@ class PrefixPulls {
   // Starts a pull that leaves `spare_blocks` blocks to sequences. Refusals reach the sink:
   // ResourceExhausted (no room, or too many pulls), FailedPrecondition (no transport, or the cache
   // does not share prefixes). REQUIRES: `handle` is new.
-  void Pull(RequestHandle handle, PullRequest request, std::shared_ptr<PullSink> sink,
+  void Pull(RequestHandle handle, PullRequest request, const std::shared_ptr<PullSink>& sink,
             int32_t spare_blocks);
   // Sends the cached part of the prefix. Returns the number of tokens that the receiver will have,
   // including those that it has already. NotFound: no cached block fills a block that the receiver
@@ -158,7 +158,7 @@ class PrefixPulls {
   void CancelExport(RequestHandle handle);
   void LeaseOut(SequenceId id, int32_t tokens, int32_t priority);
   using Leases = std::deque<Lease>;
-  Leases::iterator EndLease(Leases::iterator lease);  // returns the next lease
+  Leases::iterator EndLease(const Leases::iterator& lease);  // returns the next lease
 
   const PrefixPullOptions options_;
   KvCacheManager* const cache_;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/str_cat.h"
 
 namespace baton {
 
@@ -48,7 +49,12 @@ absl::Status StepPipeline::CopyBlocks(std::span<const BlockCopy> copies) {
       scheduler_->step_holds().HoldForNext(blocks, copy.group);
     }
   }
-  return runner_->CopyBlocks(copies);
+  return ReasonOf(runner_->CopyBlocks(copies));
+}
+
+absl::Status StepPipeline::ReasonOf(const absl::Status& error) const {
+  if (error.ok() || runner_->Health().ok()) return error;
+  return absl::UnavailableError(StrCat("this worker can compute no more: ", error.message()));
 }
 
 // If no step is in flight, waits for pending copies and releases their blocks. Otherwise the
@@ -116,9 +122,9 @@ StepInput StepPipeline::MakeInput(InFlightStep& step) {
     const int32_t begin = step.DrawsBefore(i);
     input.chunks[i].draws = std::span(draws_).subspan(begin, step.draw_ends[i] - begin);
   }
-  input.wanted = [demand = step.demand.get(), watchdog = watchdog_] {
-    if (watchdog != nullptr) watchdog->Feed();
-    return demand->Update();
+  input.wanted = [this, &step, alone = steps_.empty()] {
+    if (watchdog_ != nullptr && (alone || step.submitted)) watchdog_->Feed();
+    return step.demand->Update();
   };
   input.kv_written = requests_->LayerListener(step.plan);
   return input;
@@ -141,11 +147,12 @@ bool StepPipeline::Submit() {
   }
   if (!id.ok()) {
     requests_->OnCollected(step->plan);
-    FailFrom(*step, 0, id.status());
+    FailFrom(*step, 0, ReasonOf(id.status()));
     EndCopies();
     return true;
   }
   step->id = *id;
+  step->submitted = true;
   scheduler_->StepSubmitted(step->plan);
   steps_.push_back(std::move(step));
   return true;
@@ -164,7 +171,8 @@ void StepPipeline::FailFrom(const InFlightStep& step, int32_t first_chunk,
 
 void StepPipeline::Collect() {
   const std::unique_ptr<InFlightStep> step = std::move(steps_.front());
-  const absl::StatusOr<StepResult> result = runner_->Collect(step->id);
+  absl::StatusOr<StepResult> result = runner_->Collect(step->id);
+  if (!result.ok()) result = ReasonOf(result.status());
   steps_.pop_front();
   if (watchdog_ != nullptr) watchdog_->Feed();
   for (const RequestHandle request : step->cancelled) pending_cancellations_->Remove(request);

@@ -6,12 +6,18 @@
 // requests, in the order of the plan. A stop condition becomes visible only at Collect. The next
 // step may then have a row for an ended sequence; that row's result is discarded.
 //
-// A failed step fails every request in it and in the next step.
+// A failed step fails every request in it and in the next step. If the device has failed, they fail
+// as Unavailable: no later request can succeed here, but another worker can continue them.
+//
+// Watchdog: a step of an asynchronous device must be done in the watchdog's time, counted from the
+// end of the step before it, or from its submission. Where the device asks a step's row limits
+// while it runs, each question feeds the watchdog too.
 //
 // Thread safety: engine thread only. A step's runner calls some functions between ops; these use
 // only the step's StepDemand and the watchdog.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -99,6 +105,8 @@ class StepPipeline {
     std::unique_ptr<StepDemand> demand;
     std::vector<int32_t> draw_ends;        // end of each chunk's draws among all draws of the step
     std::vector<RequestHandle> cancelled;  // removed from the pending cancellations at Collect
+    // False while Submit runs. Questions about rows before that say nothing about an earlier step.
+    std::atomic<bool> submitted = false;
     int32_t DrawsBefore(size_t chunk) const { return chunk == 0 ? 0 : draw_ends[chunk - 1]; }
   };
 
@@ -113,6 +121,8 @@ class StepPipeline {
   void GiveOut(const InFlightStep& step, const StepResult& result);
   void FailFrom(const InFlightStep& step, int32_t first_chunk, const absl::Status& why);
   void EndCopies();
+  // Returns the status that a request gets for an error of the runner.
+  absl::Status ReasonOf(const absl::Status& error) const;
 
   const int32_t depth_;
   KvCacheManager* const cache_;

@@ -77,12 +77,12 @@ absl::Status WorkerCore::PrefillLocally(uint64_t transfer_id, Epoch receiver_epo
 }
 
 void WorkerCore::PullPrefix(RequestHandle handle, PullRequest request,
-                            std::shared_ptr<PullSink> sink) {
+                            const std::shared_ptr<PullSink>& sink) {
   if (absl::Status status = limits_.CheckPrefix(request.tokens); !status.ok()) {
     sink->OnDone(std::move(status));
     return;
   }
-  pulls_.Pull(handle, std::move(request), std::move(sink), admission_.SpareBlocks());
+  pulls_.Pull(handle, std::move(request), sink, admission_.SpareBlocks());
 }
 
 absl::StatusOr<int32_t> WorkerCore::SendPrefix(RequestHandle handle,

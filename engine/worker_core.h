@@ -101,7 +101,7 @@ class WorkerCore final : private StepPipeline::Requests {
   absl::Status PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch);
   // Pulls a prefix from another worker's cache, or sends one to it (prefix_pull.h). Cancel ends a
   // pull too.
-  void PullPrefix(RequestHandle handle, PullRequest request, std::shared_ptr<PullSink> sink);
+  void PullPrefix(RequestHandle handle, PullRequest request, const std::shared_ptr<PullSink>& sink);
   absl::StatusOr<int32_t> SendPrefix(RequestHandle handle, const SendPrefixRequest& request);
   // Grows or shrinks the pool (KvCacheManager::Resize), between steps. Ends waiting requests that
   // can never fit the new size. They end with ResourceExhausted, or with finish reason `length` if

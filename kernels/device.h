@@ -54,8 +54,11 @@ class DeviceBuffer {
   // Drops the contents of a range and returns its whole pages. The range must be populated before
   // its next use.
   virtual void Discard(size_t /*offset*/, size_t /*bytes*/) {}
-  // Number of bytes of a range that are not populated.
-  virtual size_t Unpopulated(size_t /*offset*/, size_t /*bytes*/) const { return 0; }
+  // Bytes of memory that Populate of a range would take, in whole granules.
+  virtual size_t MissingMemory(size_t /*offset*/, size_t /*bytes*/) const { return 0; }
+  // Bytes of the granules in which Populate takes memory: a granule has memory while one of its
+  // bytes is populated. 1: memory is counted in bytes.
+  virtual size_t granularity() const { return 1; }
   template <typename T>
   T* as() const {
     return reinterpret_cast<T*>(data());
@@ -125,6 +128,16 @@ class Stream {
   // `function` may use row limits, and learns which rows those ops computed at least. REQUIRES: not
   // capturing.
   virtual void CallBetweenLimits(std::function<void()> function) { Call(std::move(function)); }
+
+  // Gets ready for the ops that `enqueue` enqueues: loads their kernels and allocates their scratch
+  // memory. Nothing runs, and nothing is recorded: a capture inside `enqueue` gives an empty graph.
+  // Afterwards the same ops need no more memory. A device that prepares nothing returns OK and does
+  // not call `enqueue`. InvalidArgument: an op needs more of a resource than the device has.
+  // ResourceExhausted: not enough memory. Both name the value and the limit, and the stream works
+  // on. REQUIRES: not capturing; `enqueue` enqueues ops and copies only.
+  virtual absl::Status Prepare(const std::function<void()>& /*enqueue*/) {
+    return absl::OkStatus();
+  }
 
   // Sets a row limit for ops enqueued from now on: they compute at most `limit->Rows()` of the
   // tokens, rows or draws in their arguments. Null: no limit. `limit` must stay valid until those

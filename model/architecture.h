@@ -40,9 +40,10 @@ class ModelWeights {
 
   virtual size_t bytes() const = 0;
   virtual ModelCost cost() const = 0;
-  // REQUIRES: `pool` has layout.pool_bytes() bytes; the weights, their device and the pool outlive
-  // the runner. The last block of each group is its scratch block. ResourceExhausted: no memory for
-  // the runner's buffers.
+  // REQUIRES: `pool` has layout.pool_bytes() bytes of address range, and memory before the first
+  // Submit; the weights, their device and the pool outlive the runner. The last block of each group
+  // is its scratch block. ResourceExhausted: no memory for the runner's buffers. InvalidArgument:
+  // the device lacks a resource that a step of this model needs. Both name the value and the limit.
   virtual absl::StatusOr<std::unique_ptr<ModelRunner>> CreateRunner(
       const KvPoolLayout& layout, std::byte* pool, const ModelRunnerOptions& options) const = 0;
 };

@@ -13,6 +13,7 @@ namespace {
 constexpr char kPurpose[] = "draws";
 constexpr int64_t kLeastDraws = 64;
 constexpr int64_t kLeastAdditions = 256;
+constexpr int64_t kAdditionsPerDraw = 16;  // for which WarmUp makes room
 constexpr size_t kDrawAlignment = 64;
 
 template <typename T>
@@ -35,11 +36,39 @@ void CopyUp(Stream& stream, T* device, const StagedArray<T>& host) {
 
 }  // namespace
 
+absl::Status DrawBuffers::WarmUp(int64_t draws, int64_t tokens, const float* logits,
+                                 int64_t vocabulary, int32_t* token_ids, Stream& stream) {
+  const int64_t additions = draws * kAdditionsPerDraw;
+  for (Slot& slot : slots_) {
+    RETURN_IF_ERROR(slot.draws.Resize(draws, device_, kPurpose));
+    RETURN_IF_ERROR(slot.forgotten.Resize(draws, device_, kPurpose));
+    RETURN_IF_ERROR(slot.drawn.Resize(draws, device_, kPurpose));
+    RETURN_IF_ERROR(slot.additions.Resize(additions, device_, kPurpose));
+    RETURN_IF_ERROR(slot.first_addition.Resize(draws + 1, device_, kPurpose));
+    RETURN_IF_ERROR(slot.source.Resize(tokens, device_, kPurpose));
+    RETURN_IF_ERROR(slot.draws.Resize(0, device_, kPurpose));  // no step is in the slot
+  }
+  RETURN_IF_ERROR(Grow(draws, additions, tokens, stream));
+  return stream.Prepare([&] {
+    device_.ops().FeedDrawnTokens(stream, {.drawn = on_device_.drawn,
+                                           .source = on_device_.source,
+                                           .token_ids = token_ids,
+                                           .tokens = tokens});
+    device_.ops().Sample(stream, {.logits = logits,
+                                  .vocabulary = vocabulary,
+                                  .draws = on_device_.draws,
+                                  .additions = on_device_.additions,
+                                  .first_addition = on_device_.first_addition,
+                                  .tokens = on_device_.drawn,
+                                  .count = draws});
+  });
+}
+
 absl::Status DrawBuffers::Upload(const StepInput& input, int slot_index, int32_t* token_ids,
                                  Stream& stream) {
   Slot& slot = slots_[slot_index];
   RETURN_IF_ERROR(Fill(input, slot));
-  RETURN_IF_ERROR(Grow(slot, stream));
+  RETURN_IF_ERROR(Grow(slot.draws.size(), slot.additions.size(), slot.source.size(), stream));
   if (slot.source.size() > 0) {
     CopyUp(stream, on_device_.source, slot.source);
     device_.ops().FeedDrawnTokens(stream, {.drawn = on_device_.drawn,
@@ -104,16 +133,19 @@ absl::Status DrawBuffers::FillSources(const StepInput& input, int64_t tokens, Sl
   return absl::OkStatus();
 }
 
-absl::Status DrawBuffers::Grow(const Slot& slot, Stream& stream) {
+absl::Status DrawBuffers::Grow(int64_t draws, int64_t additions, int64_t tokens, Stream& stream) {
   DeviceSide& now = on_device_;
-  if (slot.draws.size() <= now.max_draws && slot.additions.size() <= now.max_additions &&
-      slot.source.size() <= now.max_tokens) {
+  if (draws <= now.max_draws && additions <= now.max_additions && tokens <= now.max_tokens) {
     return absl::OkStatus();
   }
+  // At least twice the last size, so that growth costs few allocations.
+  const auto grown = [](int64_t least, int64_t before, int64_t wanted) {
+    return wanted <= before ? before : std::max({least, 2 * before, wanted});
+  };
   DeviceSide more;
-  more.max_draws = std::max({kLeastDraws, now.max_draws, 2 * slot.draws.size()});
-  more.max_additions = std::max({kLeastAdditions, now.max_additions, 2 * slot.additions.size()});
-  more.max_tokens = std::max({kLeastDraws, now.max_tokens, 2 * slot.source.size()});
+  more.max_draws = grown(kLeastDraws, now.max_draws, draws);
+  more.max_additions = grown(kLeastAdditions, now.max_additions, additions);
+  more.max_tokens = grown(kLeastDraws, now.max_tokens, tokens);
   const size_t bytes = Aligned<RowDraw>(more.max_draws) +
                        Aligned<LogitAddition>(more.max_additions) +
                        Aligned<int32_t>(more.max_draws + 1) + Aligned<int32_t>(more.max_tokens) +

@@ -31,6 +31,11 @@ class DrawBuffers {
   // REQUIRES: the device outlives this object.
   explicit DrawBuffers(Device& device) : device_(device) {}
 
+  // Allocates for steps of up to `draws` draws and `tokens` token rows, and prepares `stream` for
+  // them (Stream::Prepare). Later steps then allocate nothing, unless they have many additions.
+  // Errors: those of Stream::Prepare. REQUIRES: no step was uploaded.
+  absl::Status WarmUp(int64_t draws, int64_t tokens, const float* logits, int64_t vocabulary,
+                      int32_t* token_ids, Stream& stream);
   // Enqueues the work that precedes a step's first op: it replaces the tokens of chunks with
   // `token_from` in `token_ids` [tokens] and uploads the draws. ResourceExhausted: no memory, and
   // nothing with an effect was enqueued. REQUIRES: the step that last used `slot` is collected.
@@ -66,8 +71,9 @@ class DrawBuffers {
 
   absl::Status Fill(const StepInput& input, Slot& slot);
   absl::Status FillSources(const StepInput& input, int64_t tokens, Slot& slot);
-  // Makes room on the device. Blocks until the stream is idle if it must replace the memory.
-  absl::Status Grow(const Slot& slot, Stream& stream);
+  // Makes room on the device for so many values. Blocks until the stream is idle if it must replace
+  // the memory.
+  absl::Status Grow(int64_t draws, int64_t additions, int64_t tokens, Stream& stream);
 
   Device& device_;
   std::array<Slot, kStepSlots> slots_;

@@ -148,6 +148,8 @@ class ModelRunner {
   // sets keeps_logits.
   virtual std::span<const float> Logits(StepId step, int32_t row) const = 0;
   virtual RunnerCounters counters() const { return {}; }
+  // Device::Health of the runner's device: OK, or Internal for ever. Safe from any thread.
+  virtual absl::Status Health() const { return absl::OkStatus(); }
 };
 
 // Submits one step and waits for it. REQUIRES: no step is uncollected.

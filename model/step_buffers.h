@@ -24,6 +24,7 @@ struct StepLimits {
   int32_t max_tokens = 512;  // rows of a step
   int32_t max_sequences = 64;
   int32_t max_logit_rows = 64;
+  int32_t max_draws = 0;       // tokens drawn in a step; 0: one for each logit row
   int32_t max_context = 8192;  // slots of one sequence
   // Limits for inputs that ordinary steps do not need. A limit above 0 allocates the memory.
   int32_t max_extra_runs = 0;       // visible runs of a step beyond one per chunk

@@ -130,4 +130,9 @@ absl::Status TensorParallelRunner::CopyBlocks(std::span<const BlockCopy> copies)
   return communicator_.Health();
 }
 
+absl::Status TensorParallelRunner::Health() const {
+  for (const Rank& rank : ranks_) RETURN_IF_ERROR(rank.runner->Health());
+  return absl::OkStatus();
+}
+
 }  // namespace baton

@@ -49,6 +49,8 @@ class TensorParallelRunner final : public ModelRunner {
     return lead().Logits(step, row);
   }
   RunnerCounters counters() const override { return lead().counters(); }
+  // The first error of a rank.
+  absl::Status Health() const override;
 
  private:
   ModelRunner& lead() const { return *ranks_.front().runner; }

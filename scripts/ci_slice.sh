@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs one slice of the longer checks: scripts/ci_slice.sh NAME [SECONDS]
 #   heavy      tests that take minutes on real processes, dropped packets between network namespaces, the longest lists of faults
-#   asan       unit tests and the simulation under AddressSanitizer and UndefinedBehaviorSanitizer, without gRPC
-#   tsan       the same under ThreadSanitizer
+#   asan       unit tests of the core and the simulation under AddressSanitizer and UndefinedBehaviorSanitizer
+#   tsan       the same under ThreadSanitizer, built without gRPC
 #   asan-grpc  tests of the gRPC edges under AddressSanitizer and UndefinedBehaviorSanitizer
 #   cuda       CUDA kernels on the emulator: under ThreadSanitizer (races) and AddressSanitizer (bounds); nvcc, where there is one
 #   fuzz       every libFuzzer target for a minute
@@ -96,7 +96,7 @@ case $slice in
       for label in $(rotated heavy network long); do tests_of "$label tests" build/release --label-regex "$label"; done
     ;;
   asan | tsan) sanitized "$slice" "${core[@]}" ;;
-  asan-grpc) sanitized asan-grpc rpc worker_rpc router_grpc e2e ;;
+  asan-grpc) sanitized asan rpc worker_rpc router_grpc e2e ;;
   cuda)
     for preset in $(rotated tsan asan); do sanitized "$preset" cuda; done
     within "compiling with nvcc" scripts/compile_cuda.sh

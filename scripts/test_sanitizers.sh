@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds everything without gRPC twice: with AddressSanitizer and UndefinedBehaviorSanitizer, and with ThreadSanitizer. Runs the
+# Builds everything with AddressSanitizer and UndefinedBehaviorSanitizer, and everything without gRPC with ThreadSanitizer. Runs the
 # unit tests of each build. Takes longer than scripts/test.sh.
 #   scripts/test_sanitizers.sh [asan] [tsan]     default: both
 set -euo pipefail

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
 #include <iostream>
 #include <optional>
 #include <utility>
@@ -26,6 +27,7 @@ namespace {
 // connection is closed, after 1.3 seconds.
 constexpr int32_t kKeepaliveMs = 400;
 constexpr int32_t kWorkerKeepaliveTimeoutMs = 900;
+constexpr int kHealthIntervalMs = 100;  // between two looks at the engine
 
 struct WorkerOptions {
   EngineOptions engine;
@@ -55,8 +57,8 @@ void RegisterSettings(WorkerOptions& options, SettingList& settings) {
   settings.AddChoice<TransferMedium>(
       "transport", &options.transport, TransferMediumNames(),
       "How KV comes from other workers: tcp; shm (shared memory, this host only); nccl (GPU to GPU "
-      "if both workers have NCCL and a device, else tcp); auto (shm if both are on one host, else "
-      "tcp).");
+      "if both workers have NCCL and a device, else tcp); auto (on a GPU as nccl; otherwise shm if "
+      "both are on one host, else tcp).");
   settings.Add(
       "worker-id", &options.worker_id,
       "Name of this worker in the cluster; if empty, made from role, host and process id.");
@@ -109,6 +111,37 @@ void ChooseAdvertised(WorkerOptions& options) {
   if (!told) options.advertise = HostToAdvertise("--listen", options.server.listen);
 }
 
+// Waits for a signal or the failure of the device. Health checks fail while the engine hangs.
+// Returns the signal's number, or the reason why the device failed.
+absl::StatusOr<int> AwaitEnd(const Engine& engine, WorkerServer& server, Termination& termination) {
+  bool serving = true;
+  for (;;) {
+    const int signal_number = termination.Wait(kHealthIntervalMs);
+    if (signal_number >= 0) return signal_number;
+    RETURN_IF_ERROR(engine.DeviceHealth());
+    const absl::Status alive = engine.CheckWatchdog();
+    if (alive.ok() == serving) continue;
+    serving = alive.ok();
+    server.SetServing(serving);
+    if (serving) {
+      LOG(INFO) << "the engine makes progress again";
+    } else {
+      LOG(ERROR) << "not serving: " << alive.message();
+    }
+  }
+}
+
+// Ends the process without destructors: each of them could wait for the failed device.
+[[noreturn]] void EndWithFailedDevice(const absl::Status& why, const WorkerProgram& program,
+                                      WorkerServer& server) {
+  std::cerr << program.name << ": " << why.message() << "\n"
+            << program.name << ": this worker leaves its routers and ends with exit code "
+            << kExitDeviceFailed << "; start it again to use the device" << std::endl;
+  server.Fail();
+  google::FlushLogFiles(google::INFO);
+  std::_Exit(kExitDeviceFailed);
+}
+
 absl::Status Serve(WorkerOptions& options, const SettingList& engine_settings,
                    const WorkerProgram& program, Termination& termination) {
   ConcurrencyLimit limit(
@@ -129,9 +162,14 @@ absl::Status Serve(WorkerOptions& options, const SettingList& engine_settings,
                                        program.role_services));
   std::cout << "ready " << server->address() << std::endl;
 
-  const int signal_number = termination.Wait();
-  std::cerr << program.name << ": signal " << signal_number << ", ending\n";
+  const absl::StatusOr<int> signal_number = AwaitEnd(*engine, *server, termination);
+  if (!signal_number.ok()) EndWithFailedDevice(signal_number.status(), program, *server);
+  std::cerr << program.name << ": signal " << *signal_number << ", ending\n";
   server->Shutdown();
+  // A step that never ends would keep the engine's destructor waiting.
+  if (const absl::Status alive = engine->CheckWatchdog(); !alive.ok()) {
+    EndWithFailedDevice(alive, program, *server);
+  }
   return absl::OkStatus();
 }
 

@@ -53,6 +53,17 @@ void WorkerServer::Shutdown() {
   Drain(*this, options_.server.drain_ms, [] {});
 }
 
+void WorkerServer::SetServing(bool serving) { server_->SetServing(serving); }
+
+void WorkerServer::Fail() {
+  constexpr int64_t kFailingCallsMs = 1000;
+  RefuseCalls();  // first: this worker answers nothing any more
+  ReportDraining();
+  heartbeats_->Leave();
+  limit_->WaitUntilIdle(kFailingCallsMs);
+  CutOffCalls();
+}
+
 void WorkerServer::LeaveRouters(std::function<void()> done) {
   heartbeats_->Leave();
   done();

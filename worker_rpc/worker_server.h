@@ -49,6 +49,12 @@ class WorkerServer final : private DrainingWorker {
   const std::string& address() const { return address_; }
   RpcServer& rpc() { return *server_; }
 
+  // Sets the health status of the process and its services. Initially serving.
+  void SetServing(bool serving);
+  // For an engine that cannot compute any more: fails health checks, refuses calls, says goodbye to
+  // the routers, and gives running calls a second to fail. No call is left when this returns.
+  void Fail();
+
   // Drains for up to `drain_ms` (worker_rpc/worker_drain.h). No call is left when this returns.
   void Shutdown();
 

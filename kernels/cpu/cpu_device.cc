@@ -66,7 +66,7 @@ class CpuDeviceBuffer final : public DeviceBuffer {
     const std::lock_guard lock(mutex_);
     populated_.Remove(offset, offset + bytes);
   }
-  size_t Unpopulated(size_t offset, size_t bytes) const override {
+  size_t MissingMemory(size_t offset, size_t bytes) const override {
     if (!reserved_) return 0;
     const std::lock_guard lock(mutex_);
     return populated_.CountMissing(offset, offset + bytes);

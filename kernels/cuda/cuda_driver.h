@@ -164,6 +164,7 @@ struct CudaDriver {
   CuResult (*EventSynchronize)(CuEvent event) = nullptr;
 
   CuResult (*GraphInstantiate)(CuGraphExec* exec, CuGraph graph, CuFlags64 flags) = nullptr;
+  CuResult (*GraphUpload)(CuGraphExec exec, CuStream stream) = nullptr;
   CuResult (*GraphLaunch)(CuGraphExec exec, CuStream stream) = nullptr;
   CuResult (*GraphExecDestroy)(CuGraphExec exec) = nullptr;
   CuResult (*GraphDestroy)(CuGraph graph) = nullptr;
@@ -219,6 +220,7 @@ struct CudaDriver {
   DO(EventQuery, cuEventQuery)                                   \
   DO(EventSynchronize, cuEventSynchronize)                       \
   DO(GraphInstantiate, cuGraphInstantiateWithFlags)              \
+  DO(GraphUpload, cuGraphUpload)                                 \
   DO(GraphLaunch, cuGraphLaunch)                                 \
   DO(GraphExecDestroy, cuGraphExecDestroy)                       \
   DO(GraphDestroy, cuGraphDestroy)                               \

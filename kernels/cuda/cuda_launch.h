@@ -35,6 +35,8 @@ class KernelLauncher {
                       size_t bytes) = 0;
   // Number of multiprocessors of the device.
   virtual int multiprocessors() const = 0;
+  // Shared memory of a thread block in bytes: the limit of LaunchShape::shared_bytes.
+  virtual uint32_t max_shared_bytes() const = 0;
   // Returns device memory of at least `bytes` bytes for scratch data of `purpose`, a name such as
   // "attention states". It is aligned to 256 bytes. Only launches of this launcher use it, so
   // stream order separates their uses. The memory is zero when it is first returned. It keeps its

@@ -87,7 +87,11 @@ absl::StatusOr<std::unique_ptr<DeviceBuffer>> CudaMemory::Allocate(size_t bytes,
   CuDevicePointer data = 0;
   const absl::Status allocated =
       context_->Check("cuMemAlloc", context_->Enter().MemAlloc(&data, size));
-  if (!allocated.ok()) return CannotAllocate("device memory", bytes, purpose, allocated);
+  if (!allocated.ok()) {
+    return CannotAllocate(
+        StrCat("device memory, of which ", Info().available, " bytes are available,"), bytes,
+        purpose, allocated);
+  }
   auto buffer = std::make_unique<CudaDeviceBuffer>(shared_from_this(), data, bytes);
   RETURN_IF_ERROR(Clear(buffer->data(), size));
   RETURN_IF_ERROR(WaitUntilClear());

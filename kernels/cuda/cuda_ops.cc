@@ -9,8 +9,10 @@
 #include "kernels/cuda/launch_matmul.h"
 #include "kernels/cuda/launch_rows.h"
 #include "kernels/cuda/launch_sample.h"
+#include "kernels/cuda/launch_tensor_core_attention.h"
 #include "kernels/cuda/launch_tensor_matmul.h"
 #include "kernels/cuda/pack_weights.h"
+#include "kernels/tensor_core/tensor_core_attention.h"
 #include "kernels/tensor_core/tensor_core_matmul.h"
 
 namespace baton {
@@ -81,8 +83,10 @@ void CudaOps::KvWrite(Stream& stream, const KvWriteArgs& args) const {
 void CudaOps::PagedAttention(Stream& stream, const PagedAttentionArgs& args) const {
   const AttentionBatch batch =
       stream.capturing() ? AttentionBatch::kDecode : AttentionBatch::kChunks;
-  LaunchTokens(stream, args, [batch](KernelLauncher& launcher, const PagedAttentionArgs& args) {
-    LaunchPagedAttention(launcher, args, batch);
+  const bool on_tensor_cores = numerics_ == Numerics::kT1Sm90 && IsTensorCorePool(args.kv.type);
+  LaunchTokens(stream, args, [&](KernelLauncher& launcher, const PagedAttentionArgs& args) {
+    (on_tensor_cores ? LaunchTensorCoreAttention : LaunchPagedAttention)(launcher, args, batch,
+                                                                         kMostAttentionStateBytes);
   });
 }
 

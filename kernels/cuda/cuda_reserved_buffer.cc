@@ -1,6 +1,7 @@
 #include "kernels/cuda/cuda_reserved_buffer.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "common/check.h"
@@ -168,10 +169,14 @@ void CudaReservedBuffer::Discard(size_t offset, size_t bytes) {
   }
 }
 
-size_t CudaReservedBuffer::Unpopulated(size_t offset, size_t bytes) const {
+size_t CudaReservedBuffer::MissingMemory(size_t offset, size_t bytes) const {
   CHECK(offset <= size_ && bytes <= size_ - offset) << "beyond the reserved range";
+  const size_t first = offset / granularity_;
+  const size_t last = (offset + bytes + granularity_ - 1) / granularity_;
   const std::lock_guard lock(mutex_);
-  return populated_.CountMissing(offset, offset + bytes);
+  const auto mapped =
+      std::distance(mapped_.lower_bound(first), mapped_.lower_bound(std::max(first, last)));
+  return (last - first - static_cast<size_t>(mapped)) * granularity_;
 }
 
 }  // namespace baton

@@ -11,7 +11,7 @@
 //
 // Bytes that are not populated must not be accessed: without memory, an access is a fault.
 //
-// Thread safety: Populate, Discard and Unpopulated are safe from any thread. The caller ensures
+// Thread safety: Populate, Discard and MissingMemory are safe from any thread. The caller ensures
 // that no op uses a range during its Discard, and that a range is not discarded while it is
 // populated.
 #pragma once
@@ -43,7 +43,8 @@ class CudaReservedBuffer final : public DeviceBuffer {
   size_t size() const override { return size_; }
   absl::Status Populate(size_t offset, size_t bytes) override;
   void Discard(size_t offset, size_t bytes) override;
-  size_t Unpopulated(size_t offset, size_t bytes) const override;
+  size_t MissingMemory(size_t offset, size_t bytes) const override;
+  size_t granularity() const override { return granularity_; }
 
  private:
   CudaReservedBuffer(std::shared_ptr<CudaMemory> memory, size_t bytes)

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/status_macros.h"
 #include "kernels/cuda/cuda_event.h"
 
 namespace baton {
@@ -72,10 +73,30 @@ CuGraphExec CudaStream::Instantiate(const std::vector<CudaCommand>& commands) {
   CuGraph graph = nullptr;
   CuGraphExec exec = nullptr;
   if (context_->Expect("cuStreamEndCapture", driver.StreamEndCapture(stream_, &graph))) {
-    context_->Expect("cuGraphInstantiate", driver.GraphInstantiate(&exec, graph, 0));
+    // The upload takes the device memory that the first launch would take otherwise.
+    if (context_->Expect("cuGraphInstantiate", driver.GraphInstantiate(&exec, graph, 0))) {
+      context_->Expect("cuGraphUpload", driver.GraphUpload(exec, stream_));
+    }
     context_->Expect("cuGraphDestroy", driver.GraphDestroy(graph));
   }
   return exec;
+}
+
+absl::Status CudaStream::Prepare(const std::function<void()>& enqueue) {
+  CHECK(!capturing_ && !preparing_) << "Prepare inside a capture or a Prepare";
+  RETURN_IF_ERROR(context_->Health());
+  preparing_ = true;
+  enqueue();
+  preparing_ = false;
+  CHECK(!capturing_) << "Prepare ends inside a capture";
+  const absl::Status prepared = std::exchange(prepared_, absl::OkStatus());
+  const absl::Status health = context_->Health();
+  return health.ok() ? prepared : health;
+}
+
+void CudaStream::Fail(const absl::Status& error) {
+  if (preparing_) return prepared_.Update(error);
+  context_->Fail(error);
 }
 
 void CudaStream::Launch(const OpGraph& graph) {
@@ -84,7 +105,7 @@ void CudaStream::Launch(const OpGraph& graph) {
     recorded_.insert(recorded_.end(), cuda_graph.commands().begin(), cuda_graph.commands().end());
     return;
   }
-  if (cuda_graph.exec() == nullptr || !context_->Health().ok()) return;
+  if (preparing_ || cuda_graph.exec() == nullptr || !context_->Health().ok()) return;
   context_->Expect("cuGraphLaunch", context_->Enter().GraphLaunch(cuda_graph.exec(), stream_));
 }
 
@@ -98,17 +119,18 @@ void CudaStream::Launch(std::string_view kernel, const LaunchShape& shape, const
   if (shape.grid[0] == 0 || shape.grid[1] == 0 || shape.grid[2] == 0) return;
   if (!context_->Health().ok()) return;
   if (const absl::Status legal = CheckLaunch(kernel, shape); !legal.ok()) {
-    return context_->Fail(legal);
+    return Fail(legal);
   }
   const absl::StatusOr<CuFunction> function = kernels_.Find(kernel, shape.shared_bytes);
-  if (!function.ok()) return context_->Fail(function.status());
+  if (!function.ok()) return Fail(function.status());
+  if (preparing_) return;
   if (!capturing_) return IssueLaunch(*function, shape, params);
   const auto* const begin = static_cast<const std::byte*>(params);
   recorded_.push_back({.function = *function, .shape = shape, .params = {begin, begin + bytes}});
 }
 
 void CudaStream::Copy(void* destination, const void* source, size_t bytes) {
-  if (bytes == 0 || !context_->Health().ok()) return;
+  if (bytes == 0 || preparing_ || !context_->Health().ok()) return;
   if (!capturing_) return IssueCopy(destination, source, bytes);
   recorded_.push_back({.destination = destination, .source = source, .bytes = bytes});
 }
@@ -144,7 +166,7 @@ void CudaStream::Synchronize() {
 }
 
 void CudaStream::Record(Event& event) {
-  CHECK(!capturing_) << "Record inside a capture";
+  CHECK(!capturing_ && !preparing_) << "Record inside a capture or a Prepare";
   auto& cuda_event = static_cast<CudaEvent&>(event);
   if (calls_ == nullptr) {
     cuda_event.Record(stream_, nullptr, 0);
@@ -154,7 +176,7 @@ void CudaStream::Record(Event& event) {
 }
 
 void CudaStream::Call(std::function<void()> function) {
-  CHECK(!capturing_) << "Call inside a capture";
+  CHECK(!capturing_ && !preparing_) << "Call inside a capture or a Prepare";
   if (calls_ == nullptr) calls_ = std::make_unique<CudaCallThread>(context_);
   calls_->Push(stream_, std::move(function));
 }
@@ -174,7 +196,7 @@ std::byte* CudaStream::Workspace(std::string_view purpose, size_t bytes) {
     absl::StatusOr<std::unique_ptr<DeviceBuffer>> buffer =
         memory_.Allocate(std::max(bytes, least), purpose);
     if (!buffer.ok()) {
-      context_->Fail(buffer.status());
+      Fail(buffer.status());
       return nullptr;
     }
     buffers.push_back(*std::move(buffer));

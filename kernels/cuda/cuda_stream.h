@@ -10,6 +10,9 @@
 // Scratch memory of kernels belongs to the stream (KernelLauncher::Workspace). So a graph must be
 // launched on the stream that captured it.
 //
+// Preparing: a launch looks up its kernel and takes its workspaces, then returns. An error becomes
+// the result of Prepare, not the device's health.
+//
 // Row limits: the stream asks when an op is enqueued, because the launch fixes the number of rows.
 //
 // Thread safety: a stream and its graphs belong to one thread at a time. The device outlives its
@@ -61,16 +64,22 @@ class CudaStream final : public Stream, public KernelLauncher {
   void Record(Event& event) override;
   void Call(std::function<void()> function) override;
   void CallBetweenLimits(std::function<void()> function) override;
+  absl::Status Prepare(const std::function<void()>& enqueue) override;
 
   void Launch(std::string_view kernel, const LaunchShape& shape, const void* params,
               size_t bytes) override;
   int multiprocessors() const override { return context_->multiprocessors(); }
+  uint32_t max_shared_bytes() const override {
+    return static_cast<uint32_t>(context_->max_shared_bytes());
+  }
   std::byte* Workspace(std::string_view purpose, size_t bytes) override;
 
  private:
   void IssueCopy(void* destination, const void* source, size_t bytes);
   void IssueLaunch(CuFunction function, const LaunchShape& shape, const void* params);
   void Issue(const CudaCommand& command);
+  // Keeps the error of a launch: as Prepare's result, or as the device's health.
+  void Fail(const absl::Status& error);
   CuGraphExec Instantiate(const std::vector<CudaCommand>& commands);
 
   const std::shared_ptr<CudaContext> context_;
@@ -78,6 +87,8 @@ class CudaStream final : public Stream, public KernelLauncher {
   CudaMemory& memory_;
   CuStream stream_ = nullptr;
   bool capturing_ = false;
+  bool preparing_ = false;
+  absl::Status prepared_;  // first error while preparing
   std::vector<CudaCommand> recorded_;
   // Memory of each purpose; the last buffer is the current one, the others may still be in use.
   std::map<std::string, std::vector<std::unique_ptr<DeviceBuffer>>, std::less<>> workspaces_;

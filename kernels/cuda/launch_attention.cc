@@ -38,6 +38,37 @@ bool CopiesSixteenBytes(const PagedAttentionArgs& args) {
   return reinterpret_cast<uintptr_t>(kv.base) % 16 == 0;
 }
 
+// A kernel for a batch: the first part of its name, the warps that share a chunk of rows, and the
+// chunks of a thread block.
+struct Variant {
+  const char* kind;
+  int split;
+  int chunks;
+};
+constexpr Variant kChunksVariant = {"attention_", attention::kChunkSplit,
+                                    attention::kMaxThreads / (32 * attention::kChunkSplit)};
+constexpr Variant kWideDecodeVariant = {"wide_decode_", attention::kDecodeSplit,
+                                        attention::kMaxThreads / (32 * attention::kDecodeSplit)};
+constexpr Variant kDecodeVariant = {"decode_", attention::kDecodeSplit, 1};
+
+// Returns the variant for the batch, or one with fewer rows if the device has too little shared
+// memory for it. Every variant gives the same bits. If none fits, the launch of the smallest one
+// fails with the device's limit.
+Variant VariantFor(const PagedAttentionArgs& args, AttentionBatch batch, int dim,
+                   uint32_t max_shared_bytes) {
+  const auto fits = [&](const Variant& variant) {
+    const SharedLayout layout =
+        LayoutOf(static_cast<int>(KvTypeBytes(args.kv.type)), args.kv.type == KvType::kInt8, dim,
+                 variant.chunks * RowsPerChunk(dim));
+    return static_cast<uint32_t>(layout.bytes) <= max_shared_bytes;
+  };
+  // Decode takes as many warps as its rows need. For chunks, all rows are used by more tokens.
+  const int64_t heads = args.query_heads / args.kv_heads;
+  const bool wide = batch == AttentionBatch::kChunks || heads > RowsPerChunk(dim);
+  if (batch == AttentionBatch::kChunks && fits(kChunksVariant)) return kChunksVariant;
+  return wide && fits(kWideDecodeVariant) ? kWideDecodeVariant : kDecodeVariant;
+}
+
 }  // namespace
 
 int64_t MostAttentionSegments(const PagedAttentionArgs& args) {
@@ -69,17 +100,10 @@ void SetAttentionProblem(const PagedAttentionArgs& args, PagedAttentionParams& p
 void LaunchPagedAttention(KernelLauncher& launcher, const PagedAttentionArgs& args,
                           AttentionBatch batch, int64_t most_state_bytes) {
   if (args.tokens == 0) return;
-  const bool decode = batch == AttentionBatch::kDecode;
   const int dim = DimOf(args.head_dim);
-  const int chunk_rows = RowsPerChunk(dim);
-  const int split = decode ? attention::kDecodeSplit : attention::kChunkSplit;
-  const int most_chunks = attention::kMaxThreads / (32 * split);
+  const Variant variant = VariantFor(args, batch, dim, launcher.max_shared_bytes());
   const int64_t heads = args.query_heads / args.kv_heads;
-
-  // Decode takes as many warps as its rows need. For chunks, all rows are used by more tokens.
-  const int chunks =
-      decode ? std::min<int>(most_chunks, (heads + chunk_rows - 1) / chunk_rows) : most_chunks;
-  const int rows = chunks * chunk_rows;
+  const int rows = variant.chunks * RowsPerChunk(dim);
   const bool is_int8 = args.kv.type == KvType::kInt8;
   const SharedLayout layout =
       LayoutOf(static_cast<int>(KvTypeBytes(args.kv.type)), is_int8, dim, rows);
@@ -89,10 +113,10 @@ void LaunchPagedAttention(KernelLauncher& launcher, const PagedAttentionArgs& ar
   params.head_groups = static_cast<int32_t>((heads + rows - 1) / rows);
   params.heads_per_group =
       static_cast<int32_t>((heads + params.head_groups - 1) / params.head_groups);
-  params.tile_tokens = decode ? 1 : rows / params.heads_per_group;
+  params.tile_tokens = batch == AttentionBatch::kDecode ? 1 : rows / params.heads_per_group;
 
   // All blocks run at once: the work is divided equally, so a second wave would double the time.
-  const int threads = 32 * split * chunks;
+  const int threads = 32 * variant.split * variant.chunks;
   const int64_t per_multiprocessor =
       std::clamp<int64_t>(kSharedBytesPerMultiprocessor / (layout.bytes + kSharedBytesOfSystem), 1,
                           attention::BlocksByRegisters(threads));
@@ -112,11 +136,8 @@ void LaunchPagedAttention(KernelLauncher& launcher, const PagedAttentionArgs& ar
   params.arrivals = reinterpret_cast<uint32_t*>(workspace);
   params.states = reinterpret_cast<float*>(workspace + kArrivalBytes);
 
-  const std::string kernel = absl::StrCat("baton_paged_",
-                                          !decode       ? "attention_"
-                                          : chunks == 1 ? "decode_"
-                                                        : "wide_decode_",
-                                          std::string(KvTypeName(args.kv.type)), "_", dim);
+  const std::string kernel =
+      absl::StrCat("baton_paged_", variant.kind, std::string(KvTypeName(args.kv.type)), "_", dim);
   launcher.Launch(kernel,
                   {.grid = {blocks, 1, 1},
                    .block = {static_cast<uint32_t>(threads), 1, 1},

@@ -48,14 +48,27 @@ MatMulParams ParamsOf(const MatMulArgs& args) {
           .accumulate = args.accumulate ? 1 : 0};
 }
 
-void LaunchFewTokens(KernelLauncher& launcher, const MatMulArgs& args) {
-  const WeightFormat format = args.weight.format;
-  const int tokens = args.tokens <= 8 ? 8 : (args.tokens <= 16 ? 16 : 32);
-  const auto shared = ForQuantizedFormat(format, [tokens]<WeightFormat kFormat>() -> size_t {
+// `tokens` is 8, 16 or 32.
+size_t FewTokensSharedBytes(WeightFormat format, int tokens) {
+  return ForQuantizedFormat(format, [tokens]<WeightFormat kFormat>() -> size_t {
     if (tokens == 8) return 2 * sizeof(FewTokensWindow<kFormat, 1>);
     return 2 * (tokens == 16 ? sizeof(FewTokensWindow<kFormat, 2>)
                              : sizeof(FewTokensWindow<kFormat, 4>));
   });
+}
+
+// Most tokens for which the kernel for few tokens has enough shared memory. Both kernels give the
+// same bits.
+int64_t MostFewTokens(const KernelLauncher& launcher, WeightFormat format) {
+  static_assert(kFewMaxTokens == 32);
+  const bool all_fit = FewTokensSharedBytes(format, 32) <= launcher.max_shared_bytes();
+  return all_fit ? kFewMaxTokens : 16;
+}
+
+void LaunchFewTokens(KernelLauncher& launcher, const MatMulArgs& args) {
+  const WeightFormat format = args.weight.format;
+  const int tokens = args.tokens <= 8 ? 8 : (args.tokens <= 16 ? 16 : 32);
+  const size_t shared = FewTokensSharedBytes(format, tokens);
   const MatMulParams params = ParamsOf(args);
   launcher.Launch(KernelName(absl::StrCat("baton_matmul_few_", tokens, "_"), format),
                   {{BlocksFor(args.weight.rows, kWeightTileRows), 1, 1},
@@ -90,7 +103,9 @@ void LaunchFloat(KernelLauncher& launcher, const MatMulArgs& args) {
 void LaunchMatMul(KernelLauncher& launcher, const MatMulArgs& args) {
   if (args.tokens == 0 || args.weight.rows == 0) return;
   if (!IsQuantized(args.weight.format)) return LaunchFloat(launcher, args);
-  if (args.tokens <= kFewMaxTokens) return LaunchFewTokens(launcher, args);
+  if (args.tokens <= MostFewTokens(launcher, args.weight.format)) {
+    return LaunchFewTokens(launcher, args);
+  }
   const MatMulParams params = ParamsOf(args);
   launcher.Launch(
       KernelName("baton_matmul_many_", args.weight.format),

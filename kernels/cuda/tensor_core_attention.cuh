@@ -25,17 +25,14 @@ inline constexpr int kTilesPerSegment = kAttentionSegment / kAttentionTile;
 template <typename Pool, int kDim, int kSplit, int kChunks>
 class Worker {
  public:
-  using State = UnitState<kDim, kSplit, kChunks>;
   static constexpr bool kDecode = kSplit > 1;
+  using State = UnitState<kDim, kSplit, kChunks, LayoutOf(Pool::kInt8, kDim, kDecode).group>;
   static constexpr int kRows = State::Stored::kRows;
   static constexpr int kThreads = State::Stored::kThreads;
   static constexpr int kStages = LayoutOf(Pool::kInt8, kDim, kDecode).stages;
 
   __device__ explicit Worker(const TensorCoreAttentionParams& params)
-      : params_(params),
-        p(params.paged),
-        shared{SharedMemory<std::byte>()},
-        state(params, shared.group()) {}
+      : params_(params), p(params.paged), shared{SharedMemory<std::byte>()}, state(params) {}
 
   __device__ void Run() {
     ZeroUnseenRows();

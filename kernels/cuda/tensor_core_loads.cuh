@@ -29,7 +29,6 @@ struct Shared {
   __device__ std::byte* weights(int which) const {
     return base + layout().weights + which * MatrixBytes(kAttentionTile, kMmaRows);
   }
-  __device__ std::byte* group() const { return base + layout().group; }
   __device__ float* maxima(int part) const {
     return reinterpret_cast<float*>(base + layout().maxima) + part * kMmaRows;
   }
@@ -114,7 +113,7 @@ __device__ __forceinline__ void CopyTile(const PagedAttentionParams& p,
   if (!p.copies_16_bytes) {
     CopyElements<kThreads>(p, shared, stage, kv_head, offsets);
   } else if (p.head_dim == kDim) {
-    CopyChunks<kThreads, 4>(p, shared, stage, kv_head, offsets, kDim / kElements);
+    CopyChunks<kThreads, (kDecode ? 4 : 1)>(p, shared, stage, kv_head, offsets, kDim / kElements);
   } else {
     CopyChunks<kThreads, 1>(p, shared, stage, kv_head, offsets, p.head_dim / kElements);
   }

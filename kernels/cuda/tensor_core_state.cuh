@@ -106,23 +106,20 @@ struct StoredState {
 
 // One thread's part of all states. kSplit warps share a chunk of 16 rows. Functions that are not
 // inline keep their registers out of the loop over tiles.
-template <int kDim, int kSplit, int kChunks>
+//
+// kGroup: offset of the group's outputs in shared memory, float4 [kTiles][threads].
+template <int kDim, int kSplit, int kChunks, int kGroup>
 class UnitState {
  public:
   using Stored = StoredState<kDim, kSplit, kChunks>;
   static constexpr int kTiles = kDim / 8 / kSplit;
 
-  // `group`: float4 [kTiles][threads] in shared memory.
-  __device__ UnitState(const TensorCoreAttentionParams& params, std::byte* group)
-      : p(params), group_(reinterpret_cast<float4*>(group) + threadIdx.x) {}
+  __device__ explicit UnitState(const TensorCoreAttentionParams& params) : p(params) {}
 
   // `keeps_unit`: this block begins the unit.
   __device__ void Begin(bool keeps_unit) {
-    keeps_ = keeps_unit;
-    written_ = 0;
-    open_ = false;
-    has_row_ = false;
-    row_ = StateAt(p, blockIdx.x, p.paged.states_per_block - 2);
+    flags_ = keeps_unit ? kKeeps : 0;
+    row_block_ = static_cast<int>(blockIdx.x);
   }
 
   // `number` is that of the segment, among those of the rows that see it. Ends the group in
@@ -130,9 +127,9 @@ class UnitState {
   // registers.
   __device__ void BeginSegment(int number) {
     const int next = number / kT1GroupSegments;
-    if (!(open_ && next == number_ && (keeps_ || is_prefix_))) {
+    if (!(Is(kOpen) && next == number_ && (Is(kKeeps) || Is(kPrefix)))) {
       // What this block saw of the group before is all that there is of it.
-      is_prefix_ = open_ ? next != number_ : number % kT1GroupSegments == 0;
+      Set(kPrefix, Is(kOpen) ? next != number_ : number % kT1GroupSegments == 0);
       EndGroup();
       number_ = next;
     }
@@ -141,12 +138,12 @@ class UnitState {
 
   // Adds the state in `segment` to the group.
   __device__ void EndSegment() {
-    if (open_) {
+    if (Is(kOpen)) {
       const Factors factors = MergeRows(group_rows_, segment.rows);
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) tile(n) = Merge(tile(n), segment.tile(n), factors);
     } else {
-      open_ = true;
+      Set(kOpen, true);
       group_rows_ = segment.rows;
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) tile(n) = segment.tile(n);
@@ -155,17 +152,19 @@ class UnitState {
 
   // The block does not go on with the unit. Writes what others need of it.
   __device__ void WriteRest() {
-    if (!keeps_) {
+    if (!Is(kKeeps)) {
       EndGroup();
-      if (threadIdx.x == 0) p.pieces[blockIdx.x] = written_;
+      if (threadIdx.x == 0) p.pieces[blockIdx.x] = static_cast<unsigned>(flags_) / kWritten;
       return;
     }
-    if (!has_row_) {
+    const Stored row = RowOf(p, row_block_);
+    if (!Is(kHasRow)) {
       row_rows_ = EmptyRows();
-      for (int n = 0; n < kTiles; ++n) row_.tile(n) = make_float4(0, 0, 0, 0);
+#pragma unroll 1
+      for (int n = 0; n < kTiles; ++n) row.tile(n) = make_float4(0, 0, 0, 0);
     }
-    row_.WriteRows(row_rows_);
-    WriteGroup(group_, StateAt(p, blockIdx.x, p.paged.states_per_block - 1), group_rows_, number_);
+    row.WriteRows(row_rows_);
+    WriteGroup(StateAt(p, blockIdx.x, p.paged.states_per_block - 1), group_rows_, number_);
   }
 
   // Returns true in the block that is the last of those that computed the unit. The states of the
@@ -188,9 +187,9 @@ class UnitState {
   // Merges all states of the unit, in the order of the items.
   __device__ void MergePieces(const BlockWork& work) {
     const int64_t first = work.first_block();
-    has_row_ = true;
-    row_ = StateAt(p, first, p.paged.states_per_block - 2);
-    const BothRows both = MergeBlocks(p, group_, row_, first, work.last_block());
+    Set(kHasRow, true);
+    row_block_ = static_cast<int>(first);
+    const BothRows both = MergeBlocks(p, first, work.last_block());
     group_rows_ = both.group;
     row_rows_ = both.row;
   }
@@ -201,7 +200,7 @@ class UnitState {
   __device__ void Finish(const Write& write) {
     RowSums rows = group_rows_;
     Factors factors = {{0, 0}, {1, 1}};
-    if (has_row_) {
+    if (Is(kHasRow)) {
       rows = row_rows_;
       factors = MergeRows(rows, group_rows_);
     }
@@ -212,10 +211,11 @@ class UnitState {
       saw[i] = reference != -__uint_as_float(0x7f800000u);
       inverse[i] = reference == reference ? r1::Divide(1.0f, rows.sum[i]) : reference;
     }
-#pragma unroll 4
+    const Stored row = RowOf(p, row_block_);
+#pragma unroll 2
     for (int n = 0; n < kTiles; ++n) {
       float4 o = tile(n);
-      if (has_row_) o = Merge(row_.tile(n), o, factors);
+      if (Is(kHasRow)) o = Merge(row.tile(n), o, factors);
       if (saw[0]) write(0, n, r1::Multiply(o.x, inverse[0]), r1::Multiply(o.y, inverse[0]));
       if (saw[1]) write(1, n, r1::Multiply(o.z, inverse[1]), r1::Multiply(o.w, inverse[1]));
     }
@@ -229,8 +229,22 @@ class UnitState {
     RowSums row;
   };
 
-  // Output tile n of the group.
-  __device__ float4& tile(int n) const { return group_[n * Stored::kThreads]; }
+  // What holds for all threads, in one register.
+  enum Flag : int {
+    kKeeps = 1,    // the block began the unit
+    kOpen = 2,     // a group is in progress
+    kPrefix = 4,   // all segments of the group so far are in this block
+    kHasRow = 8,   // the row has outputs in the workspace
+    kWritten = 16  // times the number of pieces that the block wrote
+  };
+  __device__ bool Is(Flag flag) const { return (flags_ & flag) != 0; }
+  __device__ void Set(Flag flag, bool value) { flags_ = value ? flags_ | flag : flags_ & ~flag; }
+
+  // Output tile n of the group, of this thread.
+  __device__ static float4& tile(int n) {
+    return reinterpret_cast<float4*>(SharedMemory<std::byte>() +
+                                     kGroup)[n * Stored::kThreads + threadIdx.x];
+  }
 
   // State `number` of a block in the workspace. The last two are those of a unit that it began: the
   // row's and the group's.
@@ -239,50 +253,55 @@ class UnitState {
     return {p.paged.states + (block * p.paged.states_per_block + number) * Stored::kFloats};
   }
 
+  // The row's state, which is in a block that began a unit.
+  __device__ static Stored RowOf(const TensorCoreAttentionParams& p, int64_t block) {
+    return StateAt(p, block, p.paged.states_per_block - 2);
+  }
+
   // Merges the open group into the row, or writes it to the workspace.
   __device__ void EndGroup() {
-    if (!open_) return;
-    open_ = false;
-    if (keeps_) {
-      row_rows_ = AddToRow(group_, row_, has_row_, group_rows_, row_rows_);
-      has_row_ = true;
+    if (!Is(kOpen)) return;
+    Set(kOpen, false);
+    if (Is(kKeeps)) {
+      row_rows_ = AddToRow(RowOf(p, row_block_), Is(kHasRow), group_rows_, row_rows_);
+      Set(kHasRow, true);
     } else {
-      WriteGroup(group_, StateAt(p, blockIdx.x, written_), group_rows_, number_);
-      ++written_;
+      WriteGroup(StateAt(p, blockIdx.x, flags_ / kWritten), group_rows_, number_);
+      flags_ += kWritten;
     }
   }
 
-  BATON_NOINLINE __device__ static RowSums AddToRow(const float4* group, Stored row, bool has_row,
-                                                    RowSums group_rows, RowSums row_rows) {
+  BATON_NOINLINE __device__ static RowSums AddToRow(Stored row, bool has_row, RowSums group_rows,
+                                                    RowSums row_rows) {
     if (!has_row) row_rows = EmptyRows();
     const Factors factors = MergeRows(row_rows, group_rows);
 #pragma unroll 4
     for (int n = 0; n < kTiles; ++n) {
-      const float4 next = group[n * Stored::kThreads];
+      const float4 next = tile(n);
       row.tile(n) = has_row ? Merge(row.tile(n), next, factors) : next;
     }
     return row_rows;
   }
 
-  BATON_NOINLINE __device__ static void WriteGroup(const float4* group, Stored to, RowSums rows,
-                                                   int number) {
+  BATON_NOINLINE __device__ static void WriteGroup(Stored to, RowSums rows, int number) {
 #pragma unroll 4
-    for (int n = 0; n < kTiles; ++n) to.tile(n) = group[n * Stored::kThreads];
+    for (int n = 0; n < kTiles; ++n) to.tile(n) = tile(n);
     to.WriteRows(rows);
     if (threadIdx.x == 0) to.group() = number;
   }
 
   // Merges the pieces of blocks (first, last] with the states that block `first` kept. The results
-  // are in `group` and `row`. Several pieces are loaded together: one after the other, they would
-  // wait for the memory each time.
+  // are those of the open group and of the row. Several pieces are loaded together: one after the
+  // other, they would wait for the memory each time.
   BATON_NOINLINE __device__ static BothRows MergeBlocks(const TensorCoreAttentionParams& p,
-                                                        float4* group, Stored row, int64_t first,
-                                                        int64_t last) {
+                                                        int64_t first, int64_t last) {
     constexpr int kBatch = 4;
+    const Stored row = RowOf(p, first);
     const Stored kept = StateAt(p, first, p.paged.states_per_block - 1);
     BothRows both{kept.ReadRows(), row.ReadRows()};
     int number = kept.group();
-    for (int n = 0; n < kTiles; ++n) group[n * Stored::kThreads] = kept.tile(n);
+#pragma unroll 4
+    for (int n = 0; n < kTiles; ++n) tile(n) = kept.tile(n);
 
     const int lane = threadIdx.x % 32;
     int64_t block = first;  // of the next piece
@@ -326,11 +345,12 @@ class UnitState {
         if (ends[k]) both.group = rows[k];
         number = numbers[k];
       }
+#pragma unroll 1
       for (int n = 0; n < kTiles; ++n) {
         float4 next[kBatch];
 #pragma unroll
         for (int k = 0; k < kBatch; ++k) next[k] = pieces[k].tile(n);
-        float4 merged = group[n * Stored::kThreads];
+        float4 merged = tile(n);
         float4 merged_row = row.tile(n);
 #pragma unroll
         for (int k = 0; k < kBatch; ++k) {
@@ -338,24 +358,19 @@ class UnitState {
           if (ends[k]) merged_row = Merge(merged_row, merged, factors[k]);
           merged = ends[k] ? next[k] : Merge(merged, next[k], factors[k]);
         }
-        group[n * Stored::kThreads] = merged;
+        tile(n) = merged;
         row.tile(n) = merged_row;
       }
     }
   }
 
   const TensorCoreAttentionParams& p;
-  bool keeps_ = true;  // the block began the unit
-  unsigned written_ = 0;
+  int flags_ = 0;
   // The group in progress.
-  bool open_ = false;
-  bool is_prefix_ = false;  // all segments of the group so far are in this block
   int number_ = 0;
   RowSums group_rows_;
-  float4* group_;  // of this thread
-  // The row. Its outputs are in the workspace, if it has any.
-  bool has_row_ = false;
-  Stored row_{nullptr};
+  // The row.
+  int row_block_ = 0;
   RowSums row_rows_;
 };
 

@@ -22,6 +22,8 @@ class ChunkRows {
   static constexpr int kScoreTiles = 8 / kSplit;  // of 8 slots, for each warp
   static constexpr int kOutputTiles = kDim / 8 / kSplit;
   static constexpr bool kQueriesInRegisters = kDecode;
+  // Large heads leave no registers for the addresses of all steps.
+  static constexpr int kScoreUnroll = kDecode || kDim <= 128 ? kSteps : 4;
   static_assert(!kDecode || kChunks == 1, "warps that share a chunk wait for the whole block");
   using SharedMemory = Shared<Pool, kDim, kDecode>;
   using Scores = float[kScoreTiles][4];  // results of a product, then weights
@@ -114,7 +116,7 @@ class ChunkRows {
 #pragma unroll
       for (int i = 0; i < 4; ++i) z[n][i] = 0;
     }
-#pragma unroll
+#pragma unroll kScoreUnroll
     for (int step = 0; step < kSteps; ++step) {
       unsigned a[4];
       if constexpr (kQueriesInRegisters) {

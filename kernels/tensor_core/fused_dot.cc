@@ -56,6 +56,7 @@ FixedPoint DecodeFloat(float x) {
 
 // Returns the term in units of 2^(largest − fraction_bits), cut off towards zero.
 int64_t Align(const FixedPoint& term, int point, int fraction_bits, int largest) {
+  if (term.significand == 0) return 0;  // its exponent may be far above `largest`
   const int shift = fraction_bits - point - (largest - term.exponent);
   if (shift >= 0) return term.significand * (int64_t{1} << shift);
   return shift <= -63 ? 0 : term.significand / (int64_t{1} << -shift);

@@ -133,6 +133,13 @@ absl::Status NcclConnection::QueueBlocks(int64_t now_us) {
     case NcclSendChannel::Way::kStream:
       break;
   }
+  if (opened_by_us() && !sends_.offered() && !lack_reported_ && HasBlocksToQueue()) {
+    lack_reported_ = true;
+    nccl_.ReportFallback(
+        absl::UnavailableError("the receiver offers no NCCL: it has no NCCL library, its KV is not "
+                               "on a GPU, or its blocks "
+                               "have another size"));
+  }
   return TcpConnection::QueueBlocks(now_us);
 }
 

@@ -32,6 +32,7 @@ absl::Status NcclSendChannel::OnFrame(const Frame& frame, int64_t now_us) {
 }
 
 absl::Status NcclSendChannel::OnOffer(const NcclOfferFrame& offer, int64_t now_us) {
+  offered_ = true;
   if (phase_ != Phase::kNone) {
     return absl::InvalidArgumentError("NcclOffer while an earlier offer is open");
   }

@@ -73,6 +73,8 @@ class NcclSendChannel {
   void OnTimer(int64_t now_us);
   int64_t NextTimerUs() const;  // INT64_MAX: never
 
+  // True once the receiver has offered NCCL. A receiver offers it right after the handshake.
+  bool offered() const { return offered_; }
   Way way() const;
   // Returns the slot in which to gather the next batch; null if the window is full. REQUIRES: way()
   // is kBatch.
@@ -127,6 +129,7 @@ class NcclSendChannel {
   NcclDriver& driver_;
 
   Phase phase_ = Phase::kNone;
+  bool offered_ = false;
   uint32_t attempts_ = 0;
   std::optional<NcclCommId> comm_;  // set from its creation until it is aborted
   std::vector<std::byte*> slots_;   // set once this side is ready

@@ -50,6 +50,7 @@ absl::StatusOr<std::unique_ptr<LlamaRunner>> LlamaRunner::Create(const LlamaConf
       new LlamaRunner(config, weights, layout, pool, device, options, communicator));
   ASSIGN_OR_RETURN(runner->buffers_,
                    StepBuffers::Create(runner->decoder_, layout, runner->options_.limits, device));
+  RETURN_IF_ERROR(runner->WarmUp());
   return runner;
 }
 
@@ -76,6 +77,7 @@ LlamaRunner::LlamaRunner(const LlamaConfig& config, const LlamaWeights& weights,
   }
   limits.max_tokens = std::max(limits.max_tokens, options_.graph_buckets.back());
   limits.max_logit_rows = std::max(limits.max_logit_rows, options_.graph_buckets.back());
+  limits.max_draws = std::max(limits.max_draws, limits.max_logit_rows);
 }
 
 LlamaRunner::LayerKv LlamaRunner::KvOf(int32_t layer) const {
@@ -310,14 +312,16 @@ int32_t LlamaRunner::Bucket(int32_t rows) const {
 
 const OpGraph& LlamaRunner::GraphFor(int32_t bucket) {
   std::unique_ptr<OpGraph>& graph = graphs_[bucket];
-  if (graph == nullptr) {
-    StepRows rows = StepRows::Fixed(bucket);
-    stream_->BeginCapture();
-    StepRows none;
-    Enqueue({.tokens = rows, .logits = rows, .shifted_queries = none});
-    graph = stream_->EndCapture();
-  }
+  if (graph == nullptr) graph = CaptureFor(bucket);
   return *graph;
+}
+
+std::unique_ptr<OpGraph> LlamaRunner::CaptureFor(int32_t bucket) {
+  StepRows rows = StepRows::Fixed(bucket);
+  StepRows none;
+  stream_->BeginCapture();
+  Enqueue({.tokens = rows, .logits = rows, .shifted_queries = none});
+  return stream_->EndCapture();
 }
 
 int32_t LlamaRunner::max_in_flight() const { return device_.asynchronous() ? kStepSlots : 1; }

@@ -9,6 +9,11 @@
 // All other steps, and steps with shifted queries or input embeddings, are enqueued eagerly. Both
 // ways give the same bits.
 //
+// A runner takes all device memory at its creation: buffers, scratch memory of kernels for the
+// largest steps, and the graphs. So the memory that is left may all become KV. Graphs depend on
+// addresses and strides only, so they are captured once: neither a cleared cache nor a resized pool
+// needs new ones.
+//
 // Between two ops a step checks whether it is still wanted. It stops when no chunk is wanted. If it
 // was enqueued eagerly, it also drops the rows of trailing chunks that are not wanted.
 //
@@ -51,8 +56,10 @@ namespace baton {
 
 class LlamaRunner final : public ModelRunner {
  public:
-  // REQUIRES: `pool` has layout.pool_bytes() bytes; the groups are those of config.Kv(); all
-  // arguments outlive the runner. The last block of each group is its scratch block.
+  // InvalidArgument: the device lacks a resource that a step of this model needs.
+  // ResourceExhausted: not enough memory. REQUIRES: `pool` has layout.pool_bytes() bytes of address
+  // range, with memory before the first Submit; the groups are those of config.Kv(); all arguments
+  // outlive the runner. The last block of each group is its scratch block.
   //
   // A `communicator` makes this the runner of its rank. `config` and `pool` are of the whole model,
   // `weights` of the rank. The rank reads and writes the KV of its heads only. REQUIRES: `device`
@@ -72,6 +79,7 @@ class LlamaRunner final : public ModelRunner {
   void set_waker(std::function<void()> waker) override { waker_ = std::move(waker); }
   absl::Status CopyBlocks(std::span<const BlockCopy> copies) override;
   std::span<const float> Logits(StepId id, int32_t row) const override;
+  absl::Status Health() const override { return device_.Health(); }
 
   RunnerCounters counters() const override {
     return {.graph_replays = graph_replays_,
@@ -134,6 +142,11 @@ class LlamaRunner final : public ModelRunner {
   }
   int32_t Bucket(int32_t rows) const;  // 0: no bucket is large enough
   const OpGraph& GraphFor(int32_t bucket);
+  std::unique_ptr<OpGraph> CaptureFor(int32_t bucket);
+  // Takes all memory that steps need, and captures the graphs of all buckets.
+  absl::Status WarmUp();
+  // Enqueues steps of all shapes, for Stream::Prepare.
+  void EnqueueAllShapes();
 
   const LlamaConfig config_;  // sizes of this rank
   const LlamaWeights& weights_;

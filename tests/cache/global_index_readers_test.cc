@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -22,11 +23,17 @@ struct Seen {
   std::vector<HeldPrefix> answer;
 };
 
-// Waits until each reader has at least `least` answers.
-void AwaitAnswers(const std::vector<std::atomic<size_t>>& answers, size_t least) {
+// Waits until each reader has at least `least` answers. Returns false after a minute without them,
+// so that a test of readers that see nothing fails and ends.
+bool AwaitAnswers(const std::vector<std::atomic<size_t>>& answers, size_t least) {
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   for (const std::atomic<size_t>& count : answers) {
-    while (count < least) std::this_thread::yield();
+    while (count < least) {
+      if (std::chrono::steady_clock::now() > give_up) return false;
+      std::this_thread::yield();
+    }
   }
+  return true;
 }
 
 TEST(GlobalIndex, ReadersSeeAConsistentStateWhileTheIndexIsWritten) {
@@ -60,10 +67,13 @@ TEST(GlobalIndex, ReadersSeeAConsistentStateWhileTheIndexIsWritten) {
   {
     IndexEvents events(load, kSeed);
     LiteralPrefixModel ignored;
-    for (int i = 0; i < kEvents; ++i) {
+    bool all_read = true;
+    for (int i = 0; i < kEvents && all_read; ++i) {
       events.Next(index, ignored);
       // Wait now and then, so that every reader takes answers at many different states.
-      if (i % kEventsBetweenAnswers == 0) AwaitAnswers(answers, 1 + i / kEventsBetweenAnswers);
+      if (i % kEventsBetweenAnswers == 0) {
+        all_read = AwaitAnswers(answers, 1 + i / kEventsBetweenAnswers);
+      }
     }
   }
   done = true;
@@ -107,7 +117,7 @@ TEST(GlobalIndex, ReadersContinueWhileTheTableGrowsAndShrinks) {
   for (uint64_t i = 1; i <= 200; ++i) chains.push_back(Chain(i << 32, 40));
   for (size_t round = 0; round < 5; ++round) {
     for (const auto& chain : chains) index.Stored(kB, kDevice, {}, chain);
-    AwaitAnswers(answers, 1 + round);
+    EXPECT_TRUE(AwaitAnswers(answers, 1 + round)) << "the reader got no answer in round " << round;
     for (const auto& chain : chains) index.Removed(kB, kDevice, chain);
   }
   done = true;

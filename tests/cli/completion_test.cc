@@ -57,7 +57,7 @@ TEST(Completion, BashOffersCommandsValuesAndFiles) {
   EXPECT_THAT(Offered({"baton", "ru"}), ElementsAre("run"));
   EXPECT_THAT(Offered({"baton", "inspect", ""}), AllOf(Contains("model"), Not(Contains("run"))));
   EXPECT_THAT(Offered({"baton", "run", "--transport", ""}),
-              ElementsAre("none", "loopback", "tcp", "shm"));
+              ElementsAre("none", "loopback", "tcp", "shm", "nccl"));
   EXPECT_THAT(Offered({"baton", "run", "--transport", "=", "t"}), ElementsAre("tcp"));
   EXPECT_THAT(Offered({"baton", "run", "--transport", "="}), Contains("shm"));
   EXPECT_THAT(Offered({"baton", "run", "--model", "/etc/pass"}), Contains("/etc/passwd"));

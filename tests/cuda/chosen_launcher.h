@@ -11,6 +11,7 @@
 // Thread safety: belongs to the main thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -95,10 +96,19 @@ class ChosenLauncher final : public KernelLauncher {
 
   void Launch(std::string_view kernel, const LaunchShape& shape, const void* params,
               size_t bytes) override {
+    most_launched_ = std::max(most_launched_, shape.shared_bytes);
     if (emulator_) return emulator_->Launch(kernel, shape, params, bytes);
     ChosenDevice::Get().LaunchOnHostMemory(kernel, shape, params, bytes);
   }
   int multiprocessors() const override { return multiprocessors_; }
+  uint32_t max_shared_bytes() const override {
+    return std::min(max_shared_bytes_, emulator_
+                                           ? emulator_->max_shared_bytes()
+                                           : ChosenDevice::Get().launcher().max_shared_bytes());
+  }
+  // Plans launches for a device with less shared memory.
+  void set_max_shared_bytes(uint32_t bytes) { max_shared_bytes_ = bytes; }
+  uint32_t most_shared_bytes_launched() const { return most_launched_; }
   std::byte* Workspace(std::string_view purpose, size_t bytes) override {
     if (emulator_) return emulator_->Workspace(purpose, bytes);
     return ChosenDevice::Get().launcher().Workspace(purpose, bytes);
@@ -112,6 +122,8 @@ class ChosenLauncher final : public KernelLauncher {
 
   std::optional<gpu_emulator::EmulatedLauncher> emulator_;
   const int multiprocessors_;
+  uint32_t max_shared_bytes_ = gpu_emulator::kMostSharedBytes;
+  uint32_t most_launched_ = 0;
 };
 
 }  // namespace baton

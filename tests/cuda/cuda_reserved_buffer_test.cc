@@ -43,7 +43,7 @@ TEST_F(CudaReservedBufferTest, AFailedGrowthKeepsAllContents) {
   Fill(0, 4 * kMiB, 7);
   EXPECT_EQ(buffer_->Populate(2 * kMiB, 190 * kMiB).code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(Holds(0, 4 * kMiB, 7));
-  EXPECT_GT(buffer_->Unpopulated(0, 192 * kMiB), 0u);
+  EXPECT_GT(buffer_->MissingMemory(0, 192 * kMiB), 0u);
   buffer_->Discard(4 * kMiB, 188 * kMiB);
   EXPECT_EQ(AvailableMiB(), 124);
   EXPECT_TRUE(Holds(0, 4 * kMiB, 7));
@@ -52,14 +52,16 @@ TEST_F(CudaReservedBufferTest, AFailedGrowthKeepsAllContents) {
   ExpectHealthy();
 }
 
-TEST_F(CudaReservedBufferTest, CountsTheBytesThatAreNotPopulated) {
-  EXPECT_EQ(buffer_->Unpopulated(0, 200 * kMiB), 200 * kMiB);
+TEST_F(CudaReservedBufferTest, CountsTheGranulesThatHaveNoMemory) {
+  EXPECT_EQ(buffer_->MissingMemory(0, 200 * kMiB), 200 * kMiB);
   ASSERT_TRUE(buffer_->Populate(3 * kMiB, 5 * kMiB).ok());
-  EXPECT_EQ(buffer_->Unpopulated(0, 200 * kMiB), 195 * kMiB);
-  EXPECT_EQ(buffer_->Unpopulated(4 * kMiB, 2 * kMiB), 0u);
-  EXPECT_EQ(buffer_->Unpopulated(7 * kMiB, 2 * kMiB), kMiB);
+  EXPECT_EQ(buffer_->MissingMemory(0, 200 * kMiB), 194 * kMiB) << "three granules have memory";
+  EXPECT_EQ(buffer_->MissingMemory(2 * kMiB, 6 * kMiB), 0u);
+  EXPECT_EQ(buffer_->MissingMemory(7 * kMiB, 2 * kMiB), 2 * kMiB);
   buffer_->Discard(4 * kMiB, kMiB);
-  EXPECT_EQ(buffer_->Unpopulated(0, 200 * kMiB), 196 * kMiB);
+  EXPECT_EQ(buffer_->MissingMemory(0, 200 * kMiB), 194 * kMiB);
+  buffer_->Discard(5 * kMiB, kMiB);
+  EXPECT_EQ(buffer_->MissingMemory(0, 200 * kMiB), 196 * kMiB);
 }
 
 TEST_F(CudaReservedBufferTest, AGranuleThatTheDriverDoesNotUnmapIsUsedAgain) {
@@ -92,7 +94,7 @@ TEST_F(CudaReservedBufferTest, OtherRangesDoNotWaitForASlowGrowth) {
   while (emulator_.maps_waiting() == 0) std::this_thread::yield();
   std::future<void> others = std::async(std::launch::async, [&] {
     EXPECT_TRUE(buffer_->Populate(0, kGranule).ok()) << "populated already";
-    EXPECT_EQ(buffer_->Unpopulated(0, 2 * kGranule), 0u);
+    EXPECT_EQ(buffer_->MissingMemory(0, 2 * kGranule), 0u);
     buffer_->Discard(kGranule, kGranule);
   });
   // A guard against waiting for ever: the growth cannot end before HoldMaps(false).
@@ -126,7 +128,7 @@ TEST_F(CudaReservedBufferTest, CallsOfSeveralThreadsLeaveWhatEachOfThemSaid) {
     std::thread other([&] { run(1); });
     run(0);
     other.join();
-    EXPECT_EQ(buffer_->Unpopulated(0, kRanges * kStep), 0u);
+    EXPECT_EQ(buffer_->MissingMemory(0, kRanges * kStep), 0u);
     EXPECT_TRUE(Holds(0, kRanges * kStep, 0));
     buffer_->Discard(0, kRanges * kStep);
     EXPECT_EQ(AvailableMiB(), 128);

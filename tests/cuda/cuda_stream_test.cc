@@ -12,8 +12,10 @@
 namespace baton {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 constexpr LaunchShape kShape{.grid = {3, 1, 1}, .block = {64, 1, 1}};
 
@@ -235,6 +237,71 @@ TEST_F(CudaStreamTest, DestroyingAStreamWaitsForItsWork) {
   stream.reset();
   EXPECT_TRUE(called);
   EXPECT_EQ(EmulatorLibrary().counters().launches, 1);
+}
+
+// ---- Prepare ------------------------------------------------------------------------------------
+
+TEST_F(CudaStreamTest, PrepareRunsNothingAndTakesTheScratchMemory) {
+  auto& launcher = static_cast<CudaStream&>(*stream_);
+  const absl::Status prepared = stream_->Prepare([&] {
+    Add(*stream_, *values_, 10);
+    EXPECT_NE(launcher.Workspace("test", 5000), nullptr);
+    stream_->BeginCapture();
+    Add(*stream_, *values_, 100);
+    const auto graph = stream_->EndCapture();
+    EXPECT_EQ(graph->op_count(), 0u);
+    stream_->Launch(*graph);
+    stream_->Copy(values_->data(), nullptr, 4);
+  });
+  EXPECT_TRUE(prepared.ok()) << prepared;
+  const auto before = EmulatorLibrary().counters();
+  EXPECT_EQ(before.captures, 0);
+  EXPECT_NE(launcher.Workspace("test", 5000), nullptr);
+  EXPECT_NE(launcher.Workspace("test", 10), nullptr);
+  EXPECT_EQ(EmulatorLibrary().counters().allocations, before.allocations);
+  EXPECT_THAT(FromDevice<int32_t>(*stream_, values_->data(), 3), ElementsAre(1, 2, 3));
+  EXPECT_EQ(EmulatorLibrary().counters().launches, 0);
+  EXPECT_TRUE(device_->Health().ok()) << device_->Health();
+}
+
+TEST_F(CudaStreamTest, PrepareReturnsWhatTheDeviceLacksAndTheStreamWorksOn) {
+  auto& launcher = static_cast<CudaStream&>(*stream_);
+  const auto launch = [&](uint32_t shared_bytes) {
+    launcher.Launch("baton_test_add_value", {.shared_bytes = shared_bytes}, nullptr, 0);
+  };
+  EXPECT_EQ(stream_->Prepare([&] { launch(300'000); }),
+            absl::InvalidArgumentError("kernel \"baton_test_add_value\" needs 300000 bytes of "
+                                       "shared memory, but a thread block of emulated GPU has "
+                                       "232448"));
+  EXPECT_EQ(stream_->Prepare([&] { launcher.Launch("baton_absent", {}, nullptr, 0); }).code(),
+            absl::StatusCode::kNotFound);
+  const absl::Status too_much = stream_->Prepare([&] {
+    EXPECT_EQ(launcher.Workspace("states", size_t{1} << 40), nullptr);
+    launch(300'000);  // the first error counts
+  });
+  EXPECT_EQ(too_much.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(too_much.message()),
+              AllOf(HasSubstr("states"), HasSubstr("1099511627776 bytes of device memory"),
+                    HasSubstr("bytes are available")));
+  EXPECT_TRUE(device_->Health().ok()) << device_->Health();
+  Add(*stream_, *values_, 10);
+  EXPECT_THAT(FromDevice<int32_t>(*stream_, values_->data(), 3), ElementsAre(11, 12, 13));
+}
+
+TEST(CudaStreamMemory, AGraphTakesItsDeviceMemoryWhenItIsCaptured) {
+  const auto device = CreateEmulatedDevice();
+  const auto stream = device->CreateStream();
+  const auto values = ToDevice<int32_t>(*device, {1});
+  stream->BeginCapture();
+  const AddValueParams params{.values = values->as<int32_t>(), .count = 1, .value = 1};
+  static_cast<CudaStream&>(*stream).Launch("baton_test_add_value", kShape, &params, sizeof(params));
+  const int64_t before = device->Memory().available;
+  const auto graph = stream->EndCapture();
+  const int64_t after = device->Memory().available;
+  EXPECT_LT(after, before);
+  stream->Launch(*graph);
+  stream->Synchronize();
+  EXPECT_EQ(device->Memory().available, after);
 }
 
 }  // namespace

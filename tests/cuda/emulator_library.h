@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,7 @@ class EmulatorLibrary {
     library_.Find("baton_emulator_configure", configure_);
     library_.Find("baton_emulator_counters", counters_);
     library_.Find("baton_emulator_fail_after", fail_after_);
+    library_.Find("baton_emulator_hang_after", hang_after_);
     library_.Find("baton_emulator_hold_maps", hold_maps_);
     library_.Find("baton_emulator_maps_waiting", maps_waiting_);
     library_.Find("baton_emulator_fail_unmaps", fail_unmaps_);
@@ -45,6 +47,8 @@ class EmulatorLibrary {
     return counters;
   }
   void FailAfter(int64_t launches) const { fail_after_(launches); }
+  void HangAfter(int64_t launches) const { hang_after_(launches); }
+  void EndHang() const { hang_after_(-1); }
   void HoldMaps(bool hold) const { hold_maps_(hold); }
   int64_t maps_waiting() const { return maps_waiting_(); }
   void FailUnmaps(int64_t count) const { fail_unmaps_(count); }
@@ -57,18 +61,22 @@ class EmulatorLibrary {
   void (*configure_)(const gpu_emulator::EmulatorSettings*) = nullptr;
   void (*counters_)(gpu_emulator::EmulatorCounters*) = nullptr;
   void (*fail_after_)(int64_t) = nullptr;
+  void (*hang_after_)(int64_t) = nullptr;
   void (*hold_maps_)(bool) = nullptr;
   int64_t (*maps_waiting_)() = nullptr;
   void (*fail_unmaps_)(int64_t) = nullptr;
   CuResult (*enqueue_)(CuStream, const gpu_emulator::ExternalWork&) = nullptr;
 };
 
-// Creates the device. REQUIRES: no other emulated device of this process exists.
+// Creates the device. Without `numerics` it chooses them, as --numerics auto does. REQUIRES: no
+// other emulated device of this process exists.
 inline std::unique_ptr<Device> CreateEmulatedDevice(
-    const gpu_emulator::EmulatorSettings& settings = {}) {
+    const gpu_emulator::EmulatorSettings& settings = {},
+    std::optional<Numerics> numerics = std::nullopt) {
   EmulatorLibrary().Configure(settings);
-  auto device = CreateCudaDevice(
-      {.driver_libraries = {EmulatorLibrary::Path()}, .kernel_library = EmulatorLibrary::Path()});
+  auto device = CreateCudaDevice({.driver_libraries = {EmulatorLibrary::Path()},
+                                  .kernel_library = EmulatorLibrary::Path(),
+                                  .numerics = numerics});
   CHECK(device.ok()) << device.status();
   return *std::move(device);
 }

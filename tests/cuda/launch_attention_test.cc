@@ -141,6 +141,26 @@ TEST(CudaAttentionSplit, ResultsDoNotDependOnTheNumberOrOrderOfBlocks) {
   }
 }
 
+// Shared memory of a thread block: 163 KiB on sm_80, 99 KiB on sm_86 and sm_89.
+TEST(CudaAttentionSharedMemory, FewerRowsFitSmallerDevicesAndGiveTheSameBits) {
+  for (const uint32_t kib : {163u, 99u}) {
+    for (const KvType type : kTypes) {
+      for (const int64_t head_dim : {64, 128, 256}) {
+        if (kib == 99 && type == KvType::kF32 && head_dim == 256) continue;  // no variant fits
+        ChosenLauncher launcher;
+        launcher.set_max_shared_bytes(kib << 10);
+        const AttentionShape shape{
+            .query_heads = 6, .kv_heads = 1, .head_dim = head_dim, .type = type};
+        const AttentionCase problem(shape, {CausalSequence(70, 5), CausalSequence(300, 1)}, kSeed);
+        ASSERT_NO_FATAL_FAILURE(ExpectTranscription(
+            problem, launcher,
+            absl::StrCat(kib, " KiB ", std::string(KvTypeName(type)), " head_dim ", head_dim)));
+        EXPECT_LE(launcher.most_shared_bytes_launched(), kib << 10);
+      }
+    }
+  }
+}
+
 // A context that needs more states than the workspace has room for.
 TEST(CudaAttentionSplit, UnitsStayWholeWhereTheWorkspaceIsTooSmall) {
   ChosenLauncher launcher({}, 1);

@@ -85,6 +85,15 @@ TEST_P(CudaQuantizedMatMul, EqualsPlainForFewTokensAtOddShapes) {
   }
 }
 
+// Shared memory of a thread block on sm_86 and sm_89.
+TEST_P(CudaQuantizedMatMul, EveryNumberOfTokensFitsNinetyNineKiB) {
+  launcher_.set_max_shared_bytes(99 << 10);
+  for (const Shape& shape : {Shape{17, 96, 3}, {19, 416, 16}, {50, 128, 17}, {15, 32, 40}}) {
+    ASSERT_NO_FATAL_FAILURE(ExpectPlain(shape));
+  }
+  EXPECT_LE(launcher_.most_shared_bytes_launched(), 99u << 10);
+}
+
 // Rows of more than 1024 columns need several windows, and the last may be short.
 TEST_P(CudaQuantizedMatMul, EqualsPlainForFewTokensAndLongRows) {
   for (const Shape& shape : {Shape{17, 1024, 1}, {16, 2080, 5}, {5, 3328, 11}}) {

@@ -91,6 +91,7 @@ class CheckingLauncher final : public KernelLauncher {
     ++launches;
   }
   int multiprocessors() const override { return 3; }
+  uint32_t max_shared_bytes() const override { return gpu_emulator::kMostSharedBytes; }
   std::byte* Workspace(std::string_view, size_t bytes) override {
     workspace_.resize(bytes);
     return workspace_.data();

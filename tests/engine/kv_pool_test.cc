@@ -7,6 +7,7 @@
 #include <string>
 
 #include "engine/model_loader.h"
+#include "tests/cuda/emulator_library.h"
 #include "tests/engine/tiny_engine.h"
 
 namespace baton {
@@ -193,6 +194,85 @@ TEST_F(WindowKvPoolTest, MemoryOfOneGroupCanBeFreedAlone) {
     EXPECT_LT(ones_of(0), of_full / 2);
     EXPECT_TRUE(pool.Populate(pool.BlocksFor(pool.max_blocks(0))).ok());
   }
+}
+
+// A pool on the emulated GPU.
+class CudaKvPoolTest : public KvPoolTest {
+ protected:
+  static constexpr int64_t kMiB = 1 << 20;
+
+  // A device with `mib` MiB of memory, of which `taken_mib` are in use when TakeMemory is called.
+  absl::StatusOr<KvPool> Make(size_t mib, size_t taken_mib) {
+    taken_.reset();
+    device_.reset();
+    device_ = CreateEmulatedDevice({.memory_bytes = mib * kMiB});
+    auto pool = KvPool::Create(model_.info.spec, *device_, options_);
+    if (!pool.ok()) return pool;
+    EXPECT_EQ(device_->Memory().available, device_->Memory().total) << "only addresses so far";
+    taken_ = *device_->Allocate(taken_mib * kMiB, "buffers of steps");
+    const absl::Status taken = pool->TakeMemory(options_);
+    if (!taken.ok()) return taken;
+    return pool;
+  }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<DeviceBuffer> taken_;
+};
+
+TEST_F(CudaKvPoolTest, TakesNinetyPercentOfWhatIsLeftInWholeGranules) {
+  for (const KvLayoutKind layout : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
+    options_.layout = layout;
+    options_.kv_blocks = 0;
+    options_.kv_cache_mib = 0;
+    const auto pool = Make(200, 100);
+    ASSERT_TRUE(pool.ok()) << pool.status();
+    const int64_t used = 100 * kMiB - device_->Memory().available;
+    EXPECT_LE(used, 90 * kMiB);
+    EXPECT_GT(used, 80 * kMiB);
+    EXPECT_EQ(options_.kv_cache_mib * kMiB, used);
+    EXPECT_EQ(pool->max_blocks(0), options_.kv_blocks) << "it cannot grow";
+    EXPECT_GT(pool->layout().group(0).num_blocks(), options_.kv_blocks + 1)
+        << "addresses for more, because their number was chosen first";
+    // All blocks and the scratch block have memory.
+    const auto stream = device_->CreateStream();
+    const KvLayout& group = pool->layout().group(0);
+    const auto scratch = static_cast<int32_t>(group.num_blocks() - 1);
+    for (const int32_t block : {0, options_.kv_blocks - 1, scratch}) {
+      for (int32_t layer = 0; layer < group.group().layers; ++layer) {
+        const std::byte* const at = pool->kernel_address() + group.PieceOffset(layer, 1, block);
+        EXPECT_EQ(FromDevice<uint8_t>(*stream, at, 1), std::vector<uint8_t>{0});
+      }
+    }
+    EXPECT_TRUE(device_->Health().ok()) << device_->Health();
+    taken_.reset();
+  }
+}
+
+TEST_F(CudaKvPoolTest, ASizeThatTouchesTheReserveIsRefusedWithAllNumbers) {
+  options_.kv_blocks = 0;
+  options_.kv_cache_mib = 98;
+  EXPECT_TRUE(Make(128, 20).ok());
+  options_.kv_blocks = 0;
+  options_.kv_cache_mib = 98;
+  const absl::Status status = Make(128, 29).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("blocks of KV need 100 MiB; the device has 99 MiB available and "
+                                  "keeps 2 MiB of them in reserve"),
+            std::string::npos)
+      << status;
+}
+
+TEST_F(CudaKvPoolTest, GrowthKeepsTheReserve) {
+  options_.kv_blocks = 10;
+  options_.kv_cache_max_mib = 120;
+  const auto pool = Make(128, 0);
+  ASSERT_TRUE(pool.ok()) << pool.status();
+  const BlockCounts all = pool->BlocksFor(pool->max_blocks(0));
+  taken_ = *device_->Allocate(5 * kMiB, "NCCL");
+  EXPECT_EQ(pool->Populate(all).code(), absl::StatusCode::kResourceExhausted);
+  taken_.reset();
+  EXPECT_TRUE(pool->Populate(all).ok());
+  EXPECT_GE(device_->Memory().available, GpuReserveBytes(device_->Memory().total));
 }
 
 }  // namespace

@@ -30,11 +30,13 @@ class ScriptedRunner final : public ModelRunner {
     std::optional<DrawnBy> from;
   };
   int32_t most_in_flight = 2;
-  int64_t done = 0;                             // steps up to this number are done
-  std::map<int64_t, absl::Status> failures;     // by step
-  absl::Status next_submit;                     // returned once, by the next Submit
-  std::vector<std::vector<Row>> steps;          // the submitted steps
-  std::vector<std::pair<int64_t, int>> copies;  // (last step submitted before, number of copies)
+  int64_t done = 0;                               // steps up to this number are done
+  std::map<int64_t, absl::Status> failures;       // by step
+  absl::Status health;                            // of the device
+  std::function<void(const StepInput&)> enqueue;  // called by Submit
+  absl::Status next_submit;                       // returned once, by the next Submit
+  std::vector<std::vector<Row>> steps;            // the submitted steps
+  std::vector<std::pair<int64_t, int>> copies;    // (last step submitted before, number of copies)
 
   static TokenId Token(int64_t step, int32_t draw) {
     return static_cast<TokenId>(10 * step + draw);
@@ -48,6 +50,7 @@ class ScriptedRunner final : public ModelRunner {
       rows.push_back({chunk.begin_slot, chunk.tokens.size(), chunk.draws.size(), chunk.token_from});
     }
     wanted_.push_back(input.wanted);
+    if (enqueue) enqueue(input);
     return StepId(static_cast<int64_t>(steps.size()));
   }
   absl::StatusOr<StepResult> Collect(StepId step) override {
@@ -69,6 +72,7 @@ class ScriptedRunner final : public ModelRunner {
     return absl::OkStatus();
   }
   std::span<const float> Logits(StepId, int32_t) const override { return {}; }
+  absl::Status Health() const override { return health; }
 
  private:
   std::vector<std::function<int32_t()>> wanted_;
@@ -100,7 +104,9 @@ class Answers final : public StepPipeline::Requests {
   void OnCollected(const SchedulerOutput& plan) override {
     log.push_back(StrCat("collected ", plan.chunks.size()));
   }
+  absl::Status last_failure;
   void OnFailed(SequenceId id, const absl::Status& why) override {
+    last_failure = why;
     log.push_back(StrCat(id.value(), " failed: ", why.message()));
     if (scheduler_->Contains(id)) scheduler_->Finish(id, /*keep_cached=*/false);
   }
@@ -307,6 +313,48 @@ TEST(StepPipelineDeathTest, TheDepthIsNoMoreThanTheDeviceTakes) {
   Answers answers(&scheduler, &cache);
   EXPECT_DEATH(StepPipeline(2, &cache, &scheduler, &runner, &clock, &answers),
                "2 steps in flight; the device allows 1");
+}
+
+TEST_F(StepPipelineTest, AFailedDeviceEndsRequestsAsUnavailable) {
+  Add(1, 3);
+  pipeline_.Step();
+  runner_.health = absl::InternalError("CUDA device 0 failed: out of order");
+  runner_.failures[1] = runner_.failures[2] = runner_.health;
+  TakeLog();
+  FinishOne();
+  const std::vector<std::string> log = TakeLog();
+  EXPECT_THAT(log, ::testing::Contains("1 failed: this worker can compute no more: CUDA device 0 "
+                                       "failed: out of order"));
+  EXPECT_TRUE(absl::IsUnavailable(answers_.last_failure));
+}
+
+TEST_F(StepPipelineTest, AFailedStepOfAHealthyDeviceKeepsItsError) {
+  Add(1, 3);
+  pipeline_.Step();
+  runner_.failures[1] = absl::InternalError("a row without tokens");
+  FinishOne();
+  EXPECT_EQ(answers_.last_failure, absl::InternalError("a row without tokens"));
+}
+
+// Questions about the rows of a step that is being submitted say nothing about the step before.
+TEST_F(StepPipelineTest, OnlyTheEndOfAStepFeedsTheWatchdogWhileItRuns) {
+  LoopWatchdog watchdog(&clock_, 1'000'000);
+  pipeline_.set_watchdog(&watchdog);
+  runner_.enqueue = [this](const StepInput& input) {
+    clock_.AdvanceUs(900'000);
+    input.wanted();
+  };
+  Add(1, 3);
+  pipeline_.Step();
+  ASSERT_EQ(runner_.steps.size(), 2u) << "the second step was submitted 0.9 s after the first";
+  EXPECT_TRUE(watchdog.Check().ok());
+  clock_.AdvanceUs(200'000);
+  EXPECT_TRUE(absl::IsUnavailable(watchdog.Check())) << "the first step has run for 1.1 s";
+  runner_.enqueue = nullptr;
+  FinishOne();
+  clock_.AdvanceUs(900'000);
+  EXPECT_TRUE(watchdog.Check().ok()) << "the second step has a second of its own";
+  pipeline_.set_watchdog(nullptr);  // the fixture ends the steps
 }
 
 }  // namespace

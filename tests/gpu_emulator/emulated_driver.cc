@@ -81,6 +81,7 @@ const void* const baton_cuda_images[] = {kImage, nullptr};
 void baton_emulator_configure(const EmulatorSettings* settings) { Gpu().Configure(*settings); }
 void baton_emulator_counters(EmulatorCounters* counters) { *counters = Gpu().counters(); }
 void baton_emulator_fail_after(int64_t launches) { Gpu().FailAfter(launches); }
+void baton_emulator_hang_after(int64_t launches) { Gpu().HangAfter(launches); }
 void baton_emulator_hold_maps(bool hold) { PlantedFaults::Get().HoldMaps(hold); }
 int64_t baton_emulator_maps_waiting() { return PlantedFaults::Get().maps_waiting(); }
 void baton_emulator_fail_unmaps(int64_t count) { PlantedFaults::Get().FailUnmaps(count); }
@@ -154,7 +155,7 @@ CuResult cuDeviceGetAttribute(int* value, CuDeviceAttribute attribute, CuDevice)
       *value = Gpu().compute_capability() % 10;
       return kCuSuccess;
     case kCuMaxSharedMemoryPerBlockOptin:
-      *value = kMostSharedBytes;
+      *value = static_cast<int>(Gpu().settings().shared_bytes);
       return kCuSuccess;
   }
   return kCuInvalidValue;
@@ -178,7 +179,9 @@ CuResult cuMemGetInfo_v2(size_t* free, size_t* total) {
 
 CuResult cuMemAlloc_v2(CuDevicePointer* memory, size_t bytes) {
   USABLE_OUTSIDE_CAPTURE();
-  return Gpu().memory().Allocate(memory, bytes);
+  const CuResult allocated = Gpu().memory().Allocate(memory, bytes);
+  if (allocated == kCuSuccess) Gpu().CountAllocation();
+  return allocated;
 }
 
 // Waits for all work, as the driver does.
@@ -216,7 +219,9 @@ CuResult cuMemGetAllocationGranularity(size_t* bytes, const CuAllocationProperti
 CuResult cuMemCreate(CuMemoryHandle* handle, size_t bytes, const CuAllocationProperties*,
                      CuFlags64) {
   USABLE();
-  return Gpu().memory().Create(handle, bytes);
+  const CuResult created = Gpu().memory().Create(handle, bytes);
+  if (created == kCuSuccess) Gpu().CountAllocation();
+  return created;
 }
 CuResult cuMemRelease(CuMemoryHandle handle) {
   USABLE();
@@ -307,6 +312,10 @@ CuResult cuGraphInstantiateWithFlags(CuGraphExec* exec, CuGraph graph, CuFlags64
   USABLE();
   return flags == 0 ? Gpu().Instantiate(exec, graph) : kCuInvalidValue;
 }
+CuResult cuGraphUpload(CuGraphExec exec, CuStream) {
+  USABLE();
+  return Gpu().UploadGraph(exec);
+}
 CuResult cuGraphLaunch(CuGraphExec exec, CuStream stream) {
   USABLE();
   return Gpu().LaunchGraph(exec, stream);
@@ -339,7 +348,7 @@ CuResult cuFuncSetAttribute(CuFunction function, CuFunctionAttribute attribute, 
   USABLE();
   EmulatedFunction* const found = Gpu().FunctionOf(function);
   if (found == nullptr || attribute != kCuMaxDynamicSharedBytes || value < 0 ||
-      static_cast<uint32_t>(value) > kMostSharedBytes) {
+      static_cast<uint32_t>(value) > Gpu().settings().shared_bytes) {
     return kCuInvalidValue;
   }
   found->max_shared_bytes = static_cast<uint32_t>(value);
@@ -355,8 +364,8 @@ CuResult cuLaunchKernel(CuFunction function, unsigned int grid_x, unsigned int g
   if (found == nullptr) return kCuInvalidHandle;
   const uint64_t threads = uint64_t{block_x} * block_y * block_z;
   if (grid_x == 0 || grid_y == 0 || grid_z == 0 || grid_x > INT32_MAX || grid_y > kMostGridYz ||
-      grid_z > kMostGridYz || threads == 0 || threads > kMostThreads || block_z > 64 ||
-      shared_bytes > found->max_shared_bytes || extra != nullptr) {
+      grid_z > kMostGridYz || threads == 0 || threads > found->kernel->most_threads ||
+      block_z > 64 || shared_bytes > found->max_shared_bytes || extra != nullptr) {
     return kCuInvalidValue;
   }
   const auto* const begin = static_cast<const std::byte*>(params[0]);

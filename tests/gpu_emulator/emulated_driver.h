@@ -5,7 +5,10 @@
 // Environment variables give the settings at the start:
 // - BATON_GPU_EMULATOR_SEED: 0 runs everything in order, other numbers in seeded orders;
 // - BATON_GPU_EMULATOR_MIB: device memory;
-// - BATON_GPU_EMULATOR_FAIL_AFTER: number of kernels that run before one fails.
+// - BATON_GPU_EMULATOR_FAIL_AFTER: number of kernels that run before one fails;
+// - BATON_GPU_EMULATOR_HANG_AFTER: number of kernels that run before one never ends;
+// - BATON_GPU_EMULATOR_SHARED_BYTES: shared memory of a thread block;
+// - BATON_GPU_EMULATOR_CAPABILITY: compute capability, 90 for 9.0.
 //
 // Other libraries, such as NCCL's stand-in, put work on streams by baton_emulator_enqueue.
 //
@@ -19,6 +22,7 @@
 
 #include "kernels/cuda/cuda_driver.h"
 #include "tests/gpu_emulator/execution_rules.h"
+#include "tests/gpu_emulator/executor.h"
 
 namespace baton::gpu_emulator {
 
@@ -28,6 +32,8 @@ struct EmulatorSettings {
   size_t memory_bytes = size_t{512} << 20;
   uint64_t queue_depth = 1024;  // operations of a stream; one more waits for the first, as on GPUs
   int64_t fail_after = -1;      // as baton_emulator_fail_after; negative: no kernel fails
+  int64_t hang_after = -1;      // as baton_emulator_hang_after; negative: no kernel hangs
+  uint32_t shared_bytes = kMostSharedBytes;  // of a thread block; at most kMostSharedBytes
   int compute_capability = 90;  // as the driver reports it; `rules` has the tensor cores
 };
 
@@ -37,6 +43,7 @@ struct EmulatorCounters {
   int64_t graph_launches = 0;   // graphs that ran
   int64_t captures = 0;         // graphs that were captured
   int64_t captured_copies = 0;  // copies in them
+  int64_t allocations = 0;      // successful calls that take device memory
   int64_t full_queues = 0;      // calls that waited because their stream's queue was full
 };
 
@@ -63,6 +70,8 @@ void baton_emulator_configure(const EmulatorSettings* settings);
 void baton_emulator_counters(EmulatorCounters* counters);  // since the context was created
 // The kernel that runs after `launches` others fails with kCuIllegalAddress, and all later calls.
 void baton_emulator_fail_after(int64_t launches);
+// The kernel that runs after `launches` others does not end before this function is called again.
+void baton_emulator_hang_after(int64_t launches);
 // Calls of cuMemMap wait while `hold` is true. The second function returns how many do.
 void baton_emulator_hold_maps(bool hold);
 int64_t baton_emulator_maps_waiting();

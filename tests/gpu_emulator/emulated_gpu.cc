@@ -33,6 +33,12 @@ EmulatorSettings SettingsOfEnvironment() {
                           << 20;
   settings.fail_after = static_cast<int64_t>(
       NumberInEnvironment("BATON_GPU_EMULATOR_FAIL_AFTER", static_cast<uint64_t>(-1)));
+  settings.hang_after = static_cast<int64_t>(
+      NumberInEnvironment("BATON_GPU_EMULATOR_HANG_AFTER", static_cast<uint64_t>(-1)));
+  settings.shared_bytes = static_cast<uint32_t>(
+      NumberInEnvironment("BATON_GPU_EMULATOR_SHARED_BYTES", settings.shared_bytes));
+  settings.compute_capability = static_cast<int32_t>(NumberInEnvironment(
+      "BATON_GPU_EMULATOR_CAPABILITY", static_cast<uint64_t>(settings.compute_capability)));
   return settings;
 }
 
@@ -66,6 +72,23 @@ void EmulatedGpu::FailAfter(int64_t launches) {
   launches_left_ = launches;
 }
 
+void EmulatedGpu::HangAfter(int64_t launches) {
+  const std::lock_guard lock(mutex_);
+  hang_in_ = launches;
+  ++hang_orders_;
+  wanted_.notify_all();
+}
+
+EmulatorSettings EmulatedGpu::settings() {
+  const std::lock_guard lock(mutex_);
+  return settings_;
+}
+
+void EmulatedGpu::CountAllocation() {
+  const std::lock_guard lock(mutex_);
+  ++counters_.allocations;
+}
+
 // ---- context ------------------------------------------------------------------------------------
 
 CuContext EmulatedGpu::Retain() {
@@ -77,6 +100,7 @@ CuContext EmulatedGpu::Retain() {
     fault_ = kCuSuccess;
     counters_ = {};
     launches_left_ = settings_.fail_after;
+    hang_in_ = settings_.hang_after;
     ending_ = false;
     thread_ = std::thread([this] { RunWork(); });
   }
@@ -282,58 +306,6 @@ CuResult EmulatedGpu::Synchronize(CuEvent event) {
   return WaitFor(recorded.stream, recorded.position, lock);
 }
 
-// ---- graphs and functions -----------------------------------------------------------------------
-
-CuResult EmulatedGpu::Instantiate(CuGraphExec* exec, CuGraph graph) {
-  const std::lock_guard lock(mutex_);
-  const auto at = graphs_.find(graph);
-  if (at == graphs_.end()) return kCuInvalidHandle;
-  auto nodes = std::make_unique<Nodes>(*at->second);
-  *exec = reinterpret_cast<CuGraphExec>(nodes.get());
-  execs_.emplace(*exec, std::move(nodes));
-  return kCuSuccess;
-}
-
-CuResult EmulatedGpu::LaunchGraph(CuGraphExec exec, CuStream stream) {
-  Work work{.kind = Work::Kind::kGraph};
-  {
-    const std::lock_guard lock(mutex_);
-    const auto at = execs_.find(exec);
-    if (at == execs_.end()) return kCuInvalidHandle;
-    work.graph = *at->second;
-  }
-  return Enqueue(stream, std::move(work));
-}
-
-CuResult EmulatedGpu::DestroyGraph(CuGraph graph) {
-  const std::lock_guard lock(mutex_);
-  return graphs_.erase(graph) == 1 ? kCuSuccess : kCuInvalidHandle;
-}
-
-CuResult EmulatedGpu::DestroyExec(CuGraphExec exec) {
-  const std::lock_guard lock(mutex_);
-  return execs_.erase(exec) == 1 ? kCuSuccess : kCuInvalidHandle;
-}
-
-CuResult EmulatedGpu::FindFunction(CuFunction* function, const std::string& name) {
-  const Kernel* const kernel = FindKernel(name);
-  if (kernel == nullptr) return kCuNotFound;
-  const std::lock_guard lock(mutex_);
-  std::unique_ptr<EmulatedFunction>& found = functions_[name];
-  if (found == nullptr) found = std::make_unique<EmulatedFunction>();
-  found->kernel = kernel;
-  *function = reinterpret_cast<CuFunction>(found.get());
-  return kCuSuccess;
-}
-
-EmulatedFunction* EmulatedGpu::FunctionOf(CuFunction function) {
-  const std::lock_guard lock(mutex_);
-  for (const auto& [name, known] : functions_) {
-    if (reinterpret_cast<CuFunction>(known.get()) == function) return known.get();
-  }
-  return nullptr;
-}
-
 // ---- the GPU's thread ---------------------------------------------------------------------------
 
 void EmulatedGpu::RunWork() {
@@ -451,8 +423,12 @@ void EmulatedGpu::Count(int64_t EmulatorCounters::*counter) {
 
 CuResult EmulatedGpu::RunKernel(const Work& work, Executor& executor) {
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     if (launches_left_ >= 0 && launches_left_-- == 0) return kCuIllegalAddress;
+    if (hang_in_ >= 0 && hang_in_-- == 0) {
+      const uint64_t orders = hang_orders_;
+      wanted_.wait(lock, [&] { return hang_orders_ != orders || ending_; });
+    }
   }
   const absl::Status status =
       executor.Run(*work.kernel, work.shape, work.params.data(), work.params.size());

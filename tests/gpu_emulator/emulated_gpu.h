@@ -84,6 +84,9 @@ class EmulatedGpu {
   void Configure(const EmulatorSettings& settings);
   EmulatorCounters counters();
   void FailAfter(int64_t launches);
+  void HangAfter(int64_t launches);
+  EmulatorSettings settings();
+  void CountAllocation();
 
   int compute_capability();
   CuContext Retain();
@@ -114,6 +117,8 @@ class EmulatedGpu {
   CuResult Synchronize(CuEvent event);
 
   CuResult Instantiate(CuGraphExec* exec, CuGraph graph);
+  // Takes the graph's device memory, unless it has it. The first launch does the same.
+  CuResult UploadGraph(CuGraphExec exec);
   CuResult LaunchGraph(CuGraphExec exec, CuStream stream);
   CuResult DestroyGraph(CuGraph graph);
   CuResult DestroyExec(CuGraphExec exec);
@@ -124,6 +129,10 @@ class EmulatedGpu {
 
  private:
   using Nodes = std::shared_ptr<const std::vector<Work>>;
+  struct Exec {
+    Nodes nodes;
+    CuDevicePointer memory = 0;  // 0: not uploaded
+  };
 
   EmulatedGpu();
   std::shared_ptr<EmulatedStream> Find(CuStream stream);
@@ -156,10 +165,12 @@ class EmulatedGpu {
   CuResult fault_ = kCuSuccess;
   EmulatorCounters counters_;
   int64_t launches_left_ = -1;  // until the planted fault; negative: none
+  int64_t hang_in_ = -1;        // launches until the one that hangs; negative: none
+  uint64_t hang_orders_ = 0;    // calls of HangAfter
   std::map<CuStream, std::shared_ptr<EmulatedStream>> streams_;
   std::map<CuEvent, std::unique_ptr<EmulatedEvent>> events_;
   std::map<CuGraph, std::unique_ptr<Nodes>> graphs_;
-  std::map<CuGraphExec, std::unique_ptr<Nodes>> execs_;
+  std::map<CuGraphExec, std::unique_ptr<Exec>> execs_;
   std::map<std::string, std::unique_ptr<EmulatedFunction>> functions_;
 };
 

@@ -24,6 +24,7 @@ class EmulatedLauncher : public KernelLauncher {
   void Launch(std::string_view kernel, const LaunchShape& shape, const void* params,
               size_t bytes) override;
   int multiprocessors() const override { return multiprocessors_; }
+  uint32_t max_shared_bytes() const override { return kMostSharedBytes; }
   std::byte* Workspace(std::string_view purpose, size_t bytes) override;
 
  private:

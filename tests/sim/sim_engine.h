@@ -84,15 +84,15 @@ class SimEngine final : public EngineRequests {
     return machines_->inbox().Prefill(std::move(request), std::move(sink));
   }
   RequestHandle PullPrefix(PullRequest request, std::shared_ptr<PullSink> sink) override {
-    return machines_->inbox().PullPrefix(std::move(request), std::move(sink));
+    return machines_->inbox().PullPrefix(std::move(request), sink);
   }
   void SendPrefix(SendPrefixRequest request,
                   std::function<void(absl::StatusOr<int32_t>)> done) override {
-    machines_->inbox().SendPrefix(std::move(request), std::move(done));
+    machines_->inbox().SendPrefix(std::move(request), done);
   }
   void PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch,
                       std::function<void(absl::Status)> done) override {
-    machines_->inbox().PrefillLocally(transfer_id, receiver_epoch, std::move(done));
+    machines_->inbox().PrefillLocally(transfer_id, receiver_epoch, done);
   }
   void Cancel(RequestHandle handle) override;
   KvEventFeed* kv_events() override { return machines_->loop().kv_events(); }

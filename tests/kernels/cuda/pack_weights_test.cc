@@ -91,7 +91,7 @@ TEST(PackWeights, SizesAreThoseOfTheFileWhereRowsAndColumnsFillTiles) {
         << WeightFormatName(format);
   }
   EXPECT_EQ(DeviceMatrixBytes(WeightFormat::kQ4_0, 17, 32), 2 * 1152);
-  EXPECT_EQ(DeviceMatrixBytes(WeightFormat::kBF16, 33, 9), 2 * 2 * 512);
+  EXPECT_EQ(DeviceMatrixBytes(WeightFormat::kBF16, 33, 9), 5 * 8 * 64 * 2);
   EXPECT_EQ(DeviceMatrixBytes(WeightFormat::kQ8_0, 0, 64), 0);
 }
 
