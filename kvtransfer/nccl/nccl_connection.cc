@@ -25,7 +25,6 @@ absl::Status NcclConnection::OnGreeted(const HelloFrame& hello) {
                         hello.fingerprint.block_size)));
     return absl::OkStatus();
   }
-  expects_offer_ = opened_by_us();
   receives_.Offer();
   return Flush(0);
 }
@@ -134,10 +133,12 @@ absl::Status NcclConnection::QueueBlocks(int64_t now_us) {
     case NcclSendChannel::Way::kStream:
       break;
   }
-  if (expects_offer_ && !sends_.offered() && HasBlocksToQueue()) {
-    expects_offer_ = false;
-    nccl_.ReportFallback(absl::UnavailableError(
-        "the receiver offers no NCCL: it has no NCCL library, or its KV is not on a GPU"));
+  if (opened_by_us() && !sends_.offered() && !lack_reported_ && HasBlocksToQueue()) {
+    lack_reported_ = true;
+    nccl_.ReportFallback(
+        absl::UnavailableError("the receiver offers no NCCL: it has no NCCL library, its KV is not "
+                               "on a GPU, or its blocks "
+                               "have another size"));
   }
   return TcpConnection::QueueBlocks(now_us);
 }

@@ -75,7 +75,7 @@ class NcclConnection final : public TcpConnection {
   absl::Status Flush(int64_t now_us);
 
   NcclRuntime& nccl_;
-  bool expects_offer_ = false;      // the receiver could offer NCCL, and its lack is unreported
+  bool lack_reported_ = false;      // that the receiver offers no NCCL
   bool waiting_for_batch_ = false;  // the block that waits for its lease was meant for a batch
   std::optional<Landing> landing_;  // set while it waits for the pool
   std::deque<NcclReport> reports_;  // received during that wait

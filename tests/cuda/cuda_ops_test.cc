@@ -1,4 +1,5 @@
-// How CudaOps uses streams: row limits and captures. The kernels have their own tests, and
+// How CudaOps uses streams (row limits and captures), and how it chooses kernels by numerics. The
+// kernels have their own tests, and
 // tests/e2e/cuda_emulated_test.py runs all ops together.
 #include "kernels/cuda/cuda_ops.h"
 
@@ -9,6 +10,7 @@
 
 #include "kernels/create_device.h"
 #include "kernels/cuda/cuda_stream.h"
+#include "kernels/half.h"
 #include "tests/cuda/emulator_library.h"
 
 namespace baton {
@@ -137,6 +139,51 @@ TEST(CudaOps, SizesThatNoGridCanHaveAreErrors) {
               HasSubstr("kernel baton_rotary_table: grid[0] is 4294967297"));
   EXPECT_THAT(message({.tokens = 1, .half = int64_t{65536} * 128}),
               HasSubstr("kernel baton_rotary_table: grid[1] is 65536, it must be in 1 to 65535"));
+}
+
+// Multiplies one BF16 matrix on a device: its product, then its gated product.
+std::vector<float> ProductsOn(Device& device, int64_t tokens) {
+  constexpr int64_t kRows = 32, kCols = 40;
+  std::vector<uint16_t> matrix(kRows * kCols);
+  std::vector<float> x(tokens * kCols);
+  for (size_t i = 0; i < matrix.size(); ++i) {
+    matrix[i] = F32ToBF16(0.37f * static_cast<float>(i % 23) - 4.1f);
+  }
+  for (size_t i = 0; i < x.size(); ++i) x[i] = 0.123f * static_cast<float>(i % 17) - 1.0f;
+  std::vector<std::byte> packed(device.ops().PackedBytes(WeightFormat::kBF16, kRows, kCols));
+  device.ops().PackMatrix(WeightFormat::kBF16, kRows, kCols,
+                          reinterpret_cast<const std::byte*>(matrix.data()), packed.data());
+  const auto weight = ToDevice(device, packed);
+  const auto input = ToDevice(device, x);
+  const auto output = ToDevice(device, std::vector<float>(tokens * kRows));
+  const auto gated = ToDevice(device, std::vector<float>(tokens * kRows / 2));
+  const auto stream = device.CreateStream();
+  MatMulArgs args = {.x = Activations{.f32 = input->as<float>()},
+                     .weight = {WeightFormat::kBF16, kRows, kCols, weight->data()},
+                     .out = output->as<float>(),
+                     .out_stride = kRows,
+                     .tokens = tokens};
+  device.ops().MatMul(*stream, args);
+  std::vector<float> result = FromDevice<float>(*stream, output->data(), tokens * kRows);
+  device.ops().GatedMatMul(*stream, {args, Activations{.f32 = gated->as<float>()}});
+  const auto columns = FromDevice<float>(*stream, gated->data(), tokens * kRows / 2);
+  result.insert(result.end(), columns.begin(), columns.end());
+  EXPECT_TRUE(device.Health().ok()) << device.Health();
+  return result;
+}
+
+TEST(CudaOpsNumerics, ProductsAreThoseOfTheDevicesNumerics) {
+  for (const int64_t tokens : {3, 12}) {
+    std::vector<std::vector<float>> results;
+    for (const int compute_capability : {80, 90}) {
+      const auto gpu = CreateEmulatedDevice({.compute_capability = compute_capability});
+      const auto cpu =
+          *CreateDevice({.threads = 1, .numerics = std::string(NumericsName(gpu->numerics()))});
+      results.push_back(ProductsOn(*gpu, tokens));
+      EXPECT_EQ(results.back(), ProductsOn(*cpu, tokens)) << NumericsName(gpu->numerics());
+    }
+    EXPECT_NE(results[0], results[1]);
+  }
 }
 
 }  // namespace

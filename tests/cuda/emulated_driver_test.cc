@@ -54,6 +54,16 @@ TEST_F(EmulatedDriverDeathTest, AKernelCannotWriteBehindABuffer) {
       "");
 }
 
+TEST_F(EmulatedDriver, ALaunchAboveTheLaunchBoundsIsAnError) {
+  const auto values = ToDevice<int32_t>(*device_, {1, 2, 3});
+  const AddValueParams params{.values = values->as<int32_t>(), .count = 3, .value = 1};
+  auto& stream = static_cast<CudaStream&>(*stream_);
+  stream.Launch("baton_test_add_value", {.block = {128, 1, 1}}, &params, sizeof(params));
+  EXPECT_TRUE(device_->Health().ok()) << device_->Health();
+  stream.Launch("baton_test_add_value", {.block = {129, 1, 1}}, &params, sizeof(params));
+  EXPECT_FALSE(device_->Health().ok()) << "its __launch_bounds__ are 128";
+}
+
 TEST_F(EmulatedDriverDeathTest, AKernelCannotUseAFreedBuffer) {
   auto values = ToDevice<int32_t>(*device_, {1, 2, 3});
   void* const address = values->data();

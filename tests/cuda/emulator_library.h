@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -67,12 +68,15 @@ class EmulatorLibrary {
   CuResult (*enqueue_)(CuStream, const gpu_emulator::ExternalWork&) = nullptr;
 };
 
-// Creates the device. REQUIRES: no other emulated device of this process exists.
+// Creates the device. Without `numerics` it chooses them, as --numerics auto does. REQUIRES: no
+// other emulated device of this process exists.
 inline std::unique_ptr<Device> CreateEmulatedDevice(
-    const gpu_emulator::EmulatorSettings& settings = {}) {
+    const gpu_emulator::EmulatorSettings& settings = {},
+    std::optional<Numerics> numerics = std::nullopt) {
   EmulatorLibrary().Configure(settings);
-  auto device = CreateCudaDevice(
-      {.driver_libraries = {EmulatorLibrary::Path()}, .kernel_library = EmulatorLibrary::Path()});
+  auto device = CreateCudaDevice({.driver_libraries = {EmulatorLibrary::Path()},
+                                  .kernel_library = EmulatorLibrary::Path(),
+                                  .numerics = numerics});
   CHECK(device.ok()) << device.status();
   return *std::move(device);
 }

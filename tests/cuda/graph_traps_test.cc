@@ -64,7 +64,8 @@ class GraphTraps : public testing::TestWithParam<KvType> {
   }
 
   const TinyModel cpu_{"q4_1"};
-  const TinyModel gpu_{GgufFile::Open(TinyModelPath("q4_1")).value(), CreateEmulatedDevice()};
+  const TinyModel gpu_{GgufFile::Open(TinyModelPath("q4_1")).value(),
+                       CreateEmulatedDevice({}, Numerics::kR1)};
 };
 
 TEST_P(GraphTraps, ATableThatGrowsAtABlockBoundaryIsSeen) {

@@ -1,48 +1,22 @@
-// Faults planted in the sample kernels. Each must be caught by the oracle that is meant to.
-//
-// Every build runs the faults that change a result under some order of execution. A build with
-// ThreadSanitizer runs those that are data races; it names the kernel's lines.
+// Places of planted faults, and a kernel that counts on the order of blocks. Faults of all kernels:
+// tests/cuda/kernel_mutants.h.
 #include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/device_code.cuh"
+#include "tests/cuda/run_kernel.h"
 #include "tests/cuda/sample_launches.h"
 #include "tests/gpu_emulator/sanitizers.h"
 
 namespace baton {
 namespace {
 
-using gpu_emulator::CopyLanding;
 using gpu_emulator::ExecutionOrder;
-using gpu_emulator::ExecutionRules;
 using gpu_emulator::Executor;
 using gpu_emulator::Primitive;
-
-using RunSample = absl::Status (*)(Executor&);
-
-struct PlantedFault {
-  const char* name;
-  RunSample run;
-  Primitive primitive;
-  int place;
-};
-
-std::string NameOf(const testing::TestParamInfo<PlantedFault>& info) { return info.param.name; }
-
-std::vector<ExecutionRules> SomeRules() {
-  std::vector<ExecutionRules> all;
-  for (ExecutionOrder order :
-       {ExecutionOrder::kForward, ExecutionOrder::kReverse, ExecutionOrder::kSeeded}) {
-    for (CopyLanding landing : {CopyLanding::kLate, CopyLanding::kEarly}) {
-      for (int blocks : {1, 4}) {
-        all.push_back({.order = order, .landing = landing, .resident_blocks = blocks});
-      }
-    }
-  }
-  return all;
-}
 
 TEST(PlantedFaults, PlacesAreTheLinesOfTheKernel) {
   Executor executor;
@@ -57,58 +31,38 @@ TEST(PlantedFaults, PlacesAreTheLinesOfTheKernel) {
   EXPECT_THAT(executor.places(Primitive::kWarpBarrier), testing::SizeIs(1));
 }
 
-#ifndef BATON_EMULATOR_TSAN
+struct CountParams {
+  int* counts;  // [blocks]
+};
 
-class FaultsThatChangeAResult : public testing::TestWithParam<PlantedFault> {};
-
-TEST_P(FaultsThatChangeAResult, AreSeenUnderSomeRules) {
-  const PlantedFault& fault = GetParam();
-  int caught = 0;
-  for (ExecutionRules rules : SomeRules()) {
-    Executor right(rules);
-    ASSERT_EQ(fault.run(right), absl::OkStatus());
-    rules.skipped = {fault.primitive, fault.place};
-    Executor faulty(rules);
-    caught += !fault.run(faulty).ok();
-  }
-  EXPECT_GT(caught, 0);
+// Wrong: CUDA does not say that a block runs after the one before it.
+void CountsOn(const CountParams p) {
+  p.counts[blockIdx.x] = 1 + (blockIdx.x == 0 ? 0 : p.counts[blockIdx.x - 1]);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Samples, FaultsThatChangeAResult,
-    testing::Values(
-        PlantedFault{"SumBarrier", &RunSampleSum, Primitive::kBlockBarrier, 0},
-        PlantedFault{"TransposeBarrier", &RunSampleTranspose, Primitive::kBlockBarrier, 0},
-        PlantedFault{"MatMulCopyWait", &RunSampleMatMul, Primitive::kCopyWait, 0},
-        PlantedFault{"MatMulWarpBarrier", &RunSampleMatMul, Primitive::kWarpBarrier, 0}),
-    NameOf);
+std::vector<int> CountOn(ExecutionOrder order) {
+  std::vector<int> counts(4);
+  Executor executor({.order = order});
+  EXPECT_EQ(RunAsKernel<&CountsOn>(executor, {{4, 1, 1}, {1, 1, 1}, 0}, CountParams{counts.data()}),
+            absl::OkStatus());
+  return counts;
+}
 
+#ifndef BATON_EMULATOR_TSAN
+TEST(PlantedFaults, AnOrderOfBlocksThatAKernelCountsOnShowsInAnotherOrder) {
+  EXPECT_THAT(CountOn(ExecutionOrder::kForward), testing::ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(CountOn(ExecutionOrder::kReverse), testing::ElementsAre(1, 1, 1, 1));
+  EXPECT_THAT(CountOn(ExecutionOrder::kSeeded), testing::Not(testing::ElementsAre(1, 2, 3, 4)));
+}
 #else
-
-class FaultsThatAreRaces : public testing::TestWithParam<PlantedFault> {};
-
-TEST_P(FaultsThatAreRaces, AreReportedWithTheLineOfTheKernel) {
-  const PlantedFault& fault = GetParam();
+TEST(PlantedFaults, AnOrderOfBlocksThatAKernelCountsOnIsARace) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const auto run = [&] {
-    Executor faulty({.skipped = {fault.primitive, fault.place}});
-    (void)fault.run(faulty);
+  const auto run = [] {
+    CountOn(ExecutionOrder::kForward);
     std::exit(0);  // ThreadSanitizer makes it 66 if it reported a race
   };
-  EXPECT_EXIT(run(), testing::ExitedWithCode(66), "data race(.|\n)*sample_kernels.cu:");
+  EXPECT_EXIT(run(), testing::ExitedWithCode(66), "data race(.|\n)*planted_faults_test.cc:");
 }
-
-INSTANTIATE_TEST_SUITE_P(
-    Samples, FaultsThatAreRaces,
-    testing::Values(
-        PlantedFault{"SumFirstBarrier", &RunSampleSum, Primitive::kBlockBarrier, 0},
-        PlantedFault{"SumSecondBarrier", &RunSampleSum, Primitive::kBlockBarrier, 1},
-        PlantedFault{"SumReleaseFence", &RunSampleSum, Primitive::kFence, 0},
-        PlantedFault{"SumAcquireFence", &RunSampleSum, Primitive::kFence, 1},
-        PlantedFault{"TransposeBarrier", &RunSampleTranspose, Primitive::kBlockBarrier, 0},
-        PlantedFault{"MatMulWarpBarrier", &RunSampleMatMul, Primitive::kWarpBarrier, 0}),
-    NameOf);
-
 #endif
 
 }  // namespace

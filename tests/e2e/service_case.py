@@ -53,13 +53,15 @@ class ServiceTest(unittest.TestCase):
     prefill, decode = 1, 1
     worker_arguments = ("--hash-logits", f"--max-chunk-tokens={CHUNK}", "--kv-blocks=1024")
     router_arguments = PATIENT_ROUTER
-    prefill_arguments = ()  # come after worker_arguments
+    prefill_arguments = ()  # besides worker_arguments; no option may be in both
+    decode_arguments = ()
 
     @classmethod
     def setUpClass(cls):
         cls.cluster = cls.enterClassContext(
             Cluster(ARGUMENTS.bin, ARGUMENTS.model, cls.prefill, cls.decode, cls.worker_arguments,
-                    cls.router_arguments, cls.prefill_arguments))
+                    cls.router_arguments, cls.prefill_arguments,
+                    [f"--decode-argument={argument}" for argument in cls.decode_arguments]))
         cls.text_ids = [id for ids in inspect_tokens(read_texts()) for id in ids]
 
     def prompt(self, length, start=0):

@@ -121,14 +121,35 @@ class WithTwoStepsInFlight(WindowCases, WindowService):
     worker_arguments = (*WindowService.worker_arguments, "--device=cpu-async", "--steps-in-flight=2")
 
 
-class WithTwoRanksInEachPrefillWorker(WindowCases, WindowService):
-    worker_arguments = (*WindowService.worker_arguments, "--transport=tcp")
-    prefill_arguments = ("--tensor-parallel=2", "--block-size=32")
+class BetweenTensorParallelDegrees(WindowService):
+    """Base of the next two; has no tests."""
+
+    def hand_over(self):
+        jobs = [job | {"max_tokens": 8} for job in self.jobs()[::2]]
+        want = self.reference(jobs)
+        for turn in ("nothing cached", "everything cached"):
+            got, code = self.cluster.generate(jobs, "--placement", "remote", concurrency=6)
+            self.assertEqual(code, 0, [r["error"] for r in got.values() if "error" in r])
+            self.assert_same_answers(got, want, f"{turn}, seed {SEED}")
+        self.assertGreater(sum(int(result["ledger"]["kv_bytes"]) for result in got.values()), 0)
+        self.cluster.wait_at_rest()
 
 
-class WithTwoRanksInEachDecodeWorker(WindowCases, WindowService):
-    worker_arguments = (*WindowService.worker_arguments, "--transport=shm", "--tensor-parallel=2", "--steps-in-flight=2")
-    prefill_arguments = ("--tensor-parallel=1", "--steps-in-flight=1", "--kv-layout=layer-major")
+class FromTwoRanksToOne(BetweenTensorParallelDegrees):
+    worker_arguments = ("--hash-logits", f"--max-chunk-tokens={CHUNK}", "--kv-blocks=256", "--transport=tcp")
+    prefill_arguments = ("--tensor-parallel=2", "--block-size=32")  # decode workers have 16
+
+    def test_answers_are_those_of_one_process(self):
+        self.hand_over()
+
+
+class FromOneRankToTwo(BetweenTensorParallelDegrees):
+    worker_arguments = (*WindowService.worker_arguments, "--transport=shm")
+    prefill_arguments = ("--kv-layout=layer-major",)
+    decode_arguments = ("--tensor-parallel=2", "--steps-in-flight=2")
+
+    def test_answers_are_those_of_one_process(self):
+        self.hand_over()
 
 
 class WithSmallPools(WindowCases, WindowService):

@@ -28,7 +28,9 @@ constexpr size_t kMiB = size_t{1} << 20;
 EngineOptions CudaOptions() {
   EngineOptions options = TinyOptions();
   options.device = "cuda-emulated";
+  options.block_size = 16;  // so that prompts fill blocks
   options.numerics = "r1";
+  options.block_size = 16;  // prompts fill blocks, so that the cache keeps them
   options.max_running = 9;
   options.token_budget = 64;
   options.max_chunk_tokens = 32;
@@ -131,7 +133,6 @@ TEST(EngineOnCuda, LittleMemoryRefusesTheStartOrAllStepsSucceed) {
       EmulatorLibrary().Configure({.memory_bytes = mib * kMiB});
       EngineOptions options = CudaOptions();
       options.kv_blocks = kv_blocks;
-      options.block_size = 16;
       const auto engine = Engine::Create(options);
       if (engine.ok()) {
         ++served;
@@ -213,7 +214,7 @@ TEST(EngineOnCuda, TheWatchdogNoticesAKernelThatNeverEnds) {
       const auto hangs = [&] { return absl::IsUnavailable((*engine)->CheckWatchdog()); };
       EmulatorLibrary().HangAfter(kernels);
       const auto sink = std::make_shared<WaitingSink>();
-      (*engine)->Generate(TinyRequest(5, 60, 1), sink);
+      (*engine)->Generate(TinyRequest(5, 20, 1), sink);
       EXPECT_TRUE(Eventually(
           [&] { return hangs() && EmulatorLibrary().counters().launches == kernels + 1; }));
       const auto other = std::make_shared<WaitingSink>();

@@ -8,10 +8,8 @@
 #include <functional>
 #include <future>
 #include <optional>
-#include <set>
 #include <thread>
 
-#include "tests/cache/literal_event_model.h"
 #include "tests/engine/tiny_engine.h"
 
 namespace baton {
@@ -19,105 +17,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::unique_ptr<Engine> Make(const EngineOptions& options) {
-  auto engine = Engine::Create(options);
-  EXPECT_TRUE(engine.ok()) << engine.status();
-  return *std::move(engine);
-}
-
 absl::Status PrefillLocally(Engine& engine, uint64_t transfer_id) {
   std::promise<absl::Status> answer;
   engine.PrefillLocally(transfer_id, engine.epoch(),
                         [&answer](absl::Status status) { answer.set_value(std::move(status)); });
   return answer.get_future().get();
-}
-
-TEST(Engine, AnswersAreTheSameOnEveryPath) {
-  const auto plain = Make(TinyOptions());
-  EngineOptions options = TinyOptions();
-  options.paged = false;
-  options.graph = false;
-  options.block_size = 8;
-  options.max_chunk_tokens = 5;
-  options.threads = 3;
-  const auto other = Make(options);
-  for (uint64_t seed = 0; seed < 4; ++seed) {
-    const GenerateRequest request = TinyRequest(20 + seed, 12, seed);
-    const SinkRecord one = Ask(*plain, request);
-    ASSERT_TRUE(one.finish.has_value()) << *one.error;
-    EXPECT_EQ(one.tokens.size(), 12u);
-    EXPECT_NE(one.finish->logits_hash, 0u);
-    const SinkRecord again = Ask(*plain, request);  // from the prefix cache
-    EXPECT_EQ(again.finish->ledger.cached_tokens, 16);
-    const SinkRecord two = Ask(*other, request);
-    for (const SinkRecord* record : {&again, &two}) {
-      EXPECT_EQ(record->tokens, one.tokens);
-      EXPECT_EQ(record->text, one.text);
-      EXPECT_EQ(record->finish->logits_hash, one.finish->logits_hash);
-    }
-  }
-}
-
-TEST(Engine, AClearedCacheIsRecomputedAndRunningRequestsContinue) {
-  const auto engine = Make(TinyOptions());
-  const auto cached = [&](GenerateRequest request, CacheNamespace space) {
-    request.cache_namespace = space;
-    return Ask(*engine, request).finish->ledger.cached_tokens;
-  };
-  const CacheNamespace ours(1), theirs(2);
-  const GenerateRequest request = TinyRequest(40, 8, 0);
-  EXPECT_EQ(cached(request, ours), 0);
-  EXPECT_EQ(cached(request, theirs), 0);
-
-  GenerateRequest longer = TinyRequest(40, 60, 0);
-  longer.cache_namespace = ours;
-  const SinkRecord alone = Ask(*engine, longer);
-  auto sink = std::make_shared<WaitingSink>();
-  engine->Generate(longer, sink);
-  const auto freed = engine->ClearCache(ours);  // before, during or after the request
-  ASSERT_TRUE(freed.ok()) << freed.status();
-  const SinkRecord running = sink->WaitForEnd();
-  ASSERT_TRUE(running.finish.has_value());
-  EXPECT_EQ(running.tokens, alone.tokens);
-  EXPECT_EQ(running.finish->logits_hash, alone.finish->logits_hash);
-
-  ASSERT_TRUE(engine->ClearCache(ours).ok());
-  EXPECT_EQ(cached(request, ours), 0);
-  EXPECT_EQ(cached(request, theirs), 32) << "the other namespace keeps its cache";
-  ASSERT_TRUE(engine->ClearCache(std::nullopt).ok());
-  EXPECT_EQ(cached(request, theirs), 0);
-}
-
-TEST(Engine, TwoStepsInFlightGiveTheSameAnswers) {
-  EngineOptions options = TinyOptions();
-  const auto reference = Make(options);
-  options.device = "cpu-async";
-  options.steps_in_flight = 2;
-  options.kv_blocks = 12;  // some are preempted
-  const auto engine = Make(options);
-  std::vector<std::shared_ptr<WaitingSink>> sinks;
-  const auto request = [](uint64_t seed) {
-    GenerateRequest request = TinyRequest(20, 40, seed);
-    if (seed % 4 == 3) request.sampling.repetition_penalty = 1.2f;
-    if (seed % 4 == 1) request.sampling.logprobs = 2;
-    return request;
-  };
-  for (uint64_t i = 0; i < 8; ++i) {
-    sinks.push_back(std::make_shared<WaitingSink>());
-    engine->Generate(request(i), sinks.back());
-  }
-  engine->Cancel(engine->Generate(request(9), std::make_shared<WaitingSink>()));
-  for (uint64_t i = 0; i < 8; ++i) {
-    const SinkRecord record = sinks[i]->WaitForEnd();
-    const SinkRecord alone = Ask(*reference, request(i));
-    ASSERT_TRUE(record.finish.has_value());
-    EXPECT_EQ(record.tokens, alone.tokens);
-    EXPECT_EQ(record.finish->logits_hash, alone.finish->logits_hash);
-  }
-  while (engine->Inspect().status.running > 0) {
-  }
-  const KvCacheStats cache = engine->Inspect().status.cache;
-  EXPECT_EQ(cache.blocks.owned + cache.blocks.in_transfer, 0);
 }
 
 TEST(Engine, RefusesMoreStepsInFlightThanTheDeviceTakes) {
@@ -133,7 +37,7 @@ TEST(Engine, ShutsDownWithStepsInFlight) {
   EngineOptions options = TinyOptions();
   options.device = "cpu-async";
   options.steps_in_flight = 2;
-  auto engine = Make(options);
+  auto engine = MakeEngine(options);
   auto sink = std::make_shared<WaitingSink>();
   engine->Generate(TinyRequest(20, 60, 0), sink);
   engine.reset();
@@ -141,63 +45,8 @@ TEST(Engine, ShutsDownWithStepsInFlight) {
   EXPECT_TRUE(record.ended());
 }
 
-TEST(Engine, ConcurrentRequestsFromManyThreadsAllEnd) {
-  EngineOptions options = TinyOptions();
-  options.kv_blocks = 12;  // some are preempted
-  const auto engine = Make(options);
-  std::vector<SinkRecord> alone;
-  for (uint64_t i = 0; i < 8; ++i) alone.push_back(Ask(*engine, TinyRequest(20, 40, i)));
-  std::vector<std::future<SinkRecord>> records;
-  for (uint64_t i = 0; i < 8; ++i) {
-    records.push_back(std::async(std::launch::async,
-                                 [&engine, i] { return Ask(*engine, TinyRequest(20, 40, i)); }));
-  }
-  for (size_t i = 0; i < records.size(); ++i) {
-    const SinkRecord record = records[i].get();
-    ASSERT_TRUE(record.finish.has_value());
-    EXPECT_EQ(record.tokens, alone[i].tokens);
-    EXPECT_EQ(record.finish->logits_hash, alone[i].finish->logits_hash);
-  }
-  const EngineStatus status = engine->Inspect().status;
-  EXPECT_EQ(status.requests, 16);
-  EXPECT_EQ(status.failures, 0);
-  EXPECT_EQ(status.cache.blocks.owned + status.cache.blocks.in_transfer, 0);
-}
-
-TEST(Engine, ChoicesAreTheAnswersOfRequestsWithTheNextSeeds) {
-  const auto plain = Make(TinyOptions());
-  GenerateRequest request = TinyRequest(21, 14, 7);
-  std::vector<SinkRecord> alone;
-  for (uint64_t i = 0; i < 4; ++i) {
-    request.sampling.seed = 7 + i;
-    alone.push_back(Ask(*plain, request));
-  }
-  request.sampling.seed = 7;
-  request.n = 4;
-  for (const KvLayoutKind layout : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
-    for (const int32_t blocks : {100, 6}) {
-      EngineOptions options = TinyOptions();
-      options.layout = layout;
-      options.block_size = 8;
-      options.kv_blocks = blocks;
-      const auto engine = Make(options);
-      const SinkRecord record = Ask(*engine, request);
-      ASSERT_TRUE(record.last_finished) << *record.error;
-      for (int32_t i = 0; i < 4; ++i) {
-        const SinkRecord& choice = i == 0 ? record : record.others.at(i);
-        EXPECT_EQ(choice.tokens, alone[i].tokens);
-        EXPECT_EQ(choice.finish->logits_hash, alone[i].finish->logits_hash);
-      }
-      const EngineStatus status = engine->Inspect().status;
-      EXPECT_EQ(status.cache.blocks.owned, 0);
-      EXPECT_EQ(status.preemptions > 0, blocks == 6);
-      EXPECT_EQ(status.prefill_tokens == 21, blocks == 100);
-    }
-  }
-}
-
 TEST(Engine, CancelEndsARequestAndFreesItsBlocks) {
-  const auto engine = Make(TinyOptions());
+  const auto engine = MakeEngine(TinyOptions());
   auto sink = std::make_shared<WaitingSink>();
   const RequestHandle handle = engine->Generate(TinyRequest(20, 450, 1), sink);
   sink->WaitFor([](const SinkRecord& record) { return !record.tokens.empty(); });
@@ -212,7 +61,7 @@ TEST(Engine, CancelEndsARequestAndFreesItsBlocks) {
 TEST(Engine, ADeadlineIsKeptWhileTheEngineIsIdle) {
   EngineOptions options = TinyOptions();
   options.transfer_listen = "127.0.0.1:0";
-  const auto engine = Make(options);
+  const auto engine = MakeEngine(options);
   GenerateRequest request = TinyRequest(20, 10, 1);
   request.remote_prefill = true;
   request.timeout_ms = 20;
@@ -220,7 +69,7 @@ TEST(Engine, ADeadlineIsKeptWhileTheEngineIsIdle) {
 }
 
 TEST(Engine, RefusalsReachTheSink) {
-  const auto engine = Make(TinyOptions());
+  const auto engine = MakeEngine(TinyOptions());
   EXPECT_THAT(Ask(*engine, TinyRequest(512, 1, 0)).error->message(), HasSubstr("context of 512"));
   EXPECT_FALSE(Ask(*engine, TinyRequest(0, 1, 0)).finish.has_value());
   GenerateRequest request = TinyRequest(3, 1, 0);
@@ -232,7 +81,7 @@ TEST(Engine, RefusalsReachTheSink) {
 TEST(Engine, InspectShowsRunningRequests) {
   EngineOptions options = TinyOptions();
   options.transfer_listen = "127.0.0.1:0";
-  const auto engine = Make(options);
+  const auto engine = MakeEngine(options);
   GenerateRequest request = TinyRequest(40, 10, 1);
   request.remote_prefill = true;
   auto sink = std::make_shared<WaitingSink>();
@@ -284,7 +133,7 @@ TEST(Engine, DestructionCancelsRunningWaitingAndQueuedRequests) {
   options.max_running = 2;
   std::vector<std::shared_ptr<WaitingSink>> sinks;
   {
-    const auto engine = Make(options);
+    const auto engine = MakeEngine(options);
     for (uint64_t i = 0; i < 20; ++i) {
       GenerateRequest request = TinyRequest(20, 450, i);
       request.remote_prefill = i % 5 == 0;
@@ -300,7 +149,7 @@ TEST(Engine, DestructionCancelsRunningWaitingAndQueuedRequests) {
 }
 
 TEST(Engine, ASinkMayCallTheEngine) {
-  const auto engine = Make(TinyOptions());
+  const auto engine = MakeEngine(TinyOptions());
   int64_t steps = 0;
   int64_t published_steps = 0;
   std::atomic<int> answers = 0;
@@ -318,7 +167,7 @@ TEST(Engine, ASinkMayCallTheEngine) {
 }
 
 TEST(Engine, StatusAndHandOversDoNotWaitForALongStep) {
-  const auto engine = Make(TinyOptions());
+  const auto engine = MakeEngine(TinyOptions());
   EXPECT_EQ(engine->Status().block_size, 16);  // published before the first step
   std::promise<void> stuck;
   std::promise<void> go_on;
@@ -366,7 +215,7 @@ class AskingSink final : public RequestSink {
 TEST(Engine, QuestionsDuringShutdownAreAnswered) {
   EngineOptions options = TinyOptions();
   options.transfer_listen = "127.0.0.1:0";
-  auto engine = Make(options);
+  auto engine = MakeEngine(options);
   Engine* const stopping = engine.get();
   std::optional<EngineInspection> inspection;
   std::optional<EngineStatus> status;
@@ -388,7 +237,7 @@ TEST(Engine, QuestionsDuringShutdownAreAnswered) {
 }
 
 TEST(Engine, AFullInboxRefusesAndStillTakesCancels) {
-  const auto engine = Make(TinyOptions());
+  const auto engine = MakeEngine(TinyOptions());
   std::promise<void> stuck;
   std::promise<void> go_on;
   bool first = true;
@@ -445,65 +294,6 @@ TEST(Engine, AWrongTransferAddressIsNotBlamedOnSharedMemory) {
   EXPECT_FALSE(Engine::Create(options).ok());
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
               ::testing::Not(HasSubstr("no shared memory")));
-}
-
-// Blocks that a reader of `engine`'s events, or of a snapshot, knows to be cached.
-std::set<Hash128> Told(Engine& engine) {
-  std::set<Hash128> held;
-  for (uint64_t i = 1; i <= engine.kv_events()->last(); ++i) {
-    ApplyEncoded(*engine.kv_events()->Find(i), held);
-  }
-  return held;
-}
-std::set<Hash128> SnapshotOf(Engine& engine) {
-  std::promise<std::shared_ptr<const KvEventSnapshot>> answer;
-  engine.SnapshotKvEvents([&answer](auto snapshot) {
-    EXPECT_TRUE(snapshot.ok()) << snapshot.status();
-    answer.set_value(*std::move(snapshot));
-  });
-  const std::shared_ptr<const KvEventSnapshot> snapshot = answer.get_future().get();
-  EXPECT_EQ(snapshot->sequence, engine.kv_events()->last());
-  std::set<Hash128> held;
-  for (const std::string& part : snapshot->parts) ApplyEncoded(part, held);
-  return held;
-}
-
-TEST(Engine, PublishesTheContentsOfItsPrefixCache) {
-  for (const int32_t block_size : {4, 16, 32}) {
-    EngineOptions options = TinyOptions();
-    options.block_size = block_size;
-    options.kv_blocks = 400 / block_size;  // the second request evicts the first
-    options.kv_events = true;
-    const auto engine = Make(options);
-    EXPECT_TRUE(SnapshotOf(*engine).empty());
-    for (uint64_t seed = 0; seed < 3; ++seed) {
-      const GenerateRequest request = TinyRequest(200, 40, seed);
-      const SinkRecord answer = Ask(*engine, request);
-      std::vector<TokenId> committed = request.prompt;
-      committed.insert(committed.end(), answer.tokens.begin(), answer.tokens.end() - 1);
-      committed.resize(committed.size() / block_size * block_size);
-      const std::set<Hash128> snapshot = SnapshotOf(*engine);
-      EXPECT_EQ(Told(*engine), snapshot);
-      EXPECT_LE(snapshot.size(), 400u / kUnitsPerHash);
-      for (const Hash128& hash :
-           ChainedHashes(request.cache_namespace, UnitsFromTokens(committed))) {
-        EXPECT_TRUE(snapshot.contains(hash)) << "block size " << block_size << ", seed " << seed;
-      }
-    }
-  }
-}
-
-TEST(Engine, PublishesNoKvEventsUnlessEnabledAndWithAPrefixCache) {
-  const auto silent = Make(TinyOptions());
-  EXPECT_EQ(silent->kv_events(), nullptr);
-  EngineOptions options = TinyOptions();
-  options.kv_events = true;
-  options.prefix_cache = false;
-  const auto without = Make(options);
-  EXPECT_EQ(without->kv_events(), nullptr);
-  without->SnapshotKvEvents([](const auto& snapshot) {
-    EXPECT_EQ(snapshot.status().code(), absl::StatusCode::kFailedPrecondition);
-  });
 }
 
 }  // namespace

@@ -1,9 +1,12 @@
 // Options and requests for engines with the small model of tests/testdata.
 #pragma once
 
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "common/check.h"
 #include "engine/engine.h"
 #include "tests/engine/waiting_sink.h"
 
@@ -20,6 +23,12 @@ inline EngineOptions TinyOptions() {
   options.kv_blocks = 100;
   options.hash_logits = true;
   return options;
+}
+
+inline std::unique_ptr<Engine> MakeEngine(const EngineOptions& options) {
+  auto engine = Engine::Create(options);
+  CHECK(engine.ok()) << engine.status();
+  return *std::move(engine);
 }
 
 inline GenerateRequest TinyRequest(int32_t prompt_tokens, int32_t max_tokens, uint64_t seed) {

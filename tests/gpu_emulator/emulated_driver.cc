@@ -364,8 +364,8 @@ CuResult cuLaunchKernel(CuFunction function, unsigned int grid_x, unsigned int g
   if (found == nullptr) return kCuInvalidHandle;
   const uint64_t threads = uint64_t{block_x} * block_y * block_z;
   if (grid_x == 0 || grid_y == 0 || grid_z == 0 || grid_x > INT32_MAX || grid_y > kMostGridYz ||
-      grid_z > kMostGridYz || threads == 0 || threads > kMostThreads || block_z > 64 ||
-      shared_bytes > found->max_shared_bytes || extra != nullptr) {
+      grid_z > kMostGridYz || threads == 0 || threads > found->kernel->most_threads ||
+      block_z > 64 || shared_bytes > found->max_shared_bytes || extra != nullptr) {
     return kCuInvalidValue;
   }
   const auto* const begin = static_cast<const std::byte*>(params[0]);

@@ -33,6 +33,7 @@ struct AttentionShape {
   bool layer_major = false;  // each layer has its own region; else a block has all its layers
   bool contiguous = false;   // without block tables
   bool share_runs = true;    // tokens refer to the same runs if possible
+  int64_t int8_padding = 3;  // unused bytes behind a token's row of an int8 pool
 };
 
 // A run of slots, as defined in NUMERICS §8.
@@ -314,10 +315,9 @@ class AttentionCase {
     const int64_t layers = 2;  // the view is the second layer
     const int64_t head_values = block_size * shape_.head_dim;
     const int64_t row = shape_.kv_heads * shape_.head_dim;
-    // Floats are [head][token][dim]. int8 has one row per token: values, scales and three unused
-    // bytes.
+    // Floats are [head][token][dim]. int8 has one row per token: values, scales and unused bytes.
     const bool is_int8 = shape_.type == KvType::kInt8;
-    const int64_t int8_row = row + 4 * shape_.kv_heads + 3;
+    const int64_t int8_row = row + 4 * shape_.kv_heads + shape_.int8_padding;
     const int64_t half_values = is_int8 ? block_size * int8_row : block_size * row;
     const int64_t layer_values = 2 * half_values;
     view_ = {.type = shape_.type,

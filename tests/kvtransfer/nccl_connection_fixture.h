@@ -23,6 +23,10 @@ inline bool Eventually(const std::function<bool()>& what) {
 
 class NcclConnectionTest : public ::testing::Test {
  protected:
+  // The receiver may report its KV before the sender's thread has logged.
+  void WaitForAFallback() {
+    EXPECT_TRUE(Eventually([&] { return !fallbacks_.seen().empty(); }));
+  }
   NcclConnectionTest() { ResetFakeNccl(); }
   ~NcclConnectionTest() override {
     EXPECT_EQ(fake_.calls_from_two_threads, 0);

@@ -69,6 +69,7 @@ TEST_F(NcclConnectionTest, WithoutALibraryPayloadGoesByTcpAndTheReasonIsLoggedOn
   for (uint64_t id = 1; id <= 3; ++id) Deliver(a, b, id);
   for (uint64_t id = 4; id <= 6; ++id) Deliver(b, a, id);
   EXPECT_EQ(sender().created, 0);
+  WaitForAFallback();
   ASSERT_EQ(fallbacks_.seen().size(), 1u);
   EXPECT_EQ(fallbacks_.seen()[0].code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(fallbacks_.seen()[0].message()), HasSubstr("that-nobody-has"));
@@ -85,6 +86,7 @@ TEST_F(NcclConnectionTest, BlocksOfAnotherSizeGoByTcpAndTheReasonIsLogged) {
   const TransferEvent received = b.WaitReceived(1);
   EXPECT_EQ(received.kind, Kind::kReceived) << received.status;
   EXPECT_EQ(sender().created, 0);
+  WaitForAFallback();
   ASSERT_EQ(fallbacks_.seen().size(), 1u);
   EXPECT_EQ(fallbacks_.seen()[0],
             absl::UnimplementedError("block_size: ours 16, theirs 32; NCCL needs equal block "
@@ -109,6 +111,7 @@ TEST_F(NcclConnectionTest, ASenderLogsOnceThatAReceiverHasNoNccl) {
   TestWorker a(Nccl(fallbacks_.Into(PatientNccl())), {}, 1), b(Tcp(), {}, 2);
   for (uint64_t id = 1; id <= 3; ++id) Deliver(a, b, id);
   EXPECT_EQ(sender().created, 0);
+  WaitForAFallback();
   ASSERT_EQ(fallbacks_.seen().size(), 1u);
   EXPECT_THAT(std::string(fallbacks_.seen()[0].message()),
               HasSubstr("the receiver offers no NCCL"));
@@ -119,6 +122,7 @@ TEST_F(NcclConnectionTest, DifferentVersionsOfNcclAreNamedAndDoWithoutIt) {
   fake_.version = 22703;
   TestWorker a(Nccl(fallbacks_.Into(PatientNccl())), {}, 1);
   Deliver(a, b, 1);
+  WaitForAFallback();
   ASSERT_EQ(fallbacks_.seen().size(), 1u);
   EXPECT_EQ(fallbacks_.seen()[0],
             absl::FailedPreconditionError("nccl_version: ours 22703, theirs 22809"));

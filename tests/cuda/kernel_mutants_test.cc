@@ -1,0 +1,166 @@
+// Faults planted in the kernels of attention, sampling and copies, and in samples that use all
+// primitives (tests/cuda/kernel_mutants.h).
+#include "tests/cuda/kernel_mutants.h"
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "common/crc32c.h"
+#include "kernels/cuda/launch_attention.h"
+#include "kernels/cuda/launch_copies.h"
+#include "kernels/cuda/launch_sample.h"
+#include "kernels/cuda/launch_tensor_core_attention.h"
+#include "kernels/tensor_core/tensor_core_attention.h"
+#include "tests/cuda/sample_launches.h"
+#include "tests/kernels/attention_case.h"
+#include "tests/kernels/sample_case.h"
+
+namespace baton {
+namespace {
+
+using gpu_emulator::Executor;
+using gpu_emulator::Primitive;
+
+constexpr uint64_t kSeed = 1616;
+
+// Several blocks share the segments of a sequence, so they merge.
+template <AttentionBatch kBatch, KvType kType>
+absl::Status RunAttention(Executor& executor) {
+  static const AttentionCase kProblem({.query_heads = 3, .kv_heads = 1, .type = kType},
+                                      {CausalSequence(600, 1), CausalSequence(70, 3)}, kSeed);
+  static const std::vector<float> kExpected = kProblem.Expected();
+  std::vector<float> out(kProblem.out_size(), -1.0f);
+  MutantLauncher launcher(executor);
+  LaunchPagedAttention(launcher, kProblem.Args(out.data()), kBatch, 1 << 20);
+  if (!launcher.status().ok()) return launcher.status();
+  return std::memcmp(out.data(), kExpected.data(), out.size() * sizeof(float)) == 0
+             ? absl::OkStatus()
+             : absl::DataLossError("wrong attention");
+}
+
+absl::Status RunCopies(Executor& executor) {
+  std::mt19937_64 random(kSeed);
+  std::vector<std::byte> from(20000), to(20000);
+  for (std::byte& byte : from) byte = static_cast<std::byte>(random());
+  const std::vector<ByteRun> runs = {{0, 16, 9000}, {9001, 9200, 5000}};
+  std::vector<uint32_t> checksums(runs.size());
+  MutantLauncher launcher(executor, "copy_runs");
+  LaunchCopyRuns(launcher, from.data(), to.data(), runs.data(), 2, checksums.data());
+  if (!launcher.status().ok()) return launcher.status();
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const auto bytes = std::span(from).subspan(runs[i].from, runs[i].bytes);
+    if (std::memcmp(to.data() + runs[i].to, bytes.data(), bytes.size()) != 0 ||
+        checksums[i] != Crc32c(bytes)) {
+      return absl::DataLossError("wrong copy");
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Three launches: maxima of all chunks, their weights, draws.
+absl::Status RunDraws(std::string_view mutated, Executor& executor) {
+  std::mt19937_64 random(kSeed);
+  Draws draws(random, 2, 6, 3000);
+  // Few different logits: the selection then needs all its passes.
+  for (size_t i = 0; i < 3000; ++i) draws.logits[i] = static_cast<float>(random() % 2);
+  draws.draws[0].row = 0;
+  draws.draws[0].rule = {.temperature = 3, .top_k = 1700, .top_p = 0.9f, .min_p = 0.1f};
+  draws.draws[1].row = 1;
+  draws.draws[1].rule = {.temperature = 0};
+  MutantLauncher launcher(executor, mutated);
+  LaunchSample(launcher, draws.args());
+  if (!launcher.status().ok()) return launcher.status();
+  for (size_t i = 0; i < draws.draws.size(); ++i) {
+    if (draws.tokens[i] != draws.Expected(i)) return absl::DataLossError("wrong token");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunMaxima(Executor& executor) { return RunDraws("sample_maxima", executor); }
+absl::Status RunWeights(Executor& executor) { return RunDraws("sample_weights", executor); }
+absl::Status RunDrawing(Executor& executor) { return RunDraws("sample_draw", executor); }
+
+// The kernels of t1. Their twin is the definition.
+template <AttentionBatch kBatch, KvType kType>
+absl::Status RunTensorCoreAttention(Executor& executor) {
+  static const AttentionCase kProblem({.query_heads = 3, .kv_heads = 1, .type = kType},
+                                      {CausalSequence(600, 1), CausalSequence(70, 3)}, kSeed);
+  std::vector<float> expected(kProblem.out_size()), out(kProblem.out_size(), -1.0f);
+  TensorCoreAttention(kProblem.Args(expected.data()), 0, kProblem.tokens());
+  MutantLauncher launcher(executor);
+  LaunchTensorCoreAttention(launcher, kProblem.Args(out.data()), kBatch, 1 << 20);
+  if (!launcher.status().ok()) return launcher.status();
+  return std::memcmp(out.data(), expected.data(), out.size() * sizeof(float)) == 0
+             ? absl::OkStatus()
+             : absl::DataLossError("wrong attention");
+}
+
+class KernelMutants : public testing::TestWithParam<MutatedKernel> {};
+
+TEST_P(KernelMutants, AreCaughtByTheOracleThatIsMeantTo) { ExpectCaught(GetParam()); }
+
+INSTANTIATE_TEST_SUITE_P(
+    Kernels, KernelMutants,
+    testing::Values(
+        MutatedKernel{"DecodeF16",
+                      &RunAttention<AttentionBatch::kDecode, KvType::kF16>,
+                      {{Primitive::kBlockBarrier, "RrrRRbRRbrbbRbrbrbR"},
+                       {Primitive::kFence, "RR"},
+                       {Primitive::kCopyWait, "b"}}},
+        // The rows of this case with int8 have odd addresses, so no copy is asynchronous.
+        MutatedKernel{"DecodeInt8",
+                      &RunAttention<AttentionBatch::kDecode, KvType::kInt8>,
+                      {{Primitive::kBlockBarrier, "RbrRRbRRbbbbRbrbrbR"},
+                       {Primitive::kFence, "RR"},
+                       {Primitive::kCopyWait, "="}}},
+        MutatedKernel{"ChunksF16",
+                      &RunAttention<AttentionBatch::kChunks, KvType::kF16>,
+                      {{Primitive::kBlockBarrier, "RrRRRbRRbbbRRRbbbR"},
+                       {Primitive::kWarpBarrier, "b"},
+                       {Primitive::kFence, "RR"},
+                       {Primitive::kCopyWait, "b"}}},
+        MutatedKernel{"ChunksInt8",
+                      &RunAttention<AttentionBatch::kChunks, KvType::kInt8>,
+                      {{Primitive::kBlockBarrier, "RbRRRbRRbbbRRRbbbR"},
+                       {Primitive::kWarpBarrier, "b"},
+                       {Primitive::kFence, "RR"},
+                       {Primitive::kCopyWait, "="}}},
+        // One block has each sequence to itself, so the fences of merges are not reached.
+        MutatedKernel{
+            "DecodeT1F16",
+            &RunTensorCoreAttention<AttentionBatch::kDecode, KvType::kF16>,
+            {{Primitive::kBlockBarrier, "RrRRRbRRbRRrbbbRr"}, {Primitive::kCopyWait, "b"}}},
+        MutatedKernel{
+            "DecodeT1Int8",
+            &RunTensorCoreAttention<AttentionBatch::kDecode, KvType::kInt8>,
+            {{Primitive::kBlockBarrier, "RrRRRbRRbRRbbbbbRr"}, {Primitive::kCopyWait, "="}}},
+        MutatedKernel{"ChunksT1F16",
+                      &RunTensorCoreAttention<AttentionBatch::kChunks, KvType::kF16>,
+                      {{Primitive::kBlockBarrier, "RrRRRRRRbRRrbRr"}, {Primitive::kCopyWait, "b"}}},
+        MutatedKernel{
+            "ChunksT1Int8",
+            &RunTensorCoreAttention<AttentionBatch::kChunks, KvType::kInt8>,
+            {{Primitive::kBlockBarrier, "RrRRRRRRbRRbbbRr"}, {Primitive::kCopyWait, "="}}},
+        MutatedKernel{"Copies", &RunCopies, {{Primitive::kBlockBarrier, "bbbb"}}},
+        MutatedKernel{"MaximaOfDraws", &RunMaxima, {{Primitive::kBlockBarrier, "RRRb"}}},
+        MutatedKernel{"WeightsOfDraws", &RunWeights, {{Primitive::kBlockBarrier, "RbRRRRb"}}},
+        MutatedKernel{"Draws", &RunDrawing, {{Primitive::kBlockBarrier, "RbbRbbrbRbrbbbrbbb"}}},
+        MutatedKernel{"SampleSum",
+                      &RunSampleSum,
+                      {{Primitive::kBlockBarrier, "bR"}, {Primitive::kFence, "RR"}}},
+        MutatedKernel{"SampleTranspose", &RunSampleTranspose, {{Primitive::kBlockBarrier, "b"}}},
+        MutatedKernel{"SampleMatMul",
+                      &RunSampleMatMul,
+                      {{Primitive::kWarpBarrier, "b"}, {Primitive::kCopyWait, "b"}}},
+        MutatedKernel{"SampleTileMatMul",
+                      &RunSampleTileMatMul,
+                      {{Primitive::kBlockBarrier, "r"},
+                       {Primitive::kMbarrierWait, "rr"},
+                       {Primitive::kMatrixWait, "b"},
+                       {Primitive::kMatrixFence, "r"},
+                       {Primitive::kBarrierInitFence, "r"}}}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace baton

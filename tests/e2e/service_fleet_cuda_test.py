@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""Tests the real service with workers on the GPU emulator: real processes, `baton up`, a tiny model.
+
+  service_fleet_cuda_test.py --bin build/release/bin --model build/release/testdata/tiny.gguf [unittest's own arguments, such as -k nccl]
+
+Token ids, text, and the hash over all sampled logits must equal those of `baton run` on the CPU. With --transport nccl, NCCL's
+stand-in moves KV between the device memories of two processes (tests/kvtransfer/fake_nccl.h). Standard library only.
+"""
+
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import threading
+import unittest.mock
+
+from cluster import children_of, wait_until
+from service_case import ARGUMENTS, BLOCK, CHUNK, PATIENT_ROUTER, SEEN_TIMEOUT_S, ServiceTest, main, run
+
+COMMON = (f"--block-size={BLOCK}", f"--max-chunk-tokens={CHUNK}", "--kv-blocks=96", "--hash-logits")
+EMULATED = ("--device=cuda-emulated", *COMMON)
+PROGRAM = {"prefill": "baton-prefill-w", "decode": "baton-decode-wo"}  # as the kernel shortens them
+
+
+class CudaTest(ServiceTest):
+    """Test case with one `baton up`, whose workers have these variables."""
+    worker_arguments = EMULATED
+    nccl_faults = ""
+    device = ""
+
+    @classmethod
+    def setUpClass(cls):
+        report = tempfile.NamedTemporaryFile("r", prefix="baton-nccl-")  # the workers add lines when they end
+        cls.addClassCleanup(report.close)
+        cls.addClassCleanup(lambda: cls.check_report([[int(word) for word in line.split()] for line in report]))
+        with unittest.mock.patch.dict(os.environ, BATON_FAKE_NCCL=cls.nccl_faults, BATON_FAKE_NCCL_REPORT=report.name,
+                                      BATON_GPU_EMULATOR_SEED="7", **({"BATON_DEVICE": cls.device} if cls.device else {})):
+            super().setUpClass()
+
+    @classmethod
+    def check_report(cls, lines):
+        """Checks the bytes that NCCL's stand-in moved: for each worker [0, as a sender, 1, as a receiver]."""
+        assert not any(line[1] or line[3] for line in lines), lines
+
+    def jobs(self, lengths=(1, BLOCK, BLOCK + 1, CHUNK, 2 * CHUNK + 1), max_tokens=10):
+        jobs = []
+        for index, length in enumerate(lengths):
+            job = {"id": f"p{length}", "prompt_token_ids": self.prompt(length, 100 * index), "max_tokens": max_tokens,
+                   "temperature": 0, "ignore_eos": True}
+            if index % 2 == 1:
+                job |= {"temperature": 0.9, "top_p": 0.95, "top_k": 40, "seed": 77 + index}
+            jobs.append(job)
+        return jobs
+
+    def check_answers(self, placement, salt="", kv_must_come=True):
+        jobs = self.jobs()
+        want, code = run(jobs)
+        self.assertEqual(code, 0)
+        got, code = self.cluster.generate([job | {"cache_salt": f"{placement}{salt}"} for job in jobs], "--placement", placement,
+                                          concurrency=3)
+        self.assertEqual(code, 0, got)
+        self.assert_same_answers(got, want, placement)
+        for name, result in got.items():
+            if kv_must_come or placement != "remote":
+                self.assertEqual(result["ledger"]["kv_bytes"] > 0, placement == "remote", name)
+        self.cluster.wait_at_rest()
+        return got
+
+    def log(self):
+        return pathlib.Path(self.cluster.log_path).read_text()
+
+
+class OverTcp(CudaTest):
+    worker_arguments = (*EMULATED, "--transport=tcp")
+
+    def test_remote_and_local_prefill_equal_run(self):
+        for placement in ("remote", "local"):
+            self.check_answers(placement)
+
+
+class OverNccl(CudaTest):
+    worker_arguments = (*EMULATED, "--transport=nccl")
+
+    def test_remote_and_local_prefill_equal_run(self):
+        for placement in ("remote", "local"):
+            self.check_answers(placement)
+        self.assertNotIn("not by NCCL", self.log())
+
+    @classmethod
+    def check_report(cls, lines):
+        sent, received = max(line[1] for line in lines), max(line[3] for line in lines)
+        assert sent > 0 and received > 0, lines
+
+
+class OverNcclThatFails(CudaTest):
+    """An operation of the receiver dies halfway. The rest goes over TCP."""
+    worker_arguments = (*EMULATED, "--transport=nccl")
+    nccl_faults = "1.dies_at_operation=1"
+
+    def test_answers_stay_the_same_and_the_log_says_why(self):
+        self.check_answers("remote")
+        self.assertIn("KV goes by TCP, not by NCCL: UNAVAILABLE: communicator: ", self.log())
+
+    @classmethod
+    def check_report(cls, lines):
+        assert max(line[3] for line in lines) > 0, lines  # of the operation before
+
+
+class BetweenCpuAndGpu(CudaTest):
+    """Until a GPU has confirmed the numerics, KV does not move between a CPU and a GPU. The router refuses such a fleet, or with
+    --mixed-fingerprints it lets the decode worker compute the prompts."""
+    router_arguments = (*PATIENT_ROUTER, "--mixed-fingerprints")
+    worker_arguments = (*COMMON, "--transport=tcp")
+    device = "cuda-emulated"  # the prefill worker's own argument counts more
+    prefill_arguments = ("--device=cpu", "--threads=1")
+
+    def test_no_kv_moves_and_the_answers_stay_the_same(self):
+        self.check_answers("auto")
+        workers = self.cluster.workers()
+        self.assertEqual(int(workers["prefill-0"]["prefill_tokens"]), 0)
+
+
+class Refusals(unittest.TestCase):
+    def test_device_memory_cannot_be_shared_with_other_processes(self):
+        done = subprocess.run([str(pathlib.Path(ARGUMENTS.bin) / "baton-decode-worker"), "--model", ARGUMENTS.model, *EMULATED,
+                               "--transport=shm", "--listen=127.0.0.1:0"], capture_output=True, text=True, timeout=SEEN_TIMEOUT_S)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, "cannot map")
+
+
+class LosingAWorker(CudaTest):
+    """A fleet of one prefill worker and two decode workers. `baton up` restarts a worker that was killed. On a slow machine, the
+    router may take a worker for lost that is only late; then KV is computed and does not come."""
+    prefill, decode = 1, 2
+    router_arguments = ()
+    worker_arguments = (*EMULATED, "--transport=nccl")
+
+    def kill(self, role):
+        """Kills one worker of the role, and waits until the fleet has another one in its place."""
+        before = {name: worker["epoch"] for name, worker in self.cluster.workers().items()}
+        os.kill(next(pid for pid, name in children_of(self.cluster.process.pid).items() if name == PROGRAM[role]), signal.SIGKILL)
+
+        def replaced():
+            after = {name: worker["epoch"] for name, worker in self.cluster.workers().items()}
+            return after.keys() == before.keys() and after != before
+        return lambda: wait_until(replaced, SEEN_TIMEOUT_S, f"a new {role} worker")
+
+    def test_answers_stay_the_same_when_workers_are_killed(self):
+        self.check_answers("remote", salt="before", kv_must_come=False)
+        jobs = self.jobs(lengths=(20, 33, 50), max_tokens=40)
+        want, _ = run(jobs)
+        for role in ("decode", "prefill"):
+            got = {}
+            client = threading.Thread(target=lambda: got.update(self.cluster.generate(
+                [job | {"cache_salt": role} for job in jobs], concurrency=len(jobs))[0]))
+            done_before = self.decoded()
+            client.start()
+            wait_until(lambda: self.decoded() > done_before + 8, SEEN_TIMEOUT_S, "answers under way")
+            wait_for_the_new_one = self.kill(role)
+            client.join()
+            self.assert_same_answers(got, want, f"{role} worker killed")
+            wait_for_the_new_one()
+            self.check_answers("remote", salt=f"after {role}", kv_must_come=False)
+
+    def decoded(self):
+        return sum(int(worker["decode_tokens"]) for worker in self.cluster.workers().values() if "DECODE" in worker["role"])
+
+    @classmethod
+    def check_report(cls, lines):
+        assert max(line[3] for line in lines) > 0, lines
+
+
+if __name__ == "__main__":
+    main(__doc__)
