@@ -128,12 +128,13 @@ class LosingTheGpuOfAPrefillWorker(Fleet):
 class RestartingAWorker(unittest.TestCase):
 
     def test_baton_up_starts_a_worker_with_a_failed_gpu_again(self):
-        jobs = jobs_of(seed=10, count=4, max_tokens=40)
+        # One worker's life is long enough for an answer, and too short for all of them.
+        jobs = jobs_of(seed=10, count=10, max_tokens=10)
         want = run_on_cpu(jobs)
         os.environ["BATON_GPU_EMULATOR_FAIL_AFTER"] = "700"  # every worker serves so many kernels
         self.addCleanup(os.environ.pop, "BATON_GPU_EMULATOR_FAIL_AFTER")
         with Cluster(ARGUMENTS.bin, ARGUMENTS.model, 0, 2, WORKER, ()) as cluster:
-            got = cluster.generate(jobs, "--retries", "20", concurrency=2)[0]
+            got = cluster.generate(jobs, "--retries", "200", concurrency=2)[0]
             log = pathlib.Path(cluster.log_path).read_text()
         for name, expected in want.items():
             self.assertEqual(got[name].get("token_ids"), expected["token_ids"], f"{name}: {got[name].get('error')}")
