@@ -18,7 +18,7 @@ import unittest.mock
 from cluster import children_of, wait_until
 from service_case import ARGUMENTS, BLOCK, CHUNK, PATIENT_ROUTER, SEEN_TIMEOUT_S, ServiceTest, main, run
 
-COMMON = (f"--block-size={BLOCK}", f"--max-chunk-tokens={CHUNK}", "--kv-blocks=96", "--hash-logits")
+COMMON = ("--numerics=r1", f"--block-size={BLOCK}", f"--max-chunk-tokens={CHUNK}", "--kv-blocks=96", "--hash-logits")
 EMULATED = ("--device=cuda-emulated", *COMMON)
 PROGRAM = {"prefill": "baton-prefill-w", "decode": "baton-decode-wo"}  # as the kernel shortens them
 
