@@ -16,7 +16,8 @@ for source; do
     -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a \
     -gencode arch=compute_90,code=sm_90 >"$out/log" 2>&1 ||
     { cat "$out/log"; failed=1; continue; }
-  awk -v source="$source" '/Compiling entry function/ { kernel = $6 " for " $8 }
-    /spill stores/ && !/ 0 bytes spill stores/ { print source ": " kernel " spills: " $0 }' "$out/log"
+  awk -v source="$source" -v quote="'" '/Compiling entry function/ { processor = $NF; gsub(quote, "", processor) }
+    /Function properties for/ { function_name = $NF }
+    /spill stores/ && !/ 0 bytes spill stores/ { print source ": " function_name " for " processor " spills: " $0 }' "$out/log"
 done
 exit $failed
