@@ -132,7 +132,7 @@ absl::Status TensorParallelRunner::CopyBlocks(std::span<const BlockCopy> copies)
 
 absl::Status TensorParallelRunner::Health() const {
   for (const Rank& rank : ranks_) RETURN_IF_ERROR(rank.runner->Health());
-  return absl::OkStatus();
+  return communicator_.Health();  // a group that was aborted never recovers
 }
 
 }  // namespace baton

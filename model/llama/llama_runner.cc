@@ -50,7 +50,8 @@ absl::StatusOr<std::unique_ptr<LlamaRunner>> LlamaRunner::Create(const LlamaConf
       new LlamaRunner(config, weights, layout, pool, device, options, communicator));
   ASSIGN_OR_RETURN(runner->buffers_,
                    StepBuffers::Create(runner->decoder_, layout, runner->options_.limits, device));
-  RETURN_IF_ERROR(runner->WarmUp());
+  // The host's memory is taken as it is needed, and graphs at their first use.
+  if (!device.host_accessible()) RETURN_IF_ERROR(runner->WarmUp());
   return runner;
 }
 

@@ -143,7 +143,8 @@ class LlamaRunner final : public ModelRunner {
   int32_t Bucket(int32_t rows) const;  // 0: no bucket is large enough
   const OpGraph& GraphFor(int32_t bucket);
   std::unique_ptr<OpGraph> CaptureFor(int32_t bucket);
-  // Takes all memory that steps need, and captures the graphs of all buckets.
+  // Takes all memory that steps need, and captures the graphs of all buckets. For devices whose
+  // memory the host cannot access: there a lack of memory during a step would end the device.
   absl::Status WarmUp();
   // Enqueues steps of all shapes, for Stream::Prepare.
   void EnqueueAllShapes();

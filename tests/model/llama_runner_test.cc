@@ -206,7 +206,7 @@ TEST(LlamaRunner, AnUnwantedStepStopsAtTheNextOpAndLeavesNoStateBehind) {
   std::vector<int64_t>& ops = runner.device.rows();
   StepInput input;
   input.chunks.push_back(runner.Chunk(0, tokens, 0, 1));
-  ops.clear();  // creation warms up every op
+  ops.clear();
   ASSERT_TRUE(runner.Run(input).ok());
   const size_t whole = ops.size();
   ASSERT_GT(whole, 8u * model.config.layers);

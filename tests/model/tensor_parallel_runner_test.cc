@@ -158,8 +158,10 @@ TEST_F(TensorParallelRunnerTest, ARankThatFailsDuringAStepEndsTheGroup) {
   ranks_[2]->fail = absl::InternalError("lost");
   const absl::Status expected =
       absl::InternalError("rank 2 of the tensor-parallel group failed: lost");
+  EXPECT_EQ(runner_->Health(), absl::OkStatus());
   EXPECT_EQ(runner_->Collect(step).status(), expected);
   EXPECT_EQ(runner_->Submit(Step()).status(), expected);
+  EXPECT_EQ(runner_->Health(), expected);
 }
 
 TEST_F(TensorParallelRunnerTest, AnAbandonedStepIsNoFailure) {
