@@ -33,7 +33,7 @@ class DeviceBench {
     CHECK(pattern.ok()) << pattern.status();
     pattern_ = *std::move(pattern);
     // Every pair of bytes is a small positive f16, bf16 or part of an f32. So no kernel meets a NaN
-    // or an infinity, whatever the bytes stand for.
+    // or an infinity in any of these formats.
     for (size_t i = 0; i < kPatternBytes; ++i) {
       pattern_->data()[i] = static_cast<std::byte>(random_() % 0x30);
     }

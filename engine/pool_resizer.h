@@ -8,7 +8,7 @@
 //
 // A resize has two parts, because populating memory may take seconds: Prepare on the caller's
 // thread, while steps continue, then Resize on the engine thread. Several resizes may overlap, and
-// blocks retire in between. So Resize populates again whatever is missing before it hands out a
+// blocks retire in between. So Resize populates memory that is missing before it hands out a
 // block. Nothing is missing as a rule: while a growth is under way, nothing below its target is
 // discarded (docs/decisions/0022-memory-of-a-pool.md).
 //

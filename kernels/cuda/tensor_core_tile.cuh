@@ -206,7 +206,7 @@ class ChunkRows {
     word[1] = Pool::Value::Pack(weights[n][2], weights[n][3]);
   }
   // Multiplies weights by the scales of V. An invisible slot's weight, and only that, is 0. It
-  // stays 0, whatever its scale.
+  // stays 0 with any scale.
   __device__ void Scale(SharedMemory shared, int tile, Scores& weights) const {
 #pragma unroll
     for (int n = 0; n < kScoreTiles; ++n) {

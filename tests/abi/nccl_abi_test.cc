@@ -68,7 +68,7 @@ TEST(NcclAbi, AMachineWithoutADeviceIsUnavailable) {
   NcclOptions options;
   options.nccl_libraries = {BATON_NCCL_LIBRARY};
   options.cuda_libraries = {BATON_CUDA_STUB_LIBRARY};  // finds no device
-  options.device = 1 << 20;                            // nobody has so many
+  options.device = 1 << 20;                            // more than any machine has
   HostPool lender(&pool, *layout);
   const auto runtime = NcclRuntime::Open(options, lender);
   EXPECT_EQ(runtime.status().code(), absl::StatusCode::kUnavailable) << runtime.status();

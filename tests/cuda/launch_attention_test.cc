@@ -200,7 +200,7 @@ TEST(CudaAttentionSplit, LengthsAreReadWhenTheKernelRuns) {
   }
 }
 
-// Random runs over garbage, infinities and NaNs; blocks that nobody sees do not exist.
+// Random runs over garbage, infinities and NaNs. Blocks outside the runs are missing from memory.
 TEST_P(CudaAttention, EqualsPlainForManyRunsOverGarbage) {
   std::mt19937_64 random(kSeed);
   ChosenLauncher launcher;

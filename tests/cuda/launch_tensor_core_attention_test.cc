@@ -194,7 +194,7 @@ TEST(CudaTensorCoreAttentionSplit, LengthsAreReadWhenTheKernelRuns) {
   }
 }
 
-// Random runs over garbage, infinities and NaNs; blocks that nobody sees do not exist.
+// Random runs over garbage, infinities and NaNs. Blocks outside the runs are missing from memory.
 TEST_P(CudaTensorCoreAttention, IsTheTwinForManyRunsOverGarbage) {
   std::mt19937_64 random(kSeed);
   ChosenLauncher launcher({.order = ExecutionOrder::kSeeded, .landing = CopyLanding::kSeeded});
