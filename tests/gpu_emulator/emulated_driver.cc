@@ -12,6 +12,7 @@
 #include "kernels/cuda/cuda_driver.h"
 #include "tests/gpu_emulator/emulated_gpu.h"
 #include "tests/gpu_emulator/planted_faults.h"
+#include "tests/gpu_emulator/tensor_map.h"
 
 namespace baton::gpu_emulator {
 namespace {
@@ -375,6 +376,33 @@ CuResult cuLaunchKernel(CuFunction function, unsigned int grid_x, unsigned int g
                                           .block = {block_x, block_y, block_z},
                                           .shared_bytes = shared_bytes},
                                 .params = {begin, begin + found->kernel->params_bytes}});
+}
+
+CuResult cuTensorMapEncodeTiled(TensorMap* map, CuTileType type, uint32_t rank, void* address,
+                                const uint64_t* sizes, const uint64_t* strides, const uint32_t* box,
+                                const uint32_t* element_strides, CuTileInterleave interleave,
+                                CuTileSwizzle swizzle, CuTilePromotion promotion, CuTileFill fill) {
+  USABLE();
+  if (type != kCuTileUint16 || rank < 1 || rank > kMostTileRank ||
+      interleave != kCuTileInterleaveNone || promotion != kCuTilePromotion256 ||
+      fill != kCuTileFillZeros || reinterpret_cast<uintptr_t>(map) % alignof(TensorMap) != 0) {
+    return kCuInvalidValue;
+  }
+  TiledTensor tensor;
+  tensor.address = address;
+  tensor.element_bytes = 2;
+  tensor.rank = static_cast<int>(rank);
+  tensor.swizzle = static_cast<SharedSwizzle>(swizzle);
+  for (uint32_t i = 0; i < rank; ++i) {
+    if (element_strides[i] != 1) return kCuInvalidValue;
+    tensor.sizes[i] = sizes[i];
+    tensor.box[i] = box[i];
+    if (i > 0) tensor.stride_bytes[i] = strides[i - 1];
+  }
+  const absl::StatusOr<TensorMap> encoded = EncodeTensorMap(tensor);
+  if (!encoded.ok()) return kCuInvalidValue;
+  *map = *encoded;
+  return kCuSuccess;
 }
 
 }  // extern "C"

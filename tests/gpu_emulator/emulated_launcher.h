@@ -26,6 +26,7 @@ class EmulatedLauncher : public KernelLauncher {
   int multiprocessors() const override { return multiprocessors_; }
   uint32_t max_shared_bytes() const override { return kMostSharedBytes; }
   std::byte* Workspace(std::string_view purpose, size_t bytes) override;
+  bool EncodeTiles(const TiledTensor& tensor, TensorMap& map) override;
 
  private:
   struct Free {
