@@ -15,12 +15,12 @@ std::string BuiltSetNames() {
 }
 
 std::optional<InstructionSet> FasterUnbuiltSet() {
-  std::optional<InstructionSet> faster;
+  InstructionSet fastest = InstructionSet::kPlain;
   for (const InstructionSet set : kInstructionSets) {
-    if (!IsSupported(set)) continue;
-    faster = IsBuilt(set) ? std::nullopt : std::optional(set);
+    if (IsSupported(set)) fastest = set;
   }
-  return faster;
+  if (IsBuilt(fastest)) return std::nullopt;
+  return fastest;
 }
 
 }  // namespace baton
