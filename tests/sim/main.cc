@@ -205,7 +205,7 @@ int CheckMutants() {
       std::cout << "mutant " << info.name << " (" << info.what << ") survived " << info.seeds
                 << " seeds\n";
     } else {
-      std::cout << "mutant " << info.name << " (" << info.what << ") was caught by " << by
+      std::cout << "mutant " << info.name << " (" << info.what << ") was ended by " << by
                 << ", but oracle " << info.oracle << " must catch it\n";
     }
   }
