@@ -1,5 +1,7 @@
 #include "kernels/cpu/built_kernels.h"
 
+#include <ranges>
+
 namespace baton {
 
 bool IsBuilt(InstructionSet set) { return KernelsFor(set).set == set; }
@@ -15,12 +17,12 @@ std::string BuiltSetNames() {
 }
 
 std::optional<InstructionSet> FasterUnbuiltSet() {
-  std::optional<InstructionSet> faster;
-  for (const InstructionSet set : kInstructionSets) {
+  for (const InstructionSet set : std::views::reverse(kInstructionSets)) {
     if (!IsSupported(set)) continue;
-    faster = IsBuilt(set) ? std::nullopt : std::optional(set);
+    if (IsBuilt(set)) return std::nullopt;
+    return set;
   }
-  return faster;
+  return std::nullopt;
 }
 
 }  // namespace baton
