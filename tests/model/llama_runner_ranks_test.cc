@@ -52,7 +52,8 @@ TEST(LlamaRunnerRanks, EveryPoolGivesTheSameLogitsAndTheSameBytes) {
   const TinyModel model = Divisible(GgmlType::kQ8_0);
   const TinyRanks ranks(*model.file, 3);
   const auto tokens = TinyTokens(40, 6);
-  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8}) {
+  for (const KvType type :
+       {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8, KvType::kFp8}) {
     for (const KvLayoutKind layout : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
       for (const bool paged : {true, false}) {
         if (!paged && layout == KvLayoutKind::kBlockMajor) continue;
@@ -87,7 +88,7 @@ TEST(LlamaRunnerRanks, DrawsAndTokensThatTheHostDoesNotKnowAreTheSame) {
 TEST(LlamaRunnerRanks, CopiesOfBlocksCopyTheHeadsOfAllRanks) {
   const TinyModel model = Divisible(GgmlType::kF32);
   const TinyRanks ranks(*model.file, 3);
-  for (const KvType type : {KvType::kF16, KvType::kInt8}) {
+  for (const KvType type : {KvType::kF16, KvType::kInt8, KvType::kFp8}) {
     TinyRunner runner(model, {.type = type}, ranks.weights.get());
     ExpectCopiesRunBetweenSteps(runner);
   }
