@@ -1,5 +1,7 @@
 #include "kernels/cpu/built_kernels.h"
 
+#include <ranges>
+
 namespace baton {
 
 bool IsBuilt(InstructionSet set) { return KernelsFor(set).set == set; }
@@ -15,12 +17,12 @@ std::string BuiltSetNames() {
 }
 
 std::optional<InstructionSet> FasterUnbuiltSet() {
-  InstructionSet fastest = InstructionSet::kPlain;
-  for (const InstructionSet set : kInstructionSets) {
-    if (IsSupported(set)) fastest = set;
+  for (const InstructionSet set : std::views::reverse(kInstructionSets)) {
+    if (!IsSupported(set)) continue;
+    if (IsBuilt(set)) return std::nullopt;
+    return set;
   }
-  if (IsBuilt(fastest)) return std::nullopt;
-  return fastest;
+  return std::nullopt;
 }
 
 }  // namespace baton
