@@ -92,8 +92,11 @@ const Surroundings kSurroundings[] = {
 };
 
 TEST(EngineNumerics, AnswersOfT1DoNotDependOnTheSurroundings) {
-  for (const auto& [model, type] : std::vector<std::pair<std::string, KvType>>{
-           {"bf16", KvType::kBF16}, {"f16", KvType::kF16}, {"q4_1", KvType::kInt8}}) {
+  for (const auto& [model, type] :
+       std::vector<std::pair<std::string, KvType>>{{"bf16", KvType::kBF16},
+                                                   {"f16", KvType::kF16},
+                                                   {"q4_1", KvType::kInt8},
+                                                   {"q4_0", KvType::kFp8}}) {
     EngineOptions alone = T1Options(model, type);
     alone.prefix_cache = false;
     const Answers expected = AnswersOf(alone, /*at_once=*/false);
