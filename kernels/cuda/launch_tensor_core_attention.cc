@@ -13,7 +13,6 @@ namespace baton {
 namespace {
 
 constexpr float kLog2E = 1.44269504088896341f;
-constexpr int64_t kSharedBytesPerMultiprocessor = t1::kMostSharedBytes;
 constexpr int64_t kSharedBytesOfSystem = 1 << 10;  // for each block
 // Before the states: for each block a counter of arrivals, then its number of pieces.
 constexpr int64_t kMostBlocks = 8 << 10;
@@ -30,6 +29,7 @@ struct Variant {
   int shared_bytes = 0;
   int blocks_by_registers = 0;
   bool warpgroups = false;
+  bool groups_in_workspace = false;
 };
 
 int DimOf(int64_t head_dim, std::span<const int> dims) {
@@ -40,11 +40,12 @@ int DimOf(int64_t head_dim, std::span<const int> dims) {
   return 0;
 }
 
-Variant VariantFor(const PagedAttentionArgs& args, bool decode) {
+Variant VariantFor(const PagedAttentionArgs& args, Numerics numerics, bool decode) {
   const bool is_int8 = args.kv.type == KvType::kInt8;
   Variant variant;
   variant.dim = DimOf(args.head_dim, t1::kDims);
-  variant.warpgroups = !decode && t1::UsesWarpgroups(is_int8, variant.dim);
+  variant.warpgroups = !decode && numerics == Numerics::kT1Sm90 &&
+                       t1::UsesWarpgroups(static_cast<int>(KvTypeBytes(args.kv.type)), variant.dim);
   variant.kind = decode ? "decode_" : "chunks_";
   if (variant.warpgroups) {
     variant.kind = "warpgroups_";
@@ -58,7 +59,9 @@ Variant VariantFor(const PagedAttentionArgs& args, bool decode) {
   const int warps = decode ? t1::kDecodeSplit : t1::WarpsOfChunks(variant.dim);
   variant.rows = decode ? t1::kMmaRows : t1::kMmaRows * warps;
   variant.threads = 32 * warps;
-  variant.shared_bytes = t1::LayoutOf(is_int8, variant.dim, decode).bytes;
+  const t1::SharedLayout layout = t1::LayoutOf(is_int8, variant.dim, decode);
+  variant.shared_bytes = layout.bytes;
+  variant.groups_in_workspace = layout.group < 0;
   variant.blocks_by_registers = t1::BlocksByRegisters(decode);
   return variant;
 }
@@ -87,11 +90,12 @@ void EncodePool(KernelLauncher& launcher, TensorCoreAttentionParams& params) {
 }  // namespace
 
 void LaunchTensorCoreAttention(KernelLauncher& launcher, const PagedAttentionArgs& args,
-                               AttentionBatch batch, int64_t most_state_bytes) {
+                               AttentionBatch batch, Numerics numerics, int64_t most_state_bytes) {
   if (args.tokens == 0) return;
   CHECK(IsTensorCorePool(args.kv.type)) << "pools of " << KvTypeName(args.kv.type) << " use r1";
+  CHECK(IsT1(numerics));
   const bool decode = batch == AttentionBatch::kDecode;
-  const Variant variant = VariantFor(args, decode);
+  const Variant variant = VariantFor(args, numerics, decode);
   const int rows = variant.rows;
   const int64_t heads = args.query_heads / args.kv_heads;
 
@@ -104,10 +108,12 @@ void LaunchTensorCoreAttention(KernelLauncher& launcher, const PagedAttentionArg
   paged.heads_per_group = static_cast<int32_t>((heads + paged.head_groups - 1) / paged.head_groups);
   paged.tile_tokens = decode ? 1 : rows / paged.heads_per_group;
 
-  // All blocks run at once, as in r1.
-  const int64_t per_multiprocessor = std::clamp<int64_t>(
-      kSharedBytesPerMultiprocessor / (variant.shared_bytes + kSharedBytesOfSystem), 1,
-      variant.blocks_by_registers);
+  // All blocks run at once, as in r1. A multiprocessor has what one block can have, and the
+  // system's part.
+  const int64_t per_multiprocessor =
+      std::clamp<int64_t>((launcher.max_shared_bytes() + kSharedBytesOfSystem) /
+                              (variant.shared_bytes + kSharedBytesOfSystem),
+                          1, variant.blocks_by_registers);
   const int64_t blocks = std::min(launcher.multiprocessors() * per_multiprocessor, kMostBlocks);
   const int64_t state_bytes =
       t1::StateFloats(variant.dim, rows) * static_cast<int64_t>(sizeof(float));
@@ -121,6 +127,7 @@ void LaunchTensorCoreAttention(KernelLauncher& launcher, const PagedAttentionArg
   int64_t bytes = blocks * paged.states_per_block * state_bytes;
   // As in r1: all launches that reach the limit want the same size.
   if (wanted >= most) bytes = std::max(bytes, most_state_bytes);
+  if (variant.groups_in_workspace) bytes += blocks * state_bytes;
   std::byte* const workspace =
       launcher.Workspace("t1 attention states", static_cast<size_t>(kCounterBytes + bytes));
   if (workspace == nullptr) return;

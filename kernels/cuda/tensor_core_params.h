@@ -1,4 +1,4 @@
-// Parameters of the paged attention kernels of numerics t1-sm90, and the shapes that host and
+// Parameters of the paged attention kernels of t1, and the shapes that host and
 // kernel agree on. Names are those of attention_params.h.
 //
 // Matrices in shared memory have 16-bit elements and consist of panels: the rows of a matrix, each
@@ -40,10 +40,10 @@ inline constexpr int kPanelRowBytes = 2 * kPanelCols;
 inline constexpr int kDecodeSplit = 4;
 // For chunks of a prompt, each warp has 16 rows. Larger heads leave room for fewer.
 BATON_HOST_DEVICE constexpr int WarpsOfChunks(int dim) { return dim <= 128 ? 8 : 4; }
-// Chunks of 16-bit pools run on two warpgroups, of 64 rows each. Heads of 256 leave no room for
-// that, and int8 pools would need their operands in shared memory first.
-BATON_HOST_DEVICE constexpr bool UsesWarpgroups(bool is_int8, int dim) {
-  return !is_int8 && dim <= 128;
+// On sm_90, chunks of 16-bit pools run on two warpgroups, of 64 rows each. Heads of 256 leave no
+// room for that, and int8 pools would need their operands in shared memory first.
+BATON_HOST_DEVICE constexpr bool UsesWarpgroups(int element_bytes, int dim) {
+  return element_bytes == 2 && dim <= 128;
 }
 inline constexpr int kWarpgroupsThreads = 256;  // of a thread block
 inline constexpr int kWarpgroupsRows = 128;
@@ -67,7 +67,7 @@ struct SharedLayout {
   int raw;      // int8 pools: [stages][2: K, V][slots][dim] bytes
   int queries;  // matrix [rows]
   int weights;  // decode: matrix [rows] with a column for each slot; int8 pools: and a scaled one
-  int group;    // f32 [rows * dim], outputs of the merged segments
+  int group;    // f32 [rows * dim], outputs of the merged segments; −1: in the workspace
   int maxima;   // decode: f32 [warps][rows]
   int scales;   // int8 pools: f32 [2][2: K, V][slots]
   int offsets;  // int64 [stages][slots], of the rows of K in the pool; -1: no row sees the slot
@@ -79,7 +79,11 @@ struct SharedLayout {
 
 inline constexpr int kWorkBytes = 112;
 
-BATON_HOST_DEVICE constexpr SharedLayout LayoutOf(bool is_int8, int dim, bool decode) {
+// Shared memory of a thread block on compute capability 8.0: the least that these kernels meet.
+inline constexpr int kMostLayoutBytes = 163 << 10;
+
+BATON_HOST_DEVICE constexpr SharedLayout LayoutOf(bool is_int8, int dim, bool decode,
+                                                  bool shares_group = true) {
   SharedLayout layout{};
   const int rows = decode ? kMmaRows : kMmaRows * WarpsOfChunks(dim);
   const int tile = 2 * MatrixBytes(dim, kAttentionTile);
@@ -94,8 +98,8 @@ BATON_HOST_DEVICE constexpr SharedLayout LayoutOf(bool is_int8, int dim, bool de
   at += MatrixBytes(dim, rows);
   layout.weights = at;
   at += decode ? (is_int8 ? 2 : 1) * MatrixBytes(kAttentionTile, rows) : 0;
-  layout.group = at;
-  at += rows * dim * 4;
+  layout.group = shares_group ? at : -1;
+  at += shares_group ? rows * dim * 4 : 0;
   layout.maxima = at;
   at += decode ? kDecodeSplit * rows * 4 : 0;
   layout.scales = at;
@@ -109,6 +113,8 @@ BATON_HOST_DEVICE constexpr SharedLayout LayoutOf(bool is_int8, int dim, bool de
   layout.bounds = at;
   at += 2 * (rows + 1) * 4;
   layout.bytes = at;
+  // A group is touched once in 256 slots, so it is what can best leave the shared memory.
+  if (shares_group && at > kMostLayoutBytes) return LayoutOf(is_int8, dim, decode, false);
   return layout;
 }
 
@@ -150,16 +156,14 @@ BATON_HOST_DEVICE constexpr WarpgroupsLayout WarpgroupsLayoutOf(int dim) {
   return layout;
 }
 
-// Every kernel fits into the shared memory of a block on sm_90. The largest is for heads of 256 in
-// int8.
-inline constexpr int kMostSharedBytes = 227 << 10;
-static_assert(LayoutOf(true, 256, false).bytes == 232376);
-static_assert(LayoutOf(true, 256, false).bytes <= kMostSharedBytes);
-static_assert(LayoutOf(false, 256, false).bytes <= kMostSharedBytes);
-static_assert(LayoutOf(true, 256, true).bytes <= kMostSharedBytes);
-static_assert(LayoutOf(false, 256, true).bytes <= kMostSharedBytes);
-static_assert(WarpgroupsLayoutOf(64).bytes <= kMostSharedBytes);
-static_assert(WarpgroupsLayoutOf(128).bytes <= kMostSharedBytes);
+// Every kernel fits into the shared memory of a block: of sm_80, or of sm_90 for warpgroups.
+inline constexpr int kMostWarpgroupsBytes = 227 << 10;
+static_assert(LayoutOf(true, 256, false).bytes <= kMostLayoutBytes);
+static_assert(LayoutOf(false, 256, false).bytes <= kMostLayoutBytes);
+static_assert(LayoutOf(true, 256, true).bytes <= kMostLayoutBytes);
+static_assert(LayoutOf(false, 256, true).bytes <= kMostLayoutBytes);
+static_assert(WarpgroupsLayoutOf(64).bytes <= kMostWarpgroupsBytes);
+static_assert(WarpgroupsLayoutOf(128).bytes <= kMostWarpgroupsBytes);
 
 // Floats of a stored state of all rows: outputs, references, sums, and the number of its group of
 // segments. It ends at a multiple of 128 bytes, so that no cache line has two states.

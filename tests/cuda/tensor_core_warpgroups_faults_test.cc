@@ -31,7 +31,8 @@ absl::Status RunChunks(Executor& executor) {
   }();
   std::vector<float> out(kProblem.out_size(), -1.0f);
   MutantLauncher launcher(executor);
-  LaunchTensorCoreAttention(launcher, kProblem.Args(out.data()), AttentionBatch::kChunks, 1 << 20);
+  LaunchTensorCoreAttention(launcher, kProblem.Args(out.data()), AttentionBatch::kChunks,
+                            Numerics::kT1Sm90, 1 << 20);
   if (!launcher.status().ok()) return launcher.status();
   return std::memcmp(out.data(), kExpected.data(), out.size() * sizeof(float)) == 0
              ? absl::OkStatus()
