@@ -104,7 +104,8 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
                              {{"f16", KvType::kF16},
                               {"bf16", KvType::kBF16},
                               {"f32", KvType::kF32},
-                              {"int8", KvType::kInt8}},
+                              {"int8", KvType::kInt8},
+                              {"fp8", KvType::kFp8}},
                              "element type of cached K and V");
   settings.AddChoice<KvLayoutKind>(
       "kv-layout", &options.layout,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/fp8.h"
 #include "kernels/tensor_core/exp2_weight.h"
 #include "kernels/tensor_core/half_operands.h"
 
@@ -30,6 +31,7 @@ PoolOperands OperandsOf(KvType type) {
     case KvType::kF16:
       return {HalfType::kF16, HalfType::kF16, false, kT1F16Bias};
     case KvType::kInt8:
+    case KvType::kFp8:
     case KvType::kF32:  // not read here
       break;
   }
@@ -52,27 +54,33 @@ int64_t PoolRowOf(const PagedAttentionArgs& args, int64_t token, int64_t slot) {
 struct TileOperands {
   int first = 0;
   int last = 0;
-  const uint16_t* key[kAttentionTile];  // [head_dim]
-  uint16_t integer_key[kAttentionTile][kMaxHeadDim];
+  const uint16_t* key[kAttentionTile];                // [head_dim]
+  uint16_t widened_key[kAttentionTile][kMaxHeadDim];  // of pools with scales
   float key_scale[kAttentionTile];
   float value_scale[kAttentionTile];
   uint16_t value[kMaxHeadDim][kAttentionTile];
 };
 
-void ReadInt8Slot(const PagedAttentionArgs& args, int64_t row, int64_t kv_head, int j,
-                  TileOperands& tile) {
+// Returns the number that a byte of a pool with scales stands for.
+float NumberOf(KvType type, uint8_t byte) {
+  return type == KvType::kInt8 ? static_cast<int8_t>(byte) : Fp8ToF32(byte);
+}
+
+// Reads a slot of a pool with scales. Both operand types hold its numbers exactly.
+void ReadScaledSlot(const PagedAttentionArgs& args, int64_t row, int64_t kv_head, int j,
+                    TileOperands& tile) {
   const KvLayerView& kv = args.kv;
-  const auto* k = static_cast<const int8_t*>(kv.base) + row;
+  const auto* k = static_cast<const uint8_t*>(kv.base) + row;
   const auto* v = k + kv.value_offset;
   const int64_t scale = kv.scale_offset + kv_head * int64_t{sizeof(float)};
   std::memcpy(&tile.key_scale[j], k + scale, sizeof(float));
   std::memcpy(&tile.value_scale[j], v + scale, sizeof(float));
   const int64_t at = kv_head * kv.head_stride;
   for (int64_t d = 0; d < args.head_dim; ++d) {
-    tile.integer_key[j][d] = F32ToF16(k[at + d]);
-    tile.value[d][j] = F32ToBF16(v[at + d]);
+    tile.widened_key[j][d] = F32ToF16(NumberOf(kv.type, k[at + d]));
+    tile.value[d][j] = F32ToBF16(NumberOf(kv.type, v[at + d]));
   }
-  tile.key[j] = tile.integer_key[j];
+  tile.key[j] = tile.widened_key[j];
 }
 
 // Reads the tile that starts at slot `begin`.
@@ -88,8 +96,8 @@ void ReadTile(const PagedAttentionArgs& args, int64_t token, int64_t kv_head, co
   for (int64_t d = 0; d < args.head_dim; ++d) std::fill_n(tile.value[d], kAttentionTile, 0);
   for (int j = tile.first; j < tile.last; ++j) {
     const int64_t row = PoolRowOf(args, token, begin + j);
-    if (kv.type == KvType::kInt8) {
-      ReadInt8Slot(args, row, kv_head, j, tile);
+    if (HasScales(kv.type)) {
+      ReadScaledSlot(args, row, kv_head, j, tile);
       continue;
     }
     const uint16_t* k = static_cast<const uint16_t*>(kv.base) + row + kv_head * kv.head_stride;

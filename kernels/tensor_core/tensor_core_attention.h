@@ -1,5 +1,5 @@
-// Attention of t1 over f16, bf16 and int8 pools (NUMERICS_T1 §5). This is the definition that
-// kernels are compared with. It is not fast.
+// Attention of t1 over f16, bf16, int8 and fp8 pools (NUMERICS_T1 §5). This is the definition
+// that kernels are compared with. It is not fast.
 //
 // TensorCoreAttention computes whole tokens. The other functions compute and merge pieces of a
 // token, as the thread blocks of a GPU do. `model` is that of the numerics.

@@ -116,7 +116,7 @@ TEST_P(CudaTensorCoreAttention, IsTheTwinForEveryBlockSizeAndLayout) {
                                .layer_major = log2 % 2 == 0,
                                .contiguous = log2 % 3 == 0,
                                .share_runs = log2 % 4 != 1,
-                               .int8_padding = log2 % 2 == 0 ? 8 : 3};  // 8: multiples of 16
+                               .row_padding = log2 % 2 == 0 ? 8 : 3};  // 8: multiples of 16
     const AttentionCase problem(shape, MixedBatch(), kSeed + log2);
     ASSERT_NO_FATAL_FAILURE(ExpectTwin(problem, launcher, absl::StrCat("block size 2^", log2)));
   }
@@ -130,7 +130,7 @@ TEST_P(CudaTensorCoreAttention, IsTheTwinForEveryGroupOfHeads) {
                                .kv_heads = kv_heads,
                                .head_dim = query_heads == 8 ? 128 : 16,
                                .type = GetParam(),
-                               .int8_padding = kv_heads % 2 == 0 ? 8 : 12};
+                               .row_padding = kv_heads % 2 == 0 ? 8 : 12};
     const AttentionCase problem(shape, {CausalSequence(80, 20), CausalSequence(270, 1)}, kSeed);
     ASSERT_NO_FATAL_FAILURE(
         ExpectTwin(problem, launcher, absl::StrCat(query_heads, " heads over ", kv_heads)));

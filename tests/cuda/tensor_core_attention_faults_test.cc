@@ -62,7 +62,7 @@ struct FaultyKernel {
 const AttentionCase& Problem(KvType type) {
   static std::map<KvType, AttentionCase> problems;
   const AttentionShape shape{
-      .query_heads = 4, .kv_heads = 1, .head_dim = 64, .type = type, .int8_padding = 12};
+      .query_heads = 4, .kv_heads = 1, .head_dim = 64, .type = type, .row_padding = 12};
   return problems
       .try_emplace(
           type, shape,

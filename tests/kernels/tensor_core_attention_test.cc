@@ -13,7 +13,7 @@ namespace baton {
 namespace {
 
 constexpr uint64_t kSeed = 7023;
-constexpr KvType kTensorCorePools[] = {KvType::kBF16, KvType::kF16, KvType::kInt8};
+constexpr KvType kTensorCorePools[] = {KvType::kBF16, KvType::kF16, KvType::kInt8, KvType::kFp8};
 
 std::vector<float> Attend(const AttentionCase& problem, const DotModel& model = kHopperDot) {
   std::vector<float> out(problem.out_size(), -1.0f);
@@ -100,7 +100,7 @@ TEST(TensorCoreAttention, EveryRuleChangesBits) {
 
 // Integer references make all rescaling exact, so its moment does not matter for ordinary scores.
 TEST(TensorCoreAttention, MomentsOfRescalingDoNotChangeBits) {
-  for (const KvType type : {KvType::kBF16, KvType::kInt8}) {
+  for (const KvType type : {KvType::kBF16, KvType::kInt8, KvType::kFp8}) {
     const AttentionCase problem({.type = type}, {CausalSequence(700, 4)}, kSeed);
     EXPECT_EQ(Attend(problem), TensorCoreCase(problem, {.slack = 0}).Expected());
   }

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "kernels/cpu/cpu_device.h"
 #include "tests/kernels/attention_case.h"
@@ -25,7 +26,7 @@ std::vector<float> AttendOn(const Device& device, Stream& stream, const Attentio
 }
 
 TEST(TensorCoreKernels, ADeviceOfT1AttendsByItsRulesOnAnyNumberOfThreads) {
-  for (const KvType type : {KvType::kF16, KvType::kBF16, KvType::kInt8}) {
+  for (const KvType type : {KvType::kF16, KvType::kBF16, KvType::kInt8, KvType::kFp8}) {
     const AttentionCase problem({.type = type}, {CausalSequence(90, 60), CausalSequence(300, 1)},
                                 kSeed);
     std::vector<std::vector<float>> results = {problem.Expected()};
@@ -121,6 +122,56 @@ TEST(TensorCoreKernels, StoredValuesAreFiniteAndKeysAreNot) {
     EXPECT_EQ(widen(pool[50]), -largest);
     EXPECT_EQ(pool[51], 0);
     EXPECT_EQ(pool[0], 0xffff) << "only the named slot is written";
+  }
+}
+
+// The row's scale keeps the NaN. Its bytes are zeros, so a row that does not see it multiplies
+// finite numbers.
+TEST(TensorCoreKernels, ANanInAnFp8RowReachesOnlyTheTokensThatSeeIt) {
+  constexpr int64_t kDim = 16, kRow = kDim + 4, kSlots = 16;
+  const float nan = std::nanf("");
+  for (const bool in_value : {false, true}) {
+    std::mt19937_64 random(kSeed);
+    std::vector<float> k = RandomFloats(random, kSlots * kDim);
+    std::vector<float> v = RandomFloats(random, kSlots * kDim);
+    (in_value ? v : k)[7 * kDim + 3] = nan;
+    std::vector<uint8_t> pool(2 * kSlots * kRow);
+    std::vector<int64_t> slots(kSlots);
+    std::iota(slots.begin(), slots.end(), 0);
+    const KvLayerView kv{.base = pool.data(),
+                         .type = KvType::kFp8,
+                         .block_size_log2 = 4,
+                         .block_stride = 2 * kSlots * kRow,
+                         .token_stride = kRow,
+                         .head_stride = kDim,
+                         .value_offset = kSlots * kRow,
+                         .scale_offset = kDim};
+    const CpuKernels& kernels = TensorCoreKernels(InstructionSet::kPlain);
+    kernels.kv_write({k.data(), v.data(), kDim, 1, kDim, slots.data(), kv, kSlots}, 0, kSlots);
+    const std::vector<float> q = RandomFloats(random, 2 * kDim);
+    const VisibleRun run;
+    const RowRuns rows[2] = {{.run_count = 1, .last_begin = 0, .last_end = 7},
+                             {.run_count = 1, .last_begin = 0, .last_end = 8}};
+    const int32_t zeros[2] = {0, 0};
+    std::vector<float> out(2 * kDim);
+    kernels.tensor_core_attention({.q = q.data(),
+                                   .q_stride = kDim,
+                                   .out = out.data(),
+                                   .query_heads = 1,
+                                   .kv_heads = 1,
+                                   .head_dim = kDim,
+                                   .softmax_scale = 0.25f,
+                                   .kv = kv,
+                                   .sequence_of_token = zeros,
+                                   .runs = &run,
+                                   .row_runs = rows,
+                                   .first_block = zeros,
+                                   .tokens = 2},
+                                  0, 2);
+    for (int64_t d = 0; d < kDim; ++d) {
+      EXPECT_TRUE(std::isfinite(out[d])) << d;
+      EXPECT_TRUE(std::isnan(out[kDim + d])) << d;
+    }
   }
 }
 
