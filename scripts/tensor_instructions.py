@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks that named kernels have the tensor instructions that they are meant to have, in nvcc's machine code.
 
-    tensor_instructions.py SOURCE.cu CUBIN…     CUBIN: one for each processor, name ending in .sm_80.cubin and so on
+    tensor_instructions.py SOURCE.cu CUBIN…     CUBIN: one for each processor, as nvcc --keep names them: NAME.compute_80.cubin
 
 The names of the kernels come from the source, so a kernel that is missing from a cubin is an error too. Prints a line for each
 error; then the exit code is 1. Standard library only: it needs no cuobjdump. An instruction has 16 bytes, and its lowest twelve
@@ -42,6 +42,11 @@ def machine_code(cubin):
     return code
 
 
+def processor_of(cubin):
+    """Returns sm_90a for a path that ends in .compute_90a.cubin or .sm_90a.cubin. Pure."""
+    return cubin.suffixes[-2].replace(".compute_", "sm_").removeprefix(".")
+
+
 def has(code, operation):
     return any(word & 0xFFF == OPERATIONS[operation] for word, _ in struct.iter_unpack("<QQ", code))
 
@@ -63,7 +68,7 @@ def main():
     if len(sys.argv) < 2:
         sys.exit(__doc__)
     source, cubins = pathlib.Path(sys.argv[1]), [pathlib.Path(name) for name in sys.argv[2:]]
-    code_of = {cubin.suffixes[-2].removeprefix("."): machine_code(cubin.read_bytes()) for cubin in cubins}
+    code_of = {processor_of(cubin): machine_code(cubin.read_bytes()) for cubin in cubins}
     found = list(errors(source.read_text(), code_of))
     for message in found:
         print(f"{source}: {message}")

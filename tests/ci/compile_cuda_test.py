@@ -89,6 +89,10 @@ extern "C" __global__ void baton_rms_norm(const __grid_constant__ RmsNormParams 
             "baton_tensor_matmul_sm80_64x64_bf16: no machine code for sm_80",
             "baton_tensor_matmul_128x256_f16: no machine code for sm_90a"])
 
+    def test_the_name_of_a_cubin_says_its_processor(self):
+        for name in ("kept/few.tokens.compute_90a.cubin", "rows.sm_90a.cubin"):
+            self.assertEqual(tensor_instructions.processor_of(pathlib.Path(name)), "sm_90a")
+
     def test_the_code_of_a_kernel_is_found_in_a_cubin(self):
         names = b"\0.shstrtab\0.text.baton_a\0.text.baton_b\0"
         first, second = code(HMMA), code(OTHER, OTHER)

@@ -102,6 +102,7 @@ TEST(EngineNumerics, AnswersOfT1DoNotDependOnTheSurroundings) {
   for (const auto& [model, type, numerics] : {Case{"bf16", KvType::kBF16, "t1-sm90"},
                                               {"f16", KvType::kF16, "t1-sm90"},
                                               {"q4_1", KvType::kInt8, "t1-sm90"},
+                                              {"q4_0", KvType::kFp8, "t1-sm90"},
                                               {"bf16", KvType::kF16, "t1-sm80"}}) {
     EngineOptions alone = T1Options(model, type, numerics);
     alone.prefix_cache = false;
