@@ -1,7 +1,7 @@
 // Starts the kernels of t1's matrix products (NUMERICS_T1 §3): MatMul and GatedMatMul of
 // kernels/ops.h for BF16 and F16 weights, on device memory of a GPU of compute capability 9.0. The
-// contracts are those of ops.h. Besides, f32 activations are 16-byte aligned, and weights are
-// packed by PackDeviceMatrix.
+// contracts are those of ops.h. Besides, f32 activations and weights are 16-byte aligned, which is
+// checked, and weights are packed by PackDeviceMatrix.
 //
 // Which kernels run depends on the shape. No bit of the result does.
 //
