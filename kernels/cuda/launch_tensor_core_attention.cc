@@ -37,7 +37,7 @@ void LaunchTensorCoreAttention(KernelLauncher& launcher, const PagedAttentionArg
   const int warps = decode ? t1::kDecodeSplit : t1::WarpsOfChunks(dim);
   const int rows = decode ? t1::kMmaRows : t1::kMmaRows * warps;
   const int64_t heads = args.query_heads / args.kv_heads;
-  const t1::SharedLayout layout = t1::LayoutOf(args.kv.type == KvType::kInt8, dim, decode);
+  const t1::SharedLayout layout = t1::LayoutOf(HasScales(args.kv.type), dim, decode);
 
   TensorCoreAttentionParams params{};
   PagedAttentionParams& paged = params.paged;

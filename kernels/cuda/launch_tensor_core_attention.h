@@ -1,5 +1,5 @@
-// Launches paged attention of numerics t1-sm90 (NUMERICS_T1 §5) over pools of f16, bf16 and int8:
-// PagedAttention of kernels/ops.h. launch_attention.h says what holds for both numerics.
+// Launches paged attention of numerics t1-sm90 (NUMERICS_T1 §5) over pools of f16, bf16, int8 and
+// fp8: PagedAttention of kernels/ops.h. launch_attention.h says what holds for both numerics.
 //
 // Thread safety: as the launcher.
 #pragma once

@@ -47,13 +47,13 @@ BATON_HOST_DEVICE constexpr int MatrixBytes(int dim, int rows) {
 // Offsets into shared memory, in bytes.
 struct SharedLayout {
   int stages;
-  int tiles;    // [stages][2: K, V] matrices of 64 slots; int8 pools: one of them
-  int raw;      // int8 pools: [stages][2: K, V][slots][dim] bytes
+  int tiles;    // [stages][2: K, V] matrices of 64 slots; with scales: one of them
+  int raw;      // pools with scales: [stages][2: K, V][slots][dim] bytes
   int queries;  // matrix [rows]
-  int weights;  // decode: matrix [rows] with a column for each slot; int8 pools: and a scaled one
+  int weights;  // decode: matrix [rows] with a column for each slot; with scales: and a scaled one
   int group;    // f32 [rows * dim], outputs of the merged segments
   int maxima;   // decode: f32 [warps][rows]
-  int scales;   // int8 pools: f32 [2][2: K, V][slots]
+  int scales;   // pools with scales: f32 [2][2: K, V][slots]
   int offsets;  // int64 [stages][slots], of the rows of K in the pool; -1: no row sees the slot
   int scratch;  // int64 [attention::kScratch]
   int work;     // BlockWork of tensor_core_plan.cuh
@@ -63,7 +63,7 @@ struct SharedLayout {
 
 inline constexpr int kWorkBytes = 112;
 
-BATON_HOST_DEVICE constexpr SharedLayout LayoutOf(bool is_int8, int dim, bool decode) {
+BATON_HOST_DEVICE constexpr SharedLayout LayoutOf(bool is_scaled, int dim, bool decode) {
   SharedLayout layout{};
   const int rows = decode ? kMmaRows : kMmaRows * WarpsOfChunks(dim);
   const int tile = 2 * MatrixBytes(dim, kAttentionTile);
@@ -71,19 +71,19 @@ BATON_HOST_DEVICE constexpr SharedLayout LayoutOf(bool is_int8, int dim, bool de
   layout.stages = !decode || dim > 128 ? 2 : dim > 64 ? 3 : 4;
   int at = 0;
   layout.tiles = at;
-  at += (is_int8 ? 1 : layout.stages) * tile;
+  at += (is_scaled ? 1 : layout.stages) * tile;
   layout.raw = at;
-  at += is_int8 ? layout.stages * 2 * kAttentionTile * dim : 0;
+  at += is_scaled ? layout.stages * 2 * kAttentionTile * dim : 0;
   layout.queries = at;
   at += MatrixBytes(dim, rows);
   layout.weights = at;
-  at += decode ? (is_int8 ? 2 : 1) * MatrixBytes(kAttentionTile, rows) : 0;
+  at += decode ? (is_scaled ? 2 : 1) * MatrixBytes(kAttentionTile, rows) : 0;
   layout.group = at;
   at += rows * dim * 4;
   layout.maxima = at;
   at += decode ? kDecodeSplit * rows * 4 : 0;
   layout.scales = at;
-  at += is_int8 ? 2 * 2 * kAttentionTile * 4 : 0;
+  at += is_scaled ? 2 * 2 * kAttentionTile * 4 : 0;
   layout.offsets = at;
   at += layout.stages * kAttentionTile * 8;
   layout.scratch = at;
