@@ -41,7 +41,7 @@ int DimOf(int64_t head_dim, std::span<const int> dims) {
 }
 
 Variant VariantFor(const PagedAttentionArgs& args, Numerics numerics, bool decode) {
-  const bool is_int8 = args.kv.type == KvType::kInt8;
+  const bool is_scaled = HasScales(args.kv.type);
   Variant variant;
   variant.dim = DimOf(args.head_dim, t1::kDims);
   variant.warpgroups = !decode && numerics == Numerics::kT1Sm90 &&
@@ -59,7 +59,7 @@ Variant VariantFor(const PagedAttentionArgs& args, Numerics numerics, bool decod
   const int warps = decode ? t1::kDecodeSplit : t1::WarpsOfChunks(variant.dim);
   variant.rows = decode ? t1::kMmaRows : t1::kMmaRows * warps;
   variant.threads = 32 * warps;
-  const t1::SharedLayout layout = t1::LayoutOf(is_int8, variant.dim, decode);
+  const t1::SharedLayout layout = t1::LayoutOf(is_scaled, variant.dim, decode);
   variant.shared_bytes = layout.bytes;
   variant.groups_in_workspace = layout.group < 0;
   variant.blocks_by_registers = t1::BlocksByRegisters(decode);

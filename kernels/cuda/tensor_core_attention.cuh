@@ -1,4 +1,4 @@
-// Paged attention of t1 (NUMERICS_T1 §5) over pools of f16, bf16 and int8.
+// Paged attention of t1 (NUMERICS_T1 §5) over pools of f16, bf16, int8 and fp8.
 //
 // One kernel serves decode and chunks of prompts:
 // - Decode: a block has one chunk of 16 rows, the query heads of a kv head. Four warps share it.
@@ -19,10 +19,10 @@ template <typename Pool, int kDim, int kSplit, int kChunks>
 class Worker {
  public:
   static constexpr bool kDecode = kSplit > 1;
-  using State = UnitState<kDim, kSplit, kChunks, LayoutOf(Pool::kInt8, kDim, kDecode).group>;
+  using State = UnitState<kDim, kSplit, kChunks, LayoutOf(Pool::kScaled, kDim, kDecode).group>;
   static constexpr int kRows = State::Stored::kRows;
   static constexpr int kThreads = State::Stored::kThreads;
-  static constexpr int kStages = LayoutOf(Pool::kInt8, kDim, kDecode).stages;
+  static constexpr int kStages = LayoutOf(Pool::kScaled, kDim, kDecode).stages;
 
   __device__ explicit Worker(const TensorCoreAttentionParams& params)
       : params_(params),
@@ -97,7 +97,7 @@ class Worker {
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < kStages - 1; ++i) BeginTile(tile + i, end);
-    if constexpr (Pool::kInt8) StoreScale(tile, ScaleOf(tile));
+    if constexpr (Pool::kScaled) StoreScale(tile, ScaleOf(tile));
     rows.LoadQueries(shared);
     bool begins = true;  // the next tile is the first of its segment
     for (; tile < end; ++tile) {
@@ -106,17 +106,17 @@ class Worker {
       WaitCopies<kStages - 2>();
       __syncthreads();  // the tile has landed, and the previous one was read
       BeginTile(tile + kStages - 1, end);
-      if constexpr (Pool::kInt8) {
+      if constexpr (Pool::kScaled) {
         ConvertTile<kThreads>(shared, tile % kStages);
         __syncthreads();
       }
-      const float scale = Pool::kInt8 && tile + 1 < end ? ScaleOf(tile + 1) : 0.0f;
+      const float scale = Pool::kScaled && tile + 1 < end ? ScaleOf(tile + 1) : 0.0f;
       const int64_t later = offset_of(tile + kStages);
       if (rows.SetTile(shared, slot_of(tile), unit.IsFull(slot_of(tile)))) {
         rows.AddTile(params_, shared, tile, state.segment);
       }
       StoreOffset(tile + kStages, later);
-      if constexpr (Pool::kInt8) StoreScale(tile + 1, scale);
+      if constexpr (Pool::kScaled) StoreScale(tile + 1, scale);
       if (begins || tile + 1 == end) state.EndSegment();
     }
     __syncthreads();  // bounds, queries, offsets and stages were read
@@ -132,7 +132,8 @@ class Worker {
     }
     CommitCopies();
   }
-  // int8 pools: the scale of slot (thread % 64), of K for the first 64 threads, of V for the next.
+  // Pools with scales: the scale of slot (thread % 64), of K for the first 64 threads, of V for the
+  // next.
   __device__ float ScaleOf(int tile) const {
     const float scale = attention::LoadScale(p, shared.work().kv_head, shared.offsets(tile));
     return threadIdx.x < kAttentionTile ? r1::Multiply(params_.factor, scale) : scale;

@@ -17,13 +17,15 @@ struct Shared {
   static constexpr int kDim = kHeadDim;
   std::byte* base;
 
-  __device__ static constexpr SharedLayout layout() { return LayoutOf(Pool::kInt8, kDim, kDecode); }
+  __device__ static constexpr SharedLayout layout() {
+    return LayoutOf(Pool::kScaled, kDim, kDecode);
+  }
   // Matrix of K or V of a tile: [64 slots, kDim].
   __device__ std::byte* tile(int stage, bool value) const {
     return base + layout().tiles +
-           (2 * (Pool::kInt8 ? 0 : stage) + (value ? 1 : 0)) * MatrixBytes(kDim, kAttentionTile);
+           (2 * (Pool::kScaled ? 0 : stage) + (value ? 1 : 0)) * MatrixBytes(kDim, kAttentionTile);
   }
-  // int8 pools: the bytes of a slot.
+  // Pools with scales: the bytes of a slot.
   __device__ std::byte* raw(int stage, bool value, int slot) const {
     return base + layout().raw + ((2 * stage + (value ? 1 : 0)) * kAttentionTile + slot) * kDim;
   }
@@ -54,7 +56,7 @@ struct Shared {
   __device__ int32_t* bounds() const { return reinterpret_cast<int32_t*>(base + layout().bounds); }
   // The place of byte `byte` of a slot's row in `stage`.
   __device__ std::byte* place(int stage, bool value, int slot, int byte) const {
-    if constexpr (Pool::kInt8) {
+    if constexpr (Pool::kScaled) {
       return raw(stage, value, slot) + byte;
     } else {
       return tile(stage, value) + ChunkOffset(kAttentionTile, slot, byte / 16) + byte % 16;
@@ -124,9 +126,9 @@ __device__ __forceinline__ void CopyTile(const PagedAttentionParams& p, SharedMe
   }
 }
 
-// int8 pools: turns the bytes of a stage into the operands of both products.
-template <int kThreads, int kDim, bool kDecode>
-__device__ void ConvertTile(Shared<Int8Pool, kDim, kDecode> shared, int stage) {
+// Pools with scales: turns the bytes of a stage into the operands of both products.
+template <int kThreads, typename Pool, int kDim, bool kDecode>
+__device__ void ConvertTile(Shared<Pool, kDim, kDecode> shared, int stage) {
   constexpr int kPieces = kDim / 16;  // of 16 bytes, in a row
 #pragma unroll 2
   for (int i = threadIdx.x; i < 2 * kAttentionTile * kPieces; i += kThreads) {
@@ -136,7 +138,8 @@ __device__ void ConvertTile(Shared<Int8Pool, kDim, kDecode> shared, int stage) {
     const uint4 bytes =
         *reinterpret_cast<const uint4*>(shared.raw(stage, value, slot) + 16 * piece);
     const auto convert = [value](unsigned four) {
-      return value ? OperandsOf<Int8Pool::Value>(four) : OperandsOf<Int8Pool::Score>(four);
+      return value ? Pool::template Widen<typename Pool::Value>(four)
+                   : Pool::template Widen<typename Pool::Score>(four);
     };
     const uint2 x = convert(bytes.x);
     const uint2 y = convert(bytes.y);

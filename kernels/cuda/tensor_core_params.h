@@ -63,13 +63,13 @@ BATON_HOST_DEVICE constexpr int MatrixBytes(int dim, int rows) {
 // Offsets into shared memory, in bytes.
 struct SharedLayout {
   int stages;
-  int tiles;    // [stages][2: K, V] matrices of 64 slots; int8 pools: one of them
-  int raw;      // int8 pools: [stages][2: K, V][slots][dim] bytes
+  int tiles;    // [stages][2: K, V] matrices of 64 slots; with scales: one of them
+  int raw;      // pools with scales: [stages][2: K, V][slots][dim] bytes
   int queries;  // matrix [rows]
-  int weights;  // decode: matrix [rows] with a column for each slot; int8 pools: and a scaled one
+  int weights;  // decode: matrix [rows] with a column for each slot; with scales: and a scaled one
   int group;    // f32 [rows * dim], outputs of the merged segments; −1: in the workspace
   int maxima;   // decode: f32 [warps][rows]
-  int scales;   // int8 pools: f32 [2][2: K, V][slots]
+  int scales;   // pools with scales: f32 [2][2: K, V][slots]
   int offsets;  // int64 [stages][slots], of the rows of K in the pool; -1: no row sees the slot
   int scratch;  // int64 [attention::kScratch]
   int work;     // BlockWork of tensor_core_plan.cuh
@@ -82,7 +82,7 @@ inline constexpr int kWorkBytes = 112;
 // Shared memory of a thread block on compute capability 8.0: the least that these kernels meet.
 inline constexpr int kMostLayoutBytes = 163 << 10;
 
-BATON_HOST_DEVICE constexpr SharedLayout LayoutOf(bool is_int8, int dim, bool decode,
+BATON_HOST_DEVICE constexpr SharedLayout LayoutOf(bool is_scaled, int dim, bool decode,
                                                   bool shares_group = true) {
   SharedLayout layout{};
   const int rows = decode ? kMmaRows : kMmaRows * WarpsOfChunks(dim);
@@ -91,19 +91,19 @@ BATON_HOST_DEVICE constexpr SharedLayout LayoutOf(bool is_int8, int dim, bool de
   layout.stages = !decode || dim > 128 ? 2 : dim > 64 ? 3 : 4;
   int at = 0;
   layout.tiles = at;
-  at += (is_int8 ? 1 : layout.stages) * tile;
+  at += (is_scaled ? 1 : layout.stages) * tile;
   layout.raw = at;
-  at += is_int8 ? layout.stages * 2 * kAttentionTile * dim : 0;
+  at += is_scaled ? layout.stages * 2 * kAttentionTile * dim : 0;
   layout.queries = at;
   at += MatrixBytes(dim, rows);
   layout.weights = at;
-  at += decode ? (is_int8 ? 2 : 1) * MatrixBytes(kAttentionTile, rows) : 0;
+  at += decode ? (is_scaled ? 2 : 1) * MatrixBytes(kAttentionTile, rows) : 0;
   layout.group = shares_group ? at : -1;
   at += shares_group ? rows * dim * 4 : 0;
   layout.maxima = at;
   at += decode ? kDecodeSplit * rows * 4 : 0;
   layout.scales = at;
-  at += is_int8 ? 2 * 2 * kAttentionTile * 4 : 0;
+  at += is_scaled ? 2 * 2 * kAttentionTile * 4 : 0;
   layout.offsets = at;
   at += layout.stages * kAttentionTile * 8;
   layout.scratch = at;
@@ -114,7 +114,7 @@ BATON_HOST_DEVICE constexpr SharedLayout LayoutOf(bool is_int8, int dim, bool de
   at += 2 * (rows + 1) * 4;
   layout.bytes = at;
   // A group is touched once in 256 slots, so it is what can best leave the shared memory.
-  if (shares_group && at > kMostLayoutBytes) return LayoutOf(is_int8, dim, decode, false);
+  if (shares_group && at > kMostLayoutBytes) return LayoutOf(is_scaled, dim, decode, false);
   return layout;
 }
 

@@ -63,8 +63,8 @@ class ChunkRows {
   // Adds the visible slots of a tile to a state.
   __device__ void AddTile(const TensorCoreAttentionParams& params, SharedMemory shared, int tile,
                           ThreadState<kOutputTiles>& state) {
-    const float factor = Pool::kInt8 ? 1.0f : params.factor;
-    const float inverse = Pool::kInt8 ? 1.0f : params.inverse_factor;
+    const float factor = Pool::kScaled ? 1.0f : params.factor;
+    const float inverse = Pool::kScaled ? 1.0f : params.inverse_factor;
     Scores z;
     Score(shared, tile, z);
     // Sums and maxima run one path for all tiles. Only these two passes differ.
@@ -106,7 +106,7 @@ class ChunkRows {
         Pool::Score::Multiply(z[n + 1], a, {b[2], b[3]});
       }
     }
-    if constexpr (Pool::kInt8) {
+    if constexpr (Pool::kScaled) {
 #pragma unroll
       for (int n = 0; n < kScoreTiles; ++n) {
         const float* const scale = shared.scales(tile, false) + ColumnOf(n);
@@ -203,7 +203,7 @@ class ChunkRows {
                             ThreadState<kOutputTiles>& state) const {
     if constexpr (kSplit > 1) {
       Share(shared, 0, weights);
-      if constexpr (Pool::kInt8) {
+      if constexpr (Pool::kScaled) {
         Scale(shared, tile, weights);
         Share(shared, 1, weights);
       }
@@ -219,7 +219,7 @@ class ChunkRows {
     }
     rows.sum[0] = sum[0];
     rows.sum[1] = sum[2];
-    if constexpr (Pool::kInt8) {
+    if constexpr (Pool::kScaled) {
       if constexpr (kSplit == 1) Scale(shared, tile, weights);
 #pragma unroll
       for (int step = 0; step < kValueSteps; ++step) {

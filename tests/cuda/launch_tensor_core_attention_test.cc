@@ -25,7 +25,7 @@ using gpu_emulator::TensorCore;
 
 constexpr uint64_t kSeed = 16021;
 constexpr AttentionBatch kBatches[] = {AttentionBatch::kDecode, AttentionBatch::kChunks};
-constexpr KvType kTypes[] = {KvType::kF16, KvType::kBF16, KvType::kInt8};
+constexpr KvType kTypes[] = {KvType::kF16, KvType::kBF16, KvType::kInt8, KvType::kFp8};
 
 // Guard values around the result must stay.
 constexpr size_t kGuard = 64;
