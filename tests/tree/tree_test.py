@@ -55,6 +55,8 @@ TESTED_ELSEWHERE = {
     "kernels/cuda/cuda_event.cc": "tests/cuda/cuda_stream_test.cc",
     "kernels/cuda/cuda_kernels.cc": "tests/cuda/cuda_device_test.cc",
     "kernels/cuda/cuda_memory.cc": "tests/cuda/cuda_device_test.cc",
+    # NCCL's table and communicators, with NCCL's stand-in.
+    "kernels/cuda/nccl_api.cc": "tests/kvtransfer/nccl_api_test.cc",
     # The hardware versions of one function. Its test compares them with the table version.
     "common/crc32c_sse42.cc": "tests/common/crc32c_test.cc",
     "common/crc32c_avx512.cc": "tests/common/crc32c_test.cc",
