@@ -88,7 +88,8 @@ EDGE_ROWS = ["rpc", "worker_rpc", "router/grpc"]
 # Functions that return a KV pool's address → the files that may use them, besides tests and benchmarks. These files declare the
 # function, or pass the address directly to kernels or to a device's copy engine.
 POOL_ADDRESSES = {
-    "kernel_address": {"engine/kv_pool.h", "engine/kv_pool.cc", "engine/engine.cc"},
+    "kernel_address": {"engine/kv_pool.h", "engine/kv_pool.cc"},
+    "kernel_addresses": {"engine/kv_pool.h", "engine/kv_pool.cc", "engine/engine.cc"},
     "AddressForCopyEngine": {"kvtransfer/transfer_pool.h", "kvtransfer/pool/host_pool.h", "kvtransfer/pool/staged_pool.h",
                              "kvtransfer/nccl/nccl_runtime.cc"},
 }
