@@ -61,7 +61,8 @@ std::unique_ptr<OpGraph> CudaStream::EndCapture() {
 }
 
 // Relaxed: the first launch of a kernel may make the driver load it, which a stricter capture could
-// forbid. Nothing but launches and copies happens inside the capture.
+// forbid. So may a library's call. Nothing but launches, copies and such calls happens inside the
+// capture.
 CuGraphExec CudaStream::Instantiate(const std::vector<CudaCommand>& commands) {
   if (!context_->Health().ok()) return nullptr;
   const CudaDriver& driver = context_->Enter();
@@ -135,8 +136,16 @@ void CudaStream::Copy(void* destination, const void* source, size_t bytes) {
   recorded_.push_back({.destination = destination, .source = source, .bytes = bytes});
 }
 
+void CudaStream::CallLibrary(std::function<void(CuStream)> call) {
+  if (preparing_ || !context_->Health().ok()) return;
+  if (!capturing_) return call(stream_);
+  recorded_.push_back({.call = std::move(call)});
+}
+
 void CudaStream::Issue(const CudaCommand& command) {
-  if (command.function == nullptr) {
+  if (command.call != nullptr) {
+    command.call(stream_);
+  } else if (command.function == nullptr) {
     IssueCopy(command.destination, command.source, command.bytes);
   } else {
     IssueLaunch(command.function, command.shape, command.params.data());

@@ -20,6 +20,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -35,14 +36,15 @@
 
 namespace baton {
 
-// A recorded launch or copy.
+// A recorded launch, copy or call of a library.
 struct CudaCommand {
-  CuFunction function = nullptr;  // null: a copy
+  CuFunction function = nullptr;  // null: a copy or a call
   LaunchShape shape = {};
   std::vector<std::byte> params = {};
   void* destination = nullptr;
   const void* source = nullptr;
   size_t bytes = 0;
+  std::function<void(CuStream)> call = nullptr;
 };
 
 class CudaStream final : public Stream, public KernelLauncher {
@@ -65,6 +67,11 @@ class CudaStream final : public Stream, public KernelLauncher {
   void Call(std::function<void()> function) override;
   void CallBetweenLimits(std::function<void()> function) override;
   absl::Status Prepare(const std::function<void()>& enqueue) override;
+
+  // Enqueues the work that `call` puts on the driver's stream, such as a collective of NCCL. `call`
+  // is called now, or while capturing once for each graph, inside EndCapture. It is not called if
+  // the device has failed, nor while preparing. What it refers to outlives the stream.
+  void CallLibrary(std::function<void(CuStream)> call);
 
   void Launch(std::string_view kernel, const LaunchShape& shape, const void* params,
               size_t bytes) override;
