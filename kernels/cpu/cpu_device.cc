@@ -101,7 +101,7 @@ class CpuDevice final : public Device {
         numerics_(numerics),
         asynchronous_(asynchronous),
         pool_(threads),
-        ops_(numerics == Numerics::kR1 ? KernelsFor(set) : TensorCoreKernels(set), pool_) {}
+        ops_(IsT1(numerics) ? TensorCoreKernels(set, numerics) : KernelsFor(set), pool_) {}
 
   std::string Description() const override {
     return absl::StrFormat(
