@@ -167,11 +167,17 @@ run_model() {
   ours bin/baton run --model "$model" --device "$on" --jobs - --json --hash-logits "$@" 2>> program.log | answers
 }
 
-# Says whether the device has the tensor cores of t1-sm90. Others refuse it by name.
-has_t1() {
-  echo '{"id":"one","prompt_token_ids":[11],"max_tokens":1}' |
-    ours bin/baton run --model models/tiny-bf16.gguf --device "$device" --numerics t1-sm90 --jobs - --json > t1.log 2>&1 ||
-    ! grep -q 'needs compute capability 9.0' t1.log
+# Prints the t1 of the device's tensor cores, if it has one. Devices refuse the others by name.
+t1_of_device() {
+  local numerics
+  for numerics in t1-sm90 t1-sm80; do
+    if echo '{"id":"one","prompt_token_ids":[11],"max_tokens":1}' |
+      ours bin/baton run --model models/tiny-bf16.gguf --device "$device" --numerics $numerics --jobs - --json > t1.log 2>&1 ||
+      ! grep -q 'needs compute capability' t1.log; then
+      echo $numerics
+      return
+    fi
+  done
 }
 
 # expect_equal NAME WANTED GOT: compares files of answers.
@@ -189,7 +195,7 @@ expect_equal() {
 part_model() {
   local model numerics failed=0 count=7 checked=("${models[@]}") known=(r1)
   if emulated; then count=3 checked=(tiny-q4_1); fi
-  if has_t1; then known+=(t1-sm90); fi
+  mapfile -t -O 1 known < <(t1_of_device)
   write_jobs $count > jobs.jsonl
   local files=("${checked[@]/#/models/}")
   files=("${files[@]/%/.gguf}")

@@ -23,11 +23,13 @@ uint64_t NumberInEnvironment(const char* name, uint64_t otherwise) {
 }
 
 EmulatorSettings SettingsOfEnvironment() {
-  EmulatorSettings settings;
+  EmulatorSettings settings = SettingsOfCapability(
+      static_cast<int>(NumberInEnvironment("BATON_GPU_EMULATOR_CAPABILITY", 90)));
   settings.seed = NumberInEnvironment("BATON_GPU_EMULATOR_SEED", 0);
   if (settings.seed != 0) {
-    settings.rules = {
-        .order = ExecutionOrder::kSeeded, .landing = CopyLanding::kSeeded, .seed = settings.seed};
+    settings.rules.order = ExecutionOrder::kSeeded;
+    settings.rules.landing = CopyLanding::kSeeded;
+    settings.rules.seed = settings.seed;
   }
   settings.memory_bytes = NumberInEnvironment("BATON_GPU_EMULATOR_MIB", settings.memory_bytes >> 20)
                           << 20;
@@ -37,8 +39,6 @@ EmulatorSettings SettingsOfEnvironment() {
       NumberInEnvironment("BATON_GPU_EMULATOR_HANG_AFTER", static_cast<uint64_t>(-1)));
   settings.shared_bytes = static_cast<uint32_t>(
       NumberInEnvironment("BATON_GPU_EMULATOR_SHARED_BYTES", settings.shared_bytes));
-  settings.compute_capability = static_cast<int32_t>(NumberInEnvironment(
-      "BATON_GPU_EMULATOR_CAPABILITY", static_cast<uint64_t>(settings.compute_capability)));
   return settings;
 }
 

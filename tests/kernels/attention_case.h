@@ -1,10 +1,10 @@
 // Paged-attention problem with its memory, for tests: random Q, K and V, a pool in a chosen layout
 // with shuffled blocks, and a literal transcription of NUMERICS §8 to compare with.
 //
-// K and V are also kept per sequence (for int8 pools, the integers and scales too), so the
-// transcription does not use blocks. Slots that no token sees are NaN in the pool. A slot's name
-// determines its K and V, and a token's name its queries. Equal names in two cases therefore give
-// equal values, wherever they are.
+// K and V are also kept per sequence (for int8 and fp8 pools, the stored numbers and scales too),
+// so the transcription does not use blocks. Slots that no token sees are NaN in the pool. A slot's
+// name determines its K and V, and a token's name its queries. Equal names in two cases therefore
+// give equal values, wherever they are.
 #pragma once
 
 #include <algorithm>
@@ -20,6 +20,7 @@
 #include "kernels/cpu/plain_math.h"
 #include "kernels/half.h"
 #include "kernels/ops.h"
+#include "tests/kernels/naive_fp8.h"
 #include "tests/kernels/random_inputs.h"
 
 namespace baton {
@@ -33,7 +34,7 @@ struct AttentionShape {
   bool layer_major = false;  // each layer has its own region; else a block has all its layers
   bool contiguous = false;   // without block tables
   bool share_runs = true;    // tokens refer to the same runs if possible
-  int64_t int8_padding = 3;  // unused bytes behind a token's row of an int8 pool
+  int64_t row_padding = 3;   // unused bytes behind a token's row of a pool with scales
 };
 
 // A run of slots, as defined in NUMERICS §8.
@@ -76,8 +77,8 @@ class AttentionCase {
         k.insert(k.end(), both.begin(), both.begin() + row);
         v.insert(v.end(), both.begin() + row, both.end());
       }
-      Store(k, k_integers_.emplace_back());
-      Store(v, v_integers_.emplace_back());
+      Store(k, scaled_k_.emplace_back());
+      Store(v, scaled_v_.emplace_back());
     }
     PlaceTokens();
     std::mt19937_64 random(seed);
@@ -148,7 +149,8 @@ class AttentionCase {
     return out;
   }
 
-  // The inputs, for transcriptions of other numerics. Integers are those of int8 pools.
+  // The inputs, for transcriptions of other numerics. In pools with scales, `numbers` are those
+  // that the bytes stand for, and `values` are numbers times scale.
   static constexpr float kScale = 0.25f;
   const AttentionShape& shape() const { return shape_; }
   const std::vector<CaseRun>& RunsOf(int64_t token) const { return *runs_of_token_[token]; }
@@ -160,14 +162,14 @@ class AttentionCase {
   }
   struct StoredRow {
     const float* values = nullptr;
-    const int* integers = nullptr;
+    const float* numbers = nullptr;
     float scale = 0;
   };
   StoredRow K(int64_t token, int64_t head, int64_t slot) const {
-    return StoredRowOf(k_, k_integers_, token, head, slot);
+    return StoredRowOf(k_, scaled_k_, token, head, slot);
   }
   StoredRow V(int64_t token, int64_t head, int64_t slot) const {
-    return StoredRowOf(v_, v_integers_, token, head, slot);
+    return StoredRowOf(v_, scaled_v_, token, head, slot);
   }
 
  private:
@@ -178,20 +180,20 @@ class AttentionCase {
     bool any = false;
   };
 
-  // Rows of head_dim integers, with one scale per row.
-  struct Integers {
-    std::vector<int> values;
+  // Rows of head_dim bytes and the numbers that they stand for, with one scale per row.
+  struct ScaledRows {
+    std::vector<uint8_t> bytes;
+    std::vector<float> numbers;
     std::vector<float> scales;
   };
 
   // Rounds `values` to the precision of the pool.
-  void Store(std::vector<float>& values, Integers& integers) const {
-    if (shape_.type == KvType::kInt8) {
+  void Store(std::vector<float>& values, ScaledRows& rows) const {
+    if (HasScales(shape_.type)) {
       for (size_t row = 0; row < values.size(); row += shape_.head_dim) {
-        float* x = values.data() + row;
-        integers.scales.push_back(Quantize(x, shape_.head_dim, 127, integers.values));
+        StoreScaled(values.data() + row, rows);
         for (int64_t d = 0; d < shape_.head_dim; ++d) {
-          x[d] = static_cast<float>(integers.values[row + d]) * integers.scales.back();
+          values[row + d] = rows.numbers[row + d] * rows.scales.back();
         }
       }
       return;
@@ -200,6 +202,21 @@ class AttentionCase {
       if (shape_.type == KvType::kF16) value = F16ToF32(F32ToF16(value));
       if (shape_.type == KvType::kBF16) value = BF16ToF32(F32ToBF16(value));
     }
+  }
+  void StoreScaled(const float* x, ScaledRows& rows) const {
+    const size_t first = rows.bytes.size();
+    rows.bytes.resize(first + shape_.head_dim);
+    if (shape_.type == KvType::kFp8) {
+      rows.scales.push_back(NaiveFp8Row(x, shape_.head_dim, rows.bytes.data() + first));
+      for (int64_t d = 0; d < shape_.head_dim; ++d) {
+        rows.numbers.push_back(static_cast<float>(NaiveFp8Value(rows.bytes[first + d])));
+      }
+      return;
+    }
+    std::vector<int> integers;
+    rows.scales.push_back(Quantize(x, shape_.head_dim, 127, integers));
+    rows.numbers.insert(rows.numbers.end(), integers.begin(), integers.end());
+    std::copy(integers.begin(), integers.end(), rows.bytes.begin() + first);
   }
   // Appends `count` integers of magnitude up to `most` and returns their scale. Rounds to nearest
   // even, the current rounding mode.
@@ -214,12 +231,12 @@ class AttentionCase {
   }
   int64_t q_stride() const { return shape_.query_heads * shape_.head_dim + 7; }
   StoredRow StoredRowOf(const std::vector<std::vector<float>>& rows,
-                        const std::vector<Integers>& integers, int64_t token, int64_t head,
+                        const std::vector<ScaledRows>& scaled, int64_t token, int64_t head,
                         int64_t slot) const {
     StoredRow row{.values = Row(rows, token, head, slot)};
-    if (shape_.type == KvType::kInt8) {
-      const Integers& of = integers[sequence_of_token_[token]];
-      row.integers = of.values.data() + RowIndex(head, slot) * shape_.head_dim;
+    if (HasScales(shape_.type)) {
+      const ScaledRows& of = scaled[sequence_of_token_[token]];
+      row.numbers = of.numbers.data() + RowIndex(head, slot) * shape_.head_dim;
       row.scale = of.scales[RowIndex(head, slot)];
     }
     return row;
@@ -315,16 +332,17 @@ class AttentionCase {
     const int64_t layers = 2;  // the view is the second layer
     const int64_t head_values = block_size * shape_.head_dim;
     const int64_t row = shape_.kv_heads * shape_.head_dim;
-    // Floats are [head][token][dim]. int8 has one row per token: values, scales and unused bytes.
-    const bool is_int8 = shape_.type == KvType::kInt8;
-    const int64_t int8_row = row + 4 * shape_.kv_heads + shape_.int8_padding;
-    const int64_t half_values = is_int8 ? block_size * int8_row : block_size * row;
+    // Floats are [head][token][dim]. With scales there is one row per token: values, scales and
+    // unused bytes.
+    const bool scaled = HasScales(shape_.type);
+    const int64_t scaled_row = row + 4 * shape_.kv_heads + shape_.row_padding;
+    const int64_t half_values = scaled ? block_size * scaled_row : block_size * row;
     const int64_t layer_values = 2 * half_values;
     view_ = {.type = shape_.type,
              .block_size_log2 = shape_.block_size_log2,
              .block_stride = shape_.layer_major ? layer_values : layers * layer_values,
-             .token_stride = is_int8 ? int8_row : shape_.head_dim,
-             .head_stride = is_int8 ? shape_.head_dim : head_values,
+             .token_stride = scaled ? scaled_row : shape_.head_dim,
+             .head_stride = scaled ? shape_.head_dim : head_values,
              .value_offset = half_values,
              .scale_offset = row};
     pool_.assign(total * layers * layer_values * KvTypeBytes(shape_.type), std::byte{0xff});  // NaN
@@ -359,10 +377,10 @@ class AttentionCase {
                             (slot - (index << shape_.block_size_log2)) * view_.token_stride;
         const int64_t at = row + head * view_.head_stride;
         const int64_t from = (slot * shape_.kv_heads + head) * shape_.head_dim;
-        if (shape_.type == KvType::kInt8) {
+        if (HasScales(shape_.type)) {
           const int64_t scale = row + view_.scale_offset + 4 * head;
-          PutInt8(at, scale, k_integers_[s], from);
-          PutInt8(at + view_.value_offset, scale + view_.value_offset, v_integers_[s], from);
+          PutScaled(at, scale, scaled_k_[s], from);
+          PutScaled(at + view_.value_offset, scale + view_.value_offset, scaled_v_[s], from);
           continue;
         }
         for (int64_t d = 0; d < shape_.head_dim; ++d) {
@@ -373,12 +391,10 @@ class AttentionCase {
     }
   }
 
-  void PutInt8(int64_t at, int64_t scale, const Integers& integers, int64_t from) {
-    auto* base = static_cast<int8_t*>(view_.base);
-    for (int64_t d = 0; d < shape_.head_dim; ++d) {
-      base[at + d] = static_cast<int8_t>(integers.values[from + d]);
-    }
-    std::memcpy(base + scale, &integers.scales[from / shape_.head_dim], sizeof(float));
+  void PutScaled(int64_t at, int64_t scale, const ScaledRows& rows, int64_t from) {
+    auto* base = static_cast<uint8_t*>(view_.base);
+    std::memcpy(base + at, &rows.bytes[from], shape_.head_dim);
+    std::memcpy(base + scale, &rows.scales[from / shape_.head_dim], sizeof(float));
   }
 
   void Put(int64_t offset, float value) {
@@ -415,8 +431,11 @@ class AttentionCase {
         weights.push_back(p);
         state.l[(visible[j] - tile) % 16] += p;
         if (shape_.type == KvType::kInt8) continue;
+        const StoredRow v = V(token, head, visible[j]);
+        const bool scaled = v.numbers != nullptr;
         for (int64_t d = 0; d < shape_.head_dim; ++d) {
-          state.o[d] = std::fma(p, Row(v_, token, head, visible[j])[d], state.o[d]);
+          state.o[d] =
+              std::fma(scaled ? p * v.scale : p, scaled ? v.numbers[d] : v.values[d], state.o[d]);
         }
       }
       if (shape_.type == KvType::kInt8) ExpectedInt8Values(token, head, visible, weights, state.o);
@@ -428,28 +447,27 @@ class AttentionCase {
 
   float ExpectedScore(int64_t token, int64_t head, const CaseRun& run, int64_t slot) const {
     const float* query = Q(token, head, run);
-    if (shape_.type != KvType::kInt8) {
-      return plain::Dot16(query, Row(k_, token, head, slot), shape_.head_dim) * kScale;
+    const StoredRow k = K(token, head, slot);
+    if (k.numbers == nullptr) return plain::Dot16(query, k.values, shape_.head_dim) * kScale;
+    if (shape_.type == KvType::kFp8) {
+      return plain::Dot16(query, k.numbers, shape_.head_dim) * (kScale * k.scale);
     }
     std::vector<int> q;
     const float scale_q = Quantize(query, shape_.head_dim, 32767, q);
-    const Integers& k = k_integers_[sequence_of_token_[token]];
-    const int64_t row = RowIndex(head, slot);
     int64_t sum = 0;
-    for (int64_t d = 0; d < shape_.head_dim; ++d) sum += q[d] * k.values[row * shape_.head_dim + d];
-    return static_cast<float>(sum) * (scale_q * kScale * k.scales[row]);
+    for (int64_t d = 0; d < shape_.head_dim; ++d) sum += q[d] * static_cast<int>(k.numbers[d]);
+    return static_cast<float>(sum) * (scale_q * kScale * k.scale);
   }
 
   void ExpectedInt8Values(int64_t token, int64_t head, const std::vector<int64_t>& visible,
                           std::vector<float> weights, std::vector<float>& o) const {
-    const Integers& v = v_integers_[sequence_of_token_[token]];
-    for (size_t j = 0; j < visible.size(); ++j) weights[j] *= v.scales[RowIndex(head, visible[j])];
+    for (size_t j = 0; j < visible.size(); ++j) weights[j] *= V(token, head, visible[j]).scale;
     std::vector<int> u;
     const float scale = Quantize(weights.data(), static_cast<int64_t>(weights.size()), 32767, u);
     for (int64_t d = 0; d < shape_.head_dim; ++d) {
       int64_t sum = 0;
       for (size_t j = 0; j < visible.size(); ++j) {
-        sum += u[j] * v.values[RowIndex(head, visible[j]) * shape_.head_dim + d];
+        sum += u[j] * static_cast<int>(V(token, head, visible[j]).numbers[d]);
       }
       o[d] = std::fma(scale, static_cast<float>(sum), o[d]);
     }
@@ -488,8 +506,8 @@ class AttentionCase {
   const AttentionShape shape_;
   const std::vector<AttentionSequence> sequences_;
   const uint64_t seed_;
-  std::vector<std::vector<float>> k_, v_;          // [sequence][slot, kv_head, d], as stored
-  std::vector<Integers> k_integers_, v_integers_;  // int8 only
+  std::vector<std::vector<float>> k_, v_;        // [sequence][slot, kv_head, d], as stored
+  std::vector<ScaledRows> scaled_k_, scaled_v_;  // pools with scales only
   std::vector<float> q_;
   std::vector<int32_t> sequence_of_token_;
   std::vector<const std::vector<CaseRun>*> runs_of_token_;
