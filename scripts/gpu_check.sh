@@ -220,6 +220,7 @@ part_exactness() {
     "f16 --block-size 64 --kv-blocks 24 --concurrency 7"
     "f16 --block-size 1 --kv-blocks 600"
     "int8 --concurrency 3"
+    "fp8 --concurrency 3"
     "bf16 --block-size 64 --kv-blocks 24"
     "f32 --no-paged")
   if emulated; then configurations=("${configurations[@]:0:1}") number=3; fi

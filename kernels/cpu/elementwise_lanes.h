@@ -213,6 +213,15 @@ inline void StoreFp8Row(const float* source, int64_t count, std::byte* values, s
   std::memcpy(scale, &row_scale, sizeof(row_scale));
 }
 
+inline void StoreScaledRow(const float* source, int64_t count, KvType type, std::byte* values,
+                           std::byte* scale) {
+  if (type == KvType::kInt8) {
+    StoreInt8Row(source, count, values, scale);
+  } else {
+    StoreFp8Row(source, count, values, scale);
+  }
+}
+
 inline void StoreRow(const float* source, int64_t count, const KvLayerView& kv, int64_t offset) {
   switch (kv.type) {
     case KvType::kF32:
@@ -243,12 +252,11 @@ inline void KvWriteOverLanes(const KvWriteArgs& args, int64_t token_begin, int64
       const int64_t row = block * kv.block_stride + in_block * kv.token_stride;
       const int64_t target = row + head * kv.head_stride;
       if (HasScales(kv.type)) {
-        const auto store = kv.type == KvType::kInt8 ? StoreInt8Row : StoreFp8Row;
         auto* k = static_cast<std::byte*>(kv.base);
         std::byte* v = k + kv.value_offset;
         const int64_t scale = row + kv.scale_offset + head * int64_t{sizeof(float)};
-        store(args.k + source, args.head_dim, k + target, k + scale);
-        store(args.v + source, args.head_dim, v + target, v + scale);
+        StoreScaledRow(args.k + source, args.head_dim, kv.type, k + target, k + scale);
+        StoreScaledRow(args.v + source, args.head_dim, kv.type, v + target, v + scale);
         continue;
       }
       StoreRow(args.k + source, args.head_dim, kv, target);

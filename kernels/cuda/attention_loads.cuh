@@ -67,8 +67,8 @@ __device__ void CopyTile(const PagedAttentionParams& p, const Shared& shared, in
   }
 }
 
-// The scale of slot (thread % 64) of int8 pools: of K for the first 64 threads, of V for the next.
-// A scale may lie at any byte.
+// The scale of slot (thread % 64) of pools with scales: of K for the first 64 threads, of V for the
+// next. A scale may lie at any byte.
 __device__ inline float LoadScale(const PagedAttentionParams& p, int kv_head,
                                   const int64_t* offsets) {
   if (threadIdx.x >= 2 * kAttentionTile) return 0;

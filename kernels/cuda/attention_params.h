@@ -55,10 +55,6 @@ inline constexpr int kMaxThreads = 256;
 // Blocks of so many threads whose registers fit in a multiprocessor: the second number of
 // __launch_bounds__ in paged_attention_*.cu.
 constexpr int BlocksByRegisters(int threads) { return threads <= 128 ? 3 : 2; }
-// Padding of a row of K in shared memory, in elements: eight lanes read pairs of one row, and the
-// four rows that a warp reads at once must lie in different banks.
-constexpr int KeyPadding(KvType type) { return type == KvType::kInt8 ? 0 : kLanes; }
-
 // A thread multiplies with two lanes of Dot16 for all rows of its chunk: 64 query values.
 BATON_HOST_DEVICE constexpr int RowsPerChunk(int dim) { return 512 / dim; }
 // Padded so that a warp stores its scores without bank conflicts.
@@ -77,7 +73,7 @@ struct SharedLayout {
   int queries;       // f32 [rows][dim]; int8 pools: bytes of the integers
   int running;       // f32 [rows * dim], the output of the merged segments
   int weight_bytes;  // int8 pools: u of NUMERICS §8, [2: high, low][rows][slots]
-  int scales;        // int8 pools: f32 [stages][2: K, V][slots]
+  int scales;        // pools with scales: f32 [stages][2: K, V][slots]
   int row_values;    // f32 [kRowValues][rows]
   int row_bounds;    // int32 [2: begin, end][rows]
   int offsets;       // int64 [2][slots], of the rows of K in the pool; -1: no row sees the slot
@@ -87,7 +83,9 @@ struct SharedLayout {
 inline constexpr int kRowValues = 6;
 inline constexpr int kScratch = 40;
 
-// `rows` is that of the thread block.
+// `rows` is that of the thread block. Pools of bytes have scales. A row of K has padding, because
+// eight lanes read pairs of one row, and the four rows that a warp reads at once must lie in
+// different banks. For int8, lanes read larger pieces.
 BATON_HOST_DEVICE constexpr SharedLayout LayoutOf(int element_bytes, bool is_int8, int dim,
                                                   int rows) {
   SharedLayout layout{};
@@ -110,7 +108,7 @@ BATON_HOST_DEVICE constexpr SharedLayout LayoutOf(int element_bytes, bool is_int
   layout.weight_bytes = at;
   at += is_int8 ? 2 * rows * kAttentionTile : 0;
   layout.scales = at;
-  at += is_int8 ? layout.stages * 2 * kAttentionTile * 4 : 0;
+  at += element_bytes == 1 ? layout.stages * 2 * kAttentionTile * 4 : 0;
   layout.offsets = at;
   at += 2 * kAttentionTile * 8;
   layout.scratch = at;

@@ -5,19 +5,22 @@
 #include "kernels/cuda/attention_params.h"
 #include "kernels/cuda/device_code.cuh"
 #include "kernels/elementary.h"
+#include "kernels/fp8.h"
 #include "kernels/half.h"
 
 namespace baton::attention {
 
-// Element types of a pool.
+// Element types of a pool. kInt8: products are integer. kScaled: rows have a scale.
 struct F32Elements {
   using Value = float;
   static constexpr bool kInt8 = false;
+  static constexpr bool kScaled = false;
   __device__ static float Widen(float value) { return value; }
 };
 struct F16Elements {
   using Value = uint16_t;
   static constexpr bool kInt8 = false;
+  static constexpr bool kScaled = false;
   __device__ static float Widen(uint16_t value) {
 #ifdef __CUDA_ARCH__
     float wide;  // exact; a NaN is quiet
@@ -31,12 +34,20 @@ struct F16Elements {
 struct Bf16Elements {
   using Value = uint16_t;
   static constexpr bool kInt8 = false;
+  static constexpr bool kScaled = false;
   __device__ static float Widen(uint16_t value) { return BF16ToF32(value); }
 };
 struct Int8Elements {
   using Value = int8_t;
   static constexpr bool kInt8 = true;
-  __device__ static float Widen(int8_t) { return 0; }  // products are integer
+  static constexpr bool kScaled = true;
+  __device__ static float Widen(int8_t) { return 0; }  // not used
+};
+struct Fp8Elements {
+  using Value = uint8_t;
+  static constexpr bool kInt8 = false;
+  static constexpr bool kScaled = true;
+  __device__ static float Widen(uint8_t value) { return Fp8ToF32(value); }
 };
 
 // Values of a row in shared memory.

@@ -131,6 +131,10 @@ struct FloatQuery {
           const float2 both = *reinterpret_cast<const float2*>(from);
           first = both.x;
           second = both.y;
+        } else if constexpr (sizeof(typename Elements::Value) == 1) {
+          const unsigned both = *reinterpret_cast<const uint16_t*>(from);
+          first = Elements::Widen(static_cast<uint8_t>(both & 0xffu));
+          second = Elements::Widen(static_cast<uint8_t>(both >> 8));
         } else {
           const unsigned both = LoadWord(from);
           first = Elements::Widen(static_cast<uint16_t>(both & 0xffffu));
@@ -153,8 +157,10 @@ struct FloatQuery {
     Exchange<2>(low, 1);
     Exchange<2>(high, 1);
     const int row = first_row + pair % Map::kRows;
-    shared.scores(row)[slot + 4 * (pair / Map::kRows) + group] =
-        r1::Multiply(r1::Add(low[0], high[0]), p.softmax_scale);
+    const int at = slot + 4 * (pair / Map::kRows) + group;
+    float factor = p.softmax_scale;
+    if constexpr (Elements::kScaled) factor = r1::Multiply(factor, shared.scales(stage, false)[at]);
+    shared.scores(row)[at] = r1::Multiply(r1::Add(low[0], high[0]), factor);
   }
 };
 
@@ -294,8 +300,9 @@ struct Int8Query {
 };
 
 // Steps 2 to 4 but for the values: replaces the scores of the chunk by exponentials, and sets
-// kAlpha. In int8 pools it also makes the bytes of the weights. `part` is the warp's number in its
-// chunk. Every lane of the warp calls it.
+// kAlpha. If the pool has scales, it multiplies the exponentials by those of V. In int8 pools it
+// then makes the bytes of the weights. `part` is the warp's number in its chunk. Every lane of the
+// warp calls it.
 template <typename Map, typename Elements, typename Shared>
 __device__ void Softmax(const Shared& shared, int stage, int first_row, int part, int32_t tile_slot,
                         SoftState<Map::kSoftRows>& state) {
@@ -329,14 +336,17 @@ __device__ void Softmax(const Shared& shared, int stage, int first_row, int part
       p[k] = visible[k] ? r1::Exp(r1::Subtract(p[k], maximum)) : 0.0f;
       if (visible[k]) state.sum[i] = r1::Add(state.sum[i], p[k]);
     }
-    if constexpr (Elements::kInt8) {
-      float largest = 0;
+    if constexpr (Elements::kScaled) {
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         const float scale = visible[k] ? shared.scales(stage, true)[lane + 16 * k] : 0.0f;
         p[k] = visible[k] ? WeightOf(p[k], scale) : 0.0f;
-        largest = p[k] > largest ? p[k] : largest;
       }
+    }
+    if constexpr (Elements::kInt8) {
+      float largest = 0;
+#pragma unroll
+      for (int k = 0; k < 4; ++k) largest = p[k] > largest ? p[k] : largest;
       for (int distance = 8; distance > 0; distance /= 2) {
         const float other = __shfl_xor_sync(kWholeWarp, largest, distance);
         largest = other > largest ? other : largest;

@@ -14,6 +14,11 @@ __device__ void LoadValues(const std::byte* from, float (&v)[4]) {
     v[1] = all.y;
     v[2] = all.z;
     v[3] = all.w;
+  } else if constexpr (sizeof(typename Elements::Value) == 1) {
+    const unsigned all = LoadWord(from);
+#pragma unroll
+    for (int d = 0; d < 4; ++d)
+      v[d] = Elements::Widen(static_cast<uint8_t>(all >> (8 * d) & 0xffu));
   } else {
     const uint2 all = *reinterpret_cast<const uint2*>(from);
     v[0] = Elements::Widen(static_cast<uint16_t>(all.x & 0xffffu));

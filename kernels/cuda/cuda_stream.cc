@@ -204,4 +204,16 @@ std::byte* CudaStream::Workspace(std::string_view purpose, size_t bytes) {
   return buffers.back()->data();
 }
 
+bool CudaStream::EncodeTiles(const TiledTensor& tensor, TensorMap& map) {
+  CHECK(tensor.element_bytes == 2) << "tiles with elements of " << tensor.element_bytes << " bytes";
+  if (!context_->Health().ok()) return false;
+  constexpr uint32_t kDense[kMostTileRank] = {1, 1, 1, 1, 1};
+  return context_->Enter().TensorMapEncodeTiled(
+             &map, kCuTileUint16, static_cast<uint32_t>(tensor.rank),
+             const_cast<void*>(tensor.address),  // the driver only keeps it
+             tensor.sizes.data(), tensor.stride_bytes.data() + 1, tensor.box.data(), kDense,
+             kCuTileInterleaveNone, static_cast<CuTileSwizzle>(tensor.swizzle), kCuTilePromotion256,
+             kCuTileFillZeros) == kCuSuccess;
+}
+
 }  // namespace baton

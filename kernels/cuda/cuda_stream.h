@@ -73,6 +73,8 @@ class CudaStream final : public Stream, public KernelLauncher {
     return static_cast<uint32_t>(context_->max_shared_bytes());
   }
   std::byte* Workspace(std::string_view purpose, size_t bytes) override;
+  // REQUIRES: elements of 2 bytes.
+  bool EncodeTiles(const TiledTensor& tensor, TensorMap& map) override;
 
  private:
   void IssueCopy(void* destination, const void* source, size_t bytes);

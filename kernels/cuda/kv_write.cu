@@ -4,6 +4,7 @@
 #include "kernels/cuda/device_code.cuh"
 #include "kernels/cuda/kv_params.h"
 #include "kernels/elementary.h"
+#include "kernels/fp8.h"
 #include "kernels/half.h"
 
 namespace baton::kv_write {
@@ -51,21 +52,47 @@ __device__ void StoreHalves(const float* from, int64_t count, const Narrow& narr
   for (int64_t i = lane; i < count; i += 32) to[i] = narrow(from[i]);
 }
 
-__device__ void StoreInt8(const float* from, int64_t count, std::byte* to, std::byte* scale_at) {
-  const int lane = threadIdx.x % 32;
+// Returns the largest magnitude(x) over a row.
+template <typename Magnitude>
+__device__ unsigned LargestOf(const float* from, int64_t count, const Magnitude& magnitude) {
   unsigned largest = 0;
-  for (int64_t i = lane; i < count; i += 32) {
-    const unsigned magnitude = r1::MagnitudeBits(from[i]);
-    largest = magnitude > largest ? magnitude : largest;
+  for (int64_t i = threadIdx.x % 32; i < count; i += 32) {
+    const unsigned next = magnitude(from[i]);
+    largest = next > largest ? next : largest;
   }
-  const float amax = __uint_as_float(__reduce_max_sync(0xffffffffu, largest));
-  const float inverse = amax > 0 ? r1::Divide(127.0f, amax) : 0.0f;
-  for (int64_t i = lane; i < count; i += 32) {
-    to[i] = static_cast<std::byte>(r1::QuantizedByte(from[i], inverse));
-  }
-  if (lane >= static_cast<int>(sizeof(float))) return;  // a scale may lie at any byte
-  const unsigned scale = __float_as_uint(r1::Divide(amax, 127.0f));
+  return __reduce_max_sync(0xffffffffu, largest);
+}
+
+// Stores byte(x) for each x of a row, and the bits of the scale, which may lie at any byte.
+template <typename Byte>
+__device__ void StoreBytes(const float* from, int64_t count, const Byte& byte, std::byte* to,
+                           unsigned scale, std::byte* scale_at) {
+  const int lane = threadIdx.x % 32;
+  for (int64_t i = lane; i < count; i += 32) to[i] = static_cast<std::byte>(byte(from[i]));
+  if (lane >= static_cast<int>(sizeof(float))) return;
   scale_at[lane] = static_cast<std::byte>(scale >> (8 * lane) & 0xffu);
+}
+
+__device__ void StoreInt8(const float* from, int64_t count, std::byte* to, std::byte* scale_at) {
+  const float amax =
+      __uint_as_float(LargestOf(from, count, [](float x) { return r1::MagnitudeBits(x); }));
+  const float inverse = amax > 0 ? r1::Divide(127.0f, amax) : 0.0f;
+  StoreBytes(
+      from, count, [inverse](float x) { return r1::QuantizedByte(x, inverse); }, to,
+      __float_as_uint(r1::Divide(amax, 127.0f)), scale_at);
+}
+
+__device__ void StoreFp8(const float* from, int64_t count, std::byte* to, std::byte* scale_at) {
+  // A NaN has larger bits than infinity, which is larger than every number.
+  const unsigned largest =
+      LargestOf(from, count, [](float x) { return __float_as_uint(x) & 0x7fffffffu; });
+  const bool finite = largest < 0x7f800000u;
+  const float amax = __uint_as_float(largest);
+  const float inverse = finite ? Fp8Inverse(amax) : 0.0f;
+  StoreBytes(
+      from, count,
+      [=](float x) { return finite ? F32ToFp8(r1::Multiply(x, inverse)) : uint8_t{0}; }, to,
+      finite ? __float_as_uint(r1::Divide(amax, kFp8Largest)) : kFp8NanScale, scale_at);
 }
 
 __device__ void WriteRow(const KvWriteParams& p) {
@@ -85,10 +112,14 @@ __device__ void WriteRow(const KvWriteParams& p) {
   const int64_t to = key_row + head * kv.head_stride;
   if (kv.type == KvType::kF32) {
     StoreFloats(from, p.head_dim, static_cast<float*>(kv.base) + to);
-  } else if (kv.type == KvType::kInt8) {
+  } else if (kv.type == KvType::kInt8 || kv.type == KvType::kFp8) {
     std::byte* const base = static_cast<std::byte*>(kv.base);
-    StoreInt8(from, p.head_dim, base + to,
-              base + key_row + kv.scale_offset + head * int64_t{sizeof(float)});
+    std::byte* const scale = base + key_row + kv.scale_offset + head * int64_t{sizeof(float)};
+    if (kv.type == KvType::kInt8) {
+      StoreInt8(from, p.head_dim, base + to, scale);
+    } else {
+      StoreFp8(from, p.head_dim, base + to, scale);
+    }
   } else {
     StoreHalves(from, p.head_dim, {kv.type, is_value && p.finite_values},
                 static_cast<uint16_t*>(kv.base) + to);

@@ -1,4 +1,4 @@
-// Launches paged attention of t1 (NUMERICS_T1 §5) over pools of f16, bf16 and int8:
+// Launches paged attention of t1 (NUMERICS_T1 §5) over pools of f16, bf16, int8 and fp8:
 // PagedAttention of kernels/ops.h. launch_attention.h says what holds for both numerics.
 //
 // Thread safety: as the launcher.

@@ -12,6 +12,8 @@ namespace baton {
 namespace {
 
 TensorMatMulParams ParamsOf(const MatMulArgs& args) {
+  CheckAligned16("activations", args.x.f32);
+  CheckAligned16("weights", args.weight.data);
   return {.f32 = args.x.f32,
           .halves = nullptr,
           .weight = reinterpret_cast<const uint8_t*>(args.weight.data),

@@ -151,11 +151,11 @@ class Worker {
       if (stages == 1) {
         BeginTile(0, parity);
         WaitCopies<0>();
-        if (Elements::kInt8) StoreScale(rows.shared, 0, scale);
+        if (Elements::kScaled) StoreScale(rows.shared, 0, scale);
         __syncthreads();
       } else {
         WaitCopies<0>();
-        if (Elements::kInt8) StoreScale(rows.shared, stage, scale);
+        if (Elements::kScaled) StoreScale(rows.shared, stage, scale);
         __syncthreads();
         if (tile + 1 < end) BeginTile(stage ^ 1, parity ^ 1);
       }
@@ -172,7 +172,7 @@ class Worker {
   __device__ void BeginTile(int stage, int parity) {
     CopyTile<Elements>(p, rows.shared, stage, rows.kv_head, rows.shared.offsets(parity));
     CommitCopies();
-    if (Elements::kInt8) scale = LoadScale(p, rows.kv_head, rows.shared.offsets(parity));
+    if (Elements::kScaled) scale = LoadScale(p, rows.kv_head, rows.shared.offsets(parity));
   }
 
   __device__ void ComputeTile(int stage, int32_t tile_slot) {
@@ -204,7 +204,7 @@ class Worker {
   const PagedAttentionParams& p;
   Rows rows{p};
   UnitState<Elements, kDim, kSplit, kChunks> state;
-  float scale = 0;  // int8: of the tile that is being copied
+  float scale = 0;  // pools with scales: of the tile that is being copied
 };
 
 }  // namespace baton::attention

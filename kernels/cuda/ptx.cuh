@@ -143,6 +143,19 @@ __device__ __forceinline__ unsigned PackF16(float low, float high) {
   return pair;
 }
 
+// Multiplies two pairs of 16-bit numbers. Each product rounds to nearest even; subnormals are kept.
+// sm_80 has no product of bf16 alone, and adding −0 changes nothing.
+__device__ __forceinline__ unsigned MultiplyBF16(unsigned a, unsigned b) {
+  unsigned product;
+  asm("fma.rn.bf16x2 %0,%1,%2,%3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
+  return product;
+}
+__device__ __forceinline__ unsigned MultiplyF16(unsigned a, unsigned b) {
+  unsigned product;
+  asm("mul.rn.f16x2 %0,%1,%2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+}
+
 // Widens the bits of an f16. Exact, subnormals too; a NaN stays one.
 __device__ __forceinline__ float WidenF16(uint16_t bits) {
   float wide;

@@ -11,16 +11,24 @@ namespace baton::t1 {
 
 inline constexpr unsigned kWholeWarp = 0xffffffffu;
 
+// kFp8Shift: the distance from a byte in the upper half of an operand to the place of its e4m3
+// exponent and mantissa. kFp8Power: the power of two, twice, that then corrects the exponent.
 struct BF16Operands {
   static constexpr unsigned kOnes = 0x3f803f80u;
+  static constexpr int kFp8Shift = 4;
+  static constexpr unsigned kFp8Power = 0x7b807b80u;  // 2^120
   __device__ static unsigned Pack(float low, float high) { return PackBF16(low, high); }
+  __device__ static unsigned MultiplyPairs(unsigned a, unsigned b) { return MultiplyBF16(a, b); }
   __device__ static void Multiply(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     MmaM16N8K16Bf16(d, a, b);
   }
 };
 struct F16Operands {
   static constexpr unsigned kOnes = 0x3c003c00u;
+  static constexpr int kFp8Shift = 1;
+  static constexpr unsigned kFp8Power = 0x5c005c00u;  // 2^8
   __device__ static unsigned Pack(float low, float high) { return PackF16(low, high); }
+  __device__ static unsigned MultiplyPairs(unsigned a, unsigned b) { return MultiplyF16(a, b); }
   __device__ static void Multiply(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     MmaM16N8K16F16(d, a, b);
   }
@@ -31,22 +39,55 @@ struct BF16Pool {
   using Element = uint16_t;
   using Score = BF16Operands;
   using Value = BF16Operands;
-  static constexpr bool kInt8 = false;
+  static constexpr bool kScaled = false;
   static constexpr float kBias = 0;
 };
 struct F16Pool {
   using Element = uint16_t;
   using Score = F16Operands;
   using Value = F16Operands;
-  static constexpr bool kInt8 = false;
+  static constexpr bool kScaled = false;
   static constexpr float kBias = kT1F16Bias;
 };
+// Pools of bytes. Widen turns four bytes into operands, without their scale. Both operand types
+// hold the numbers exactly.
 struct Int8Pool {
   using Element = int8_t;
   using Score = F16Operands;
   using Value = BF16Operands;
-  static constexpr bool kInt8 = true;
+  static constexpr bool kScaled = true;
   static constexpr float kBias = 0;
+
+  template <typename Operands>
+  __device__ static uint2 Widen(unsigned bytes) {
+    const unsigned positive = bytes ^ 0x80808080u;  // each byte + 128
+    float x[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      // 2^23 + byte + 128
+      const unsigned bits = __byte_perm(positive, 0x4b000000u, 0x7540u | static_cast<unsigned>(i));
+      x[i] = r1::Subtract(__uint_as_float(bits), 8388736.0f);
+    }
+    return make_uint2(Operands::Pack(x[0], x[1]), Operands::Pack(x[2], x[3]));
+  }
+};
+struct Fp8Pool {
+  using Element = uint8_t;
+  using Score = F16Operands;
+  using Value = BF16Operands;
+  static constexpr bool kScaled = true;
+  static constexpr float kBias = 0;
+
+  // As Fp8ToF32 (kernels/fp8.h), but two numbers at once and in 16 bits. The products are exact.
+  template <typename Operands>
+  __device__ static uint2 Widen(unsigned bytes) {
+    const auto pair = [](unsigned halves) {  // with a byte in the upper half of each
+      const unsigned placed =
+          (halves & 0x80008000u) | (halves & 0x7f007f00u) >> Operands::kFp8Shift;
+      return Operands::MultiplyPairs(placed, Operands::kFp8Power);
+    };
+    return make_uint2(pair(__byte_perm(bytes, 0, 0x1404u)), pair(__byte_perm(bytes, 0, 0x3424u)));
+  }
 };
 
 // Returns the byte offset of 16-byte chunk `chunk` of a row in a matrix of `rows` rows.
@@ -116,20 +157,6 @@ __device__ inline void LoadValues(unsigned (&b)[4], const std::byte* matrix, int
 __device__ inline void LoadValues(unsigned (&b)[2], const std::byte* matrix, int step, int tile) {
   const int row = 16 * step + threadIdx.x % 16;
   LdMatrixX2Transposed(b, matrix + ChunkOffset(kAttentionTile, row, tile));
-}
-
-// Turns four signed bytes into operands.
-template <typename Operands>
-__device__ uint2 OperandsOf(unsigned bytes) {
-  const unsigned positive = bytes ^ 0x80808080u;  // each byte + 128
-  float x[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    // 2^23 + byte + 128
-    const unsigned bits = __byte_perm(positive, 0x4b000000u, 0x7540u | static_cast<unsigned>(i));
-    x[i] = r1::Subtract(__uint_as_float(bits), 8388736.0f);
-  }
-  return make_uint2(Operands::Pack(x[0], x[1]), Operands::Pack(x[2], x[3]));
 }
 
 }  // namespace baton::t1

@@ -197,7 +197,8 @@ TEST_P(GraphTraps, AStepDoesNotChangeTheInputsOfTheOneBefore) {
 }
 
 INSTANTIATE_TEST_SUITE_P(KvTypes, GraphTraps,
-                         testing::Values(KvType::kF16, KvType::kBF16, KvType::kF32, KvType::kInt8),
+                         testing::Values(KvType::kF16, KvType::kBF16, KvType::kF32, KvType::kInt8,
+                                         KvType::kFp8),
                          [](const auto& info) { return std::string(KvTypeName(info.param)); });
 
 }  // namespace

@@ -24,7 +24,8 @@ using gpu_emulator::ExecutionRules;
 
 constexpr uint64_t kSeed = 16008;
 constexpr AttentionBatch kBatches[] = {AttentionBatch::kDecode, AttentionBatch::kChunks};
-constexpr KvType kTypes[] = {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8};
+constexpr KvType kTypes[] = {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8,
+                             KvType::kFp8};
 
 // Guard values around the result must stay.
 constexpr size_t kGuard = 64;
@@ -122,7 +123,7 @@ TEST(CudaAttentionSplit, ResultsDoNotDependOnTheNumberOrOrderOfBlocks) {
     int multiprocessors;
     ExecutionOrder order;
   };
-  for (const KvType type : {KvType::kF16, KvType::kInt8}) {
+  for (const KvType type : {KvType::kF16, KvType::kInt8, KvType::kFp8}) {
     const AttentionShape shape{.query_heads = 4, .kv_heads = 2, .head_dim = 24, .type = type};
     const AttentionCase problem(shape, batch, kSeed);
     for (const Way& way : {Way{1, ExecutionOrder::kForward}, Way{1, ExecutionOrder::kReverse},
@@ -241,7 +242,7 @@ TEST_P(CudaAttention, ReadsFarQueriesTablesAndBlocks) {
   constexpr int64_t kTableStride = kTwoTo31 / kSequence + 8;
   const std::vector<int32_t> blocks = {12, 0, 10, 9, 11};
   std::mt19937_64 random(kSeed);
-  const int64_t scales = GetParam() == KvType::kInt8 ? 4 * kKvHeads : 0;
+  const int64_t scales = HasScales(GetParam()) ? 4 * kKvHeads : 0;
   KvLayerView view{.type = GetParam(),
                    .block_size_log2 = 4,
                    .block_stride = kBlockStride,

@@ -17,6 +17,7 @@
 #include "kernels/tensor_core/tensor_core_kernels.h"
 #include "tests/cuda/chosen_launcher.h"
 #include "tests/kernels/fast_kernels.h"
+#include "tests/kernels/naive_fp8.h"
 #include "tests/kernels/random_inputs.h"
 
 namespace baton {
@@ -106,7 +107,8 @@ TEST(CudaKvWrite, EqualsPlainForEveryTypeAndBitPattern) {
   ChosenLauncher launcher;
   const int64_t tokens = 6;
   const int64_t kv_heads = 2;
-  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8}) {
+  for (const KvType type :
+       {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8, KvType::kFp8}) {
     for (const int64_t head_dim : {1, 15, 16, 40, 64, 80, 128, 256}) {
       for (const int64_t gap : {0, 1}) {
         const int64_t stride = kv_heads * head_dim + 4 * gap;
@@ -133,8 +135,7 @@ TEST(CudaKvWrite, EqualsPlainForEveryTypeAndBitPattern) {
         args.kv.block_size_log2 = 1;
         args.kv.head_stride = head_dim;
         args.kv.scale_offset = kv_heads * head_dim;
-        args.kv.token_stride =
-            kv_heads * head_dim + (type == KvType::kInt8 ? 4 * kv_heads + gap : 0);
+        args.kv.token_stride = kv_heads * head_dim + (HasScales(type) ? 4 * kv_heads + gap : 0);
         args.kv.value_offset = 2 * args.kv.token_stride;
         args.kv.block_stride = 4 * args.kv.token_stride;
         std::vector<std::byte> expected(4 * args.kv.block_stride * KvTypeBytes(type),
@@ -150,12 +151,56 @@ TEST(CudaKvWrite, EqualsPlainForEveryTypeAndBitPattern) {
   }
 }
 
+// Rows of ordinary numbers, of midpoints between e4m3 numbers, and of numbers so small that 448 /
+// amax overflows.
+TEST(CudaKvWrite, Fp8RowsRoundLikePlain) {
+  std::mt19937_64 random(kSeed);
+  ChosenLauncher launcher;
+  constexpr int64_t kRows = 6, kDim = 80, kRow = kDim + 4;
+  std::vector<float> k = RandomFloats(random, kRows * kDim);
+  for (int64_t d = 0; d < kDim; ++d) {
+    k[kDim + d] *= 1e-37f;
+    k[2 * kDim + d] *= 1e-42f;
+    k[3 * kDim + d] = 0;
+    for (const int64_t row : {4, 5}) {
+      const auto low = static_cast<uint8_t>(random() % 0x7e);
+      const double middle = (NaiveFp8Value(low) + NaiveFp8Value(static_cast<uint8_t>(low + 1))) / 2;
+      k[row * kDim + d] = static_cast<float>(random() % 2 == 0 ? middle : -middle);
+    }
+  }
+  k[4 * kDim] = k[6 * kDim - 1] = -448.0f;  // so the scale is 1
+  const std::vector<float> v(k.rbegin(), k.rend());
+  const std::vector<int64_t> slots = {3, 0, 1, 5, 4, 2};
+  KvWriteArgs args{.k = k.data(),
+                   .v = v.data(),
+                   .stride = kDim,
+                   .kv_heads = 1,
+                   .head_dim = kDim,
+                   .slot_mapping = slots.data(),
+                   .kv = {.type = KvType::kFp8,
+                          .block_size_log2 = 1,
+                          .block_stride = 4 * kRow,
+                          .token_stride = kRow,
+                          .head_stride = kDim,
+                          .value_offset = 2 * kRow,
+                          .scale_offset = kDim},
+                   .tokens = kRows};
+  std::vector<std::byte> expected(3 * args.kv.block_stride, std::byte{0x5a});
+  std::vector<std::byte> actual = expected;
+  args.kv.base = expected.data();
+  PlainKernels().kv_write(args, 0, kRows);
+  args.kv.base = actual.data();
+  LaunchKvWrite(launcher, args);
+  EXPECT_TRUE(expected == actual);
+}
+
 // NUMERICS_T1 §4: every V in a pool is finite, K keeps its infinities and NaNs.
 TEST(CudaKvWrite, EqualsTheTwinOfT1) {
   std::mt19937_64 random(kSeed);
   ChosenLauncher launcher;
   const int64_t tokens = 4, kv_heads = 2;
-  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8}) {
+  for (const KvType type :
+       {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8, KvType::kFp8}) {
     for (const int64_t head_dim : {7, 64}) {
       const int64_t row = kv_heads * head_dim;
       std::vector<float> k = ExtremeFloats(random, tokens * row);
@@ -181,7 +226,7 @@ TEST(CudaKvWrite, EqualsTheTwinOfT1) {
       args.kv.block_size_log2 = 1;
       args.kv.head_stride = head_dim;
       args.kv.scale_offset = row;
-      args.kv.token_stride = row + (type == KvType::kInt8 ? 4 * kv_heads : 0);
+      args.kv.token_stride = row + (HasScales(type) ? 4 * kv_heads : 0);
       args.kv.value_offset = 2 * args.kv.token_stride;
       args.kv.block_stride = 4 * args.kv.token_stride;
       std::vector<std::byte> expected(2 * args.kv.block_stride * KvTypeBytes(type));

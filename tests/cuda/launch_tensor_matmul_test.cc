@@ -280,6 +280,26 @@ TEST_P(CudaTensorMatMul, AnotherTensorCoreWouldBeNoticed) {
   EXPECT_NE(out, other);
 }
 
+TEST_P(CudaTensorMatMul, UnalignedOperandsAreRefusedBeforeAnyLaunch) {
+  const int64_t rows = 16, cols = 64;
+  const BothMatrices weight = RandomMatrix(random_, rows, cols, false);
+  alignas(16) float x[9 * 64 + 1] = {};
+  alignas(16) float out[9 * 16];
+  for (const int64_t tokens : {1, 9}) {
+    const MatMulArgs right = {.x = {.f32 = x},
+                              .weight = weight.ForCuda(),
+                              .out = out,
+                              .out_stride = rows,
+                              .tokens = tokens};
+    MatMulArgs wrong = right;
+    wrong.x.f32 = x + 1;
+    EXPECT_DEATH(Launch(launcher_, wrong), "activations.*not aligned to 16 bytes");
+    wrong = right;
+    wrong.weight.data += 8;
+    EXPECT_DEATH(Launch(launcher_, wrong), "weights.*not aligned to 16 bytes");
+  }
+}
+
 // A kernel reads no shared memory that it has not written: the emulator fills it with NaNs.
 TEST_P(CudaTensorMatMul, EveryOrderOfBlocksAndCopiesGivesTheSameBits) {
   for (const gpu_emulator::ExecutionOrder order :

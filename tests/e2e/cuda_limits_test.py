@@ -60,8 +60,8 @@ class SharedMemory(unittest.TestCase):
         for shared_bytes in (SM_90, SM_80):
             self.assert_cpus_answers("f32", shared_bytes)
 
-    def test_half_precision_and_int8_pools_fit_sm_86(self):
-        for kv_type in ("f16", "bf16", "int8"):
+    def test_pools_of_one_and_two_bytes_fit_sm_86(self):
+        for kv_type in ("f16", "bf16", "int8", "fp8"):
             self.assert_cpus_answers(kv_type, SM_86)
 
     def test_f32_pools_are_refused_on_sm_86(self):

@@ -34,7 +34,7 @@ SLOTS = 1536  # tokens that the pool has room for
 # Factor → values. The first value is the reference's.
 FACTORS = {
     "transport": ["none", "loopback", "tcp", "nccl"],
-    "kv-type": ["f16", "bf16", "int8", "f32"],
+    "kv-type": ["f16", "bf16", "int8", "fp8", "f32"],
     "block-size": ["16", "1", "8", "32", "128"],
     "max-chunk-tokens": ["65536", "16", "40"],
     "prefill-block-size": ["same", "32"],  # of the engine that prefills; NCCL needs equal sizes

@@ -10,8 +10,11 @@
 #include <utility>
 
 #include "kernels/cuda/cuda_driver.h"
+#include "tests/gpu_emulator/driver_faults.h"
 #include "tests/gpu_emulator/emulated_gpu.h"
 #include "tests/gpu_emulator/planted_faults.h"
+#include "tests/gpu_emulator/stream_order.h"
+#include "tests/gpu_emulator/tensor_map.h"
 
 namespace baton::gpu_emulator {
 namespace {
@@ -47,6 +50,8 @@ const char* NameOf(CuResult error) {
   return nullptr;
 }
 
+bool LeftOut(DriverCall call) { return DriverFaults::Get().FaultOf(call) == CallFault::kLeftOut; }
+
 // Pageable memory is read at once, as by the driver, which stages it.
 CuResult EnqueueCopy(CuDevicePointer to, CuDevicePointer from, size_t bytes, CuStream stream) {
   Residence target = Residence::kPageable;
@@ -56,7 +61,13 @@ CuResult EnqueueCopy(CuDevicePointer to, CuDevicePointer from, size_t bytes, CuS
       memory.Locate(from, bytes, &source) != kCuSuccess) {
     return kCuInvalidValue;
   }
-  Work work{.kind = Work::Kind::kCopy, .to = to, .from = from, .bytes = bytes};
+  const CallFault fault = DriverFaults::Get().FaultOf(DriverCall::kCopy);
+  if (fault == CallFault::kLeftOut) return kCuSuccess;
+  Work work{.kind = Work::Kind::kCopy,
+            .to = to,
+            .from = from,
+            .bytes = bytes,
+            .late = fault == CallFault::kLate};
   if (source == Residence::kPageable) {
     const auto* const begin = reinterpret_cast<const std::byte*>(from);
     work.source.assign(begin, begin + bytes);
@@ -85,6 +96,9 @@ void baton_emulator_hang_after(int64_t launches) { Gpu().HangAfter(launches); }
 void baton_emulator_hold_maps(bool hold) { PlantedFaults::Get().HoldMaps(hold); }
 int64_t baton_emulator_maps_waiting() { return PlantedFaults::Get().maps_waiting(); }
 void baton_emulator_fail_unmaps(int64_t count) { PlantedFaults::Get().FailUnmaps(count); }
+void baton_emulator_order_streams(const StreamTimes* times) { Gpu().OrderStreams(*times); }
+void baton_emulator_plant(const DriverFault* fault) { DriverFaults::Get().Plant(*fault); }
+int64_t baton_emulator_calls(DriverCall call) { return DriverFaults::Get().calls(call); }
 EmulatedCallFaults* baton_emulator_call_faults() { return &Gpu().call_faults(); }
 
 CuResult baton_emulator_enqueue(CuStream stream, const ExternalWork& work) {
@@ -274,10 +288,12 @@ CuResult cuStreamDestroy_v2(CuStream stream) {
 }
 CuResult cuStreamSynchronize(CuStream stream) {
   USABLE();
+  if (LeftOut(DriverCall::kStreamSynchronize)) return kCuSuccess;
   return Gpu().Synchronize(stream);
 }
 CuResult cuStreamQuery(CuStream stream) {
   USABLE();
+  if (LeftOut(DriverCall::kStreamQuery)) return kCuSuccess;
   return Gpu().Query(stream);
 }
 CuResult cuStreamBeginCapture_v2(CuStream stream, CuCaptureMode) {
@@ -298,14 +314,17 @@ CuResult cuEventDestroy_v2(CuEvent event) {
 }
 CuResult cuEventRecord(CuEvent event, CuStream stream) {
   USABLE();
+  if (LeftOut(DriverCall::kEventRecord)) return kCuSuccess;
   return Gpu().Record(event, stream);
 }
 CuResult cuEventQuery(CuEvent event) {
   USABLE();
+  if (LeftOut(DriverCall::kEventQuery)) return kCuSuccess;
   return Gpu().Query(event);
 }
 CuResult cuEventSynchronize(CuEvent event) {
   USABLE();
+  if (LeftOut(DriverCall::kEventSynchronize)) return kCuSuccess;
   return Gpu().Synchronize(event);
 }
 CuResult cuGraphInstantiateWithFlags(CuGraphExec* exec, CuGraph graph, CuFlags64 flags) {
@@ -342,6 +361,7 @@ CuResult cuModuleUnload(CuModule) {
 }
 CuResult cuModuleGetFunction(CuFunction* function, CuModule, const char* name) {
   USABLE();
+  DriverFaults::Get().FaultOf(DriverCall::kFindKernel);
   return Gpu().FindFunction(function, name);
 }
 CuResult cuFuncSetAttribute(CuFunction function, CuFunctionAttribute attribute, int value) {
@@ -375,6 +395,33 @@ CuResult cuLaunchKernel(CuFunction function, unsigned int grid_x, unsigned int g
                                           .block = {block_x, block_y, block_z},
                                           .shared_bytes = shared_bytes},
                                 .params = {begin, begin + found->kernel->params_bytes}});
+}
+
+CuResult cuTensorMapEncodeTiled(TensorMap* map, CuTileType type, uint32_t rank, void* address,
+                                const uint64_t* sizes, const uint64_t* strides, const uint32_t* box,
+                                const uint32_t* element_strides, CuTileInterleave interleave,
+                                CuTileSwizzle swizzle, CuTilePromotion promotion, CuTileFill fill) {
+  USABLE();
+  if (type != kCuTileUint16 || rank < 1 || rank > kMostTileRank ||
+      interleave != kCuTileInterleaveNone || promotion != kCuTilePromotion256 ||
+      fill != kCuTileFillZeros || reinterpret_cast<uintptr_t>(map) % alignof(TensorMap) != 0) {
+    return kCuInvalidValue;
+  }
+  TiledTensor tensor;
+  tensor.address = address;
+  tensor.element_bytes = 2;
+  tensor.rank = static_cast<int>(rank);
+  tensor.swizzle = static_cast<SharedSwizzle>(swizzle);
+  for (uint32_t i = 0; i < rank; ++i) {
+    if (element_strides[i] != 1) return kCuInvalidValue;
+    tensor.sizes[i] = sizes[i];
+    tensor.box[i] = box[i];
+    if (i > 0) tensor.stride_bytes[i] = strides[i - 1];
+  }
+  const absl::StatusOr<TensorMap> encoded = EncodeTensorMap(tensor);
+  if (!encoded.ok()) return kCuInvalidValue;
+  *map = *encoded;
+  return kCuSuccess;
 }
 
 }  // extern "C"

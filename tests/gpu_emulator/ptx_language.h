@@ -67,6 +67,21 @@ inline unsigned PackBF16(float low, float high) {
 inline unsigned PackF16(float low, float high) {
   return RoundToHalf(HalfType::kF16, low) | unsigned{RoundToHalf(HalfType::kF16, high)} << 16;
 }
+// The product of two 16-bit numbers is exact in f32, unless it is below the numbers of a bf16.
+inline unsigned MultiplyBF16(unsigned a, unsigned b) {
+  const auto product = [](unsigned x, unsigned y) {
+    return unsigned{
+        F32ToBF16(BF16ToF32(static_cast<uint16_t>(x)) * BF16ToF32(static_cast<uint16_t>(y)))};
+  };
+  return product(a & 0xffffu, b & 0xffffu) | product(a >> 16, b >> 16) << 16;
+}
+inline unsigned MultiplyF16(unsigned a, unsigned b) {
+  const auto product = [](unsigned x, unsigned y) {
+    return unsigned{
+        F32ToF16(F16ToF32(static_cast<uint16_t>(x)) * F16ToF32(static_cast<uint16_t>(y)))};
+  };
+  return product(a & 0xffffu, b & 0xffffu) | product(a >> 16, b >> 16) << 16;
+}
 inline float WidenF16(uint16_t bits) { return F16ToF32(bits); }
 
 inline float MaxOrNan(float a, float b) {
