@@ -18,6 +18,7 @@ OPERATIONS = {"HMMA": 0x23C, "HGMMA": 0x9F0}  # mma.sync and wgmma on bf16 and f
 RULES = (
     (r"baton_t1_(decode|chunks)_\w+", "sm_80", {"HMMA"}),
     (r"baton_t1_(decode|chunks)_\w+", "sm_90a", {"HMMA", "HGMMA"}),
+    (r"baton_t1_warpgroups_\w+", "sm_90a", {"HGMMA"}),
     (r"baton_(gated_)?tensor_matmul_sm80_\w+", "sm_80", {"HMMA"}),
     (r"baton_(gated_)?tensor_matmul_few_\w+", "sm_90a", {"HMMA"}),
     (r"baton_(gated_)?tensor_matmul_\d+x\d+_\w+", "sm_90a", {"HGMMA"}),
