@@ -13,6 +13,7 @@
 #include "common/check.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
+#include "kvtransfer/pool/staged_pool.h"
 
 namespace baton {
 namespace {
@@ -210,6 +211,7 @@ absl::Status KvPool::LendThroughStaging(Device& device) {
   const auto bytes = static_cast<size_t>(StagedPool::StagingBytes(layout_, limits));
   ASSIGN_OR_RETURN(staging_, device.AllocateStaging(bytes, "staging buffers of transfers"));
   copies_ = std::make_unique<DeviceCopies>(device, memory_->data());
+  RETURN_IF_ERROR(copies_->Prepare());
   lender_ = std::make_unique<StagedPool>(memory_->data(), layout_, *copies_,
                                          std::span(staging_->data(), staging_->size()), limits);
   return absl::OkStatus();

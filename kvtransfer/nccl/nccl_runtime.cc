@@ -50,6 +50,9 @@ absl::StatusOr<std::unique_ptr<NcclRuntime>> NcclRuntime::Open(NcclOptions optio
     return absl::InvalidArgumentError(
         absl::StrFormat("a block has %d bytes, the limit is %d", block_bytes, kMaxNcclBatchBytes));
   }
+  if (pool.memory() == PoolMemory::kDevice && pool.block_copies() == nullptr) {
+    return absl::UnimplementedError("this pool has no copies to other memory of its device");
+  }
   options.batch_bytes = std::max(options.batch_bytes, block_bytes);
   ASSIGN_OR_RETURN(std::shared_ptr<CudaContext> context, OpenGpu(options));
   ASSIGN_OR_RETURN(const NcclApi nccl, LoadNccl(options.nccl_libraries));
@@ -79,6 +82,7 @@ void NcclRuntime::Start(std::function<void()> wake) {
 template <typename CopyRun>
 absl::Status NcclRuntime::CopyBlocks(const GroupBlocks& blocks, int32_t valid_tokens,
                                      const CopyRun& copy_run) {
+  CHECK(pool_.memory() == PoolMemory::kHost);
   const CudaDriver& cuda = context_->Enter();
   CuResult result = kCuSuccess;
   int64_t done = 0;

@@ -8,12 +8,15 @@
 // to each other could deadlock. Each would wait for a buffer to land in, while data that the other
 // cannot accept fills all its buffers.
 //
+// Transports that move device memory use DeviceBlockCopies instead of leases.
+//
 // Invariant: if a lease is released while its copy runs, its buffer becomes free only when that
 // copy has ended. If that copy fails, and stores into the pool, its error is kept (TakeStoreError).
 //
 // Thread safety: as TransferPool; PoolCopies decides where copies run.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -23,29 +26,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kvtransfer/pool/device_block_copies.h"
+#include "kvtransfer/pool/pool_copies.h"
 #include "kvtransfer/transfer_pool.h"
 
 namespace baton {
-
-// Asynchronous copies between a pool and staging memory. A copy that has begun always ends, even if
-// its lease is released.
-class PoolCopies {
- public:
-  enum class Direction : uint8_t { kFromPool, kToPool };
-  // One contiguous copy. `pool_offset` counts from the pool's beginning.
-  struct Run {
-    int64_t pool_offset = 0;
-    std::byte* staging = nullptr;
-    int64_t bytes = 0;
-  };
-
-  virtual ~PoolCopies() = default;
-  // Begins a copy; never blocks. `runs` need not outlive the call. Returns an id for Ended.
-  virtual absl::StatusOr<uint64_t> Begin(Direction direction, std::span<const Run> runs) = 0;
-  // Returns true when the copy has ended. An error means that it has ended and failed. Do not ask
-  // again after either.
-  virtual absl::StatusOr<bool> Ended(uint64_t copy) = 0;
-};
 
 class StagedPool final : public TransferPool {
  public:
@@ -56,13 +41,11 @@ class StagedPool final : public TransferPool {
   // Bytes of one staging buffer.
   static int64_t BufferBytes(const KvPoolLayout& layout);
   // Bytes that `staging` must have.
-  static int64_t StagingBytes(const KvPoolLayout& layout, const Limits& limits) {
-    return BufferBytes(layout) * (int64_t{limits.read_buffers} + limits.land_buffers);
-  }
+  static int64_t StagingBytes(const KvPoolLayout& layout, const Limits& limits);
 
   // `address` is the pool's address on the device; this class never dereferences it. `copies` and
   // `staging` outlive this. `staging` is host memory, pinned if the device needs that. REQUIRES:
-  // limits of at least 1, and StagingBytes() bytes of staging.
+  // limits of at least 1, and StagingBytes() bytes of staging, aligned to 4.
   StagedPool(std::byte* address, const KvPoolLayout& layout, PoolCopies& copies,
              std::span<std::byte> staging, const Limits& limits);
   // Waits for the running copies.
@@ -72,7 +55,9 @@ class StagedPool final : public TransferPool {
   std::optional<PoolLease> Acquire(PoolAccess access, LandingParts parts,
                                    LayerRange layers) override;
   bool Settled() override;
-  absl::Status TakeStoreError() override { return std::exchange(store_error_, absl::OkStatus()); }
+  absl::Status TakeStoreError() override;
+  DeviceBlockCopies* block_copies() override { return &block_copies_; }
+  int64_t BytesThroughHost() const override { return bytes_through_host_; }
   std::optional<PoolExport> exported() const override { return std::nullopt; }
   std::byte* AddressForCopyEngine() const override { return address_; }
 
@@ -102,6 +87,8 @@ class StagedPool final : public TransferPool {
   std::byte* const address_;
   PoolCopies& copies_;
   const int32_t read_buffers_;
+  DeviceBlockCopies block_copies_;
+  std::atomic<int64_t> bytes_through_host_ = 0;
   absl::Status store_error_;           // of a released lease
   std::vector<Buffer> buffers_;        // read buffers first, then landing buffers
   std::vector<KvPoolLayout> layouts_;  // layouts of a staging buffer, by log2 of its room in tokens
