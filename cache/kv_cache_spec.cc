@@ -12,7 +12,7 @@ namespace baton {
 namespace {
 
 constexpr int64_t kMaxPoolBytes = int64_t{1} << 62;
-constexpr int64_t kInt8RowAlignment = 16;  // bytes
+constexpr int64_t kScaledRowAlignment = 16;  // bytes
 
 absl::Status CheckPositive(std::string_view name, int64_t value) {
   if (value >= 1) return absl::OkStatus();
@@ -47,9 +47,9 @@ absl::Status CheckFields(const KvGroupSpec& group, int32_t block_size, int64_t n
 
 int64_t TokenStride(const KvGroupSpec& group, int32_t plane) {
   const int64_t values = int64_t{group.kv_heads} * group.head_dim_of(plane);
-  if (group.type != KvType::kInt8) return values;
+  if (!HasScales(group.type)) return values;
   const int64_t bytes = values + int64_t{group.kv_heads} * static_cast<int64_t>(sizeof(float));
-  return (bytes + kInt8RowAlignment - 1) / kInt8RowAlignment * kInt8RowAlignment;
+  return (bytes + kScaledRowAlignment - 1) / kScaledRowAlignment * kScaledRowAlignment;
 }
 
 // Elements of one token and layer in all planes.

@@ -78,8 +78,9 @@ inline constexpr int32_t kMaxBlockSize = 128;
 // Byte and element offsets of one group's pool.
 //
 // The piece {layer, plane, block} is always contiguous: block_size rows of token_stride elements,
-// [token][head][dim]. The scales of an int8 row, f32 [head], follow its values, and the row is
-// padded to 16 bytes. So the first n tokens of a piece are complete without the rest of the piece.
+// [token][head][dim]. If the type has scales (HasScales), the scales of a row, f32 [head], follow
+// its values, and the row is padded to 16 bytes. So the first n tokens of a piece are complete
+// without the rest of the piece.
 //
 // The rows of plane p of a layer begin at
 //   layer * layer_stride() + plane_offset(p) + block * block_stride(p) + token * token_stride(p).
@@ -106,7 +107,7 @@ class KvLayout {
   int64_t plane_offset(int32_t plane) const { return planes_[plane].offset; }
   int64_t token_stride(int32_t plane = 0) const { return planes_[plane].token_stride; }
   int64_t head_stride(int32_t plane = 0) const { return group_.head_dim_of(plane); }
-  // Distance from an int8 row's first value to its scales, in elements.
+  // Distance from a row's first value to its scales, in elements. For types with scales only.
   int64_t scale_offset(int32_t plane = 0) const {
     return int64_t{group_.kv_heads} * group_.head_dim_of(plane);
   }

@@ -16,7 +16,7 @@ namespace baton {
 //
 // Element (K, block, offset in block, head, d) lies at
 //   base + block * block_stride + offset * token_stride + head * head_stride + d.
-// In an int8 pool, the f32 scale of (K, block, offset, head) lies at byte
+// In a pool with scales (HasScales), the f32 scale of (K, block, offset, head) lies at byte
 //   base + block * block_stride + offset * token_stride + scale_offset + 4 * head.
 // V's elements and scales lie value_offset further than K's.
 struct KvLayerView {
@@ -27,7 +27,7 @@ struct KvLayerView {
   int64_t token_stride = 0;
   int64_t head_stride = 0;
   int64_t value_offset = 0;
-  int64_t scale_offset = 0;  // int8 pools only
+  int64_t scale_offset = 0;  // pools with scales only
 };
 
 // Slots [begin, end) of a sequence that rows attend to (NUMERICS §8). Several rows may use one run.

@@ -37,7 +37,7 @@ void AppendKvHeadRuns(const KvPoolLayout& layout, const BlockCopy& copy, KvHeads
       const int64_t scales = group.scale_offset(plane) + heads.first * kScaleBytes;
       for (int32_t token = 0; token < copy.tokens; ++token) {
         append(token * row + heads.first * head, heads.count * head);
-        if (spec.type != KvType::kInt8) continue;
+        if (!HasScales(spec.type)) continue;
         append(token * row + scales, heads.count * kScaleBytes);
       }
     }

@@ -1,6 +1,6 @@
 // The KV heads of one rank in a pool that holds the heads of all ranks.
 //
-// A token's row has the values of head after head, then in an int8 pool the scales of head after
+// A token's row has the values of head after head, then in a pool with scales those of head after
 // head. So the heads of a rank are contiguous in each row, and their scales too.
 //
 // Thread safety: pure functions.

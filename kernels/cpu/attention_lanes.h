@@ -1,4 +1,5 @@
-// Attention over Lanes for float pools (NUMERICS §8): one segment, a tile of 64 slots at a time.
+// Attention over Lanes for float and fp8 pools (NUMERICS §8): one segment, a tile of 64 slots at a
+// time.
 //
 // The code serves AVX2 and AVX-512: attention_avx2.cc and attention_avx512_no_vnni.cc include it
 // after their vector_math header. It widens K and V of a tile to f32 once for all queries of the
@@ -32,8 +33,11 @@ struct AttentionTile {
   alignas(64) float keys[kAttentionTile * kMaxHeadDim];        // [slot, dims]
   alignas(64) float values[kAttentionTile * kMaxHeadDim];      // [slot, dims]
   alignas(64) float transposed[kMaxHeadDim * kAttentionTile];  // [dims, slot]
+  alignas(64) float factors[kAttentionTile];       // softmax_scale, times the keys' scales if any
+  alignas(64) float value_scales[kAttentionTile];  // set if is_scaled
   int64_t head_dim;
   int64_t dims;  // head_dim rounded up to a multiple of 16
+  bool is_scaled;
   bool is_transposed;
 };
 
@@ -46,7 +50,7 @@ inline void WidenRow(const void* base, int64_t offset, int64_t head_dim, float p
   int64_t d = 0;
   for (; d + kLanes <= head_dim; d += kLanes) Store(out + d, LoadStored<kType>(base, offset + d));
   if (d == head_dim) return;
-  constexpr int64_t kBytes = kType == KvType::kF32 ? 4 : 2;
+  constexpr int64_t kBytes = KvTypeBytes(kType);
   alignas(64) char last[kLanes * 4] = {};
   std::memcpy(last, static_cast<const char*>(base) + (offset + d) * kBytes,
               static_cast<size_t>((head_dim - d) * kBytes));
@@ -70,6 +74,18 @@ inline void WidenTile(const PagedAttentionArgs& args, int64_t kv_head, const Til
   }
 }
 
+// Sets the factors of the tile's scores and weights. For slots that no token sees, they are those
+// of some visible slot.
+inline void FillFactors(const PagedAttentionArgs& args, int64_t kv_head, const TileRows& rows,
+                        AttentionTile& tile) {
+  const int64_t offset = args.kv.scale_offset + kv_head * int64_t{sizeof(float)};
+  for (int64_t j = 0; j < kAttentionTile; j += kLanes) {
+    const Lanes scale = LoadScales(rows, j, offset);
+    Store(tile.factors + j, Multiply(Set(args.softmax_scale), scale));
+    Store(tile.value_scales + j, LoadScales(rows, j, offset + args.kv.value_offset));
+  }
+}
+
 // Fills a tile. Does not read slots that no token of the unit sees.
 inline void FillTile(const PagedAttentionArgs& args, int64_t kv_head, const TileRows& rows,
                      AttentionTile& tile) {
@@ -82,6 +98,10 @@ inline void FillTile(const PagedAttentionArgs& args, int64_t kv_head, const Tile
       break;
     case KvType::kBF16:
       WidenTile<KvType::kBF16>(args, kv_head, rows, tile);
+      break;
+    case KvType::kFp8:
+      WidenTile<KvType::kFp8>(args, kv_head, rows, tile);
+      FillFactors(args, kv_head, rows, tile);
       break;
     case KvType::kInt8:  // uses its own tiles: int8_attention_lanes.h
       break;
@@ -234,10 +254,9 @@ struct WaitingQueries {
 // Computes scores with the keys of kScoreGroups registers from j on. kAllVisible: every query sees
 // every slot, and the tile is transposed.
 template <int kQueries, bool kAllVisible>
-[[gnu::always_inline]] inline void ScoreKeys(const AttentionTile& tile, float softmax_scale,
-                                             const float* const* q, const uint64_t* visible,
-                                             int64_t j, float (*weights)[kAttentionTile],
-                                             Lanes* largest) {
+[[gnu::always_inline]] inline void ScoreKeys(const AttentionTile& tile, const float* const* q,
+                                             const uint64_t* visible, int64_t j,
+                                             float (*weights)[kAttentionTile], Lanes* largest) {
   const bool is_transposed = kAllVisible || tile.is_transposed;
   const Lanes hidden = Set(-__builtin_inff());
   Dots<kQueries> dots;
@@ -246,7 +265,7 @@ template <int kQueries, bool kAllVisible>
     const int n = k / kScoreGroups;
     const int64_t key = j + k % kScoreGroups * kLanes;
     const Lanes dot = is_transposed ? dots[n][k % kScoreGroups] : DotRows(tile, q[n], key);
-    Lanes score = Multiply(dot, Set(softmax_scale));
+    Lanes score = Multiply(dot, Load(tile.factors + key));
     Store(weights[n] + key, score);
     if constexpr (!kAllVisible) score = Select(visible[n] >> key & 0xffff, score, hidden);
     largest[n] = Maximum(score, largest[n]);
@@ -256,8 +275,7 @@ template <int kQueries, bool kAllVisible>
 // Computes the scores of kQueries queries from `first` on. REQUIRES: every query sees something of
 // the tile.
 template <int kQueries>
-inline void ScoreTile(const AttentionTile& tile, float softmax_scale, int64_t first,
-                      WaitingQueries& waiting) {
+inline void ScoreTile(const AttentionTile& tile, int64_t first, WaitingQueries& waiting) {
   const float* const* q = waiting.q + first;
   const uint64_t* visible = waiting.visible + first;
   float(*weights)[kAttentionTile] = waiting.weights + first;
@@ -272,21 +290,30 @@ inline void ScoreTile(const AttentionTile& tile, float softmax_scale, int64_t fi
   constexpr int kStep = kScoreGroups * kLanes;
   if (by_all == ~uint64_t{0} && tile.is_transposed) {
     Unroll<kAttentionTile / kStep>([&](int step) __attribute__((always_inline)) {
-      ScoreKeys<kQueries, true>(tile, softmax_scale, q, visible, step * kStep, weights, largest);
+      ScoreKeys<kQueries, true>(tile, q, visible, step * kStep, weights, largest);
     });
   } else {
     for (int64_t j = 0; j < kAttentionTile; j += kStep) {
       if ((by_any >> j & BitsBelow(kStep)) == 0) continue;
-      ScoreKeys<kQueries, false>(tile, softmax_scale, q, visible, j, weights, largest);
+      ScoreKeys<kQueries, false>(tile, q, visible, j, weights, largest);
     }
   }
   for (int n = 0; n < kQueries; ++n) waiting.largest[first + n] = largest[n];
 }
 
-inline void AddTileToWaiting(const AttentionTile& tile, float softmax_scale,
-                             WaitingQueries& waiting) {
+// Multiplies the exponentials by the scales of V.
+inline void ScaleWeights(const AttentionTile& tile, WaitingQueries& waiting) {
+  for (int n = 0; n < waiting.count; ++n) {
+    for (int64_t j = 0; j < kAttentionTile; j += kLanes) {
+      float* weights = waiting.weights[n] + j;
+      Store(weights, Multiply(Load(weights), Load(tile.value_scales + j)));
+    }
+  }
+}
+
+inline void AddTileToWaiting(const AttentionTile& tile, WaitingQueries& waiting) {
   ForEachFew<kQueryTile>(waiting.count, [&](int64_t first, auto count) {
-    ScoreTile<decltype(count)::value>(tile, softmax_scale, first, waiting);
+    ScoreTile<decltype(count)::value>(tile, first, waiting);
   });
   ForEachFew<kQueryTile>(waiting.count, [&](int64_t first, auto count) {
     TakeMaxima<decltype(count)::value>(waiting.largest + first, waiting.states + first,
@@ -297,6 +324,7 @@ inline void AddTileToWaiting(const AttentionTile& tile, float softmax_scale,
                                              waiting.maximum + first, waiting.alphas + first,
                                              waiting.states + first);
   });
+  if (tile.is_scaled) ScaleWeights(tile, waiting);
   ForEachFew<kQueryTile>(waiting.count, [&](int64_t first, auto count) {
     AddVisibleValues<decltype(count)::value>(tile, waiting.p + first, waiting.visible + first,
                                              waiting.alphas + first, waiting.outputs + first);
@@ -327,10 +355,10 @@ inline void AddTileToQueries(const PagedAttentionArgs& args, const AttentionUnit
       waiting.states[at] = &states[query];
       waiting.outputs[at] = states[query].output;
       waiting.p[at] = waiting.weights[at];
-      if (waiting.count == kWaitingQueries) AddTileToWaiting(tile, args.softmax_scale, waiting);
+      if (waiting.count == kWaitingQueries) AddTileToWaiting(tile, waiting);
     }
   }
-  AddTileToWaiting(tile, args.softmax_scale, waiting);
+  AddTileToWaiting(tile, waiting);
 }
 
 inline void TiledSegment(const PagedAttentionArgs& args, const AttentionUnit& unit,
@@ -338,6 +366,8 @@ inline void TiledSegment(const PagedAttentionArgs& args, const AttentionUnit& un
   AttentionTile tile;
   tile.head_dim = args.head_dim;
   tile.dims = PaddedDims(args.head_dim);
+  tile.is_scaled = HasScales(args.kv.type);
+  for (float& factor : tile.factors) factor = args.softmax_scale;
   const int64_t query_count = unit.tokens() * (args.query_heads / args.kv_heads);
   tile.is_transposed = query_count >= kQueriesToTranspose;
   ForEachTile(args, unit, [&](const TileRows& rows, const TileRows&) {

@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/plain_kernels.h"
 #include "kernels/cpu/plain_math.h"
+#include "kernels/fp8.h"
 #include "kernels/half.h"
 
 namespace baton::plain {
@@ -18,6 +19,8 @@ float Load(const KvLayerView& kv, int64_t offset) {
       return F16ToF32(static_cast<const uint16_t*>(kv.base)[offset]);
     case KvType::kBF16:
       return BF16ToF32(static_cast<const uint16_t*>(kv.base)[offset]);
+    case KvType::kFp8:
+      return Fp8ToF32(static_cast<const uint8_t*>(kv.base)[offset]);
     case KvType::kInt8:
       break;  // read by ScoreInt8 and AddInt8Values
   }
@@ -54,22 +57,25 @@ VisibleSlots FindVisible(const PagedAttentionArgs& args, int64_t token, const Vi
   return slots;
 }
 
-// Returns the int8 row of one head and its scale. `at` is 0 for K and value_offset for V.
-const int8_t* Int8Row(const KvLayerView& kv, int64_t row, int64_t at, int64_t kv_head,
-                      float* scale) {
-  const auto* base = static_cast<const int8_t*>(kv.base) + row + at;
-  std::memcpy(scale, base + kv.scale_offset + kv_head * int64_t{sizeof(float)}, sizeof(float));
-  return base + kv_head * kv.head_stride;
+// Returns the scale of one head's row, or 1 if the pool has no scales. `at` is 0 for K and
+// value_offset for V.
+float ScaleOf(const KvLayerView& kv, int64_t row, int64_t at, int64_t kv_head) {
+  if (!HasScales(kv.type)) return 1;
+  const int64_t offset = row + at + kv.scale_offset + kv_head * int64_t{sizeof(float)};
+  float scale;
+  std::memcpy(&scale, static_cast<const std::byte*>(kv.base) + offset, sizeof(scale));
+  return scale;
 }
 
-// Step 1: score[i] for slots.offset[i].
+// Step 1: score[i] for slots.offset[i]. A product with a scale of 1 changes nothing.
 void Score(const PagedAttentionArgs& args, const float* q, int64_t kv_head,
            const VisibleSlots& slots, float* score) {
   for (int i = 0; i < slots.count; ++i) {
     const int64_t offset = slots.offset[i] + kv_head * args.kv.head_stride;
     float k[kMaxHeadDim];
     for (int64_t d = 0; d < args.head_dim; ++d) k[d] = Load(args.kv, offset + d);
-    score[i] = Dot16(q, k, args.head_dim) * args.softmax_scale;
+    score[i] = Dot16(q, k, args.head_dim) *
+               (args.softmax_scale * ScaleOf(args.kv, slots.offset[i], 0, kv_head));
   }
 }
 
@@ -78,11 +84,11 @@ void ScoreInt8(const PagedAttentionArgs& args, const float* q, int64_t kv_head,
   const Int16Row row = QuantizeRow(q, args.head_dim, 32767.0f);
   const float factor = row.scale * args.softmax_scale;
   for (int i = 0; i < slots.count; ++i) {
-    float scale;
-    const int8_t* k = Int8Row(args.kv, slots.offset[i], 0, kv_head, &scale);
+    const auto* k =
+        static_cast<const int8_t*>(args.kv.base) + slots.offset[i] + kv_head * args.kv.head_stride;
     int32_t sum = 0;
     for (int64_t d = 0; d < args.head_dim; ++d) sum += row.values[d] * k[d];
-    score[i] = static_cast<float>(sum) * (factor * scale);
+    score[i] = static_cast<float>(sum) * (factor * ScaleOf(args.kv, slots.offset[i], 0, kv_head));
   }
 }
 
@@ -90,9 +96,10 @@ void ScoreInt8(const PagedAttentionArgs& args, const float* q, int64_t kv_head,
 void AddValues(const PagedAttentionArgs& args, int64_t kv_head, const VisibleSlots& slots,
                const float* p, float* output) {
   for (int i = 0; i < slots.count; ++i) {
+    const float weight = p[i] * ScaleOf(args.kv, slots.offset[i], args.kv.value_offset, kv_head);
     const int64_t v = slots.offset[i] + kv_head * args.kv.head_stride + args.kv.value_offset;
     for (int64_t d = 0; d < args.head_dim; ++d) {
-      output[d] = std::fma(p[i], Load(args.kv, v + d), output[d]);
+      output[d] = std::fma(weight, Load(args.kv, v + d), output[d]);
     }
   }
 }
@@ -102,9 +109,10 @@ void AddInt8Values(const PagedAttentionArgs& args, int64_t kv_head, const Visibl
   const int8_t* v[kAttentionTile];
   float w[kAttentionTile];
   for (int i = 0; i < slots.count; ++i) {
-    float scale;
-    v[i] = Int8Row(args.kv, slots.offset[i], args.kv.value_offset, kv_head, &scale);
-    w[i] = p[i] * scale;
+    const int64_t at = args.kv.value_offset;
+    v[i] = static_cast<const int8_t*>(args.kv.base) + slots.offset[i] + at +
+           kv_head * args.kv.head_stride;
+    w[i] = p[i] * ScaleOf(args.kv, slots.offset[i], at, kv_head);
   }
   const Int16Row weights = QuantizeWeights(w, slots.count);
   for (int64_t d = 0; d < args.head_dim; ++d) {

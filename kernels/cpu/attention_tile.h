@@ -122,12 +122,23 @@ inline const float* QueryRow(const PagedAttentionArgs& args, const AttentionUnit
 
 inline int64_t PaddedDims(int64_t head_dim) { return (head_dim + kLanes - 1) / kLanes * kLanes; }
 
-// Loads sixteen stored floats. `offset` counts elements.
+// Loads sixteen stored numbers of a type other than int8, without their scale. `offset` counts
+// elements.
 template <KvType kType>
 inline Lanes LoadStored(const void* base, int64_t offset) {
   if constexpr (kType == KvType::kF32) return Load(static_cast<const float*>(base) + offset);
+  if constexpr (kType == KvType::kFp8) return LoadFp8(static_cast<const uint8_t*>(base) + offset);
   const uint16_t* halves = static_cast<const uint16_t*>(base) + offset;
   return kType == KvType::kF16 ? LoadF16(halves) : LoadBF16(halves);
+}
+
+// Loads the scales of slots j…j + 15. `row_offset` is the distance in bytes from the K row.
+inline Lanes LoadScales(const TileRows& rows, int64_t j, int64_t row_offset) {
+  alignas(64) float scales[kLanes];
+  for (int64_t i = 0; i < kLanes; ++i) {
+    std::memcpy(&scales[i], rows.key[j + i] + row_offset, sizeof(float));
+  }
+  return Load(scales);
 }
 
 inline void ResetStates(AttentionState* states, int64_t count, int64_t dims) {

@@ -1,4 +1,4 @@
-// Attention over Lanes for one token at a time (decode) and float pools (NUMERICS §8).
+// Attention over Lanes for one token at a time (decode) and float and fp8 pools (NUMERICS §8).
 //
 // attention_lanes.h includes this header. Everything has internal linkage.
 #pragma once
@@ -28,19 +28,21 @@ template <KvType kType, int kQueries, int kChunks>
   }
 }
 
-// Computes the scores of kQueries queries with the keys of slots j…j + 15.
+// Computes the scores of kQueries queries with the keys of slots j…j + 15. `factors` are
+// softmax_scale, times the keys' scales if the pool has them.
 template <KvType kType, int kQueries, int kChunks>
 inline void ScoreKeys(const DirectUnit& unit, const TileRows& rows, int64_t j, int64_t head,
-                      const float* q, TurnAhead& ahead, float (*scores)[kAttentionTile]) {
+                      const float* q, Lanes factors, TurnAhead& ahead,
+                      float (*scores)[kAttentionTile]) {
   Lanes dots[kQueries];
   Tree16OfEach<kQueries>(
       [&](int key, Lanes* sums) __attribute__((always_inline)) {
-        ahead.Step<kChunks * kLanes * KvTypeBytes(kType)>();
+        ahead.Step<DirectRowBytes(kType, kChunks * kLanes)>();
         DotRow<kType, kQueries, kChunks>(rows.key[j + key], head, unit.args.head_dim, q, sums);
       },
       dots);
   for (int n = 0; n < kQueries; ++n) {
-    Store(scores[n] + j, Multiply(dots[n], Set(unit.args.softmax_scale)));
+    Store(scores[n] + j, Multiply(dots[n], factors));
   }
 }
 
@@ -55,7 +57,7 @@ inline void AddRows(const TileRows& rows, uint64_t bits, int64_t at, int64_t d,
   }
   for (uint64_t left = bits; left != 0; left &= left - 1) {
     const int j = std::countr_zero(left);
-    if (d == 0) ahead.Step<kChunks * kLanes * KvTypeBytes(kType)>();
+    if (d == 0) ahead.Step<DirectRowBytes(kType, kChunks * kLanes)>();
     Lanes value[kRegisters];
     for (int r = 0; r < kRegisters; ++r) {
       value[r] = LoadStored<kType>(rows.key[j], at + d + r * kLanes);
@@ -83,6 +85,15 @@ inline void AddRowsOf(const DirectUnit& unit, const TileRows& rows, uint64_t bit
   }
 }
 
+// Multiplies the weights of slots j…j + 15 for kv head i by the scales of V.
+inline void ScaleWeights(const DirectUnit& unit, const TileRows& rows, int64_t j, int64_t i,
+                         float (*weights)[kAttentionTile]) {
+  const Lanes scales = LoadScales(rows, j, unit.args.kv.value_offset + ScaleOffset(unit, i));
+  for (int64_t row = i * unit.heads; row < (i + 1) * unit.heads; ++row) {
+    Store(weights[row] + j, Multiply(Load(weights[row] + j), scales));
+  }
+}
+
 // kChunks is head_dim / 16 if known at compile time, else 0.
 template <KvType kType, int kChunks>
 inline void AddDirectTile(const DirectUnit& unit, const TileRows& rows, const TileRows& next) {
@@ -92,10 +103,15 @@ inline void AddDirectTile(const DirectUnit& unit, const TileRows& rows, const Ti
     if ((rows.seen >> j & 0xffff) == 0) continue;
     TurnAhead ahead(unit, rows, next, turn + TurnsAhead(kType));
     for (int64_t i = 0; i < unit.kv_heads; ++i) {
+      Lanes factors = Set(unit.args.softmax_scale);
+      if constexpr (HasScales(kType)) {
+        factors = Multiply(factors, LoadScales(rows, j, ScaleOffset(unit, i)));
+      }
       ForEachFew<kDirectQueries>(unit.heads, [&](int64_t first, auto count) {
         const int64_t row = i * unit.heads + first;
-        ScoreKeys<kType, decltype(count)::value, kChunks>(
-            unit, rows, j, unit.Head(i), unit.q + row * unit.args.head_dim, ahead, scores + row);
+        ScoreKeys<kType, decltype(count)::value, kChunks>(unit, rows, j, unit.Head(i),
+                                                          unit.q + row * unit.args.head_dim,
+                                                          factors, ahead, scores + row);
       });
     }
   }
@@ -106,6 +122,7 @@ inline void AddDirectTile(const DirectUnit& unit, const TileRows& rows, const Ti
     if (bits == 0) continue;
     TurnAhead ahead(unit, rows, next, turn + TurnsAhead(kType));
     for (int64_t i = 0; i < unit.kv_heads; ++i) {
+      if constexpr (HasScales(kType)) ScaleWeights(unit, rows, j, i, scores);
       ForEachFew<kDirectQueries>(unit.heads, [&](int64_t first, auto count) {
         const int64_t row = i * unit.heads + first;
         AddRowsOf<kType, decltype(count)::value, kChunks>(unit, rows, bits,
@@ -140,6 +157,8 @@ inline void DirectSegment(const PagedAttentionArgs& args, const AttentionUnit& u
       return DirectSegmentOf<KvType::kF16>(args, unit, states);
     case KvType::kBF16:
       return DirectSegmentOf<KvType::kBF16>(args, unit, states);
+    case KvType::kFp8:
+      return DirectSegmentOf<KvType::kFp8>(args, unit, states);
     case KvType::kInt8:  // in direct_int8_lanes.h
       return;
   }

@@ -1,5 +1,5 @@
-// Common parts of decode attention over Lanes (one token at a time, NUMERICS §8) for float and int8
-// pools.
+// Common parts of decode attention over Lanes (one token at a time, NUMERICS §8) for all types
+// of pools.
 //
 // Such attention is bound by memory. Blocks lie anywhere, so no hardware prefetcher can predict the
 // next one. The code therefore reads sixteen slots at a time and all kv heads of a slot together,
@@ -44,9 +44,14 @@ inline constexpr int kTurns = 2 * kAttentionTile / kLanes;
 // A turn is prefetched this number of turns before its own. For int8 the number is large enough
 // that V's scales have arrived when all turns of K are done.
 constexpr int TurnsAhead(KvType type) { return type == KvType::kInt8 ? kTurns / 2 : 2; }
-// Bytes of one head's row. int8 adds 4, because scales follow the last head's row.
+// Bytes of one head's row. Scales add 4, because they follow the last head's row. 0 if `head_dim`
+// is 0.
 constexpr int64_t DirectRowBytes(KvType type, int64_t head_dim) {
-  return head_dim * KvTypeBytes(type) + (type == KvType::kInt8 ? 4 : 0);
+  return head_dim * KvTypeBytes(type) + (HasScales(type) && head_dim > 0 ? 4 : 0);
+}
+// Bytes from a K row to the scale of the unit's kv head i.
+inline int64_t ScaleOffset(const DirectUnit& unit, int64_t i) {
+  return unit.args.kv.scale_offset + (unit.kv_head_begin + i) * int64_t{sizeof(float)};
 }
 
 // Prefetches the rows of one turn. Each step prefetches one kv head of one slot.

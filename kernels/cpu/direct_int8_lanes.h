@@ -55,26 +55,13 @@ struct DirectInt8Tile {
   float scales[kDirectRows];                          // scales of the weights
 };
 
-// Loads the scales of sixteen slots of a head. `row_offset` is the distance in bytes from the K
-// row.
-inline Lanes LoadScales(const TileRows& rows, int64_t j, int64_t row_offset) {
-  alignas(64) float scales[kLanes];
-  for (int64_t i = 0; i < kLanes; ++i) {
-    std::memcpy(&scales[i], rows.key[j + i] + row_offset, sizeof(float));
-  }
-  return Load(scales);
-}
-inline int64_t ScaleOffset(const DirectUnit& unit, int64_t i) {
-  return unit.args.kv.scale_offset + (unit.kv_head_begin + i) * int64_t{sizeof(float)};
-}
-
 // Computes the scores of kQueries queries with the keys of slots j…j + 15. kParts is head_dim / 32
 // if known at compile time, else 0.
 template <int kQueries, int kParts>
 inline void ScoreInt8Keys(const DirectUnit& unit, const TileRows& rows, int64_t j, int64_t head,
                           const int16_t* q, Lanes key_scales, const float* factors,
                           TurnAhead& ahead, float (*scores)[kAttentionTile]) {
-  constexpr int64_t kBytes = kParts > 0 ? DirectRowBytes(KvType::kInt8, kParts * kPairLanes) : 0;
+  constexpr int64_t kBytes = DirectRowBytes(KvType::kInt8, kParts * kPairLanes);
   const int64_t end = kParts > 0 ? kParts * kPairLanes : unit.args.head_dim;
   Lanes dots[kQueries];
   Tree16OfEach<kQueries, true>(
@@ -100,7 +87,7 @@ inline void ScoreInt8Keys(const DirectUnit& unit, const TileRows& rows, int64_t 
 template <int kQueries, int kParts>
 inline void AddInt8Rows(const DirectUnit& unit, const TileRows& rows, int64_t j, int64_t at,
                         const int16_t (*weights)[kAttentionTile], TurnAhead& ahead, float* sums) {
-  constexpr int64_t kBytes = kParts > 0 ? DirectRowBytes(KvType::kInt8, kParts * kPairLanes) : 0;
+  constexpr int64_t kBytes = DirectRowBytes(KvType::kInt8, kParts * kPairLanes);
   const int64_t dims = kParts > 0 ? kParts * kPairLanes : unit.args.head_dim;
   for (int64_t d = 0; d < dims; d += kPairLanes) {
     Lanes sum[kQueries][2];

@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/activation_lanes.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/fp8.h"
 
 namespace baton {
 namespace {
@@ -158,23 +159,57 @@ inline void NarrowRow(const float* source, int64_t count, void* base, int64_t of
   std::memcpy(out + i, last, static_cast<size_t>(count - i) * sizeof(uint16_t));
 }
 
-// Stores one head as int8 with its scale.
-inline void StoreInt8Row(const float* source, int64_t count, int8_t* values, void* scale) {
+// Stores the products of one head with `inverse` as bytes. store(to, lanes) stores sixteen.
+template <typename Store>
+inline void StoreScaledBytes(const float* source, int64_t count, Lanes inverse, std::byte* to,
+                             const Store& store) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) store(to + i, Multiply(Load(source + i), inverse));
+  if (i == count) return;
+  std::byte last[kLanes];
+  store(last, Multiply(LoadFirst(source + i, count - i), inverse));
+  std::memcpy(to + i, last, static_cast<size_t>(count - i));
+}
+
+inline float LargestMagnitude(const float* source, int64_t count) {
   Lanes largest = Set(0.0f);
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) largest = Maximum(Magnitude(Load(source + i)), largest);
   const Lanes last = LoadFirst(source + i, count - i);
-  const float amax = LargestLane(Maximum(Magnitude(last), largest));
-  const Lanes inverse = Set(amax > 0.0f ? 127.0f / amax : 0.0f);
-  for (i = 0; i + kLanes <= count; i += kLanes) {
-    StoreRounded8(values + i, Multiply(Load(source + i), inverse));
-  }
-  if (i < count) {
-    int8_t bytes[kLanes];
-    StoreRounded8(bytes, Multiply(last, inverse));
-    std::memcpy(values + i, bytes, static_cast<size_t>(count - i));
-  }
+  return LargestLane(Maximum(Magnitude(last), largest));
+}
+
+// Stores one head as int8 with its scale.
+inline void StoreInt8Row(const float* source, int64_t count, std::byte* values, std::byte* scale) {
+  const float amax = LargestMagnitude(source, count);
+  StoreScaledBytes(
+      source, count, Set(amax > 0.0f ? 127.0f / amax : 0.0f), values,
+      [](std::byte* to, Lanes lanes) { StoreRounded8(reinterpret_cast<int8_t*>(to), lanes); });
   const float row_scale = amax / 127.0f;
+  std::memcpy(scale, &row_scale, sizeof(row_scale));
+}
+
+// Sums of x · 0 are zeros, unless an x is infinite or NaN.
+inline bool IsFinite(const float* source, int64_t count) {
+  const Lanes zero = Set(0.0f);
+  Lanes sum = zero;
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) sum = Fma(Load(source + i), zero, sum);
+  return Tree16(Fma(LoadFirst(source + i, count - i), zero, sum)) == 0.0f;
+}
+
+// Stores one head as e4m3 with its scale.
+inline void StoreFp8Row(const float* source, int64_t count, std::byte* values, std::byte* scale) {
+  if (!IsFinite(source, count)) {
+    std::memset(values, 0, static_cast<size_t>(count));
+    std::memcpy(scale, &kFp8NanScale, sizeof(kFp8NanScale));
+    return;
+  }
+  const float amax = LargestMagnitude(source, count);
+  StoreScaledBytes(source, count, Set(Fp8Inverse(amax)), values, [](std::byte* to, Lanes lanes) {
+    StoreFp8(reinterpret_cast<uint8_t*>(to), lanes);
+  });
+  const float row_scale = amax / kFp8Largest;
   std::memcpy(scale, &row_scale, sizeof(row_scale));
 }
 
@@ -190,7 +225,8 @@ inline void StoreRow(const float* source, int64_t count, const KvLayerView& kv, 
     case KvType::kBF16:
       NarrowRow<KvType::kBF16>(source, count, kv.base, offset);
       break;
-    case KvType::kInt8:  // rows with scales use StoreInt8Row
+    case KvType::kInt8:
+    case KvType::kFp8:  // rows with scales have functions of their own
       break;
   }
 }
@@ -206,12 +242,13 @@ inline void KvWriteOverLanes(const KvWriteArgs& args, int64_t token_begin, int64
       const int64_t source = token * args.stride + head * args.head_dim;
       const int64_t row = block * kv.block_stride + in_block * kv.token_stride;
       const int64_t target = row + head * kv.head_stride;
-      if (kv.type == KvType::kInt8) {
-        auto* k = static_cast<int8_t*>(kv.base);
-        int8_t* v = k + kv.value_offset;
+      if (HasScales(kv.type)) {
+        const auto store = kv.type == KvType::kInt8 ? StoreInt8Row : StoreFp8Row;
+        auto* k = static_cast<std::byte*>(kv.base);
+        std::byte* v = k + kv.value_offset;
         const int64_t scale = row + kv.scale_offset + head * int64_t{sizeof(float)};
-        StoreInt8Row(args.k + source, args.head_dim, k + target, k + scale);
-        StoreInt8Row(args.v + source, args.head_dim, v + target, v + scale);
+        store(args.k + source, args.head_dim, k + target, k + scale);
+        store(args.v + source, args.head_dim, v + target, v + scale);
         continue;
       }
       StoreRow(args.k + source, args.head_dim, kv, target);

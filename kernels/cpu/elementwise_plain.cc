@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/plain_kernels.h"
 #include "kernels/cpu/plain_math.h"
+#include "kernels/fp8.h"
 #include "kernels/half.h"
 
 namespace baton::plain {
@@ -41,6 +42,21 @@ void StoreInt8Row(const float* source, int64_t count, std::byte* values, std::by
   const Int16Row row = QuantizeRow(source, count, 127.0f);
   for (int64_t i = 0; i < count; ++i) values[i] = static_cast<std::byte>(row.values[i] & 0xff);
   std::memcpy(scale, &row.scale, sizeof(row.scale));
+}
+
+void StoreFp8Row(const float* source, int64_t count, std::byte* values, std::byte* scale) {
+  float amax = 0;
+  bool finite = true;
+  for (int64_t i = 0; i < count; ++i) {
+    amax = std::max(amax, std::fabs(source[i]));
+    finite = finite && std::isfinite(source[i]);
+  }
+  const float row_scale = finite ? amax / kFp8Largest : std::bit_cast<float>(kFp8NanScale);
+  const float inverse = finite ? Fp8Inverse(amax) : 0.0f;
+  for (int64_t i = 0; i < count; ++i) {
+    values[i] = finite ? static_cast<std::byte>(F32ToFp8(source[i] * inverse)) : std::byte{0};
+  }
+  std::memcpy(scale, &row_scale, sizeof(row_scale));
 }
 
 }  // namespace
@@ -112,12 +128,13 @@ void KvWrite(const KvWriteArgs& args, int64_t token_begin, int64_t token_end) {
       const int64_t source = token * args.stride + head * args.head_dim;
       const int64_t row = block * kv.block_stride + in_block * kv.token_stride;
       const int64_t target = row + head * kv.head_stride;
-      if (kv.type == KvType::kInt8) {
+      if (HasScales(kv.type)) {
+        const auto store = kv.type == KvType::kInt8 ? StoreInt8Row : StoreFp8Row;
         std::byte* k = static_cast<std::byte*>(kv.base);
         std::byte* v = k + kv.value_offset;
         const int64_t scale = row + kv.scale_offset + head * int64_t{sizeof(float)};
-        StoreInt8Row(args.k + source, args.head_dim, k + target, k + scale);
-        StoreInt8Row(args.v + source, args.head_dim, v + target, v + scale);
+        store(args.k + source, args.head_dim, k + target, k + scale);
+        store(args.v + source, args.head_dim, v + target, v + scale);
         continue;
       }
       StoreRow(args.k + source, args.head_dim, kv.type, kv.base, target);

@@ -216,6 +216,41 @@ inline void StoreBF16(uint16_t* p, Lanes a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xd8));
 }
 
+// e4m3 (kernels/fp8.h).
+inline __m256 WidenFp8(__m128i eight) {
+  const __m256i bits = _mm256_and_si256(_mm256_slli_epi32(_mm256_cvtepi8_epi32(eight), 20),
+                                        _mm256_set1_epi32(static_cast<int>(0x87f00000u)));
+  return _mm256_mul_ps(_mm256_castsi256_ps(bits), _mm256_set1_ps(0x1p120f));
+}
+inline Lanes LoadFp8(const uint8_t* p) {
+  return {WidenFp8(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))),
+          WidenFp8(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8)))};
+}
+inline __m256i RoundToFp8(__m256 a) {
+  const __m256i bits = _mm256_castps_si256(a);
+  const __m256i magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff));
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(magnitude, 20), _mm256_set1_epi32(1));
+  const __m256i half = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7ffff));
+  const __m256i normal = _mm256_sub_epi32(_mm256_srli_epi32(_mm256_add_epi32(magnitude, half), 20),
+                                          _mm256_set1_epi32(120 << 3));
+  const __m256 magic = _mm256_set1_ps(16384.0f);  // rounds at 2^-9
+  const __m256i subnormal =
+      _mm256_sub_epi32(_mm256_castps_si256(_mm256_add_ps(_mm256_castsi256_ps(magnitude), magic)),
+                       _mm256_castps_si256(magic));
+  const __m256i is_normal = _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(0x3c7fffff));
+  const __m256i byte =
+      _mm256_min_epi32(_mm256_blendv_epi8(subnormal, normal, is_normal), _mm256_set1_epi32(0x7e));
+  return _mm256_or_si256(byte, _mm256_slli_epi32(_mm256_srli_epi32(bits, 31), 7));
+}
+// REQUIRES: the lanes are finite.
+inline void StoreFp8(uint8_t* p, Lanes a) {
+  const __m256i packed = _mm256_packus_epi32(RoundToFp8(a.lo), RoundToFp8(a.hi));
+  const __m256i words = _mm256_permute4x64_epi64(packed, 0xd8);
+  _mm_storeu_si128(
+      reinterpret_cast<__m128i*>(p),
+      _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+}
+
 // ---- integers -------------------------------------------------------------------------------
 
 // RoundInt of NUMERICS §2.

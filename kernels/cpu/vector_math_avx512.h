@@ -205,6 +205,33 @@ inline void StoreBF16(uint16_t* p, Lanes a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(kept));
 }
 
+// e4m3 (kernels/fp8.h).
+inline Lanes LoadFp8(const uint8_t* p) {
+  const __m512i wide = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m512i bits = _mm512_and_si512(_mm512_slli_epi32(wide, 20),
+                                        _mm512_set1_epi32(static_cast<int>(0x87f00000u)));
+  return {_mm512_mul_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(0x1p120f))};
+}
+// REQUIRES: the lanes are finite.
+inline void StoreFp8(uint8_t* p, Lanes a) {
+  const __m512i bits = _mm512_castps_si512(a.v);
+  const __m512i magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(magnitude, 20), _mm512_set1_epi32(1));
+  const __m512i half = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7ffff));
+  const __m512i normal = _mm512_sub_epi32(_mm512_srli_epi32(_mm512_add_epi32(magnitude, half), 20),
+                                          _mm512_set1_epi32(120 << 3));
+  const __m512 magic = _mm512_set1_ps(16384.0f);  // rounds at 2^-9
+  const __m512i subnormal =
+      _mm512_sub_epi32(_mm512_castps_si512(_mm512_add_ps(_mm512_castsi512_ps(magnitude), magic)),
+                       _mm512_castps_si512(magic));
+  const __mmask16 is_normal = _mm512_cmpgt_epi32_mask(magnitude, _mm512_set1_epi32(0x3c7fffff));
+  const __m512i byte = _mm512_min_epi32(_mm512_mask_blend_epi32(is_normal, subnormal, normal),
+                                        _mm512_set1_epi32(0x7e));
+  const __m512i sign = _mm512_slli_epi32(_mm512_srli_epi32(bits, 31), 7);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                   _mm512_cvtepi32_epi8(_mm512_or_si512(byte, sign)));
+}
+
 // ---- integers -------------------------------------------------------------------------------
 
 // RoundInt of NUMERICS §2.

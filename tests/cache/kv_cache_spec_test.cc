@@ -58,21 +58,23 @@ TEST(KvLayout, ABlockIsOneRunInBlockMajorAndALayersKeysAreOneRunInLayerMajor) {
   EXPECT_EQ(layer_major->block_size_log2(), 4);
 }
 
-TEST(KvLayout, AnInt8RowCarriesItsScalesAndIsPaddedToSixteenBytes) {
-  KvGroupSpec group = SmallGroup();
-  group.type = KvType::kInt8;
-  const auto layout = KvLayout::Create(group, KvLayoutKind::kLayerMajor, 8, 5);
-  ASSERT_TRUE(layout.ok()) << layout.status();
-  EXPECT_EQ(layout->scale_offset(), 8);
-  EXPECT_EQ(layout->token_stride(), 16);  // 8 values and 2 scales
-  EXPECT_EQ(layout->piece_bytes(), 8 * 16);
-  group.kv_heads = 3;
-  group.head_dim = 64;
-  const auto real = KvLayout::Create(group, KvLayoutKind::kBlockMajor, 16, 5);
-  ASSERT_TRUE(real.ok()) << real.status();
-  EXPECT_EQ(real->token_stride(), 208);  // 192 values and 3 scales: 204
-  EXPECT_EQ(real->value_offset(), 16 * 208);
-  EXPECT_EQ(real->pool_bytes(), 5 * real->bytes_per_block());
+TEST(KvLayout, ARowOfBytesCarriesItsScalesAndIsPaddedToSixteenBytes) {
+  for (const KvType type : {KvType::kInt8, KvType::kFp8}) {
+    KvGroupSpec group = SmallGroup();
+    group.type = type;
+    const auto layout = KvLayout::Create(group, KvLayoutKind::kLayerMajor, 8, 5);
+    ASSERT_TRUE(layout.ok()) << layout.status();
+    EXPECT_EQ(layout->scale_offset(), 8);
+    EXPECT_EQ(layout->token_stride(), 16);  // 8 values and 2 scales
+    EXPECT_EQ(layout->piece_bytes(), 8 * 16);
+    group.kv_heads = 3;
+    group.head_dim = 64;
+    const auto real = KvLayout::Create(group, KvLayoutKind::kBlockMajor, 16, 5);
+    ASSERT_TRUE(real.ok()) << real.status();
+    EXPECT_EQ(real->token_stride(), 208);  // 192 values and 3 scales: 204
+    EXPECT_EQ(real->value_offset(), 16 * 208);
+    EXPECT_EQ(real->pool_bytes(), 5 * real->bytes_per_block());
+  }
 }
 
 TEST(KvLayout, OffsetsPastTwoToThe31AreExact) {
@@ -107,7 +109,7 @@ TEST(KvLayout, RefusalsNameTheField) {
   EXPECT_THAT(refused([](auto& g) { g.value_head_dim = -1; }, 16, 1),
               HasSubstr("value_head_dim is -1"));
   EXPECT_THAT(refused(same, 128, INT64_MAX), HasSubstr("larger than"));
-  for (const KvType type : {KvType::kF32, KvType::kInt8}) {
+  for (const KvType type : {KvType::kF32, KvType::kInt8, KvType::kFp8}) {
     const auto largest = [&](KvGroupSpec& g) {
       g.layers = g.kv_heads = g.head_dim = INT32_MAX;
       g.type = type;
@@ -121,7 +123,7 @@ TEST(KvLayout, PlanesHaveRowsOfTheirOwnSizeAndTileThePool) {
   two.value_head_dim = 2;
   KvGroupSpec latent = SmallGroup();
   latent.planes = 1;
-  for (const KvType type : {KvType::kF16, KvType::kInt8}) {
+  for (const KvType type : {KvType::kF16, KvType::kInt8, KvType::kFp8}) {
     for (KvGroupSpec group : {two, latent}) {
       group.type = type;
       for (const KvLayoutKind kind : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {

@@ -62,7 +62,7 @@ struct FaultyKernel {
 const AttentionCase& Problem(KvType type) {
   static std::map<KvType, AttentionCase> problems;
   const AttentionShape shape{
-      .query_heads = 4, .kv_heads = 1, .head_dim = 64, .type = type, .int8_padding = 12};
+      .query_heads = 4, .kv_heads = 1, .head_dim = 64, .type = type, .row_padding = 12};
   return problems
       .try_emplace(
           type, shape,
@@ -77,7 +77,8 @@ absl::Status AttendOn(Executor& executor, const FaultyKernel& kernel) {
   std::vector<float> expected(problem.out_size()), actual(problem.out_size());
   TensorCoreAttention(problem.Args(expected.data()), 0, problem.tokens());
   StatusLauncher launcher(executor);
-  LaunchTensorCoreAttention(launcher, problem.Args(actual.data()), kernel.batch, 1 << 20);
+  LaunchTensorCoreAttention(launcher, problem.Args(actual.data()), kernel.batch, Numerics::kT1Sm90,
+                            1 << 20);
   if (!launcher.status().ok()) return launcher.status();
   return std::memcmp(expected.data(), actual.data(), expected.size() * sizeof(float)) == 0
              ? absl::OkStatus()

@@ -102,7 +102,7 @@ FACTORS = {
     "steps-in-flight": ["1", "2"],  # 2 needs the asynchronous device
     "tensor-parallel": ["1"],  # main() adds a rank for each KV head of the model
     "prefix-cache": ["false", "true"],
-    "kv-type": ["f16", "int8", "bf16", "f32"],
+    "kv-type": ["f16", "int8", "fp8", "bf16", "f32"],
 }
 
 
@@ -180,6 +180,12 @@ def selection(reference):
     for set_name in FACTORS["instruction-set"][1:]:
         yield {**mixed, "kv-type": "int8", "instruction-set": set_name, "max-chunk-tokens": "64",
                "transport": "none" if set_name == "plain" else "tcp", "block-size": "8"}
+        yield {**mixed, "kv-type": "fp8", "instruction-set": set_name, "max-chunk-tokens": "64",
+               "transport": "none" if set_name == "plain" else "tcp", "block-size": "32"}
+    yield {**mixed, "kv-type": "fp8", "transport": "shm", "max-chunk-tokens": "16", "block-size": "32", "prefill-block-size": "8",
+           "prefill-kv-layout": "layer-major", "steps-in-flight": "2"}
+    yield {**mixed, "kv-type": "fp8", "transport": "tcp", "prefill-tensor-parallel": ranks, "max-chunk-tokens": "64",
+           "layer-pieces": "7"}
     yield {**mixed, "kv-type": "int8", "transport": "loopback", "kv-layout": "layer-major", "max-chunk-tokens": "16"}
     # Sender and receiver have different block sizes or layouts. With shared prefixes, a hit can end inside a sender's block.
     yield {**reference, "transport": "tcp", "prefill-block-size": "32", "prefill-kv-layout": "layer-major"}

@@ -44,7 +44,7 @@ void ExpectSame(const SinkRecord& got, const SinkRecord& want, const std::string
 }
 
 TEST(EngineTensorParallel, AnswersAreTheSameAtEveryDegree) {
-  for (const KvType type : {KvType::kF16, KvType::kInt8}) {
+  for (const KvType type : {KvType::kF16, KvType::kInt8, KvType::kFp8}) {
     EngineOptions options = Options(1);
     options.kv_type = type;
     const auto reference = Make(options);
@@ -92,7 +92,7 @@ TEST(EngineTensorParallel, ASessionContinuesFromThePrefixCache) {
 
 // The choices share the prompt's last block until one of them writes to it.
 TEST(EngineTensorParallel, ChoicesAreTheSame) {
-  for (const KvType type : {KvType::kF16, KvType::kInt8}) {
+  for (const KvType type : {KvType::kF16, KvType::kInt8, KvType::kFp8}) {
     EngineOptions options = Options(1);
     options.kv_type = type;
     const auto one = Make(options);
@@ -147,7 +147,7 @@ TEST(EngineTensorParallel, EnginesOfDifferentDegreesExchangeKv) {
   int32_t block_size = 64;
   for (const PairTransport transport :
        {PairTransport::kLoopback, PairTransport::kTcp, PairTransport::kShm}) {
-    for (const KvType type : {KvType::kF16, KvType::kInt8}) {
+    for (const KvType type : {KvType::kF16, KvType::kInt8, KvType::kFp8}) {
       for (const auto& [prefill, decode] : {Degrees{3, 1}, Degrees{1, 3}, Degrees{2, 4}}) {
         EngineOptions options = Options(1);
         options.kv_type = type;

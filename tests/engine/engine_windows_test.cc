@@ -52,6 +52,7 @@ INSTANTIATE_TEST_SUITE_P(
                        o.max_chunk_tokens = 7;
                        o.layout = KvLayoutKind::kLayerMajor;
                      }},
+        Surroundings{"Fp8", [](EngineOptions& o) { o.kv_type = KvType::kFp8; }},
         Surroundings{"Preempted",
                      [](EngineOptions& o) {
                        o.block_size = 8;

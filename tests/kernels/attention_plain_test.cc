@@ -34,7 +34,8 @@ std::vector<float> RunSegment(const AttentionCase& problem, const AttentionShape
 }
 
 TEST(AttentionPlain, IsTheLiteralTranscriptionForEveryTypeAndHeadDim) {
-  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8}) {
+  for (const KvType type :
+       {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8, KvType::kFp8}) {
     for (const int64_t head_dim : {8, 24, 64, 256}) {
       SCOPED_TRACE(testing::Message() << KvTypeName(type) << " " << head_dim << " seed " << kSeed);
       const AttentionShape shape{.head_dim = head_dim, .type = type};
@@ -53,13 +54,62 @@ TEST(AttentionPlain, IsNearSoftmaxInDoublePrecision) {
 }
 
 // Compares with attention over the stored values. The difference is the error of 16-bit queries and
-// weights.
-TEST(AttentionPlain, Int8ProductsAreNearSoftmaxOverTheStoredValues) {
-  const AttentionShape shape{.head_dim = 64, .type = KvType::kInt8};
-  const AttentionCase problem(shape, {CausalSequence(250, 40)}, kSeed);
-  const std::vector<float> out = RunSegment(problem, shape, 0);
-  const std::vector<double> exact = problem.Exact();
-  for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], exact[i], 3e-4) << "seed " << kSeed;
+// weights in int8 pools, and of f32 sums in fp8 pools.
+TEST(AttentionPlain, PoolsWithScalesAreNearSoftmaxOverTheStoredValues) {
+  for (const auto& [type, most] : {std::pair(KvType::kInt8, 3e-4), std::pair(KvType::kFp8, 2e-6)}) {
+    const AttentionShape shape{.head_dim = 64, .type = type};
+    const AttentionCase problem(shape, {CausalSequence(250, 40)}, kSeed);
+    const std::vector<float> out = RunSegment(problem, shape, 0);
+    const std::vector<double> exact = problem.Exact();
+    for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], exact[i], most) << KvTypeName(type);
+  }
+}
+
+// A pool of one head with all 256 bytes in K and V, in slots of 16 values. The results must equal
+// those over an f32 pool with the numbers that the bytes stand for, if all scales are 1.
+TEST(AttentionPlain, EveryByteOfAnFp8PoolStandsForItsNumber) {
+  constexpr int64_t kDim = 16, kSlots = 16, kRow = kDim + 4;
+  std::vector<uint8_t> bytes(2 * kSlots * kRow);
+  std::vector<float> floats(2 * kSlots * kDim);
+  const float one = 1.0f;
+  for (int64_t row = 0; row < 2 * kSlots; ++row) {
+    for (int64_t d = 0; d < kDim; ++d) {
+      const auto byte = static_cast<uint8_t>(row % kSlots * kDim + d);
+      bytes[row * kRow + d] = byte;
+      floats[row * kDim + d] = static_cast<float>(NaiveFp8Value(byte));
+    }
+    std::memcpy(&bytes[row * kRow + kDim], &one, sizeof(one));
+  }
+  std::mt19937_64 random(kSeed);
+  const std::vector<float> q = RandomFloats(random, kDim, 0.1f);
+  const auto attend = [&](KvType type, void* base, int64_t row) {
+    const VisibleRun run;
+    const RowRuns runs = {.run_count = 1, .last_begin = 0, .last_end = kSlots};
+    const int32_t zero = 0;
+    AttentionState state;
+    plain::AttentionSegment({.q = q.data(),
+                             .q_stride = kDim,
+                             .query_heads = 1,
+                             .kv_heads = 1,
+                             .head_dim = kDim,
+                             .softmax_scale = 0.01f,
+                             .kv = {.base = base,
+                                    .type = type,
+                                    .block_size_log2 = 4,
+                                    .block_stride = 2 * kSlots * row,
+                                    .token_stride = row,
+                                    .head_stride = kDim,
+                                    .value_offset = kSlots * row,
+                                    .scale_offset = kDim},
+                             .sequence_of_token = &zero,
+                             .runs = &run,
+                             .row_runs = &runs,
+                             .first_block = &zero,
+                             .tokens = 1},
+                            {0, 1, 0, 1, 0}, &state);
+    return std::vector<float>(state.output, state.output + kDim);
+  };
+  EXPECT_EQ(attend(KvType::kFp8, bytes.data(), kRow), attend(KvType::kF32, floats.data(), kDim));
 }
 
 TEST(AttentionPlain, SegmentsCountFromTheOriginAndEmptyOnesSayThatNothingIsVisible) {

@@ -55,7 +55,7 @@ class AttentionPool {
     kv_.head_stride = c.head_dim;
     kv_.token_stride = c.kv_heads * c.head_dim;
     kv_.scale_offset = kv_.token_stride;
-    if (c.type == KvType::kInt8) kv_.token_stride += 4 * c.kv_heads + 3;
+    if (HasScales(c.type)) kv_.token_stride += 4 * c.kv_heads + 3;
     kv_.value_offset = block_size * kv_.token_stride;
     kv_.block_stride = 2 * kv_.value_offset;
     storage_.resize(blocks * kv_.block_stride * KvTypeBytes(c.type), std::byte{0xff});  // NaNs
@@ -173,7 +173,7 @@ class AttentionPool {
         const int64_t row = block * kv_.block_stride + offset * kv_.token_stride + at;
         const bool finite = at > 0 && c.finite_v;
         for (int64_t i = 0; i < c.kv_heads * c.head_dim; ++i) Put(row + i, random, finite);
-        if (c.type != KvType::kInt8) continue;
+        if (!HasScales(c.type)) continue;
         for (int64_t head = 0; head < c.kv_heads; ++head) {
           const float scale = std::abs(Value(random)) / 100;
           std::memcpy(storage_.data() + row + kv_.scale_offset + 4 * head, &scale, 4);
@@ -205,7 +205,7 @@ class AttentionPool {
   }
 
   void Put(int64_t at, std::mt19937_64& random, bool finite) {
-    if (case_.type == KvType::kInt8) {
+    if (HasScales(case_.type)) {  // any byte
       storage_[at] = static_cast<std::byte>(random());
       return;
     }

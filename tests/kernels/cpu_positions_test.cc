@@ -74,7 +74,7 @@ TEST(CpuPositions, AShiftedQueryScoresKeysThatStandElsewhere) {
   std::mt19937_64 random(kSeed);
   std::vector<double> frequencies;
   for (int i = 0; i < kDim / 2; ++i) frequencies.push_back(std::pow(100.0, -2.0 * i / kDim));
-  for (const KvType type : {KvType::kF32, KvType::kInt8}) {
+  for (const KvType type : {KvType::kF32, KvType::kInt8, KvType::kFp8}) {
     // Runs of 60, 50 and 40 slots, stored in the order second, third, first, at various positions.
     const std::vector<VisibleRun> places = {{90, 150, 90, 0}, {0, 50, -7, 1}, {50, 90, 50, 2}};
     const std::vector<int32_t> shifts = {0, 123, -45};

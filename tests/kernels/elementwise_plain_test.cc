@@ -1,10 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 
 #include "kernels/cpu/plain_kernels.h"
 #include "kernels/cpu/plain_math.h"
+#include "tests/kernels/naive_fp8.h"
 #include "tests/kernels/random_inputs.h"
 
 namespace baton {
@@ -217,6 +219,52 @@ TEST(KvWritePlain, Int8RowsRoundToTheirLargestValueAndKeepTheirScale) {
     const auto in = [i](int64_t begin) { return i >= begin && i < begin + 24; };
     if (in(block + 3 * row) || in(block + 7 * row)) continue;
     EXPECT_EQ(pool[i], before[i]) << i;
+  }
+}
+
+// Rows of ordinary numbers, zeros, numbers so small that 448 / amax overflows, the largest float,
+// an infinity and a NaN.
+TEST(KvWritePlain, Fp8RowsAreTheNearestE4m3NumbersOrShowThatTheyAreNotFinite) {
+  constexpr int64_t kDim = 32, kRow = kDim + 4;
+  const float most = std::numeric_limits<float>::max();
+  const float inf = std::numeric_limits<float>::infinity();
+  std::mt19937_64 random(kSeed);
+  std::vector<std::vector<float>> rows;
+  for (const float size : {1.0f, 0.0f, 1e-37f, 1e-42f, 1e30f}) {
+    rows.push_back(RandomFloats(random, kDim));
+    for (float& x : rows.back()) x *= size;
+    rows.back()[5] = -0.0f;
+  }
+  for (const float extreme : {most, -inf, std::nanf("")}) {
+    rows.push_back(RandomFloats(random, kDim));
+    rows.back()[kDim - 1] = extreme;
+  }
+  for (const std::vector<float>& k : rows) {
+    SCOPED_TRACE(k.back());
+    const std::vector<float> v(k.rbegin(), k.rend());
+    std::vector<uint8_t> pool(2 * kRow, 0x5a);
+    const int64_t slot = 0;
+    const KvLayerView kv{.base = pool.data(),
+                         .type = KvType::kFp8,
+                         .block_size_log2 = 0,
+                         .block_stride = 2 * kRow,
+                         .token_stride = kRow,
+                         .head_stride = kDim,
+                         .value_offset = kRow,
+                         .scale_offset = kDim};
+    plain::KvWrite({k.data(), v.data(), kDim, 1, kDim, &slot, kv, 1}, 0, 1);
+    for (const auto& [values, at] : {std::pair(&k, int64_t{0}), std::pair(&v, kRow)}) {
+      std::vector<uint8_t> expected(kDim);
+      const float expected_scale = NaiveFp8Row(values->data(), kDim, expected.data());
+      EXPECT_EQ(std::vector<uint8_t>(&pool[at], &pool[at + kDim]), expected);
+      float scale;
+      std::memcpy(&scale, &pool[at + kDim], sizeof(scale));
+      if (std::isnan(expected_scale)) {
+        EXPECT_EQ(std::bit_cast<uint32_t>(scale), 0x7fc00000u);
+      } else {
+        EXPECT_EQ(scale, expected_scale);
+      }
+    }
   }
 }
 

@@ -21,7 +21,8 @@ class FarKv : public InstructionSetTest {
 INSTANTIATE_TEST_SUITE_P(InstructionSets, FarKv, AllInstructionSets(), NameOf);
 
 constexpr int64_t kTokens = 3;  // written by each test
-constexpr KvType kKvTypes[] = {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8};
+constexpr KvType kKvTypes[] = {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8,
+                               KvType::kFp8};
 constexpr int64_t kKvHeads = 2;
 constexpr int64_t kHeadDim = 64;
 constexpr int32_t kBlockSizeLog2 = 4;
@@ -35,7 +36,7 @@ KvLayerView View(KvType type, int64_t block_stride, int64_t blocks) {
                    .head_stride = kHeadDim,
                    .value_offset = block_stride * blocks,
                    .scale_offset = kKvHeads * kHeadDim};
-  if (type == KvType::kInt8) view.token_stride += 4 * kKvHeads;
+  if (HasScales(type)) view.token_stride += 4 * kKvHeads;
   return view;
 }
 constexpr int64_t kNearStride = 16 * (kKvHeads * kHeadDim + 4 * kKvHeads);

@@ -10,6 +10,9 @@
 namespace baton {
 namespace {
 
+// One for each of the three ways to compute: floats, integers, and floats with scales.
+constexpr KvType kThreeTypes[] = {KvType::kF16, KvType::kInt8, KvType::kFp8};
+
 class FastAttention : public InstructionSetTest {};
 INSTANTIATE_TEST_SUITE_P(InstructionSets, FastAttention, FastInstructionSets(), NameOf);
 
@@ -46,7 +49,7 @@ void ExpectPlainSegments(std::mt19937_64& random, InstructionSet set, const Pool
 
 TEST_P(FastAttention, EqualsPlainForEveryHeadDimAndType) {
   std::mt19937_64 random(TestSeed());
-  for (KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8}) {
+  for (KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8, KvType::kFp8}) {
     for (int64_t head_dim : {1, 8, 16, 32, 40, 64, 80, 96, 100, 128, 192, 255, 256}) {
       for (int64_t tokens : {1, 6}) {  // 3 and 18 queries: the row path and the transposed path
         const PoolCase c = {.type = type, .head_dim = head_dim, .tokens = tokens, .slots = 330};
@@ -60,7 +63,7 @@ TEST_P(FastAttention, EqualsPlainForEveryQueryCountAndBlockSize) {
   std::mt19937_64 random(TestSeed());
   for (int64_t heads_per_kv = 1; heads_per_kv <= 8; ++heads_per_kv) {
     for (int32_t block_size_log2 = 0; block_size_log2 <= 7; ++block_size_log2) {
-      const PoolCase c = {.type = random() % 2 == 0 ? KvType::kF16 : KvType::kInt8,
+      const PoolCase c = {.type = kThreeTypes[random() % 3],
                           .heads_per_kv = heads_per_kv,
                           .tokens = 1 + static_cast<int64_t>(random() % 9),
                           .slots = 10 + static_cast<int64_t>(random() % 200),
@@ -74,7 +77,7 @@ TEST_P(FastAttention, EqualsPlainForEveryQueryCountAndBlockSize) {
 TEST_P(FastAttention, EqualsPlainForManyRunsOverGarbage) {
   std::mt19937_64 random(TestSeed());
   for (int i = 0; i < 40; ++i) {
-    const PoolCase c = {.type = i % 4 < 2 ? KvType::kF16 : KvType::kInt8,
+    const PoolCase c = {.type = kThreeTypes[i / 2 % 3],
                         .head_dim = i % 2 == 0 ? 64 : 40,
                         .heads_per_kv = 1 + static_cast<int64_t>(random() % 4),
                         .tokens = 1 + static_cast<int64_t>(random() % 12),
@@ -87,7 +90,7 @@ TEST_P(FastAttention, EqualsPlainForManyRunsOverGarbage) {
 TEST_P(FastAttention, EqualsPlainForInfinitiesAndNansThatOnlySomeTokensSee) {
   std::mt19937_64 random(TestSeed());
   for (int i = 0; i < 20; ++i) {
-    const PoolCase c = {.type = i % 4 < 2 ? KvType::kF16 : KvType::kInt8,
+    const PoolCase c = {.type = kThreeTypes[i / 2 % 3],
                         .tokens = 1 + static_cast<int64_t>(random() % 8),
                         .slots = 200,
                         .many_runs = i % 2 == 0,
@@ -99,7 +102,8 @@ TEST_P(FastAttention, EqualsPlainForInfinitiesAndNansThatOnlySomeTokensSee) {
 // A single token reads the pool directly, a few query heads at a time.
 TEST_P(FastAttention, EqualsPlainForOneTokenOfManyHeads) {
   std::mt19937_64 random(TestSeed());
-  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8}) {
+  for (const KvType type :
+       {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8, KvType::kFp8}) {
     for (int64_t heads_per_kv = 1; heads_per_kv <= 9; ++heads_per_kv) {
       const PoolCase c = {.type = type,
                           .head_dim = heads_per_kv % 2 == 0 ? 64 : 96,
@@ -116,7 +120,7 @@ TEST_P(FastAttention, EqualsPlainForOneTokenOfManyHeads) {
 // Uses more queries than the kernel prepares at once.
 TEST_P(FastAttention, EqualsPlainForAHundredQueriesOfOneHead) {
   std::mt19937_64 random(TestSeed());
-  for (const KvType type : {KvType::kF16, KvType::kInt8}) {
+  for (const KvType type : kThreeTypes) {
     const PoolCase c = {
         .type = type, .heads_per_kv = 25, .tokens = 4, .slots = 130, .many_runs = true};
     ASSERT_NO_FATAL_FAILURE(ExpectPlainSegments(random, GetParam(), c));

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/kernels/fast_kernels.h"
+#include "tests/kernels/naive_fp8.h"
 #include "tests/kernels/random_inputs.h"
 
 namespace baton {
@@ -147,7 +148,7 @@ TEST_P(FastElementwise, KvWriteEqualsPlainForEveryTypeAndBitPattern) {
   std::mt19937_64 random(TestSeed());
   const int64_t tokens = 6;
   const int64_t kv_heads = 2;
-  for (KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8}) {
+  for (KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8, KvType::kFp8}) {
     for (int64_t head_dim : {1, 15, 16, 40, 64, 80, 256}) {
       const int64_t stride = kv_heads * head_dim + 1;
       std::vector<float> k(tokens * stride);
@@ -172,7 +173,7 @@ TEST_P(FastElementwise, KvWriteEqualsPlainForEveryTypeAndBitPattern) {
       args.kv.block_size_log2 = 1;
       args.kv.head_stride = head_dim;
       args.kv.scale_offset = kv_heads * head_dim;
-      args.kv.token_stride = kv_heads * head_dim + (type == KvType::kInt8 ? 4 * kv_heads + 1 : 0);
+      args.kv.token_stride = kv_heads * head_dim + (HasScales(type) ? 4 * kv_heads + 1 : 0);
       args.kv.value_offset = 2 * args.kv.token_stride;
       args.kv.block_stride = 4 * args.kv.token_stride;
       const size_t bytes = 4 * args.kv.block_stride * KvTypeBytes(type);
@@ -184,6 +185,39 @@ TEST_P(FastElementwise, KvWriteEqualsPlainForEveryTypeAndBitPattern) {
       KernelsFor(GetParam()).kv_write(args, 0, tokens);
       ASSERT_TRUE(expected == actual) << KvTypeName(type) << " head_dim " << head_dim;
     }
+  }
+}
+
+// The largest magnitude of each row is 448, so values are rounded as they are: midpoints between
+// e4m3 numbers, subnormal ones too, and their neighbours.
+TEST_P(FastElementwise, Fp8WritesRoundTiesLikePlain) {
+  std::mt19937_64 random(TestSeed());
+  const int64_t slot = 0;
+  for (int round = 0; round < 40; ++round) {
+    const int64_t head_dim = 16 + round;
+    std::vector<float> x(head_dim);
+    for (float& value : x) {
+      const auto low = static_cast<uint8_t>(random() % 0x7e);
+      const double middle = (NaiveFp8Value(low) + NaiveFp8Value(static_cast<uint8_t>(low + 1))) / 2;
+      const int32_t away = static_cast<int32_t>(random() % 3) - 1;
+      value = std::bit_cast<float>(std::bit_cast<int32_t>(static_cast<float>(middle)) + away);
+      if (random() % 2 == 0) value = -value;
+    }
+    x[random() % head_dim] = -448.0f;
+    std::vector<uint8_t> expected(2 * (head_dim + 4)), actual(expected.size());
+    KvWriteArgs args;
+    args.k = args.v = x.data();
+    args.stride = args.head_dim = args.kv.head_stride = args.kv.scale_offset = head_dim;
+    args.kv_heads = args.tokens = 1;
+    args.slot_mapping = &slot;
+    args.kv.type = KvType::kFp8;
+    args.kv.token_stride = args.kv.value_offset = head_dim + 4;
+    args.kv.block_stride = 2 * args.kv.token_stride;
+    args.kv.base = expected.data();
+    PlainKernels().kv_write(args, 0, 1);
+    args.kv.base = actual.data();
+    KernelsFor(GetParam()).kv_write(args, 0, 1);
+    ASSERT_EQ(expected, actual) << "head_dim " << head_dim;
   }
 }
 

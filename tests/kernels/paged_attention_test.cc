@@ -83,17 +83,20 @@ TEST(PagedAttention, GroupedAndSingleHeadsOfEveryKind) {
   }
 }
 
-// Uses more states than one round of split attention has room for.
-TEST(PagedAttention, Int8PoolsOfEveryBlockSizeAreTheLiteralTranscription) {
-  for (int log2 = 0; log2 <= 7; ++log2) {
-    SCOPED_TRACE(testing::Message() << "block size 2^" << log2 << " seed " << kSeed);
-    const AttentionShape shape{
-        .type = KvType::kInt8, .block_size_log2 = log2, .layer_major = log2 % 2 == 0};
-    const AttentionCase problem(shape, MixedBatch(), kSeed);
-    ASSERT_EQ(Attend(problem, 1 + log2 % 3), problem.Expected());
+TEST(PagedAttention, PoolsWithScalesOfEveryBlockSizeAreTheLiteralTranscription) {
+  for (const KvType type : {KvType::kInt8, KvType::kFp8}) {
+    for (int log2 = 0; log2 <= 7; ++log2) {
+      SCOPED_TRACE(testing::Message()
+                   << KvTypeName(type) << " block size 2^" << log2 << " seed " << kSeed);
+      const AttentionShape shape{
+          .type = type, .block_size_log2 = log2, .layer_major = log2 % 2 == 0};
+      const AttentionCase problem(shape, MixedBatch(), kSeed);
+      ASSERT_EQ(Attend(problem, 1 + log2 % 3), problem.Expected());
+    }
   }
 }
 
+// Uses more states than one round of split attention has room for.
 TEST(PagedAttention, SplitAttentionInSeveralRounds) {
   const AttentionShape shape{.query_heads = 64, .kv_heads = 1, .head_dim = 2, .type = KvType::kF32};
   std::vector<AttentionSequence> batch = {CausalSequence(256 * 140, 1), CausalSequence(300, 2)};
@@ -143,7 +146,8 @@ TEST(PagedAttention, AnyRunsAreTheLiteralTranscriptionOnEveryInstructionSet) {
   for (int round = 0; round < 24; ++round) {
     std::vector<AttentionSequence> batch(1 + random() % 5);
     for (AttentionSequence& sequence : batch) sequence = RandomSequence(random);
-    constexpr KvType kTypes[] = {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8};
+    constexpr KvType kTypes[] = {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8,
+                                 KvType::kFp8};
     const AttentionShape shape{.head_dim = round % 3 == 0 ? 64 : 24,
                                .type = kTypes[round % 4],
                                .block_size_log2 = Below(random, 8),
@@ -207,7 +211,8 @@ AttentionSequence Place(std::mt19937_64& random, const std::vector<Part>& parts,
 
 TEST(PagedAttention, TheSameRunsHaveTheSameBitsWhereverTheyAreStored) {
   std::mt19937_64 random(TestSeed());
-  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8}) {
+  for (const KvType type :
+       {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8, KvType::kFp8}) {
     const std::vector<Part> parts = {
         {70, 1000, 0, 0}, {300, 2000, -40, 0}, {129, 3000, 230, 17}, {40, 4000, 0, 200}};
     const uint64_t seed = random();

@@ -54,7 +54,7 @@ class TensorCoreCase {
     int64_t begin;
   };
 
-  bool is_int8() const { return shape_.type == KvType::kInt8; }
+  bool is_scaled() const { return HasScales(shape_.type); }
   HalfType score_type() const {
     return shape_.type == KvType::kBF16 ? HalfType::kBF16 : HalfType::kF16;
   }
@@ -78,9 +78,9 @@ class TensorCoreCase {
               float c) const {
     return PlainFusedDot(rules_.dot, type, a.data(), b.data(), static_cast<int64_t>(a.size()), c);
   }
-  // The operand that stands for d of a stored row: the number itself, or its integer.
+  // The operand that stands for d of a stored row: the number itself, without its scale.
   uint16_t Stored(HalfType type, const AttentionCase::StoredRow& row, int64_t d) const {
-    return Half(type, is_int8() ? static_cast<float>(row.integers[d]) : row.values[d]);
+    return Half(type, is_scaled() ? row.numbers[d] : row.values[d]);
   }
 
   float Score(int64_t token, int64_t head, const CaseRun& run, int64_t slot) const {
@@ -90,7 +90,7 @@ class TensorCoreCase {
     const std::vector<uint16_t> q =
         Halves(score_type(), problem_.Q(token, head, run), shape_.head_dim);
     const float acc = Chain(score_type(), q, k, 0);
-    return is_int8() ? acc * (Factor() * row.scale) : acc;
+    return is_scaled() ? acc * (Factor() * row.scale) : acc;
   }
   static float Factor() { return AttentionCase::kScale * 1.44269504f; }
 
@@ -111,7 +111,7 @@ class TensorCoreCase {
     if (first >= last) return;
     std::vector<float> z;
     for (int64_t slot = first; slot < last; ++slot) z.push_back(Score(token, head, run, slot));
-    const float c = is_int8() ? 1 : Factor();
+    const float c = is_scaled() ? 1 : Factor();
     const float bias = shape_.type == KvType::kF16 ? 7 : 0;
     const float tile = std::ceil(*std::max_element(z.begin(), z.end()) * c) - bias;
     if (s.empty() || tile > s.m + rules_.slack) {
@@ -126,7 +126,7 @@ class TensorCoreCase {
       const float p = Power(z[slot - first], c, s.m);
       const AttentionCase::StoredRow row = problem_.V(token, head, slot);
       weights[slot - begin] = Weight(p);
-      scaled[slot - begin] = is_int8() ? Weight(p * row.scale) : Weight(p);
+      scaled[slot - begin] = is_scaled() ? Weight(p * row.scale) : Weight(p);
       if (!rules_.sums_rounded) s.l += p;
       for (int64_t d = 0; d < shape_.head_dim; ++d) {
         v[d][slot - begin] = Stored(value_type(), row, d);

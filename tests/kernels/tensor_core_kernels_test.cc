@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "kernels/cpu/cpu_device.h"
 #include "tests/kernels/attention_case.h"
@@ -25,16 +26,21 @@ std::vector<float> AttendOn(const Device& device, Stream& stream, const Attentio
 }
 
 TEST(TensorCoreKernels, ADeviceOfT1AttendsByItsRulesOnAnyNumberOfThreads) {
-  for (const KvType type : {KvType::kF16, KvType::kBF16, KvType::kInt8}) {
+  for (const KvType type : {KvType::kF16, KvType::kBF16, KvType::kInt8, KvType::kFp8}) {
     const AttentionCase problem({.type = type}, {CausalSequence(90, 60), CausalSequence(300, 1)},
                                 kSeed);
-    const std::vector<float> expected = TensorCoreCase(problem).Expected();
-    for (const int threads : {1, 3}) {
-      const auto device = MakeDevice(threads, Numerics::kT1Sm90);
-      const auto stream = device->CreateStream();
-      EXPECT_EQ(AttendOn(*device, *stream, problem), expected) << KvTypeName(type);
+    std::vector<std::vector<float>> results = {problem.Expected()};
+    for (const Numerics numerics : {Numerics::kT1Sm80, Numerics::kT1Sm90}) {
+      const std::vector<float> expected =
+          TensorCoreCase(problem, {.dot = DotModelOf(numerics)}).Expected();
+      for (const int threads : {1, 3}) {
+        const auto device = MakeDevice(threads, numerics);
+        const auto stream = device->CreateStream();
+        EXPECT_EQ(AttendOn(*device, *stream, problem), expected) << KvTypeName(type);
+      }
+      for (const std::vector<float>& other : results) EXPECT_NE(expected, other);
+      results.push_back(expected);
     }
-    EXPECT_NE(problem.Expected(), expected);
   }
 }
 
@@ -73,8 +79,12 @@ TEST(TensorCoreKernels, OnlyBF16AndF16WeightsHaveAnotherProduct) {
         return out;
       };
       const bool is_half = format == WeightFormat::kBF16 || format == WeightFormat::kF16;
-      EXPECT_EQ(run(TensorCoreKernels(set)) != run(KernelsFor(set)), is_half)
-          << WeightFormatName(format);
+      const std::vector<float> r1 = run(KernelsFor(set));
+      const std::vector<float> sm80 = run(TensorCoreKernels(set, Numerics::kT1Sm80));
+      const std::vector<float> sm90 = run(TensorCoreKernels(set, Numerics::kT1Sm90));
+      EXPECT_EQ(sm80 != r1, is_half) << WeightFormatName(format);
+      EXPECT_EQ(sm90 != r1, is_half) << WeightFormatName(format);
+      EXPECT_EQ(sm80 != sm90, is_half) << WeightFormatName(format);
     }
   }
 }
@@ -86,7 +96,7 @@ TEST(TensorCoreKernels, StoredValuesAreFiniteAndKeysAreNot) {
     rows.resize(16, 0.25f);
     std::vector<uint16_t> pool(64, 0xffff);
     const int64_t slots[2] = {1, -1};
-    TensorCoreKernels(InstructionSet::kPlain)
+    TensorCoreKernels(InstructionSet::kPlain, Numerics::kT1Sm90)
         .kv_write({.k = rows.data(),
                    .v = rows.data(),
                    .stride = 16,
@@ -115,9 +125,61 @@ TEST(TensorCoreKernels, StoredValuesAreFiniteAndKeysAreNot) {
   }
 }
 
+// The row's scale keeps the NaN. Its bytes are zeros, so a row that does not see it multiplies
+// finite numbers.
+TEST(TensorCoreKernels, ANanInAnFp8RowReachesOnlyTheTokensThatSeeIt) {
+  constexpr int64_t kDim = 16, kRow = kDim + 4, kSlots = 16;
+  const float nan = std::nanf("");
+  for (const bool in_value : {false, true}) {
+    std::mt19937_64 random(kSeed);
+    std::vector<float> k = RandomFloats(random, kSlots * kDim);
+    std::vector<float> v = RandomFloats(random, kSlots * kDim);
+    (in_value ? v : k)[7 * kDim + 3] = nan;
+    std::vector<uint8_t> pool(2 * kSlots * kRow);
+    std::vector<int64_t> slots(kSlots);
+    std::iota(slots.begin(), slots.end(), 0);
+    const KvLayerView kv{.base = pool.data(),
+                         .type = KvType::kFp8,
+                         .block_size_log2 = 4,
+                         .block_stride = 2 * kSlots * kRow,
+                         .token_stride = kRow,
+                         .head_stride = kDim,
+                         .value_offset = kSlots * kRow,
+                         .scale_offset = kDim};
+    const CpuKernels& kernels = TensorCoreKernels(InstructionSet::kPlain);
+    kernels.kv_write({k.data(), v.data(), kDim, 1, kDim, slots.data(), kv, kSlots}, 0, kSlots);
+    const std::vector<float> q = RandomFloats(random, 2 * kDim);
+    const VisibleRun run;
+    const RowRuns rows[2] = {{.run_count = 1, .last_begin = 0, .last_end = 7},
+                             {.run_count = 1, .last_begin = 0, .last_end = 8}};
+    const int32_t zeros[2] = {0, 0};
+    std::vector<float> out(2 * kDim);
+    kernels.tensor_core_attention({.q = q.data(),
+                                   .q_stride = kDim,
+                                   .out = out.data(),
+                                   .query_heads = 1,
+                                   .kv_heads = 1,
+                                   .head_dim = kDim,
+                                   .softmax_scale = 0.25f,
+                                   .kv = kv,
+                                   .sequence_of_token = zeros,
+                                   .runs = &run,
+                                   .row_runs = rows,
+                                   .first_block = zeros,
+                                   .tokens = 2},
+                                  0, 2);
+    for (int64_t d = 0; d < kDim; ++d) {
+      EXPECT_TRUE(std::isfinite(out[d])) << d;
+      EXPECT_TRUE(std::isnan(out[kDim + d])) << d;
+    }
+  }
+}
+
 TEST(TensorCoreKernels, TheDeviceNamesItsNumerics) {
-  EXPECT_NE(MakeDevice(1, Numerics::kT1Sm90)->Description().find("t1-sm90"), std::string::npos);
-  EXPECT_NE(MakeDevice(1, Numerics::kR1)->Description().find("numerics r1"), std::string::npos);
+  for (const Numerics numerics : kAllNumerics) {
+    const std::string name = "numerics " + std::string(NumericsName(numerics));
+    EXPECT_NE(MakeDevice(1, numerics)->Description().find(name), std::string::npos);
+  }
 }
 
 }  // namespace

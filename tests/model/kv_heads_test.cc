@@ -51,7 +51,8 @@ class KvHeadsTest : public ::testing::TestWithParam<std::tuple<KvType, KvLayoutK
 
 INSTANTIATE_TEST_SUITE_P(
     Pools, KvHeadsTest,
-    ::testing::Combine(::testing::Values(KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8),
+    ::testing::Combine(::testing::Values(KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8,
+                                         KvType::kFp8),
                        ::testing::Values(KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor)));
 
 TEST_P(KvHeadsTest, TheHeadsOfAllRanksTogetherAreThePool) {
@@ -98,7 +99,7 @@ TEST_P(KvHeadsTest, CopiesOfAllRanksTogetherCopyTheLeadingSlots) {
   const KvLayout& group = layout_.group(0);
   const int64_t row = group.token_stride() * KvTypeBytes(group.group().type);
   const int64_t used = kHeads * (kHeadDim * KvTypeBytes(group.group().type) +
-                                 (group.group().type == KvType::kInt8 ? 4 : 0));
+                                 (HasScales(group.group().type) ? 4 : 0));
   for (const int32_t degree : {1, 2, 3, 6}) {
     Pool pool = before;
     Pool expected = before;

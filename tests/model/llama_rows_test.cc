@@ -98,7 +98,7 @@ TEST(LlamaRows, APromptChunkHasTheSameBitsAtAnySlotBesideAnyNeighbours) {
   for (const int32_t shift : {0, 25}) {  // the second chunk's positions equal or follow the first's
     second.shift = shift;
     question.position = 50 + shift;
-    for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kInt8}) {
+    for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kInt8, KvType::kFp8}) {
       TinyRunner in_place(model, PoolOf(type));
       const Rows expected = Ask(in_place, 0, system, first, second, question, 128);
       ASSERT_EQ(expected.size(), 6u);

@@ -121,25 +121,28 @@ TEST(LlamaRunner, KvTypesDiffer) {
   EXPECT_NE(f16, bf16);
 }
 
-TEST(LlamaRunner, Int8PoolsStayNearAndKeepTheirBitsInEveryChunkBlockSizeAndLayout) {
+TEST(LlamaRunner, PoolsWithScalesStayNearAndKeepTheirBitsInEveryChunkBlockSizeAndLayout) {
   const TinyModel model("f32");
   const auto tokens = TinyTokens(60, 5);
   const Rows f32 = TinyRunner(model, {.type = KvType::kF32}).Decode(0, tokens, 4, 64);
-  const Rows int8 = TinyRunner(model, {.type = KvType::kInt8}).Decode(0, tokens, 4, 64);
-  EXPECT_NE(f32, int8);
-  double difference = 0;
-  double whole = 0;
-  for (size_t r = 0; r < f32.size(); ++r) {
-    for (size_t i = 0; i < f32[r].size(); ++i) {
-      difference += std::pow(int8[r][i] - f32[r][i], 2);
-      whole += std::pow(f32[r][i], 2);
+  for (const auto& [type, most] : {std::pair(KvType::kInt8, 0.02), std::pair(KvType::kFp8, 0.06)}) {
+    SCOPED_TRACE(KvTypeName(type));
+    const Rows rows = TinyRunner(model, {.type = type}).Decode(0, tokens, 4, 64);
+    EXPECT_NE(f32, rows);
+    double difference = 0;
+    double whole = 0;
+    for (size_t r = 0; r < f32.size(); ++r) {
+      for (size_t i = 0; i < f32[r].size(); ++i) {
+        difference += std::pow(rows[r][i] - f32[r][i], 2);
+        whole += std::pow(f32[r][i], 2);
+      }
     }
-  }
-  EXPECT_LT(std::sqrt(difference / whole), 0.02);
-  for (const int32_t block_size : {1, 8, 128}) {
-    for (const KvLayoutKind layout : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
-      TinyRunner runner(model, {.layout = layout, .type = KvType::kInt8, .block_size = block_size});
-      EXPECT_EQ(runner.Decode(3, tokens, 4, 7), int8) << block_size;
+    EXPECT_LT(std::sqrt(difference / whole), most);
+    for (const int32_t block_size : {1, 8, 128}) {
+      for (const KvLayoutKind layout : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
+        TinyRunner runner(model, {.layout = layout, .type = type, .block_size = block_size});
+        EXPECT_EQ(runner.Decode(3, tokens, 4, 7), rows) << block_size;
+      }
     }
   }
 }
@@ -344,7 +347,7 @@ TEST(LlamaRunner, PositionsMayDifferFromSlots) {
 TEST(LlamaRunner, CopiedSlotsContainAllKvThatATokenNeeds) {
   const TinyModel model("f32");
   const auto tokens = TinyTokens(30, 15);
-  for (const KvType type : {KvType::kF16, KvType::kInt8}) {
+  for (const KvType type : {KvType::kF16, KvType::kInt8, KvType::kFp8}) {
     for (const KvLayoutKind layout : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
       TinyRunner runner(model, {.layout = layout, .type = type});
       runner.Decode(0, std::span(tokens).first(27), 1, 64);

@@ -101,7 +101,7 @@ TEST(LlamaWindows, LongWindowsKeepTheirBitsInEveryChunkAndOnEveryThreadAndInstru
   const auto tokens = TinyTokens(500, 9);
   const StepLimits limits{
       .max_tokens = 500, .max_sequences = 16, .max_logit_rows = 64, .max_context = 512};
-  for (const KvType type : {KvType::kF16, KvType::kInt8}) {
+  for (const KvType type : {KvType::kF16, KvType::kInt8, KvType::kFp8}) {
     Rows expected;
     for (const InstructionSet set : {InstructionSet::kPlain, BestInstructionSet()}) {
       for (const int threads : {1, 4}) {
@@ -120,7 +120,7 @@ TEST(LlamaWindows, LongWindowsKeepTheirBitsInEveryChunkAndOnEveryThreadAndInstru
 TEST(LlamaWindows, KvTypesBatchesAndChunksChangeNoBit) {
   const TinyModel model(kModel);
   const auto tokens = TinyTokens(70, 4);
-  for (const KvType type : {KvType::kF32, KvType::kBF16, KvType::kInt8}) {
+  for (const KvType type : {KvType::kF32, KvType::kBF16, KvType::kInt8, KvType::kFp8}) {
     TinyRunner alone(model, {.type = type, .paged = false, .graph = false});
     const Rows expected = alone.Decode(1, tokens, 2, 69);
     for (const int32_t chunk : {1, 5, 24, 32}) {
@@ -190,7 +190,7 @@ TEST(LlamaWindows, PaddingWritesIntoTheScratchBlockOfEachGroup) {
 TEST(LlamaWindows, CopiesAffectOnlyTheirGroup) {
   const TinyModel model(kModel);
   const auto tokens = TinyTokens(30, 15);
-  for (const KvType type : {KvType::kF16, KvType::kInt8}) {
+  for (const KvType type : {KvType::kF16, KvType::kInt8, KvType::kFp8}) {
     for (const KvLayoutKind layout : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
       TinyRunner runner(model, {.layout = layout, .type = type});
       runner.Decode(0, std::span(tokens).first(27), 1, 64);
