@@ -44,6 +44,10 @@ class EngineImpl final : public Engine {
     if (!thread_.joinable()) return;
     machines_->inbox().Close();
     thread_.join();
+    if (options_.transfer_nccl && !model_.device->host_accessible()) {
+      LOG(INFO) << "transfers copied " << pool_.lender().BytesThroughHost()
+                << " bytes of KV between the GPU and host memory";
+    }
   }
 
   absl::Status Load();

@@ -13,6 +13,7 @@
 #include "common/check.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
+#include "kvtransfer/pool/staged_pool.h"
 #include "model/kv_heads.h"
 
 namespace baton {
@@ -238,6 +239,7 @@ absl::Status KvPool::LendThroughStaging() {
     parts.push_back({.device = devices_[part], .pool = memory_[part]->data()});
   }
   copies_ = std::make_unique<DeviceCopies>(parts);
+  RETURN_IF_ERROR(copies_->Prepare());
   const std::span staging(staging_->data(), staging_->size());
   if (parts.size() == 1) {
     lender_ = std::make_unique<StagedPool>(kernel_address(), layout_, *copies_, staging, limits);

@@ -1,5 +1,10 @@
 #include "kernels/ops.h"
 
+#include <span>
+#include <vector>
+
+#include "common/crc32c.h"
+
 namespace baton {
 
 std::string_view WeightFormatName(WeightFormat format) {
@@ -34,6 +39,13 @@ void Ops::CopyRuns(Stream& stream, const CopyRunsArgs& args) const {
   for (const ByteRun& run : args.runs) {
     stream.Copy(args.to + run.to, args.from + run.from, static_cast<size_t>(run.bytes));
   }
+  if (args.checksums == nullptr) return;
+  stream.Call([to = args.to, checksums = args.checksums,
+               runs = std::vector<ByteRun>(args.runs.begin(), args.runs.end())] {
+    for (size_t i = 0; i < runs.size(); ++i) {
+      checksums[i] = Crc32c(std::span(to + runs[i].to, static_cast<size_t>(runs[i].bytes)));
+    }
+  });
 }
 
 void Ops::CopyRows(Stream& stream, const CopyRowsArgs& args) const {

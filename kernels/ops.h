@@ -191,6 +191,9 @@ struct CopyRunsArgs {
   std::span<const ByteRun> runs;  // read before the call returns
   // `from` or `to` is staging memory (Device::AllocateStaging), not device memory.
   bool staging = false;
+  // If not null: gets the CRC32C of each run's bytes [runs.size()], as common/crc32c.h computes it.
+  // Staging memory. REQUIRES: not capturing.
+  uint32_t* checksums = nullptr;
 };
 
 // Copies rows, each from `from` + its offset to `to` + its offset. No two rows write the same byte,
@@ -229,7 +232,8 @@ class Ops {
                         const Activations& out) const = 0;
   virtual void Sample(Stream& stream, const SampleArgs& args) const = 0;
   virtual void FeedDrawnTokens(Stream& stream, const FeedDrawnTokensArgs& args) const = 0;
-  // By default, one copy of the stream for each run. It never has a row limit.
+  // By default, one copy of the stream for each run, and a call that reads the copied bytes for the
+  // checksums. It never has a row limit.
   virtual void CopyRuns(Stream& stream, const CopyRunsArgs& args) const;
   // By default, one copy of the stream for each row. It never has a row limit.
   virtual void CopyRows(Stream& stream, const CopyRowsArgs& args) const;

@@ -54,9 +54,6 @@ enum class PoolMemory : uint8_t {
 enum class PoolAccess : uint8_t {
   kRead,
   kLand,
-  // Reads back what a copy engine wrote, for verification. Staged pools take its buffer from the
-  // kLand quota.
-  kReadLanded,
 };
 
 // Describes how another process can map a pool: the pool's memory is this file, from offset 0 on.
@@ -65,6 +62,7 @@ struct PoolExport {
                   // (common/shared_page_buffer.h)
 };
 
+class DeviceBlockCopies;
 class TransferPool;
 
 // Lease of the bytes of some pieces of a pool. Move-only. Its destructor releases the bytes.
@@ -116,6 +114,13 @@ class TransferPool {
   // Returns the first error of a copy into the pool that failed after its lease was released, and
   // forgets it. The bytes of that lease in the pool are then undefined. OK: there is none.
   virtual absl::Status TakeStoreError() { return absl::OkStatus(); }
+  // Copies between the pool and other memory of its device, for transports that move device
+  // memory. Their Settled and TakeStoreError are part of this pool's. Null: a host pool, or a
+  // device pool that does not make such copies.
+  virtual DeviceBlockCopies* block_copies() { return nullptr; }
+  // Bytes that leases have copied between the pool and host memory since the pool was created. Safe
+  // from any thread.
+  virtual int64_t BytesThroughHost() const { return 0; }
   // Returns nothing when other processes cannot map the pool.
   virtual std::optional<PoolExport> exported() const = 0;
   // Returns where the pool begins, for copy engines that accept addresses of any memory

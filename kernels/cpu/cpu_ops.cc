@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <vector>
 
+#include "common/crc32c.h"
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cpu/packed_weights.h"
 #include "kernels/cpu/paged_attention.h"
@@ -295,10 +297,13 @@ void CpuOps::FeedDrawnTokens(Stream& stream, const FeedDrawnTokensArgs& args) co
 void CpuOps::CopyRuns(Stream& stream, const CopyRunsArgs& args) const {
   if (args.runs.empty()) return;
   static_cast<CpuStream&>(stream).Enqueue(
-      [from = args.from, to = args.to,
+      [from = args.from, to = args.to, checksums = args.checksums,
        runs = std::vector<ByteRun>(args.runs.begin(), args.runs.end())](CpuStream&) {
         for (const ByteRun& run : runs) {
           std::memmove(to + run.to, from + run.from, static_cast<size_t>(run.bytes));
+        }
+        for (size_t i = 0; checksums != nullptr && i < runs.size(); ++i) {
+          checksums[i] = Crc32c(std::span(to + runs[i].to, static_cast<size_t>(runs[i].bytes)));
         }
       });
 }

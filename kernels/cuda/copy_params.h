@@ -21,18 +21,10 @@ inline constexpr int64_t kCopyStep = 16 * kCopyThreads;
 inline constexpr int kCrcPowers = 40;
 inline constexpr int kChecksumSharedBytes = 21 << 10;  // of a block that computes checksums
 
-struct CopyRunsParams {
-  const std::byte* from;
-  std::byte* to;
-  const ByteRun* runs;
-  int64_t count;
-  uint32_t* parts;  // [count, kCopySlices], of the checksums; null: copy only
-  uint32_t powers[kCrcPowers];
-};
-
 // As many runs as the parameters of a kernel have room for (4 KiB). So a list needs no memory that
 // outlives the call.
 inline constexpr int kListedRuns = 168;
+inline constexpr int kCheckedRuns = 160;  // with checksums
 
 struct CopyListParams {
   const std::byte* from;
@@ -52,6 +44,16 @@ struct CopyRowsParams {
   ByteRows runs[kListedRowRuns];
 };
 static_assert(sizeof(CopyRowsParams) <= 4096);
+
+struct CheckedListParams {
+  const std::byte* from;
+  std::byte* to;
+  int64_t count;
+  uint32_t* parts;  // [count, kCopySlices], of the checksums
+  uint32_t powers[kCrcPowers];
+  ByteRun runs[kCheckedRuns];
+};
+static_assert(sizeof(CheckedListParams) <= 4096);
 
 struct JoinChecksumsParams {
   const uint32_t* parts;

@@ -92,17 +92,12 @@ __device__ void CopyRuns(const Params& p) {
 }  // namespace baton::copy_runs
 
 extern "C" __global__ void __launch_bounds__(baton::kCopyThreads)
-    baton_copy_runs(const __grid_constant__ baton::CopyRunsParams p) {
-  baton::copy_runs::CopyRuns<false>(p);
-}
-
-extern "C" __global__ void __launch_bounds__(baton::kCopyThreads)
     baton_copy_list(const __grid_constant__ baton::CopyListParams p) {
   baton::copy_runs::CopyRuns<false>(p);
 }
 
 extern "C" __global__ void __launch_bounds__(baton::kCopyThreads)
-    baton_copy_runs_with_checksums(const __grid_constant__ baton::CopyRunsParams p) {
+    baton_copy_list_with_checksums(const __grid_constant__ baton::CheckedListParams p) {
   baton::copy_runs::CopyRuns<true>(p);
 }
 
@@ -117,7 +112,6 @@ extern "C" __global__ void __launch_bounds__(baton::kCopyThreads)
   p.checksums[run] = ~remainder;
 }
 
-BATON_KERNEL(baton_copy_runs, baton::CopyRunsParams);
 BATON_KERNEL(baton_copy_list, baton::CopyListParams);
-BATON_KERNEL(baton_copy_runs_with_checksums, baton::CopyRunsParams);
+BATON_KERNEL(baton_copy_list_with_checksums, baton::CheckedListParams);
 BATON_KERNEL(baton_join_checksums, baton::JoinChecksumsParams);

@@ -131,7 +131,8 @@ void CudaOps::FeedDrawnTokens(Stream& stream, const FeedDrawnTokensArgs& args) c
 }
 
 void CudaOps::CopyRuns(Stream& stream, const CopyRunsArgs& args) const {
-  if (args.staging && args.runs.size() <= kMostEngineCopies) return Ops::CopyRuns(stream, args);
+  const bool by_engine = args.staging && args.checksums == nullptr;
+  if (by_engine && args.runs.size() <= kMostEngineCopies) return Ops::CopyRuns(stream, args);
   LaunchCopyList(CudaStreamOf(stream), args);
 }
 

@@ -1,7 +1,7 @@
 #include "kernels/cuda/launch_copies.h"
 
 #include <algorithm>
-#include <span>
+#include <iterator>
 
 #include "common/crc32c_folding.h"
 #include "kernels/cuda/kernel_shapes.h"
@@ -26,25 +26,49 @@ constexpr uint32_t SquareOf(uint32_t a) {
   return product;
 }
 
-}  // namespace
+// The kernel of a list without checksums.
+void Launch(KernelLauncher& launcher, LaunchShape shape, CopyListParams& params,
+            const CopyRunsArgs&) {
+  launcher.Launch("baton_copy_list", shape, &params, sizeof(params));
+}
 
-void LaunchCopyList(KernelLauncher& launcher, const CopyRunsArgs& args) {
-  CopyListParams params{};
+// The kernels of a list with checksums, which begins at `args.runs`.
+void Launch(KernelLauncher& launcher, LaunchShape shape, CheckedListParams& params,
+            const CopyRunsArgs& args) {
+  std::byte* const workspace =
+      launcher.Workspace("checksum parts", size_t{kCheckedRuns} * kCopySlices * sizeof(uint32_t));
+  if (workspace == nullptr) return;
+  params.parts = reinterpret_cast<uint32_t*>(workspace);
+  shape.shared_bytes = kChecksumSharedBytes;
+  launcher.Launch("baton_copy_list_with_checksums", shape, &params, sizeof(params));
+  const JoinChecksumsParams join{params.parts, args.checksums, params.count};
+  launcher.Launch(
+      "baton_join_checksums",
+      {.grid = {BlocksFor(params.count, kCopyThreads), 1, 1}, .block = {kCopyThreads, 1, 1}}, &join,
+      sizeof(join));
+}
+
+// Copies the runs of `args`, as many in a launch as `params` has room for.
+template <typename Params>
+void LaunchLists(KernelLauncher& launcher, Params& params, CopyRunsArgs args) {
   params.from = args.from;
   params.to = args.to;
   const int64_t most_blocks =
       args.staging ? kPcieBlocks : kCopyBlocksPerMultiprocessor * launcher.multiprocessors();
-  for (std::span<const ByteRun> rest = args.runs; !rest.empty();) {
-    const size_t count = std::min<size_t>(rest.size(), kListedRuns);
-    std::copy_n(rest.begin(), count, params.runs);
-    rest = rest.subspan(count);
+  while (!args.runs.empty()) {
+    const size_t count = std::min(args.runs.size(), std::size(params.runs));
+    std::copy_n(args.runs.begin(), count, params.runs);
     params.count = static_cast<int64_t>(count);
-    launcher.Launch("baton_copy_list",
-                    {.grid = {std::min(params.count * kCopySlices, most_blocks), 1, 1},
-                     .block = {kCopyThreads, 1, 1}},
-                    &params, sizeof(params));
+    Launch(launcher,
+           {.grid = {std::min(params.count * kCopySlices, most_blocks), 1, 1},
+            .block = {kCopyThreads, 1, 1}},
+           params, args);
+    args.runs = args.runs.subspan(count);
+    if (args.checksums != nullptr) args.checksums += count;
   }
 }
+
+}  // namespace
 
 void LaunchCopyRows(KernelLauncher& launcher, const CopyRowsArgs& args) {
   CopyRowsParams params{};
@@ -72,35 +96,15 @@ void LaunchCopyRows(KernelLauncher& launcher, const CopyRowsArgs& args) {
   if (params.count > 0) launch();
 }
 
-void LaunchCopyRuns(KernelLauncher& launcher, const std::byte* from, std::byte* to,
-                    const ByteRun* runs, int64_t count, uint32_t* checksums) {
-  if (count == 0) return;
-  CopyRunsParams params{};
-  params.from = from;
-  params.to = to;
-  params.runs = runs;
-  params.count = count;
+void LaunchCopyList(KernelLauncher& launcher, const CopyRunsArgs& args) {
+  if (args.checksums == nullptr) {
+    CopyListParams params{};
+    return LaunchLists(launcher, params, args);
+  }
+  CheckedListParams params{};
   params.powers[0] = crc32c_folding::PowerOfX(8);
   for (int i = 1; i < kCrcPowers; ++i) params.powers[i] = SquareOf(params.powers[i - 1]);
-  if (checksums != nullptr) {
-    std::byte* const workspace = launcher.Workspace(
-        "checksum parts", static_cast<size_t>(count * kCopySlices) * sizeof(uint32_t));
-    if (workspace == nullptr) return;
-    params.parts = reinterpret_cast<uint32_t*>(workspace);
-  }
-  const int64_t blocks =
-      std::min(count * kCopySlices, kCopyBlocksPerMultiprocessor * launcher.multiprocessors());
-  LaunchShape shape{.grid = {blocks, 1, 1}, .block = {kCopyThreads, 1, 1}};
-  if (checksums == nullptr) {
-    launcher.Launch("baton_copy_runs", shape, &params, sizeof(params));
-    return;
-  }
-  shape.shared_bytes = kChecksumSharedBytes;
-  launcher.Launch("baton_copy_runs_with_checksums", shape, &params, sizeof(params));
-  const JoinChecksumsParams join{params.parts, checksums, count};
-  shape.shared_bytes = 0;
-  shape.grid[0] = BlocksFor(count, kCopyThreads);
-  launcher.Launch("baton_join_checksums", shape, &join, sizeof(join));
+  LaunchLists(launcher, params, args);
 }
 
 }  // namespace baton

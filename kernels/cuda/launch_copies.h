@@ -1,19 +1,13 @@
-// Launches copies of many runs of bytes: gather and scatter of KV between a pool and staging
-// memory, and copies of blocks inside a pool (copy on write). LaunchCopyList takes the list from
-// the host, LaunchCopyRuns from device memory.
+// Launches copies of many runs of bytes: gather and scatter of KV between a pool and other memory,
+// and copies of blocks inside a pool (copy on write). The list travels in the launch's parameters.
 //
-// A block-major block is one run. A layer-major block has one run for each piece {layer, K or V}.
-// kvtransfer/protocol/transfer_plan.h defines the pieces and their order in staging memory. One
-// launch copies a batch of blocks. A copy engine would need one call for each run.
+// Without checksums, a block-major block is one run. With them, each piece {layer, K or V} is one
+// (kvtransfer/pool/pieces.h). A copy engine would need one call for each run.
 //
-// Workspace: checksums ask the launcher for memory of the purpose "checksum parts", 32 bytes for
-// each run.
+// Workspace: checksums ask the launcher for 5 KiB of the purpose "checksum parts".
 //
 // Thread safety: as the launcher.
 #pragma once
-
-#include <cstddef>
-#include <cstdint>
 
 #include "kernels/cuda/copy_params.h"
 #include "kernels/cuda/cuda_launch.h"
@@ -21,19 +15,13 @@
 
 namespace baton {
 
-// Implements Ops::CopyRuns, with one launch for each kListedRuns runs. Staging memory must be
-// pinned: kernels read and write it over PCIe, on few multiprocessors.
+// Implements Ops::CopyRuns, with one launch for each kListedRuns runs. With checksums, two launches
+// for each kCheckedRuns runs. Staging memory must be pinned: kernels read and write it over PCIe,
+// on few multiprocessors. Runs whose addresses are multiples of 16 are fast.
 void LaunchCopyList(KernelLauncher& launcher, const CopyRunsArgs& args);
 
 // Implements Ops::CopyRows, with one launch for each kListedRowRuns runs. Staging memory must be
 // pinned. Rows whose addresses, sizes and strides are multiples of 16 are fast.
 void LaunchCopyRows(KernelLauncher& launcher, const CopyRowsArgs& args);
-
-// Copies `count` runs from `from` to `to`. All pointers are device memory, `runs` too. No written
-// range may overlap another range of the call. Runs whose addresses are multiples of 16 are fast.
-//
-// `checksums` [count], if not null, gets the CRC32C of each run, as common/crc32c.h computes it.
-void LaunchCopyRuns(KernelLauncher& launcher, const std::byte* from, std::byte* to,
-                    const ByteRun* runs, int64_t count, uint32_t* checksums);
 
 }  // namespace baton

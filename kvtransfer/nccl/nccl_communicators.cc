@@ -105,7 +105,8 @@ absl::Status NcclCommunicators::Step(NcclCommId id, Communicator& c) {
                         .comm = id,
                         .unique_id = "",
                         .slots = c.lane.slots,
-                        .status = {}});
+                        .status = {},
+                        .keep = c.lane.keep});
   }
   if (c.issuing) {
     const CudaDriver& cuda = context_->Enter();
@@ -196,6 +197,7 @@ absl::Status NcclCommunicators::MakeLane(Lane& lane) {
     if (result != kCuSuccess) return NcclCudaError(cuda, "cuEventCreate", result);
     lane.events.push_back(event);
   }
+  lane.keep = std::make_shared<char>();
   return absl::OkStatus();
 }
 
@@ -212,7 +214,9 @@ void NcclCommunicators::FreeLane(Lane& lane) {
 // A stream that reports an error is not idle, so it stays in draining_.
 void NcclCommunicators::Recycle() {
   for (auto it = draining_.begin(); it != draining_.end();) {
-    if (context_->Enter().StreamQuery(it->stream) == kCuSuccess) {
+    // The count cannot grow again, because nothing else has the pointer.
+    const bool kept = it->keep.use_count() > 1;
+    if (!kept && context_->Enter().StreamQuery(it->stream) == kCuSuccess) {
       idle_.push_back(std::move(*it));
       it = draining_.erase(it);
     } else {

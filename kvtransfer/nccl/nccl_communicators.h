@@ -9,7 +9,7 @@
 //    completed, the operation has ended.
 //
 // Another communicator reuses the staging memory of an aborted one, but only after the stream is
-// idle.
+// idle and no holder of NcclReport::keep is left.
 //
 // Thread safety: belongs to one thread, which has set its CUDA device.
 #pragma once
@@ -63,6 +63,7 @@ class NcclCommunicators {
     CuStream stream = nullptr;
     std::vector<std::byte*> slots;
     std::vector<CuEvent> events;
+    std::shared_ptr<const void> keep;  // also held by the users of the slots
   };
   struct Operation {
     int32_t slot = 0;

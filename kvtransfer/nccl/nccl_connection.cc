@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_format.h"
 #include "common/status_macros.h"
@@ -40,6 +41,21 @@ absl::Status NcclConnection::OnPayloadAnswer(Frame frame, int64_t now_us) {
   return Flush(now_us);
 }
 
+absl::Status NcclConnection::Send(const Frame& frame) {
+  if (landing_ && std::holds_alternative<DoneFrame>(frame)) {
+    done_.push_back(frame);
+    return absl::OkStatus();
+  }
+  return TcpConnection::Send(frame);
+}
+
+absl::Status NcclConnection::EndLanding(int64_t now_us) {
+  landing_.reset();
+  RETURN_IF_ERROR(Flush(now_us));
+  for (const Frame& frame : std::exchange(done_, {})) RETURN_IF_ERROR(Send(frame));
+  return absl::OkStatus();
+}
+
 absl::Status NcclConnection::OnReport(const NcclReport& report, int64_t now_us) {
   if (landing_) {
     reports_.push_back(report);
@@ -53,16 +69,15 @@ absl::Status NcclConnection::HandleReport(const NcclReport& report, int64_t now_
     sends_.OnReport(report, now_us);
   } else if (auto arrival = receives_.OnReport(report, now_us)) {
     landing_.emplace(*std::move(arrival));
-    if (!LandBatch(now_us)) return absl::OkStatus();  // Landed waits: the slot is in use
-    landing_.reset();
+    // Landed waits: the slot is in use.
+    return LandBatch(now_us) ? EndLanding(now_us) : absl::OkStatus();
   }
   return Flush(now_us);
 }
 
 absl::Status NcclConnection::ResumeReading(int64_t now_us) {
   if (landing_ && LandBatch(now_us)) {
-    landing_.reset();
-    RETURN_IF_ERROR(Flush(now_us));
+    RETURN_IF_ERROR(EndLanding(now_us));
     while (!landing_ && !reports_.empty()) {
       const NcclReport report = std::move(reports_.front());
       reports_.pop_front();
@@ -73,7 +88,7 @@ absl::Status NcclConnection::ResumeReading(int64_t now_us) {
 }
 
 PoolWait NcclConnection::waits_for_pool() const {
-  if (landing_) return landing_->check ? landing_->check->waits_for() : PoolWait::kCopy;
+  if (landing_ || gathering_) return PoolWait::kCopy;
   const NcclSendChannel::Way way = sends_.way();
   const bool held_up = way == NcclSendChannel::Way::kWait ||
                        (way == NcclSendChannel::Way::kBatch && sends_.FreeSlot() == nullptr);
@@ -82,7 +97,12 @@ PoolWait NcclConnection::waits_for_pool() const {
 
 void NcclConnection::ReleaseEndedTransfers() {
   TcpConnection::ReleaseEndedTransfers();
-  if (landing_ && !node_.receiver().IsLive(*landing_->scattered)) landing_->check.reset();
+  if (landing_ && landing_->copy && !node_.receiver().IsLive(*landing_->placed)) {
+    landing_->copy->Abandon();
+  }
+  for (size_t i = 0; gathering_ && i < gathering_->copies.size(); ++i) {
+    if (!node_.sender().IsLive(gathering_->blocks[i])) gathering_->copies[i].Abandon();
+  }
 }
 
 absl::Status NcclConnection::OnPayloadTimer(int64_t now_us) {
@@ -113,7 +133,7 @@ bool NcclConnection::HasBlocksToQueue() const {
     case NcclSendChannel::Way::kWait:
       return false;
     case NcclSendChannel::Way::kBatch:
-      return sends_.FreeSlot() != nullptr && TcpConnection::HasBlocksToQueue();
+      return !gathering_ && sends_.FreeSlot() != nullptr && TcpConnection::HasBlocksToQueue();
     case NcclSendChannel::Way::kStream:
       break;
   }
@@ -122,8 +142,9 @@ bool NcclConnection::HasBlocksToQueue() const {
 
 absl::Status NcclConnection::QueueBlocks(int64_t now_us) {
   const NcclSendChannel::Way way = sends_.way();
-  if (waiting_for_batch_ && waits_to_send() && way != NcclSendChannel::Way::kBatch) {
-    sends_.TakeBack(*TakeWaiting());
+  if (gathering_ &&
+      (way != NcclSendChannel::Way::kBatch || sends_.FreeSlot() != gathering_->slot)) {
+    TakeBatchBack();
   }
   switch (way) {
     case NcclSendChannel::Way::kWait:
@@ -146,7 +167,6 @@ absl::Status NcclConnection::QueueBlocks(int64_t now_us) {
 }
 
 std::optional<BlockDispatch> NcclConnection::NextToSend() {
-  waiting_for_batch_ = sends_.way() == NcclSendChannel::Way::kBatch;
   while (sends_.HasUnlanded()) {
     BlockDispatch dispatch = *sends_.TakeUnlanded();
     if (node_.sender().IsLive(dispatch)) return dispatch;
@@ -155,36 +175,79 @@ std::optional<BlockDispatch> NcclConnection::NextToSend() {
 }
 
 absl::Status NcclConnection::QueueBatches(int64_t now_us) {
-  while ((HasBlocksToQueue() || (waits_to_send() && sends_.FreeSlot() != nullptr)) &&
-         sends_.way() == NcclSendChannel::Way::kBatch) {
-    std::vector<BlockDispatch> blocks;
-    int64_t bytes = 0;
-    if (absl::Status status = Gather(sends_.FreeSlot(), blocks, bytes); !status.ok()) {
-      sends_.OnGatherFailed(std::move(blocks), status);
-      return Flush(now_us);
+  while (sends_.way() == NcclSendChannel::Way::kBatch && sends_.FreeSlot() != nullptr) {
+    if (!gathering_) BeginBatch();
+    if (!gathering_) return absl::OkStatus();
+    const absl::StatusOr<bool> gathered = Gathered();
+    if (gathered.ok() && !*gathered) return absl::OkStatus();
+    Gathering batch = *std::exchange(gathering_, std::nullopt);
+    if (gathered.ok()) {
+      Moved(batch.bytes);
+      sends_.StartBatch(std::move(batch.blocks), batch.bytes, now_us);
+    } else {
+      sends_.OnGatherFailed(std::move(batch.blocks), gathered.status());
     }
-    if (blocks.empty()) return absl::OkStatus();  // waits for the pool
-    Moved(bytes);
-    sends_.StartBatch(std::move(blocks), bytes, now_us);
     RETURN_IF_ERROR(Flush(now_us));
   }
   return absl::OkStatus();
 }
 
-absl::Status NcclConnection::Gather(std::byte* slot, std::vector<BlockDispatch>& blocks,
-                                    int64_t& bytes) {
+void NcclConnection::BeginBatch() {
+  Gathering batch{.slot = sends_.FreeSlot()};
   const int64_t whole = node_.layout().bytes_per_block();
-  while (blocks.size() < kMaxBatchBlocks && bytes + whole <= sends_.batch_bytes()) {
-    std::optional<ReadableBlock> next = TakeReadable();
-    if (!next) break;
-    BlockDispatch& dispatch = blocks.emplace_back(std::move(next->dispatch));
-    const int32_t valid = dispatch.frame.valid_tokens;
-    RETURN_IF_ERROR(nccl_.Gather(dispatch.blocks, valid, slot + bytes));
-    dispatch.frame.piece_crcs =
-        node_.checksums().Of(dispatch.blocks, valid, LayerRange{}, next->lease.bytes());
-    bytes += dispatch.frame.payload_bytes;
+  while (batch.failed.ok() && batch.blocks.size() < kMaxBatchBlocks &&
+         batch.bytes + whole <= sends_.batch_bytes()) {
+    if (!GatherBlock(batch)) break;
+    batch.bytes += batch.blocks.back().frame.payload_bytes;
   }
-  return absl::OkStatus();
+  if (!batch.blocks.empty()) gathering_ = std::move(batch);
+}
+
+bool NcclConnection::GatherBlock(Gathering& batch) {
+  DeviceBlockCopies* const copies = node_.pool().block_copies();
+  if (copies == nullptr) {
+    std::optional<ReadableBlock> next = TakeReadable();
+    if (next) GatherHostBlock(batch, *std::move(next));
+    return next.has_value();
+  }
+  if (!copies->HasRoom()) return false;
+  // A block may wait for a lease since the time when blocks went within the stream.
+  std::optional<BlockDispatch> next = waits_to_send() ? TakeWaiting() : NextToSend();
+  if (!next) return false;
+  batch.copies.push_back(*copies->Begin(PoolCopies::Direction::kFromPool, next->blocks,
+                                        next->frame.valid_tokens, batch.slot + batch.bytes,
+                                        sends_.keep()));
+  batch.blocks.push_back(*std::move(next));
+  return true;
+}
+
+void NcclConnection::GatherHostBlock(Gathering& batch, ReadableBlock block) {
+  BlockDispatch& dispatch = batch.blocks.emplace_back(std::move(block.dispatch));
+  const int32_t valid = dispatch.frame.valid_tokens;
+  std::byte* const to = batch.slot + batch.bytes;
+  batch.failed = node_.pool().memory() == PoolMemory::kHost
+                     ? nccl_.Gather(dispatch.blocks, valid, to)
+                     : nccl_.Gather(block.lease.bytes(), to);
+  dispatch.frame.piece_crcs =
+      node_.checksums().Of(dispatch.blocks, valid, LayerRange{}, block.lease.bytes());
+}
+
+absl::StatusOr<bool> NcclConnection::Gathered() {
+  RETURN_IF_ERROR(gathering_->failed);
+  for (DeviceBlockCopy& copy : gathering_->copies) {
+    ASSIGN_OR_RETURN(const bool ended, copy.Ready());
+    if (!ended) return false;
+  }
+  for (size_t i = 0; i < gathering_->copies.size(); ++i) {
+    const std::span<const uint32_t> checksums = gathering_->copies[i].checksums();
+    gathering_->blocks[i].frame.piece_crcs.assign(checksums.begin(), checksums.end());
+  }
+  return true;
+}
+
+void NcclConnection::TakeBatchBack() {
+  for (BlockDispatch& block : gathering_->blocks) sends_.TakeBack(std::move(block));
+  gathering_.reset();
 }
 
 // Lands blocks in the batch's order, because each transfer expects its blocks in order.
@@ -192,8 +255,8 @@ bool NcclConnection::LandBatch(int64_t now_us) {
   while (landing_->next < landing_->arrival.blocks.size()) {
     const BlockFrame& frame = landing_->arrival.blocks[landing_->next];
     if (!LandBlock(frame, now_us)) return false;
-    landing_->scattered.reset();
-    landing_->check.reset();
+    landing_->placed.reset();
+    landing_->copy.reset();
     landing_->staged += frame.payload_bytes;
     ++landing_->next;
     Moved(frame.payload_bytes);
@@ -202,37 +265,52 @@ bool NcclConnection::LandBatch(int64_t now_us) {
 }
 
 bool NcclConnection::LandBlock(const BlockFrame& frame, int64_t now_us) {
-  if (!landing_->scattered) {
-    landing_->scattered = node_.receiver().OnBlock(peer(), frame);
-    if (!landing_->scattered) return true;
-    // Block sizes are equal, so one part holds the whole payload.
-    const GroupBlocks& blocks = landing_->scattered->parts.front().blocks;
-    if (absl::Status status = nccl_.Scatter(landing_->staged, blocks, frame.valid_tokens);
-        !status.ok()) {
-      node_.receiver().OnBlockLanded(*landing_->scattered, frame.payload_bytes, status, now_us);
-      return true;
+  if (!landing_->placed) landing_->placed = node_.receiver().OnBlock(peer(), frame);
+  if (!landing_->placed) return true;
+  absl::Status landed;
+  if (DeviceBlockCopies* const copies = node_.pool().block_copies(); copies == nullptr) {
+    landed = LandHostBlock(frame);
+  } else {
+    if (!landing_->copy) {
+      if (!node_.receiver().IsLive(*landing_->placed)) return true;
+      // Block sizes are equal, so one part holds the whole payload.
+      landing_->copy =
+          copies->Begin(PoolCopies::Direction::kToPool, landing_->placed->parts.front().blocks,
+                        frame.valid_tokens, landing_->staged, landing_->arrival.keep);
+      if (!landing_->copy) return false;
     }
-    landing_->check.emplace(PoolAccess::kReadLanded, landing_->scattered->parts, LayerRange{});
+    const absl::StatusOr<bool> ended = landing_->copy->Ready();
+    if (ended.ok() && !*ended) return false;
+    landed = ended.ok() ? Verify(landing_->copy->checksums(), frame) : ended.status();
   }
-  if (!landing_->check) return true;  // its transfer has ended
-  const absl::StatusOr<bool> ready = landing_->check->Ask(node_.pool());
-  if (ready.ok() && !*ready) return false;
-  const absl::Status landed =
-      ready.ok() ? Verify(landing_->check->Take().bytes(), frame) : ready.status();
-  node_.receiver().OnBlockLanded(*landing_->scattered, frame.payload_bytes, landed, now_us);
+  node_.receiver().OnBlockLanded(*landing_->placed, frame.payload_bytes, landed, now_us);
   return true;
 }
 
-absl::Status NcclConnection::Verify(const PieceBytes& landed, const BlockFrame& frame) {
-  auto theirs = frame.piece_crcs.begin();
-  for (const Piece piece : landed.pieces()) {
-    const uint32_t crc = landed.Checksum(piece);
-    if (crc != *theirs) {
+absl::Status NcclConnection::LandHostBlock(const BlockFrame& frame) {
+  const LandingParts& parts = landing_->placed->parts;
+  if (node_.pool().memory() == PoolMemory::kDevice) {  // divided among several devices
+    ASSIGN_OR_RETURN(const std::vector<uint32_t> landed,
+                     nccl_.Land(landing_->staged, parts.front().blocks, frame.valid_tokens));
+    return Verify(landed, frame);
+  }
+  RETURN_IF_ERROR(nccl_.Scatter(landing_->staged, parts.front().blocks, frame.valid_tokens));
+  const std::optional<PoolLease> lease =
+      node_.pool().Acquire(PoolAccess::kRead, parts, LayerRange{});
+  return Verify(lease->bytes().Checksums(), frame);
+}
+
+absl::Status NcclConnection::Verify(std::span<const uint32_t> landed,
+                                    const BlockFrame& frame) const {
+  const KvPoolLayout& layout = node_.layout();
+  size_t i = 0;
+  for (const Piece piece : Pieces(layout, landing_->placed->parts.front().blocks.groups(), {})) {
+    if (landed[i] != frame.piece_crcs[i]) {
       return absl::DataLossError(absl::StrFormat(
           "transfer %d block %d %s: CRC32C %08x, the sender's is %08x", frame.transfer_id,
-          frame.block, PieceName(landed.layout(), piece), crc, *theirs));
+          frame.block, PieceName(layout, piece), landed[i], frame.piece_crcs[i]));
     }
-    ++theirs;
+    ++i;
   }
   return absl::OkStatus();
 }

@@ -5,9 +5,15 @@
 // When the block is in the pool, where nothing reads it yet, it checks the CRC32C of its pieces. A
 // wrong block fails its own transfer and no other transfer of the batch.
 //
-// Checksums need leases of the pool (transfer_pool.h): before a block is gathered, and after it was
-// scattered. While an arrived batch waits for a lease, this connection reads nothing and keeps
-// reports for later. So the batch's staging memory stays valid.
+// A pool in device memory gathers and scatters blocks itself, and computes the checksums
+// (device_block_copies.h). This connection polls these copies:
+//  - A batch is sent when all its blocks are gathered. If batches stop before that, the blocks go
+//    within the stream.
+//  - A batch lands block by block. Meanwhile this connection reads nothing and keeps reports for
+//    later, so the batch's slot is not used again.
+//  - If a transfer ends, its copy is abandoned: the transfer's terminal event waits for the copy.
+//
+// A host pool is copied and read at once, on this thread.
 //
 // Thread safety: belongs to the I/O thread.
 #pragma once
@@ -16,12 +22,14 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "kvtransfer/nccl/nccl_receive_channel.h"
 #include "kvtransfer/nccl/nccl_runtime.h"
 #include "kvtransfer/nccl/nccl_send_channel.h"
+#include "kvtransfer/pool/device_block_copies.h"
 #include "kvtransfer/sockets/tcp_connection.h"
 
 namespace baton {
@@ -31,6 +39,8 @@ class NcclConnection final : public TcpConnection {
   // `nccl` outlives this.
   NcclConnection(ConnectionParts parts, NcclRuntime& nccl);
 
+  // A Done waits for the batch that is landing: the sender must learn first that it has landed.
+  absl::Status Send(const Frame& frame) override;
   // Handles a report about this connection's communicators.
   absl::Status OnReport(const NcclReport& report, int64_t now_us);
   void ReleaseEndedTransfers() override;
@@ -50,35 +60,52 @@ class NcclConnection final : public TcpConnection {
   std::optional<BlockDispatch> NextToSend() override;
 
  private:
+  // A batch of which the blocks are being gathered.
+  struct Gathering {
+    std::byte* slot;
+    int64_t bytes = 0;
+    std::vector<BlockDispatch> blocks = {};
+    std::vector<DeviceBlockCopy> copies = {};  // of these blocks; none for a host pool
+    absl::Status failed = {};
+  };
   // Landing progress of an arrived batch.
   struct Landing {
     explicit Landing(NcclReceiveChannel::Arrival arrived)
         : arrival(std::move(arrived)), staged(arrival.staged) {}
 
     NcclReceiveChannel::Arrival arrival;
-    size_t next = 0;                          // index of the next block
-    const std::byte* staged;                  // payload of that block
-    std::optional<BlockPlacement> scattered;  // set once that block is in the pool
-    std::optional<LeaseRequest> check;        // lease of these bytes, to verify them
+    size_t next = 0;                       // index of the next block
+    std::byte* staged;                     // payload of that block
+    std::optional<BlockPlacement> placed;  // where that block goes
+    std::optional<DeviceBlockCopy> copy;   // into the pool
   };
 
   absl::Status QueueBatches(int64_t now_us);
-  // Gathers the next blocks that fit into `slot` and can be read. On an error, `blocks` holds the
-  // blocks that were not sent.
-  absl::Status Gather(std::byte* slot, std::vector<BlockDispatch>& blocks, int64_t& bytes);
+  // Starts to gather the next blocks that fit into the free slot. Leaves gathering_ unset if there
+  // is none.
+  void BeginBatch();
+  bool GatherBlock(Gathering& batch);
+  void GatherHostBlock(Gathering& batch, ReadableBlock block);
+  // Returns true when gathering_ has ended and its frames have their checksums.
+  absl::StatusOr<bool> Gathered();
+  void TakeBatchBack();
   absl::Status HandleReport(const NcclReport& report, int64_t now_us);
+  // Ends landing_, and tells the sender.
+  absl::Status EndLanding(int64_t now_us);
   // Both return true when done, and false while they wait for the pool.
   bool LandBatch(int64_t now_us);
   bool LandBlock(const BlockFrame& frame, int64_t now_us);
-  static absl::Status Verify(const PieceBytes& landed, const BlockFrame& frame);
+  absl::Status LandHostBlock(const BlockFrame& frame);
+  absl::Status Verify(std::span<const uint32_t> landed, const BlockFrame& frame) const;
   // Sends the channels' frames, and reports their landed blocks and fallbacks.
   absl::Status Flush(int64_t now_us);
 
   NcclRuntime& nccl_;
-  bool lack_reported_ = false;      // that the receiver offers no NCCL
-  bool waiting_for_batch_ = false;  // the block that waits for its lease was meant for a batch
+  bool lack_reported_ = false;  // that the receiver offers no NCCL
+  std::optional<Gathering> gathering_;
   std::optional<Landing> landing_;  // set while it waits for the pool
   std::deque<NcclReport> reports_;  // received during that wait
+  std::vector<Frame> done_;         // to be sent after that wait
   NcclSendChannel sends_;           // used if we opened the connection
   NcclReceiveChannel receives_;     // used if we accepted it
 };

@@ -4,10 +4,14 @@
 // A communicator has two ranks: 0 sends and 1 receives. Its operations end in the order in which
 // they were posted. Each communicator has its own stream and staging memory, so a hanging one does
 // not block the others.
+//
+// Copies between staging memory and a pool run on other streams. A copy that outlives its
+// communicator must keep the memory (NcclReport::keep), until the copy has ended.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -38,6 +42,8 @@ struct NcclReport {
   std::string unique_id;
   std::vector<std::byte*> slots;  // [window]; device memory, which the CPU must not touch
   absl::Status status;
+  // With kReady. While it is held, no other communicator uses the memory of the slots.
+  std::shared_ptr<const void> keep = nullptr;
 };
 
 class NcclDriver {

@@ -18,6 +18,7 @@ void NcclReceiveChannel::AbortCommunicator() {
   if (comm_) driver_.Abort(*comm_);
   comm_.reset();
   slots_.clear();
+  keep_.reset();
   batches_.clear();
 }
 
@@ -122,6 +123,7 @@ std::optional<NcclReceiveChannel::Arrival> NcclReceiveChannel::OnReport(const Nc
   switch (report.kind) {
     case NcclReport::Kind::kReady:
       slots_ = report.slots;
+      keep_ = report.keep;
       phase_ = Phase::kOpen;
       frames_.push_back(NcclReadyFrame{});
       return std::nullopt;
@@ -145,7 +147,7 @@ std::optional<NcclReceiveChannel::Arrival> NcclReceiveChannel::OnDone() {
   if (batch.wanted) {
     landed_ = ended_;
     frames_.push_back(NcclLandedFrame{landed_});
-    return Arrival{std::move(batch.blocks), slots_[slot]};
+    return Arrival{std::move(batch.blocks), slots_[slot], keep_};
   }
   if (batches_.empty() && phase_ == Phase::kDraining) {
     phase_ = Phase::kOpen;

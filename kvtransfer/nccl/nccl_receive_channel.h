@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -32,7 +33,8 @@ class NcclReceiveChannel {
   // TakeFrames is called again, because its frames tell the sender that the slot is free.
   struct Arrival {
     std::vector<BlockFrame> blocks;
-    const std::byte* staged = nullptr;
+    std::byte* staged = nullptr;
+    std::shared_ptr<const void> keep = nullptr;  // of the slot's memory
   };
 
   // All arguments outlive this. `block_bytes` is the size of a whole block.
@@ -85,6 +87,7 @@ class NcclReceiveChannel {
   uint32_t attempts_ = 0;
   std::optional<NcclCommId> comm_;
   std::vector<std::byte*> slots_;
+  std::shared_ptr<const void> keep_;
   int64_t deadline_us_ = 0;  // for creation
   int64_t retry_us_ = 0;     // when to offer again; 0: never
 

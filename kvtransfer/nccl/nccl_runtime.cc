@@ -42,10 +42,6 @@ absl::StatusOr<std::shared_ptr<CudaContext>> OpenGpu(const NcclOptions& options)
   return absl::UnavailableError(absl::StrCat("no GPU: ", context.status().message()));
 }
 
-absl::Status NoLease() {
-  return absl::UnavailableError("all staging buffers of the KV pool are in use");
-}
-
 // Copies between a pool and its staging memory end within microseconds.
 absl::Status WaitFor(PoolLease& lease) {
   for (;;) {
@@ -64,6 +60,10 @@ absl::StatusOr<std::unique_ptr<NcclRuntime>> NcclRuntime::Open(NcclOptions optio
   if (block_bytes > kMaxNcclBatchBytes) {
     return absl::InvalidArgumentError(
         absl::StrFormat("a block has %d bytes, the limit is %d", block_bytes, kMaxNcclBatchBytes));
+  }
+  if (pool.memory() == PoolMemory::kDevice && pool.block_copies() == nullptr &&
+      pool.AddressForCopyEngine() != nullptr) {
+    return absl::UnimplementedError("this pool has no copies to other memory of its device");
   }
   options.batch_bytes = std::max(options.batch_bytes, block_bytes);
   ASSIGN_OR_RETURN(std::shared_ptr<CudaContext> context, OpenGpu(options));
@@ -107,7 +107,7 @@ absl::Status NcclRuntime::CopyPieces(const PieceBytes& pieces, const CopyRun& co
   return result == kCuSuccess ? absl::OkStatus() : NcclCudaError(cuda, "cuMemcpyAsync", result);
 }
 
-absl::Status NcclRuntime::GatherPieces(const PieceBytes& pieces, std::byte* to) {
+absl::Status NcclRuntime::Gather(const PieceBytes& pieces, std::byte* to) {
   return CopyPieces(
       pieces, [&](const CudaDriver& cuda, const std::byte* run, int64_t at, size_t bytes) {
         return cuda.MemcpyAsync(reinterpret_cast<CuDevicePointer>(to + at),
@@ -115,36 +115,43 @@ absl::Status NcclRuntime::GatherPieces(const PieceBytes& pieces, std::byte* to) 
       });
 }
 
-absl::Status NcclRuntime::ScatterPieces(const std::byte* from, const PieceBytes& pieces) {
+absl::Status NcclRuntime::Scatter(const std::byte* from, const PieceBytes& pieces) {
   return CopyPieces(pieces, [&](const CudaDriver& cuda, std::byte* run, int64_t at, size_t bytes) {
     return cuda.MemcpyAsync(reinterpret_cast<CuDevicePointer>(run),
                             reinterpret_cast<CuDevicePointer>(from + at), bytes, copies_);
   });
 }
 
+PieceBytes NcclRuntime::InPool(const GroupBlocks& blocks, int32_t valid_tokens) const {
+  CHECK(pool_.memory() == PoolMemory::kHost);
+  // Addresses for the copy engine only.
+  return PieceBytes(pool_.AddressForCopyEngine(), pool_.layout(),
+                    LeadingTokens(blocks, valid_tokens), LayerRange{});
+}
+
 absl::Status NcclRuntime::Gather(const GroupBlocks& blocks, int32_t valid_tokens, std::byte* to) {
-  LandingParts parts = LeadingTokens(blocks, valid_tokens);
-  if (std::byte* const pool = pool_.AddressForCopyEngine(); pool != nullptr) {
-    return GatherPieces(PieceBytes(pool, pool_.layout(), std::move(parts), LayerRange{}), to);
-  }
-  std::optional<PoolLease> lease = pool_.Acquire(PoolAccess::kRead, std::move(parts), LayerRange{});
-  if (!lease.has_value()) return NoLease();
-  RETURN_IF_ERROR(WaitFor(*lease));
-  return GatherPieces(lease->bytes(), to);
+  return Gather(InPool(blocks, valid_tokens), to);
 }
 
 absl::Status NcclRuntime::Scatter(const std::byte* from, const GroupBlocks& blocks,
                                   int32_t valid_tokens) {
-  LandingParts parts = LeadingTokens(blocks, valid_tokens);
-  if (std::byte* const pool = pool_.AddressForCopyEngine(); pool != nullptr) {
-    return ScatterPieces(from, PieceBytes(pool, pool_.layout(), std::move(parts), LayerRange{}));
+  return Scatter(from, InPool(blocks, valid_tokens));
+}
+
+absl::StatusOr<std::vector<uint32_t>> NcclRuntime::Land(const std::byte* from,
+                                                        const GroupBlocks& blocks,
+                                                        int32_t valid_tokens) {
+  std::optional<PoolLease> lease =
+      pool_.Acquire(PoolAccess::kLand, LeadingTokens(blocks, valid_tokens), LayerRange{});
+  if (!lease.has_value()) {
+    return absl::UnavailableError("all staging buffers of the KV pool are in use");
   }
-  std::optional<PoolLease> lease = pool_.Acquire(PoolAccess::kLand, std::move(parts), LayerRange{});
-  if (!lease.has_value()) return NoLease();
   RETURN_IF_ERROR(WaitFor(*lease));
-  RETURN_IF_ERROR(ScatterPieces(from, lease->bytes()));
+  RETURN_IF_ERROR(Scatter(from, lease->bytes()));
+  std::vector<uint32_t> checksums = lease->bytes().Checksums();
   lease->Store();
-  return WaitFor(*lease);
+  RETURN_IF_ERROR(WaitFor(*lease));
+  return checksums;
 }
 
 void NcclRuntime::ReportFallback(const absl::Status& why) {

@@ -1,17 +1,16 @@
-// A transport's NCCL resources: the libraries, the thread that calls NCCL, and the copies between
-// the pool and staging memory.
+// A transport's NCCL resources: the libraries, the thread that calls NCCL, and the copies between a
+// host pool and staging memory.
 //
 // NCCL never accesses the pool. A batch of blocks is gathered into staging memory, sent and
-// received from there, and scattered into blocks that nothing reads yet. The device's copy engine
-// makes these copies by address, in host or device memory; this code dereferences no address.
+// received from there, and scattered into blocks that nothing reads yet. So a transfer may end at
+// any time without waiting for NCCL, and a late batch writes to staging memory only.
 //
-// A pool that is divided among several devices has no such address. Its bytes go through a lease of
-// the pool's pinned staging memory. If no lease is free, the batch goes over TCP.
+// Staging memory is device memory. A pool in device memory makes the copies itself
+// (kvtransfer/pool/device_block_copies.h). For a host pool, the device's copy engine makes them by
+// address. They end within the call, on the I/O thread.
 //
-// Both copies end within the call, on the I/O thread. So a transfer may end at any time without
-// waiting for NCCL, and a late batch writes to staging memory only. The price: a device that never
-// finishes a copy blocks the I/O thread. A copy into the pool cannot be undone, and the engine gets
-// the blocks back only after the copy ends.
+// A pool that is divided among several devices has no such address. Its bytes go through leases of
+// its staging memory on the host.
 //
 // Thread safety: belongs to the I/O thread, except Open and the constructor.
 #pragma once
@@ -38,8 +37,9 @@ namespace baton {
 class NcclRuntime {
  public:
   // Loads the libraries and claims the device, which may take long. `pool` outlives this.
-  // InvalidArgument names an option. Other errors are those of LoadCudaDriver and LoadNccl, and
-  // Unavailable if the device does not exist.
+  // InvalidArgument names an option. Unimplemented: a pool in device memory without block copies.
+  // Other errors are those of LoadCudaDriver and LoadNccl, and Unavailable if the device does not
+  // exist.
   static absl::StatusOr<std::unique_ptr<NcclRuntime>> Open(NcclOptions options, TransferPool& pool);
   ~NcclRuntime();
   NcclRuntime(const NcclRuntime&) = delete;
@@ -56,8 +56,14 @@ class NcclRuntime {
   std::vector<NcclReport> TakeReports() { return thread_->TakeReports(); }
 
   // Copies the blocks' valid tokens to `to`, piece after piece, or from `from` into the blocks.
+  // REQUIRES: a host pool.
   absl::Status Gather(const GroupBlocks& blocks, int32_t valid_tokens, std::byte* to);
   absl::Status Scatter(const std::byte* from, const GroupBlocks& blocks, int32_t valid_tokens);
+  // The same for a divided pool. `pieces`: those of a lease. Land returns the checksums of the
+  // pieces that it has stored. Unavailable: all staging buffers are in use.
+  absl::Status Gather(const PieceBytes& pieces, std::byte* to);
+  absl::StatusOr<std::vector<uint32_t>> Land(const std::byte* from, const GroupBlocks& blocks,
+                                             int32_t valid_tokens);
 
   // Reports why payload goes over TCP.
   void ReportFallback(const absl::Status& why);
@@ -73,8 +79,8 @@ class NcclRuntime {
   // Makes one memory copy for each contiguous run of `pieces`.
   template <typename CopyRun>
   absl::Status CopyPieces(const PieceBytes& pieces, const CopyRun& copy_run);
-  absl::Status GatherPieces(const PieceBytes& pieces, std::byte* to);
-  absl::Status ScatterPieces(const std::byte* from, const PieceBytes& pieces);
+  absl::Status Scatter(const std::byte* from, const PieceBytes& pieces);
+  PieceBytes InPool(const GroupBlocks& blocks, int32_t valid_tokens) const;
 
   const NcclOptions options_;
   TransferPool& pool_;

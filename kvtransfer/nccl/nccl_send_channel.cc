@@ -17,6 +17,7 @@ void NcclSendChannel::AbortCommunicator() {
   if (comm_) driver_.Abort(*comm_);
   comm_.reset();
   slots_.clear();
+  keep_.reset();
   peer_ready_ = false;
 }
 
@@ -85,6 +86,7 @@ void NcclSendChannel::OnReport(const NcclReport& report, int64_t) {
       return;
     case NcclReport::Kind::kReady:
       slots_ = report.slots;
+      keep_ = report.keep;
       return OpenIfBothAreReady();
     case NcclReport::Kind::kDone:
       ++ended_;

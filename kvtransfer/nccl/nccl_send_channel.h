@@ -36,6 +36,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -79,6 +80,8 @@ class NcclSendChannel {
   // Returns the slot in which to gather the next batch; null if the window is full. REQUIRES: way()
   // is kBatch.
   std::byte* FreeSlot() const;
+  // Keeps the memory of the slots (NcclReport::keep).
+  const std::shared_ptr<const void>& keep() const { return keep_; }
   int64_t batch_bytes() const { return batch_bytes_; }
   // Sends a batch. REQUIRES: the payloads are in FreeSlot(), one after the other, and the frames
   // have their CRCs.
@@ -133,6 +136,7 @@ class NcclSendChannel {
   uint32_t attempts_ = 0;
   std::optional<NcclCommId> comm_;  // set from its creation until it is aborted
   std::vector<std::byte*> slots_;   // set once this side is ready
+  std::shared_ptr<const void> keep_;
   bool peer_ready_ = false;
   int32_t window_ = 0;
   int64_t batch_bytes_ = 0;

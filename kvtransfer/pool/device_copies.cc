@@ -16,14 +16,43 @@ DeviceCopies::DeviceCopies(std::span<const Part> parts) {
   }
 }
 
+absl::Status DeviceCopies::Prepare() {
+  uint32_t checksum = 0;
+  for (Rank& rank : ranks_) {
+    std::byte* const pool = rank.part.pool;
+    const Ops& ops = rank.part.device->ops();
+    RETURN_IF_ERROR(rank.stream->Prepare([&] {
+      const ByteRun run[] = {{.from = 0, .to = 0, .bytes = 1}};
+      const ByteRows rows[] = {{.from = 0, .to = 0, .bytes = 1}};
+      if (ranks_.size() == 1) {
+        ops.CopyRuns(*rank.stream, {.from = pool, .to = pool, .runs = run, .checksums = &checksum});
+      } else {
+        ops.CopyRows(*rank.stream, {.from = pool, .to = pool, .runs = rows});
+      }
+    }));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<uint64_t> DeviceCopies::Begin(Direction direction, std::span<const Run> runs) {
+  return Enqueue(direction, runs, /*on_host=*/true, nullptr);
+}
+
+absl::StatusOr<uint64_t> DeviceCopies::BeginOnDevice(Direction direction, std::span<const Run> runs,
+                                                     uint32_t* checksums) {
+  return Enqueue(direction, runs, /*on_host=*/false, checksums);
+}
+
+absl::StatusOr<uint64_t> DeviceCopies::Enqueue(Direction direction, std::span<const Run> runs,
+                                               bool on_host, uint32_t* checksums) {
+  CHECK(ranks_.size() == 1 || on_host) << "a divided pool has no memory of one device";
   for (const Rank& rank : ranks_) RETURN_IF_ERROR(rank.part.device->Health());
   const bool out = direction == Direction::kFromPool;
-  std::byte* const staging = runs.empty() ? nullptr : runs.front().staging;
+  std::byte* const other = runs.empty() ? nullptr : runs.front().staging;
   list_.clear();
   for (Rank& rank : ranks_) rank.rows.clear();
   for (const Run& run : runs) {
-    const int64_t staged = run.staging - staging;
+    const int64_t staged = run.staging - other;
     const int64_t from = out ? run.pool_offset : staged;
     const int64_t to = out ? staged : run.pool_offset;
     if (ranks_.size() == 1) {
@@ -41,11 +70,15 @@ absl::StatusOr<uint64_t> DeviceCopies::Begin(Direction direction, std::span<cons
   }
   Events ends;
   for (Rank& rank : ranks_) {
-    const std::byte* const source = out ? rank.part.pool : staging;
-    std::byte* const target = out ? staging : rank.part.pool;
+    const std::byte* const source = out ? rank.part.pool : other;
+    std::byte* const target = out ? other : rank.part.pool;
     const Ops& ops = rank.part.device->ops();
     if (ranks_.size() == 1) {
-      ops.CopyRuns(*rank.stream, {.from = source, .to = target, .runs = list_, .staging = true});
+      ops.CopyRuns(*rank.stream, {.from = source,
+                                  .to = target,
+                                  .runs = list_,
+                                  .staging = on_host,
+                                  .checksums = checksums});
     } else {
       ops.CopyRows(*rank.stream,
                    {.from = source, .to = target, .runs = rank.rows, .staging = true});

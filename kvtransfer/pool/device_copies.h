@@ -1,9 +1,9 @@
-// Copies between a pool in device memory and staging memory, on a stream of their own.
+// Copies between a pool in device memory and other memory, on a stream of their own.
 //
 // A copy is one op (Ops::CopyRuns), however many pieces it has. If the pool is divided among the
 // devices of a tensor-parallel group, it is one op on each device (Ops::CopyRows). The pool has few
-// staging buffers, so few ops are enqueued at a time, and Begin does not meet a full queue of the
-// driver.
+// staging buffers and limits its block copies, so few launches are enqueued at a time, and Begin
+// does not meet a full queue of the driver.
 //
 // Thread safety: Begin and Ended belong to one thread at a time, the one that runs the transport's
 // rounds.
@@ -16,10 +16,11 @@
 #include <span>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/byte_run.h"
 #include "kernels/device.h"
-#include "kvtransfer/pool/staged_pool.h"
+#include "kvtransfer/pool/pool_copies.h"
 
 namespace baton {
 
@@ -35,7 +36,11 @@ class DeviceCopies final : public PoolCopies {
   DeviceCopies(Device& device, std::byte* pool)
       : DeviceCopies(std::vector<Part>{{.device = &device, .pool = pool}}) {}
 
+  // Loads the kernels of BeginOnDevice and allocates their memory, so that no transfer has to.
+  absl::Status Prepare();
   absl::StatusOr<uint64_t> Begin(Direction direction, std::span<const Run> runs) override;
+  absl::StatusOr<uint64_t> BeginOnDevice(Direction direction, std::span<const Run> runs,
+                                         uint32_t* checksums) override;
   absl::StatusOr<bool> Ended(uint64_t copy) override;
 
  private:
@@ -43,16 +48,18 @@ class DeviceCopies final : public PoolCopies {
     Part part;
     std::unique_ptr<Stream> stream;
     std::vector<std::unique_ptr<Event>> idle = {};
-    std::vector<ByteRows> rows = {};  // reused by Begin
+    std::vector<ByteRows> rows = {};  // reused by Enqueue
   };
   using Events = std::vector<std::unique_ptr<Event>>;  // of all ranks
 
   std::unique_ptr<Event> RecordEnd(Rank& rank);
+  absl::StatusOr<uint64_t> Enqueue(Direction direction, std::span<const Run> runs, bool on_host,
+                                   uint32_t* checksums);
 
   std::vector<Rank> ranks_;
   uint64_t last_ = 0;
   std::map<uint64_t, Events> running_;
-  std::vector<ByteRun> list_;  // reused by Begin
+  std::vector<ByteRun> list_;  // reused by Enqueue
 };
 
 }  // namespace baton

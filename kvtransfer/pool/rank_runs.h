@@ -17,7 +17,7 @@
 
 #include "cache/kv_pool_layout.h"
 #include "kvtransfer/pool/piece_bytes.h"
-#include "kvtransfer/pool/staged_pool.h"
+#include "kvtransfer/pool/pool_copies.h"
 
 namespace baton {
 

@@ -24,10 +24,27 @@ KvPoolLayout BufferLayout(const KvPoolLayout& pool, int32_t tokens) {
   return *std::move(layout);
 }
 
+// Returns the bytes of the checksums of block copies, which come before the buffers.
+int64_t ChecksumBytes(const KvPoolLayout& layout) {
+  const auto bytes = DeviceBlockCopies::Checksums(layout) * static_cast<int64_t>(sizeof(uint32_t));
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+std::span<uint32_t> ChecksumsIn(std::span<std::byte> staging, const KvPoolLayout& layout) {
+  CHECK_EQ(reinterpret_cast<uintptr_t>(staging.data()) % alignof(uint32_t), 0u);
+  return {reinterpret_cast<uint32_t*>(staging.data()),
+          static_cast<size_t>(DeviceBlockCopies::Checksums(layout))};
+}
+
 }  // namespace
 
 int64_t StagedPool::BufferBytes(const KvPoolLayout& layout) {
   return BufferLayout(layout, kMaxBlockSize).pool_bytes();
+}
+
+int64_t StagedPool::StagingBytes(const KvPoolLayout& layout, const Limits& limits) {
+  return ChecksumBytes(layout) +
+         BufferBytes(layout) * (int64_t{limits.read_buffers} + limits.land_buffers);
 }
 
 StagedPool::StagedPool(std::optional<KvPoolLayout> rank_layout, std::byte* address,
@@ -37,9 +54,11 @@ StagedPool::StagedPool(std::optional<KvPoolLayout> rank_layout, std::byte* addre
       rank_layout_(std::move(rank_layout)),
       address_(address),
       copies_(copies),
-      read_buffers_(limits.read_buffers) {
+      read_buffers_(limits.read_buffers),
+      block_copies_(address, this->layout(), copies, ChecksumsIn(staging, layout)) {
   CHECK(limits.read_buffers >= 1 && limits.land_buffers >= 1);
   CHECK_GE(static_cast<int64_t>(staging.size()), StagingBytes(layout, limits));
+  staging = staging.subspan(static_cast<size_t>(ChecksumBytes(layout)));
   const auto bytes = static_cast<size_t>(BufferBytes(layout));
   for (int32_t i = 0; i < limits.read_buffers + limits.land_buffers; ++i) {
     Buffer& buffer = buffers_.emplace_back();
@@ -99,11 +118,11 @@ std::optional<PoolLease> StagedPool::Acquire(PoolAccess access, LandingParts par
   buffer.runs.clear();
   if (rank_layout_.has_value()) {
     AppendRankRuns(*rank_layout_, parts, staged, buffer.runs);
-    if (access != PoolAccess::kLand) ClearPadding(staged);
+    if (read) ClearPadding(staged);
   } else {
     AppendRuns(parts, layers, staged, buffer.runs);
   }
-  if (access != PoolAccess::kLand) Begin(buffer, PoolCopies::Direction::kFromPool);
+  if (read) Begin(buffer, PoolCopies::Direction::kFromPool);
   return PoolLease(this, free, std::move(staged));
 }
 
@@ -134,6 +153,7 @@ void StagedPool::Begin(Buffer& buffer, PoolCopies::Direction direction) {
   absl::StatusOr<uint64_t> copy = copies_.Begin(direction, buffer.runs);
   if (copy.ok()) {
     buffer.copy = *copy;
+    for (const PoolCopies::Run& run : buffer.runs) bytes_through_host_ += run.bytes * run.rows;
   } else {
     buffer.failed = copy.status();
   }
@@ -174,8 +194,14 @@ void StagedPool::StoreBuffer(int32_t buffer) {
   Begin(At(buffer), PoolCopies::Direction::kToPool);
 }
 
+absl::Status StagedPool::TakeStoreError() {
+  absl::Status error = std::exchange(store_error_, absl::OkStatus());
+  error.Update(block_copies_.TakeStoreError());
+  return error;
+}
+
 bool StagedPool::Settled() {
-  bool settled = true;
+  bool settled = block_copies_.Settled();
   for (Buffer& buffer : buffers_) settled &= buffer.leased || CopyEnded(buffer);
   return settled;
 }

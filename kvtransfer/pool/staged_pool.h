@@ -11,12 +11,16 @@
 // The pool may be divided: each rank of a tensor-parallel group has the rows of its KV heads on its
 // own device (rank_runs.h). Staging buffers always have the rows of the whole model.
 //
+// Transports that move device memory use DeviceBlockCopies instead of leases, unless the pool is
+// divided.
+//
 // Invariant: if a lease is released while its copy runs, its buffer becomes free only when that
 // copy has ended. If that copy fails, and stores into the pool, its error is kept (TakeStoreError).
 //
 // Thread safety: as TransferPool; PoolCopies decides where copies run.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -26,34 +30,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kvtransfer/pool/device_block_copies.h"
+#include "kvtransfer/pool/pool_copies.h"
 #include "kvtransfer/transfer_pool.h"
 
 namespace baton {
-
-// Asynchronous copies between a pool and staging memory. A copy that has begun always ends, even if
-// its lease is released.
-class PoolCopies {
- public:
-  enum class Direction : uint8_t { kFromPool, kToPool };
-  // One contiguous copy, or one of rows at equal distances. `pool_offset` counts from the beginning
-  // of the rank's pool.
-  struct Run {
-    int64_t pool_offset = 0;
-    std::byte* staging = nullptr;
-    int64_t bytes = 0;  // of a row
-    int32_t rank = 0;
-    int64_t rows = 1;
-    int64_t pool_stride = 0;
-    int64_t staging_stride = 0;
-  };
-
-  virtual ~PoolCopies() = default;
-  // Begins a copy; never blocks. `runs` need not outlive the call. Returns an id for Ended.
-  virtual absl::StatusOr<uint64_t> Begin(Direction direction, std::span<const Run> runs) = 0;
-  // Returns true when the copy has ended. An error means that it has ended and failed. Do not ask
-  // again after either.
-  virtual absl::StatusOr<bool> Ended(uint64_t copy) = 0;
-};
 
 class StagedPool final : public TransferPool {
  public:
@@ -64,13 +45,11 @@ class StagedPool final : public TransferPool {
   // Bytes of one staging buffer.
   static int64_t BufferBytes(const KvPoolLayout& layout);
   // Bytes that `staging` must have.
-  static int64_t StagingBytes(const KvPoolLayout& layout, const Limits& limits) {
-    return BufferBytes(layout) * (int64_t{limits.read_buffers} + limits.land_buffers);
-  }
+  static int64_t StagingBytes(const KvPoolLayout& layout, const Limits& limits);
 
   // `address` is the pool's address on the device; this class never dereferences it. `copies` and
   // `staging` outlive this. `staging` is host memory, pinned if the device needs that. REQUIRES:
-  // limits of at least 1, and StagingBytes() bytes of staging.
+  // limits of at least 1, and StagingBytes() bytes of staging, aligned to 4.
   StagedPool(std::byte* address, const KvPoolLayout& layout, PoolCopies& copies,
              std::span<std::byte> staging, const Limits& limits);
   // Same for a divided pool. `rank_layout`: of each rank's part.
@@ -83,7 +62,11 @@ class StagedPool final : public TransferPool {
   std::optional<PoolLease> Acquire(PoolAccess access, LandingParts parts,
                                    LayerRange layers) override;
   bool Settled() override;
-  absl::Status TakeStoreError() override { return std::exchange(store_error_, absl::OkStatus()); }
+  absl::Status TakeStoreError() override;
+  DeviceBlockCopies* block_copies() override {
+    return rank_layout_.has_value() ? nullptr : &block_copies_;
+  }
+  int64_t BytesThroughHost() const override { return bytes_through_host_; }
   std::optional<PoolExport> exported() const override { return std::nullopt; }
   std::byte* AddressForCopyEngine() const override { return address_; }
 
@@ -122,6 +105,8 @@ class StagedPool final : public TransferPool {
   std::byte* const address_;                       // null: the pool is divided
   PoolCopies& copies_;
   const int32_t read_buffers_;
+  DeviceBlockCopies block_copies_;
+  std::atomic<int64_t> bytes_through_host_ = 0;
   absl::Status store_error_;           // of a released lease
   std::vector<Buffer> buffers_;        // read buffers first, then landing buffers
   std::vector<KvPoolLayout> layouts_;  // layouts of a staging buffer, by log2 of its room in tokens

@@ -67,7 +67,7 @@ class StreamConnection {
   // Also called when connecting has ended.
   absl::Status OnWritable(int64_t now_us);
   absl::Status OnTimer(int64_t now_us);
-  absl::Status Send(const Frame& frame);
+  virtual absl::Status Send(const Frame& frame);
   // Writes until the socket is full or `turn_bytes` have moved. That limit gives the other
   // connections their turn.
   absl::Status Pump(int64_t now_us, int64_t turn_bytes = kTurnBytes);

@@ -1,14 +1,19 @@
 // The copies of transfers (kvtransfer/pool/device_copies.h) on the CUDA backend.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <random>
+#include <span>
 #include <thread>
 #include <vector>
 
 #include "kvtransfer/pool/device_copies.h"
+#include "kvtransfer/pool/staged_pool.h"
 #include "tests/cuda/emulator_library.h"
+#include "tests/kvtransfer/transfer_test_worker.h"
 
 namespace baton {
 namespace {
@@ -69,6 +74,65 @@ TEST(DeviceCopiesOnCuda, BeginNeverMeetsAFullQueue) {
       EXPECT_EQ(std::memcmp(staging->data(), expected_staging.data(), staging_bytes), 0);
     }
   }
+}
+
+// Gathers blocks of a layer-major pool into memory as of NCCL, and scatters them into other blocks.
+TEST(DeviceCopiesOnCuda, BlocksMoveInsideTheDeviceWithTheChecksumsOfTheHost) {
+  const EmulatorLibrary emulator;
+  const auto device = CreateEmulatedDevice();
+  const KvPoolLayout layout = MakeLayout({.layout = KvLayoutKind::kLayerMajor, .layers = 90});
+  std::mt19937_64 random(kSeed + 1);
+  std::vector<uint8_t> bytes(static_cast<size_t>(layout.pool_bytes()));
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+  const auto pool = ToDevice<uint8_t>(*device, bytes);
+  const auto slot =
+      *device->Allocate(3 * static_cast<size_t>(layout.bytes_per_block()), "staging of NCCL");
+  DeviceCopies copies(*device, pool->data());
+  const StagedPool::Limits limits{.read_buffers = 1, .land_buffers = 1};
+  const auto staging =
+      *device->AllocateStaging(static_cast<size_t>(StagedPool::StagingBytes(layout, limits)), "");
+  StagedPool staged(pool->data(), layout, copies, std::span(staging->data(), staging->size()),
+                    limits);
+  ASSERT_TRUE(copies.Prepare().ok());
+  const int64_t allocations = emulator.counters().allocations;
+  const auto wait = [](DeviceBlockCopy& copy) {
+    absl::StatusOr<bool> ready = copy.Ready();
+    for (; ready.ok() && !*ready; ready = copy.Ready()) std::this_thread::yield();
+    ASSERT_TRUE(ready.ok()) << ready.status();
+  };
+  const auto expected = [&](BlockId block, int32_t tokens) {
+    return PieceBytes(reinterpret_cast<std::byte*>(bytes.data()), layout,
+                      LeadingTokens(block, tokens), {});
+  };
+  std::vector<DeviceBlockCopy> gathers;
+  const std::vector<int32_t> tokens = {16, 5, 1};
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    gathers.push_back(*staged.block_copies()->Begin(
+        PoolCopies::Direction::kFromPool, BlockId(static_cast<int32_t>(i)), tokens[i],
+        slot->data() + static_cast<int64_t>(i) * layout.bytes_per_block(), nullptr));
+  }
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    wait(gathers[i]);
+    EXPECT_THAT(gathers[i].checksums(),
+                testing::ElementsAreArray(
+                    expected(BlockId(static_cast<int32_t>(i)), tokens[i]).Checksums()));
+  }
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const BlockId from(static_cast<int32_t>(i)), to(static_cast<int32_t>(20 + i));
+    DeviceBlockCopy scatter = *staged.block_copies()->Begin(
+        PoolCopies::Direction::kToPool, to, tokens[i],
+        slot->data() + static_cast<int64_t>(i) * layout.bytes_per_block(), nullptr);
+    wait(scatter);
+    EXPECT_THAT(scatter.checksums(), testing::ElementsAreArray(gathers[i].checksums()));
+    for (const Piece piece : expected(from, tokens[i]).pieces()) {
+      std::ranges::copy(expected(from, tokens[i]).Part(piece, 0),
+                        expected(to, tokens[i]).Part(piece, 0).begin());
+    }
+  }
+  const auto stream = device->CreateStream();
+  EXPECT_TRUE(FromDevice<uint8_t>(*stream, pool->data(), bytes.size()) == bytes);
+  EXPECT_EQ(staged.BytesThroughHost(), 0);
+  EXPECT_EQ(emulator.counters().allocations, allocations) << "a transfer allocated device memory";
 }
 
 }  // namespace

@@ -45,8 +45,10 @@ absl::Status RunCopies(Executor& executor) {
   for (std::byte& byte : from) byte = static_cast<std::byte>(random());
   const std::vector<ByteRun> runs = {{0, 16, 9000}, {9001, 9200, 5000}};
   std::vector<uint32_t> checksums(runs.size());
-  MutantLauncher launcher(executor, "copy_runs");
-  LaunchCopyRuns(launcher, from.data(), to.data(), runs.data(), 2, checksums.data());
+  MutantLauncher launcher(executor, "copy_list_with_checksums");
+  LaunchCopyList(
+      launcher,
+      {.from = from.data(), .to = to.data(), .runs = runs, .checksums = checksums.data()});
   if (!launcher.status().ok()) return launcher.status();
   for (size_t i = 0; i < runs.size(); ++i) {
     const auto bytes = std::span(from).subspan(runs[i].from, runs[i].bytes);

@@ -57,8 +57,10 @@ TEST(CudaCopies, RunsArriveWithTheirChecksums) {
       for (const ByteRun& run : runs) {
         std::copy_n(from.begin() + run.from, run.bytes, expected.begin() + run.to);
       }
-      LaunchCopyRuns(launcher, from.data(), to.data(), runs.data(),
-                     static_cast<int64_t>(runs.size()), checks ? checksums.data() : nullptr);
+      LaunchCopyList(launcher, {.from = from.data(),
+                                .to = to.data(),
+                                .runs = runs,
+                                .checksums = checks ? checksums.data() : nullptr});
       EXPECT_TRUE(to == expected);
       EXPECT_EQ(checksums.back(), 5u);
       for (size_t i = 0; checks && i < runs.size(); ++i) {
@@ -105,7 +107,8 @@ TEST(CudaCopies, RowsArrive) {
 TEST(CudaCopies, AListOfAnyLengthArrives) {
   std::mt19937_64 random(kSeed + 2);
   ChosenLauncher launcher;
-  for (const int64_t count : {1, kListedRuns, kListedRuns + 1, 3 * kListedRuns + 7}) {
+  for (const int64_t count :
+       {1, kCheckedRuns, kCheckedRuns + 1, kListedRuns, kListedRuns + 1, 3 * kListedRuns + 7}) {
     for (const bool staging : {false, true}) {
       SCOPED_TRACE(testing::Message() << count << " runs, staging " << staging);
       std::vector<ByteRun> runs;
@@ -125,6 +128,17 @@ TEST(CudaCopies, AListOfAnyLengthArrives) {
       LaunchCopyList(launcher,
                      {.from = from.data(), .to = to.data(), .runs = runs, .staging = staging});
       EXPECT_TRUE(to == expected);
+      std::vector<uint32_t> checksums(runs.size());
+      std::ranges::fill(to, std::byte{0x77});
+      LaunchCopyList(launcher, {.from = from.data(),
+                                .to = to.data(),
+                                .runs = runs,
+                                .staging = staging,
+                                .checksums = checksums.data()});
+      EXPECT_TRUE(to == expected);
+      for (size_t i = 0; i < runs.size(); ++i) {
+        EXPECT_EQ(checksums[i], Crc32c(std::span(from).subspan(runs[i].from, runs[i].bytes)));
+      }
     }
   }
   LaunchCopyList(launcher, {});
@@ -141,7 +155,7 @@ TEST(CudaCopies, BlocksOfAPoolAreCopiedInOneLaunch) {
   for (const ByteRun& run : runs) {
     std::memcpy(expected.data() + run.to, pool.data() + run.from, run.bytes);
   }
-  LaunchCopyRuns(launcher, pool.data(), pool.data(), runs.data(), 3, nullptr);
+  LaunchCopyList(launcher, {.from = pool.data(), .to = pool.data(), .runs = runs});
   EXPECT_TRUE(pool == expected);
 }
 

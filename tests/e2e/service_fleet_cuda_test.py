@@ -9,6 +9,7 @@ stand-in moves KV between the device memories of two processes (tests/kvtransfer
 
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import tempfile
@@ -81,16 +82,21 @@ class OverTcp(CudaTest):
 
 class OverNccl(CudaTest):
     worker_arguments = (*EMULATED, "--transport=nccl")
+    kv_bytes = 0  # as the ledgers say
 
     def test_remote_and_local_prefill_equal_run(self):
         for placement in ("remote", "local"):
-            self.check_answers(placement)
+            got = self.check_answers(placement)
+            type(self).kv_bytes += sum(result["ledger"]["kv_bytes"] for result in got.values())
         self.assertNotIn("not by NCCL", self.log())
+        self.cluster.end()  # workers log the counter when they end
+        through_host = re.findall(r"transfers copied (\d+) bytes of KV between the GPU and host memory", self.log())
+        self.assertEqual(through_host, ["0", "0"])
 
     @classmethod
     def check_report(cls, lines):
         sent, received = max(line[1] for line in lines), max(line[3] for line in lines)
-        assert sent > 0 and received > 0, lines
+        assert sent > 0 and received == cls.kv_bytes > 0, (lines, cls.kv_bytes)
 
 
 class OverNcclThatFails(CudaTest):
@@ -101,6 +107,8 @@ class OverNcclThatFails(CudaTest):
     def test_answers_stay_the_same_and_the_log_says_why(self):
         self.check_answers("remote")
         self.assertIn("KV goes by TCP, not by NCCL: UNAVAILABLE: communicator: ", self.log())
+        self.cluster.end()
+        self.assertRegex(self.log(), r"transfers copied [1-9]\d* bytes of KV between the GPU and host memory")
 
     @classmethod
     def check_report(cls, lines):

@@ -34,6 +34,7 @@ class UnreadableView final : public TransferPool {
   }
   bool Settled() override { return staged_.Settled(); }
   absl::Status TakeStoreError() override { return staged_.TakeStoreError(); }
+  DeviceBlockCopies* block_copies() override { return staged_.block_copies(); }
   std::optional<PoolExport> exported() const override { return std::nullopt; }
   std::byte* AddressForCopyEngine() const override { return staged_.AddressForCopyEngine(); }
 

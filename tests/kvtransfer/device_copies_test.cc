@@ -5,8 +5,10 @@
 
 #include <chrono>
 #include <cstring>
+#include <span>
 #include <thread>
 
+#include "common/crc32c.h"
 #include "kernels/create_device.h"
 
 namespace baton {
@@ -52,6 +54,26 @@ TEST_F(DeviceCopiesTest, RunsAreCopiedInBothDirections) {
   EXPECT_THAT(std::vector(pool + 10, pool + 30), Each(7));
   EXPECT_THAT(std::vector(pool + 500, pool + 530), Each(7));
   EXPECT_EQ(pool[30], 1);
+}
+
+TEST_F(DeviceCopiesTest, CopiesOnTheDeviceHaveChecksums) {
+  for (int i = 0; i < 1000; ++i) pool_->as<uint8_t>()[i] = static_cast<uint8_t>(i * 7);
+  const auto outside = *device_->Allocate(1000, "test");
+  const PoolRun runs[] = {{.pool_offset = 10, .staging = outside->data() + 100, .bytes = 20},
+                          {.pool_offset = 500, .staging = outside->data() + 120, .bytes = 30}};
+  ASSERT_TRUE(copies_.Prepare().ok());
+  uint32_t checksums[2] = {};
+  ASSERT_TRUE(Wait(*copies_.BeginOnDevice(PoolCopies::Direction::kFromPool, runs, checksums)).ok());
+  for (int i = 0; i < 2; ++i) {
+    const auto bytes = static_cast<size_t>(runs[i].bytes);
+    EXPECT_EQ(std::memcmp(runs[i].staging, pool_->data() + runs[i].pool_offset, bytes), 0);
+    EXPECT_EQ(checksums[i], Crc32c(std::span(runs[i].staging, bytes)));
+  }
+  std::memset(outside->data(), 9, 1000);
+  ASSERT_TRUE(Wait(*copies_.BeginOnDevice(PoolCopies::Direction::kToPool, runs, checksums)).ok());
+  const auto* const pool = pool_->as<uint8_t>();
+  EXPECT_THAT(std::vector(pool + 500, pool + 530), Each(9));
+  EXPECT_EQ(checksums[0], Crc32c(std::span(outside->data(), 20)));
 }
 
 TEST_F(DeviceCopiesTest, CopiesHaveTheirOwnIdsAndMayBeAskedInAnyOrder) {

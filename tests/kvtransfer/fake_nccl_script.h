@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_context.h"
 #include "kernels/cuda/cuda_driver.h"
+#include "kvtransfer/nccl/nccl_api.h"
 #include "kvtransfer/sockets/create_socket_transport.h"
 #include "kvtransfer/transport.h"
 #include "tests/gpu_emulator/emulated_driver.h"
@@ -87,7 +88,20 @@ inline std::shared_ptr<void> IntroduceToTheFakeDevice(TestPool& pool) {
   CHECK_EQ(FunctionOf<CuResult(void*, size_t)>(EmulatedDriverPath(), "baton_emulator_adopt")(
                address, pool.size()),
            kCuSuccess);
-  return std::shared_ptr<void>(address, [context](void* gone) {
+  CuStream stream = nullptr;
+  CHECK_EQ(context->Enter().StreamCreate(&stream, kCuStreamNonBlocking), kCuSuccess);
+  pool.copies().copy_on_device = [=](PoolCopies::Direction direction, const PoolCopies::Run& run) {
+    const auto in_pool = reinterpret_cast<CuDevicePointer>(address + run.pool_offset);
+    const auto outside = reinterpret_cast<CuDevicePointer>(run.staging);
+    const bool out = direction == PoolCopies::Direction::kFromPool;
+    const CudaDriver& cuda = context->Enter();
+    CuResult result = cuda.MemcpyAsync(out ? outside : in_pool, out ? in_pool : outside,
+                                       static_cast<size_t>(run.bytes), stream);
+    if (result == kCuSuccess) result = cuda.StreamSynchronize(stream);
+    return result == kCuSuccess ? absl::OkStatus() : NcclCudaError(cuda, "cuMemcpyAsync", result);
+  };
+  return std::shared_ptr<void>(address, [context, stream](void* gone) {
+    CHECK_EQ(context->Enter().StreamDestroy(stream), kCuSuccess);
     FunctionOf<CuResult(void*)>(EmulatedDriverPath(), "baton_emulator_disown")(gone);
   });
 }

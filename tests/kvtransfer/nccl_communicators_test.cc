@@ -46,7 +46,10 @@ class NcclCommunicatorsTest : public ::testing::Test {
 
   void Poll() {
     for (Node* node : {&a_, &b_}) {
-      for (NcclReport& report : node->all.Poll()) node->seen.push_back(std::move(report));
+      for (NcclReport& report : node->all.Poll()) {
+        if (!keep_) report.keep.reset();
+        node->seen.push_back(std::move(report));
+      }
     }
   }
   bool PollUntil(const std::function<bool()>& what) {
@@ -104,7 +107,8 @@ class NcclCommunicatorsTest : public ::testing::Test {
   const std::shared_ptr<CudaContext> context_ = OpenEmulatedGpu();
   const NcclCommunicators::Limits limits_{.communicators = 3, .slots = 2, .slot_bytes = 4096};
   Node a_{nccl_, context_, limits_}, b_{nccl_, context_, limits_};
-  const NcclCommId one_{PeerId(1), 1}, two_{PeerId(2), 1};
+  const NcclCommId one_{PeerId(1), 1}, two_{PeerId(2), 1}, three_{PeerId(3), 1};
+  bool keep_ = false;  // the memory of slots, as copies do
 };
 
 TEST_F(NcclCommunicatorsTest, OperationsEndInOrderWithTheirBytes) {
@@ -166,6 +170,22 @@ TEST_F(NcclCommunicatorsTest, AbortEndsOperationsInFlightAndTheirMemoryIsReused)
   b_.all.Post(two_, 0, 100);
   ASSERT_TRUE(PollUntil([&] { return b_.Count(two_, Kind::kDone) == 1; }));
   EXPECT_EQ(At(two_, 0, 99), 9);
+}
+
+TEST_F(NcclCommunicatorsTest, MemoryThatACopyUsesIsNotReused) {
+  keep_ = true;
+  Make(one_);
+  const std::vector<std::byte*> kept = a_.Find(one_, Kind::kReady).slots;
+  a_.all.Abort(one_);
+  b_.all.Abort(one_);
+  WaitForTheDevice();
+  Make(two_);
+  EXPECT_NE(a_.Find(two_, Kind::kReady).slots, kept);
+  for (Node* node : {&a_, &b_}) {
+    for (NcclReport& report : node->seen) report.keep.reset();
+  }
+  Make(three_);
+  EXPECT_EQ(a_.Find(three_, Kind::kReady).slots, kept);
 }
 
 TEST_F(NcclCommunicatorsTest, AFailureIsReportedOnceAndTheCommunicatorWaitsToBeAborted) {

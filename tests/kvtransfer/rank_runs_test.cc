@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "kernels/create_device.h"
 #include "kvtransfer/pool/device_copies.h"
+#include "kvtransfer/pool/staged_pool.h"
 
 namespace baton {
 namespace {

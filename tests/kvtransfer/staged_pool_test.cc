@@ -237,23 +237,6 @@ TEST(HostPool, LendsItsOwnBytesAtOnce) {
   EXPECT_TRUE(pool.lender().Settled());
 }
 
-TEST_P(StagedPoolTest, BlocksThatACopyEngineLandedAreReadThroughLandingBuffers) {
-  std::vector<PoolLease> reads;
-  reads.push_back(*Read(1));
-  reads.push_back(*Read(2));
-  EXPECT_FALSE(Read(7).has_value());
-  std::optional<PoolLease> landed =
-      lender().Acquire(PoolAccess::kReadLanded, LeadingTokens(BlockId(7), 16), {});
-  ASSERT_TRUE(landed.has_value());
-  WaitFor(*landed);
-  EXPECT_EQ(Copied(landed->bytes()), Copied(pool_.Bytes(BlockId(7), 16)));
-  const std::optional<PoolLease> other =
-      lender().Acquire(PoolAccess::kLand, LeadingTokens(BlockId(5), 16), {});
-  EXPECT_TRUE(other.has_value());
-  EXPECT_FALSE(
-      lender().Acquire(PoolAccess::kReadLanded, LeadingTokens(BlockId(7), 16), {}).has_value());
-}
-
 // Tokens of two blocks of full attention; the second one also has a window block.
 TEST_P(StagedPoolTest, ABufferHoldsTheBlocksOfEveryGroup) {
   const KvPoolLayout layout = MakeLayout({.layout = GetParam(), .groups = "wfv"});

@@ -8,9 +8,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -18,6 +20,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/crc32c.h"
 #include "common/file_descriptor.h"
 #include "common/mapped_memory.h"
 #include "common/shared_page_buffer.h"
@@ -50,9 +53,10 @@ class TwiceMappedMemory {
 };
 
 // Copies that end after Ended was called `looks` times (0, 1, 2, 3, 0, … if not set), and not while
-// `held`. Until a copy ends, a staging target holds garbage, and a pool target keeps its old bytes.
+// `held`. Until a copy ends, a staging target and checksums hold garbage, and other targets keep
+// their old bytes.
 //
-// Thread safety: as PoolCopies. Any thread may use `held` and `begun`.
+// Thread safety: as PoolCopies. Any thread may use `held` and the counters.
 class SlowCopies final : public PoolCopies {
  public:
   static constexpr std::byte kGarbage{0xDB};
@@ -65,9 +69,15 @@ class SlowCopies final : public PoolCopies {
     for (const Run& run : runs) {
       if (direction == Direction::kFromPool) Fill(run);
     }
-    copies_[++last_] = {
-        direction, {runs.begin(), runs.end()}, looks >= 0 ? looks : static_cast<int>(last_ % 4)};
-    return last_;
+    return Add(direction, runs, nullptr);
+  }
+  absl::StatusOr<uint64_t> BeginOnDevice(Direction direction, std::span<const Run> runs,
+                                         uint32_t* checksums) override {
+    ++begun;
+    ++begun_on_device;
+    if (!begin_result.ok()) return begin_result;
+    std::fill_n(checksums, runs.size(), 0xDBDBDBDB);
+    return Add(direction, runs, checksums);
   }
   absl::StatusOr<bool> Ended(uint64_t id) override {
     Copy& copy = copies_.at(id);
@@ -75,11 +85,20 @@ class SlowCopies final : public PoolCopies {
     const Copy ended = std::move(copy);
     copies_.erase(id);
     if (!end_result.ok()) return end_result;
-    for (const Run& run : ended.runs) {
-      std::byte* const in_pool = pool_ + run.pool_offset;
-      const bool out = ended.direction == Direction::kFromPool;
-      std::memcpy(out ? run.staging : in_pool, out ? in_pool : run.staging,
-                  static_cast<size_t>(run.bytes));
+    for (size_t i = 0; i < ended.runs.size(); ++i) {
+      const Run& run = ended.runs[i];
+      if (ended.checksums == nullptr || !copy_on_device) {
+        std::byte* const in_pool = pool_ + run.pool_offset;
+        const bool out = ended.direction == Direction::kFromPool;
+        std::memcpy(out ? run.staging : in_pool, out ? in_pool : run.staging,
+                    static_cast<size_t>(run.bytes));
+      } else if (absl::Status status = copy_on_device(ended.direction, run); !status.ok()) {
+        return status;
+      }
+      if (ended.checksums != nullptr) {
+        ended.checksums[i] =
+            Crc32c(std::span(pool_ + run.pool_offset, static_cast<size_t>(run.bytes)));
+      }
     }
     return true;
   }
@@ -93,15 +112,26 @@ class SlowCopies final : public PoolCopies {
   int looks = -1;
   std::atomic<bool> held = false;
   std::atomic<int64_t> begun = 0;
+  std::atomic<int64_t> begun_on_device = 0;  // of `begun`
   absl::Status begin_result;
   absl::Status end_result;
+  // Copies between the pool and memory that this process cannot access. Unset: it can.
+  std::function<absl::Status(Direction, const Run&)> copy_on_device;
 
  private:
   struct Copy {
     Direction direction;
     std::vector<Run> runs;
+    uint32_t* checksums;  // null: a copy to or from staging memory
     int looks;
   };
+  uint64_t Add(Direction direction, std::span<const Run> runs, uint32_t* checksums) {
+    copies_[++last_] = {direction,
+                        {runs.begin(), runs.end()},
+                        checksums,
+                        looks >= 0 ? looks : static_cast<int>(last_ % 4)};
+    return last_;
+  }
   static void Fill(const Run& run) {
     std::memset(run.staging, static_cast<int>(kGarbage), static_cast<size_t>(run.bytes));
   }

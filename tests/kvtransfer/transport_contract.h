@@ -65,6 +65,7 @@ class TransportContract : public ::testing::TestWithParam<ContractCase> {
     const std::vector<BlockId> source =
         MakeBlocks(from.layout().group(0).num_blocks() - 1, count, -1);
     const int64_t by_nccl = medium() == Medium::kNccl ? TheFakeNccl().sides[1].bytes.load() : 0;
+    const int64_t by_host = BytesThroughHost(from, to);
     const ReceiveSpec spec{.transfer_id = id,
                            .first_block = first_block,
                            .blocks = MakeBlocks(1, count, 1),
@@ -105,10 +106,22 @@ class TransportContract : public ::testing::TestWithParam<ContractCase> {
     EXPECT_EQ(from.TerminalEvents(id + 7000, false), 1);
     if (medium() == Medium::kNccl) {
       EXPECT_GE(TheFakeNccl().sides[1].bytes, by_nccl + bytes);
+      EXPECT_EQ(BytesThroughHost(from, to), by_host);
       if (GetParam().memory == PoolMemory::kDevice && bytes > 0) {
         EXPECT_GT(CopiesOfTheDevice(), 0);
       }
+    } else {
+      int64_t device_pools = 0;
+      for (TestWorker* const worker : {&from, &to}) {
+        device_pools += worker->pool().lender().memory() == PoolMemory::kDevice ? 1 : 0;
+      }
+      EXPECT_EQ(BytesThroughHost(from, to), by_host + device_pools * bytes);
     }
+  }
+
+  static int64_t BytesThroughHost(TestWorker& a, TestWorker& b) {
+    const int64_t bytes = a.pool().lender().BytesThroughHost();
+    return &a == &b ? bytes : bytes + b.pool().lender().BytesThroughHost();
   }
 
   std::shared_ptr<LoopbackNetwork> network_ = CreateLoopbackNetwork();

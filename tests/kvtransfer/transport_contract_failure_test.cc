@@ -228,6 +228,8 @@ TEST_P(TransportCopyContract, ACopyThatFailsFailsItsTransferAlone) {
     }
     EXPECT_EQ(b.WaitReceived(5).blocks_done, 0);
     (at_the_sender ? a : b).pool().copies().begin_result = absl::OkStatus();
+    // A failed gather aborts the communicator, so blocks go over TCP.
+    if (medium() == Medium::kNccl && at_the_sender) continue;
     Transfer(a, b, 2, 64, 0, 4);
   }
 }
