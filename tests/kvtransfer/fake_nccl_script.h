@@ -100,7 +100,11 @@ inline std::shared_ptr<void> IntroduceToTheFakeDevice(TestPool& pool) {
     if (result == kCuSuccess) result = cuda.StreamSynchronize(stream);
     return result == kCuSuccess ? absl::OkStatus() : NcclCudaError(cuda, "cuMemcpyAsync", result);
   };
-  return std::shared_ptr<void>(address, [context, stream](void* gone) {
+  return std::shared_ptr<void>(address, [context, stream, &pool](void* gone) {
+    // The pool outlives this, and ends its last copies later.
+    pool.copies().copy_on_device = [](PoolCopies::Direction, const PoolCopies::Run&) {
+      return absl::OkStatus();
+    };
     CHECK_EQ(context->Enter().StreamDestroy(stream), kCuSuccess);
     FunctionOf<CuResult(void*)>(EmulatedDriverPath(), "baton_emulator_disown")(gone);
   });
