@@ -24,6 +24,7 @@
 #include "bench/read_bandwidth.h"
 #include "common/check.h"
 #include "common/command_line.h"
+#include "kernels/cpu/built_kernels.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/packed_weights.h"
 #include "kernels/cpu/usable_processors.h"
@@ -434,6 +435,11 @@ int main(int argc, char** argv) {
     if (!baton::IsSupported(set)) {
       figures.AddAbsent(std::string(baton::InstructionSetName(set)), "",
                         "this processor lacks instructions of this set");
+      continue;
+    }
+    if (!baton::IsBuilt(set)) {
+      figures.AddAbsent(std::string(baton::InstructionSetName(set)), "",
+                        "this build lacks the kernels of this set");
       continue;
     }
     baton::Run(set, 1, seed, only, figures);

@@ -59,8 +59,8 @@ uint64_t EatTriples(uint64_t crc, const std::byte*& p, size_t& left) {
 struct Vector128 {
   using Value = __m128i;
   static constexpr size_t kBytes = 16;
-  // A carry-less product takes up to seven cycles (Skylake), and one can start in each cycle. Eight
-  // vectors have sixteen.
+  // A carry-less product takes up to seven cycles (Skylake), and one can start in each cycle. Each
+  // vector needs two products. Eight vectors have sixteen, more than seven cycles can start.
   static constexpr size_t kVectors = 8;
 
   static Value Load(const std::byte* from) {

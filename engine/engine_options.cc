@@ -76,12 +76,13 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
   settings.Add(
       "instruction-set", &options.instruction_set,
       "kernels to use: auto, plain, avx2, avx512-no-vnni or avx512; all give the same bits");
-  settings.Add("numerics", &options.numerics,
-               "rules that define every bit of a result: r1 (every device), t1-sm90 (tensor cores "
-               "of GPUs with compute capability 9.0; slow on a CPU, to check a GPU's answers), or "
-               "auto: t1-sm90 on such GPUs, otherwise r1. Workers with different numerics do not "
-               "work together. Nor do CPUs and GPUs, until a GPU has confirmed that their bits are "
-               "equal");
+  settings.Add(
+      "numerics", &options.numerics,
+      "rules that define every bit of a result: r1 (every device), t1-sm80 or t1-sm90 "
+      "(tensor cores of GPUs with compute capability 8.0 or 9.0; slow on a CPU, to check a "
+      "GPU's answers), or auto: t1 on such GPUs, otherwise r1. Workers with different "
+      "numerics do not work together. Nor do CPUs and GPUs, until a GPU has confirmed "
+      "that their bits are equal");
   settings.Add("tensor-parallel", &options.tensor_parallel, 1, kMaxTensorParallel,
                "ranks that compute the model together, each with its share of the heads and "
                "weights; must divide the model's KV heads; on CPUs each rank is a thread, with "

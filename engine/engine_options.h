@@ -30,7 +30,7 @@ struct EngineOptions {
   std::string device = "cpu";            // kernels/create_device.h
   int32_t threads = 0;                   // 0: all CPUs this process may use
   std::string instruction_set = "auto";  // auto, plain, avx2, avx512-no-vnni, avx512
-  std::string numerics = "auto";         // auto, r1, t1-sm90
+  std::string numerics = "auto";         // auto, r1, t1-sm80, t1-sm90
   // Ranks that compute the model together (model/tensor_parallel_runner.h).
   int32_t tensor_parallel = 1;
 

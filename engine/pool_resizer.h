@@ -4,12 +4,12 @@
 // Invariants:
 //  1. Every block that the cache may hand out, or that a sequence, cached prefix, transfer or step
 //     uses, has memory. On a GPU, a kernel that used another block would be a fault.
-//  2. Memory is discarded on the engine thread only: that of blocks which are neither.
+//  2. Only the engine thread discards memory, and only that of blocks that rule 1 does not name.
 //
 // A resize has two parts, because populating memory may take seconds: Prepare on the caller's
 // thread, while steps continue, then Resize on the engine thread. Several resizes may overlap, and
 // blocks retire in between. So Resize populates memory that is missing before it hands out a
-// block. Nothing is missing as a rule: while a growth is under way, nothing below its target is
+// block. Usually nothing is missing: while a growth is under way, nothing below its target is
 // discarded (docs/decisions/0022-memory-of-a-pool.md).
 //
 // Thread safety: engine thread only, between steps; Prepare may run on any thread.

@@ -25,7 +25,7 @@ class ResizablePool {
   // Blocks of every group when group 0 has `full`. REQUIRES: full <= max_blocks(0).
   virtual BlockCounts BlocksFor(int32_t full) const = 0;
   // Populates the memory of the first blocks of every group, before the groups grow to `blocks`.
-  // Memory that is populated already keeps its contents and counts for nothing. ResourceExhausted,
+  // Memory that is populated already keeps its contents and is not counted. ResourceExhausted,
   // with both figures: the device has less memory. Then a part of the missing memory may be
   // populated.
   virtual absl::Status Populate(const BlockCounts& blocks) const = 0;

@@ -39,11 +39,11 @@ absl::StatusOr<InstructionSet> InstructionSetOf(const std::string& name) {
 // Returns nothing for "auto". InvalidArgument: unknown name.
 absl::StatusOr<std::optional<Numerics>> NumericsNamed(const std::string& name) {
   if (name == kAuto) return std::nullopt;
-  for (const Numerics numerics : {Numerics::kR1, Numerics::kT1Sm90}) {
+  for (const Numerics numerics : kAllNumerics) {
     if (NumericsName(numerics) == name) return numerics;
   }
   return absl::InvalidArgumentError(
-      StrCat("numerics is \"", name, "\", must be auto, r1 or t1-sm90"));
+      StrCat("numerics is \"", name, "\", must be auto, r1, t1-sm80 or t1-sm90"));
 }
 
 bool IsCpu(const DeviceOptions& options) {

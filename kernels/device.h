@@ -122,19 +122,19 @@ class Stream {
   // Calls `function` in stream order, on a thread of the stream. Later ops may run at the same time
   // on a GPU. The function must not block and must not use the stream. It is called even if the
   // device has failed. REQUIRES: not capturing.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): other streams keep the function
   virtual void Call(std::function<void()> function) { function(); }
-  // Calls `function` when the ops enqueued before have asked their row limits, and those enqueued
-  // later have not, on the thread that asks: a CPU calls it in stream order, a GPU at once. So
-  // `function` may use row limits, and learns which rows those ops computed at least. REQUIRES: not
-  // capturing.
+  // Calls `function` on the thread that asks for row limits, after the ops enqueued before have
+  // asked and before later ops ask. A CPU calls it in stream order, a GPU at once. So `function`
+  // may use row limits, and learns which rows those ops computed at least. REQUIRES: not capturing.
   virtual void CallBetweenLimits(std::function<void()> function) { Call(std::move(function)); }
 
   // Gets ready for the ops that `enqueue` enqueues: loads their kernels and allocates their scratch
   // memory. Nothing runs, and nothing is recorded: a capture inside `enqueue` gives an empty graph.
   // Afterwards the same ops need no more memory. A device that prepares nothing returns OK and does
   // not call `enqueue`. InvalidArgument: an op needs more of a resource than the device has.
-  // ResourceExhausted: not enough memory. Both name the value and the limit, and the stream works
-  // on. REQUIRES: not capturing; `enqueue` enqueues ops and copies only.
+  // ResourceExhausted: not enough memory. Both name the value and the limit, and the stream stays
+  // usable. REQUIRES: not capturing; `enqueue` enqueues ops and copies only.
   virtual absl::Status Prepare(const std::function<void()>& /*enqueue*/) {
     return absl::OkStatus();
   }

@@ -9,13 +9,30 @@ namespace baton {
 
 // The sets of rules. Results of different numerics differ, so their workers never pair.
 enum class Numerics : uint8_t {
-  kR1,     // kernels/NUMERICS.md
-  kT1Sm90  // kernels/NUMERICS_T1.md: tensor cores of compute capability 9.0
+  kR1,      // kernels/NUMERICS.md
+  kT1Sm80,  // kernels/NUMERICS_T1.md: tensor cores of compute capability 8.0
+  kT1Sm90   // the same for tensor cores of compute capability 9.0
 };
+inline constexpr Numerics kAllNumerics[] = {Numerics::kR1, Numerics::kT1Sm80, Numerics::kT1Sm90};
 // The name in settings and fingerprints. It changes with every change that alters a bit of a
 // result.
 constexpr std::string_view NumericsName(Numerics numerics) {
-  return numerics == Numerics::kR1 ? "r1" : "t1-sm90";
+  switch (numerics) {
+    case Numerics::kT1Sm80:
+      return "t1-sm80";
+    case Numerics::kT1Sm90:
+      return "t1-sm90";
+    case Numerics::kR1:
+      break;
+  }
+  return "r1";
+}
+// Returns true for the numerics of NUMERICS_T1, which use tensor cores.
+constexpr bool IsT1(Numerics numerics) { return numerics != Numerics::kR1; }
+// Returns the compute capability whose tensor cores sum by the rules of `numerics`, 90 for 9.0.
+// REQUIRES: IsT1(numerics).
+constexpr int T1ComputeCapability(Numerics numerics) {
+  return numerics == Numerics::kT1Sm80 ? 80 : 90;
 }
 
 inline constexpr int kQuantGroup = 32;         // activations per int8 scale

@@ -135,6 +135,7 @@ class ModelRunner {
   virtual void Poll() {}
   // An asynchronous device calls `waker` from any thread when Poll or Done has news. REQUIRES: set
   // before the first Submit.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): asynchronous runners keep the waker
   virtual void set_waker(std::function<void()> /*waker*/) {}
 
   // Copies the KV of blocks' leading slots, in all layers of their group, in the given order. The
@@ -148,7 +149,7 @@ class ModelRunner {
   // sets keeps_logits.
   virtual std::span<const float> Logits(StepId step, int32_t row) const = 0;
   virtual RunnerCounters counters() const { return {}; }
-  // Device::Health of the runner's device: OK, or Internal for ever. Safe from any thread.
+  // Device::Health of the runner's device: OK, or Internal from then on. Safe from any thread.
   virtual absl::Status Health() const { return absl::OkStatus(); }
 };
 

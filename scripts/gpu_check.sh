@@ -8,11 +8,12 @@
 #   --build DIR     for --pack: packs a finished build; the default is to build build/cuda
 #   --to DIR        for --pack: the folder, which is replaced; build/gpu-pack
 # Parts, in this order. Each runs in a process of its own with its own time limit, nine minutes in all:
-#   conformance  tensor-core instructions against the emulator's bit model, 10^7 results each
+#   conformance  mma.sync and wgmma against the emulator's bit model, 10^7 results for each type
 #   ops          every op against the CPU's, bit for bit
 #   model        the program's tokens and logits equal those of --device cpu
 #   exactness    no setting changes a token or a logit
 #   services     three processes: router, prefill worker, decode worker
+#   nccl         two NCCL ranks in two processes on one GPU, where NCCL permits it; says nothing about bandwidth
 #   bench        bandwidth of the device, then kernels, a decode step and a chunk of prefill of Llama 8B's shape
 #   peers        the same shapes with PyTorch: cuBLAS, FlashAttention, cuDNN, Triton; where PyTorch is installed
 #   sanitizer    compute-sanitizer over small shapes, where the tool is installed
@@ -20,7 +21,7 @@
 # the log go to $OUT, or to a temporary folder. The exit code is 1 if a part failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-all_parts=(conformance ops model exactness services bench peers sanitizer)
+all_parts=(conformance ops model exactness services nccl bench peers sanitizer)
 programs=(baton baton-router baton-prefill-worker baton-decode-worker cuda_bench cuda_tests)
 models=(tiny-q4_1 tiny-f16 tiny-k-types tiny-window-q4_0 tiny-q8_0 tiny-bf16)
 most_pack_mib=48
@@ -30,7 +31,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --pack | --run | --part) action=${1#--} ;;
     --device | --build | --to) declare "${1#--}=${2:?"$1 needs a value"}"; shift ;;
-    -*) sed -n '2,23s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+    -*) sed -n '2,24s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
     *) parts+=("$1") ;;
   esac
   shift
@@ -40,9 +41,10 @@ fail() { echo "gpu_check: $*" >&2; exit 1; }
 
 # ---- pack ---------------------------------------------------------------------------------------
 
-# Prints the shared libraries of the given files, except for glibc's: those must be the machine's own, as its driver's are.
+# Prints the shared libraries of the given files, except for glibc's: those must be the machine's own, as its driver's are. Our
+# libraries stay beside the programs.
 libraries_of() {
-  ldd "$@" | sed -nE 's/.* => (\/[^ ]+) .*/\1/p' | grep -vE '/(ld-linux|libc|libm|libdl|librt|libpthread|libresolv)[.-]' | sort -u
+  ldd "$@" | sed -nE 's/.* => (\/[^ ]+) .*/\1/p' | grep -vE '/((ld-linux|libc|libm|libdl|librt|libpthread|libresolv)[.-]|libbaton_)' | sort -u
 }
 
 pack() {
@@ -51,7 +53,8 @@ pack() {
   if [ -z "$build" ]; then
     build=build/cuda
     cmake --preset cuda > /dev/null
-    cmake --build build/cuda --target "${programs[@]}" baton_gpu_emulator baton_cuda_kernels baton_cuda_test_kernels
+    cmake --build build/cuda --target "${programs[@]}" baton_gpu_emulator baton_emulated_nccl baton_cuda_kernels \
+      baton_cuda_test_kernels
   fi
   staging=$(mktemp -d)
   trap 'rm -rf "$staging"' EXIT
@@ -62,7 +65,7 @@ pack() {
     [ -x "$file" ] || fail "$file is missing; build it first"
     cp "$file" "$staging/bin/"
   done
-  for library in libbaton_{gpu_emulator,cuda_kernels,cuda_test_kernels}.so; do
+  for library in libbaton_{gpu_emulator,emulated_nccl,cuda_kernels,cuda_test_kernels}.so; do
     if [ -f "$build/bin/$library" ]; then cp "$build/bin/$library" "$staging/bin/"; fi
   done
   libraries_of "$staging"/bin/* | while read -r library; do cp -L "$library" "$staging/lib/"; done
@@ -96,21 +99,25 @@ pack() {
 emulated() { [ "$device" = cuda-emulated ]; }
 ours() { LD_LIBRARY_PATH=$PWD/lib "$@"; }  # runs a packed program
 
-limit_of() {  # seconds
+limit_of() {  # seconds; a rehearsal may share its machine with other work
+  local seconds
   case $1 in
-    conformance) echo 40 ;;
-    ops) echo 120 ;;
-    model | exactness | services) echo 45 ;;
-    bench | peers) echo 90 ;;
-    sanitizer) echo 60 ;;
+    conformance) seconds=45 ;;
+    ops) seconds=115 ;;
+    model | exactness) seconds=40 ;;
+    services | nccl) seconds=45 ;;
+    bench | peers) seconds=80 ;;
+    sanitizer) seconds=50 ;;
   esac
+  if emulated; then seconds=$((4 * seconds)); fi
+  echo $seconds
 }
 
 part_conformance() {
   local results=10000000
   if emulated; then results=3000; fi
-  BATON_TEST_DEVICE=$device BATON_CONFORMANCE_RESULTS=$results ours bin/cuda_tests --gtest_brief=1 --gtest_filter='*MmaConformance*'
-  echo "$results results of each instruction are those of the model"
+  BATON_TEST_DEVICE=$device BATON_CONFORMANCE_RESULTS=$results ours bin/cuda_tests --gtest_brief=1 --gtest_filter='*MmaConformance*:*WgmmaConformance*'
+  echo "$results results of mma.sync and wgmma for each type are those of the model"
 }
 
 # Each suite has a process of its own, because a fault ends its process.
@@ -160,11 +167,17 @@ run_model() {
   ours bin/baton run --model "$model" --device "$on" --jobs - --json --hash-logits "$@" 2>> program.log | answers
 }
 
-# Says whether the device has the tensor cores of t1-sm90. Others refuse it by name.
-has_t1() {
-  echo '{"id":"one","prompt_token_ids":[11],"max_tokens":1}' |
-    ours bin/baton run --model models/tiny-bf16.gguf --device "$device" --numerics t1-sm90 --jobs - --json > t1.log 2>&1 ||
-    ! grep -q 'needs compute capability 9.0' t1.log
+# Prints the t1 of the device's tensor cores, if it has one. Devices refuse the others by name.
+t1_of_device() {
+  local numerics
+  for numerics in t1-sm90 t1-sm80; do
+    if echo '{"id":"one","prompt_token_ids":[11],"max_tokens":1}' |
+      ours bin/baton run --model models/tiny-bf16.gguf --device "$device" --numerics $numerics --jobs - --json > t1.log 2>&1 ||
+      ! grep -q 'needs compute capability' t1.log; then
+      echo $numerics
+      return
+    fi
+  done
 }
 
 # expect_equal NAME WANTED GOT: compares files of answers.
@@ -182,7 +195,7 @@ expect_equal() {
 part_model() {
   local model numerics failed=0 count=7 checked=("${models[@]}") known=(r1)
   if emulated; then count=3 checked=(tiny-q4_1); fi
-  if has_t1; then known+=(t1-sm90); fi
+  mapfile -t -O 1 known < <(t1_of_device)
   write_jobs $count > jobs.jsonl
   local files=("${checked[@]/#/models/}")
   files=("${files[@]/%/.gguf}")
@@ -247,6 +260,14 @@ part_services() {
   echo "three processes, $count prompts, twice"
 }
 
+part_nccl() {
+  BATON_TEST_DEVICE=$device ours bin/cuda_tests --gtest_filter='NcclRanks.*' > nccl.txt 2>&1 || { cat nccl.txt; return 1; }
+  cat nccl.txt
+  grep '^not run: ' nccl.txt && return 77
+  grep -q 'PASSED.* 1 test' nccl.txt || { echo "the program has no test of NCCL's ranks"; return 1; }
+  echo "two ranks in two processes exchange bytes"
+}
+
 part_bench() {
   local flags=()
   if emulated; then flags=(--tiny); fi
@@ -258,7 +279,7 @@ part_bench() {
 # PyTorch is the machine's own. It gets none of the packed libraries.
 part_peers() {
   command -v python3 > /dev/null || { echo "not run: this machine has no Python"; return 77; }
-  local flags=(--device "$device" --seconds 75)
+  local flags=(--device "$device" --seconds 65)
   if emulated; then flags=(--device cpu --tiny); fi
   if [ -f bench.txt ]; then flags+=(--ours bench.txt); fi
   python3 -B gpu_peers.py "${flags[@]}" > peers.txt || { local code=$?; cat peers.txt; return $code; }
@@ -353,5 +374,5 @@ case $action in
   pack) pack ;;
   run) run ;;
   part) "part_${parts[0]}" ;;
-  *) sed -n '2,23s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+  *) sed -n '2,24s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac

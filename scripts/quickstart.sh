@@ -34,7 +34,7 @@ scripts/install_packages.sh
 step "2/5 model"
 model=$(scripts/fetch_model.sh)
 echo "$model" >&2
-step "3/5 build"
+step "3/5 build, with the kernels for this machine"
 [ -n "$device" ] || device=$(scripts/choose_device.sh)
 targets=(baton baton-router baton-prefill-worker baton-decode-worker)
 preset=release
@@ -44,7 +44,7 @@ if [ "$device" = cuda ]; then
   targets+=(baton_cuda_kernels)
   workers=(--worker-argument=--device=cuda --worker-argument=--kv-cache-mib=1024)  # two workers share the GPU
 fi
-scripts/build.sh "$preset" "${targets[@]}"
+scripts/build.sh --native "$preset" "${targets[@]}"
 bin=build/$preset/bin
 
 step "4/5 start: router, prefill worker, decode worker"

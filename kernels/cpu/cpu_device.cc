@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include "common/shared_page_buffer.h"
 #include "common/status_macros.h"
 #include "kernels/cpu/available_memory.h"
+#include "kernels/cpu/built_kernels.h"
 #include "kernels/cpu/cpu_event.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/cpu_stream.h"
@@ -80,6 +83,17 @@ class CpuDeviceBuffer final : public DeviceBuffer {
   ByteRanges populated_;  // guarded by mutex_
 };
 
+// Tells how to build kernels that this build lacks.
+constexpr char kBuildAllSets[] = "scripts/build.sh release builds all";
+
+// Warns if this processor could run faster kernels than this build has.
+std::string LackOfKernels() {
+  const std::optional<InstructionSet> faster = FasterUnbuiltSet();
+  if (!faster) return "";
+  return absl::StrFormat(" (this build lacks the faster %s kernels; %s)",
+                         InstructionSetName(*faster), kBuildAllSets);
+}
+
 class CpuDevice final : public Device {
  public:
   CpuDevice(int threads, InstructionSet set, Numerics numerics, bool asynchronous)
@@ -87,13 +101,14 @@ class CpuDevice final : public Device {
         numerics_(numerics),
         asynchronous_(asynchronous),
         pool_(threads),
-        ops_(numerics == Numerics::kR1 ? KernelsFor(set) : TensorCoreKernels(set), pool_) {}
+        ops_(IsT1(numerics) ? TensorCoreKernels(set, numerics) : KernelsFor(set), pool_) {}
 
   std::string Description() const override {
     return absl::StrFormat(
-        "CPU%s, %s kernels, numerics %s, %d thread%s, transparent huge pages: %s",
-        asynchronous_ ? " (asynchronous)" : "", InstructionSetName(set_), NumericsName(numerics_),
-        pool_.threads(), pool_.threads() == 1 ? "" : "s", TransparentHugePageMode());
+        "CPU%s, %s kernels%s, numerics %s, %d thread%s, transparent huge pages: %s",
+        asynchronous_ ? " (asynchronous)" : "", InstructionSetName(set_), LackOfKernels(),
+        NumericsName(numerics_), pool_.threads(), pool_.threads() == 1 ? "" : "s",
+        TransparentHugePageMode());
   }
 
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(size_t bytes,
@@ -152,6 +167,11 @@ absl::StatusOr<std::unique_ptr<Device>> CreateCpuDevice(const CpuDeviceOptions& 
     return absl::InvalidArgumentError(absl::StrFormat(
         "this processor cannot run the %s kernels; the best that it can run is %s",
         InstructionSetName(options.instruction_set), InstructionSetName(BestInstructionSet())));
+  }
+  if (!IsBuilt(options.instruction_set)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "this build has no %s kernels; it has those of %s; %s",
+        InstructionSetName(options.instruction_set), BuiltSetNames(), kBuildAllSets));
   }
   const int threads =
       options.threads == 0 ? std::min(UsableProcessors(), kMaxCpuThreads) : options.threads;

@@ -1,5 +1,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 
+#include "kernels/cpu/built_kernels.h"
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -59,7 +61,7 @@ bool IsSupported(InstructionSet set) {
 InstructionSet BestInstructionSet() {
   InstructionSet best = InstructionSet::kPlain;
   for (const InstructionSet set : kInstructionSets) {
-    if (IsSupported(set)) best = set;
+    if (IsSupported(set) && IsBuilt(set)) best = set;
   }
   return best;
 }

@@ -119,7 +119,7 @@ const CpuKernels& Avx512Kernels();
 // Returns true if this processor can run the kernels. AVX2 needs AVX2, FMA and F16C. AVX-512
 // without VNNI also needs F, BW, VL and DQ.
 bool IsSupported(InstructionSet set);
-// Returns the last supported one of kInstructionSets.
+// Returns the last one of kInstructionSets that is supported and built (built_kernels.h).
 InstructionSet BestInstructionSet();
 const CpuKernels& KernelsFor(InstructionSet set);
 

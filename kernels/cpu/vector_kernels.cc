@@ -1,8 +1,11 @@
+// The build defines BATON_AVX2, BATON_AVX512_NO_VNNI and BATON_AVX512 for the sets that it compiles
+// (BATON_INSTRUCTION_SETS in CMakeLists.txt). The plain kernels stand for the others.
 #include "kernels/cpu/vector_kernels.h"
 
 namespace baton {
 
 const CpuKernels& Avx2Kernels() {
+#ifdef BATON_AVX2
   static constexpr CpuKernels kKernels = {
       .set = InstructionSet::kAvx2,
       .matmul = avx2::MatMul,
@@ -17,9 +20,13 @@ const CpuKernels& Avx2Kernels() {
       .finish_attention = avx2::FinishAttention,
   };
   return kKernels;
+#else
+  return PlainKernels();
+#endif
 }
 
 const CpuKernels& Avx512NoVnniKernels() {
+#ifdef BATON_AVX512_NO_VNNI
   static constexpr CpuKernels kKernels = {
       .set = InstructionSet::kAvx512NoVnni,
       .matmul = avx512_no_vnni::MatMul,
@@ -34,9 +41,13 @@ const CpuKernels& Avx512NoVnniKernels() {
       .finish_attention = avx512_no_vnni::FinishAttention,
   };
   return kKernels;
+#else
+  return PlainKernels();
+#endif
 }
 
 const CpuKernels& Avx512Kernels() {
+#ifdef BATON_AVX512
   static constexpr CpuKernels kKernels = {
       .set = InstructionSet::kAvx512,
       .matmul = avx512::MatMul,
@@ -51,6 +62,9 @@ const CpuKernels& Avx512Kernels() {
       .finish_attention = avx512_no_vnni::FinishAttention,
   };
   return kKernels;
+#else
+  return PlainKernels();
+#endif
 }
 
 }  // namespace baton

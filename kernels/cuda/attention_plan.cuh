@@ -107,13 +107,15 @@ __device__ inline int64_t TileEnd(const PagedAttentionParams& p, int64_t tile) {
 // The work of one unit of a tile.
 struct UnitWork {
   int items;
-  // At most so many states are written for it in t1, where the segments of a group of eight merge
-  // before they are written (tensor_core_state.cuh).
+  // In t1, where the segments of a group of eight merge before they are written
+  // (tensor_core_state.cuh): at most `pieces` states are written for all of it, and at most
+  // n / 8 + `more_pieces` for n adjacent items.
   int pieces;
+  int more_pieces;
 };
 __device__ inline UnitWork WorkOf(const PagedAttentionParams& p, int64_t tile) {
   const int64_t tile_end = TileEnd(p, tile);
-  UnitWork work{0, 0};
+  UnitWork work{0, 0, 0};
   for (int64_t begin = tile * p.tile_tokens; begin < tile_end;) {
     const int64_t end = GroupEnd(p, begin, tile_end);
     const int runs = p.row_runs[begin].run_count;
@@ -124,9 +126,11 @@ __device__ inline UnitWork WorkOf(const PagedAttentionParams& p, int64_t tile) {
     }
     // The rest of a group of eight, singly. Then one piece for each group; a run may begin and end
     // inside one.
-    const int pieces = kT1GroupSegments + items / kT1GroupSegments + 2 * runs;
+    const int more = kT1GroupSegments + 2 * runs;
+    const int pieces = items / kT1GroupSegments + more;
     work.items += items;
     work.pieces += pieces < items ? pieces : items;
+    work.more_pieces += more;
     begin = end;
   }
   return work;
@@ -161,6 +165,30 @@ __device__ inline Scan ScanBlock(int64_t value, int64_t* scratch) {
   return scan;
 }
 
+// Takes the largest of both values over all threads. As ScanBlock.
+struct Largest {
+  int64_t first;
+  int64_t second;
+};
+__device__ inline Largest LargestOfBlock(Largest x, int64_t* scratch) {
+  const auto take = [&x](int64_t first, int64_t second) {
+    x.first = first > x.first ? first : x.first;
+    x.second = second > x.second ? second : x.second;
+  };
+  for (int distance = 16; distance > 0; distance /= 2) {
+    const int64_t first = __shfl_xor_sync(0xffffffffu, x.first, distance);
+    take(first, __shfl_xor_sync(0xffffffffu, x.second, distance));
+  }
+  __syncthreads();  // the previous contents of `scratch` were read
+  if (threadIdx.x % 32 == 0) {
+    scratch[threadIdx.x / 32] = x.first;
+    scratch[16 + threadIdx.x / 32] = x.second;
+  }
+  __syncthreads();
+  for (int warp = 0; warp < blockDim.x / 32; ++warp) take(scratch[warp], scratch[16 + warp]);
+  return x;
+}
+
 // The work of one thread block.
 struct Share {
   int64_t quota;  // items of each block
@@ -179,32 +207,28 @@ __device__ inline Share FindShare(const PagedAttentionParams& p, int64_t* scratc
   const int64_t tiles = (p.tokens + p.tile_tokens - 1) / p.tile_tokens;
   const int64_t heads = int64_t{p.kv_heads} * p.head_groups;  // units of a tile
   int64_t sum = 0;
-  int64_t largest = 0;
+  Largest largest{0, 0};  // written states of a unit; states that n / 8 does not count
   for (int64_t tile = threadIdx.x; tile < tiles; tile += blockDim.x) {
     const UnitWork work = WorkOf(p, tile);
     const int64_t written = kInPieces ? work.pieces : work.items;
     sum += work.items;
-    largest = written > largest ? written : largest;
+    largest.first = written > largest.first ? written : largest.first;
+    largest.second = work.more_pieces > largest.second ? work.more_pieces : largest.second;
   }
   const int64_t total = ScanBlock(sum, scratch).total * heads;
-  for (int distance = 16; distance > 0; distance /= 2) {
-    const int64_t other = __shfl_xor_sync(0xffffffffu, largest, distance);
-    largest = other > largest ? other : largest;
-  }
-  __syncthreads();
-  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = largest;
-  __syncthreads();
-  for (int warp = 0; warp < blockDim.x / 32; ++warp) {
-    largest = scratch[warp] > largest ? scratch[warp] : largest;
-  }
+  largest = LargestOfBlock(largest, scratch);
 
   Share share{};
   share.quota = (total + gridDim.x - 1) / gridDim.x;
   share.begin = share.quota * blockIdx.x;
   share.end = share.begin + share.quota < total ? share.begin + share.quota : total;
-  // A block also continues at most one unit that another block began.
-  const int64_t written = (largest < share.quota ? largest : share.quota) + (kInPieces ? 2 : 1);
-  share.whole = written > p.states_per_block;
+  // A block continues at most one unit that another block began, with at most `quota` items of it.
+  int64_t written = largest.first < share.quota ? largest.first : share.quota;
+  if (kInPieces) {
+    const int64_t of_share = share.quota / kT1GroupSegments + largest.second;
+    written = (written < of_share ? written : of_share) + 1;
+  }
+  share.whole = written + 1 > p.states_per_block;
   if (share.begin >= share.end) return share;
 
   // Finds the tile of item `begin`.

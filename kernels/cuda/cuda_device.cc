@@ -73,17 +73,22 @@ class CudaDevice final : public Device {
   const CudaOps ops_;
 };
 
-// Tensor cores of other compute capabilities sum differently.
-constexpr int kT1ComputeCapability = 90;
-
+// Tensor cores of different compute capabilities may sum differently. So those that NUMERICS_T1
+// does not describe, 8.6 and 8.9 among them, are not used.
 absl::StatusOr<Numerics> NumericsOf(const CudaContext& context, std::optional<Numerics> wanted) {
-  const bool has_t1 = context.compute_capability() == kT1ComputeCapability;
-  if (!wanted.has_value()) return has_t1 ? Numerics::kT1Sm90 : Numerics::kR1;
-  if (*wanted != Numerics::kT1Sm90 || has_t1) return *wanted;
+  const int capability = context.compute_capability();
+  if (!wanted.has_value()) {
+    for (const Numerics t1 : {Numerics::kT1Sm80, Numerics::kT1Sm90}) {
+      if (T1ComputeCapability(t1) == capability) return t1;
+    }
+    return Numerics::kR1;
+  }
+  if (!IsT1(*wanted) || T1ComputeCapability(*wanted) == capability) return *wanted;
+  const int needed = T1ComputeCapability(*wanted);
   return absl::FailedPreconditionError(absl::StrFormat(
-      "numerics is \"%s\", which needs compute capability 9.0, but %s has %d.%d: use r1",
-      NumericsName(*wanted), context.name(), context.compute_capability() / 10,
-      context.compute_capability() % 10));
+      "numerics is \"%s\", which needs compute capability %d.%d, but %s has %d.%d: use auto or r1",
+      NumericsName(*wanted), needed / 10, needed % 10, context.name(), capability / 10,
+      capability % 10));
 }
 
 }  // namespace

@@ -20,7 +20,8 @@ struct CudaDeviceOptions {
   int index = 0;                                                 // of the GPU, as the driver counts
   std::vector<std::string> driver_libraries = {"libcuda.so.1"};  // the first one found is used
   std::string kernel_library = {};  // path of the compiled kernels (kernels/cuda/cuda_kernels.h)
-  // Absent: t1-sm90 on compute capability 9.0, whose tensor cores it describes, otherwise r1.
+  // Absent: the t1 that describes the tensor cores of the GPU's compute capability (8.0 and 9.0),
+  // otherwise r1.
   std::optional<Numerics> numerics = {};
 };
 

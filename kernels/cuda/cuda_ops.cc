@@ -41,7 +41,7 @@ void LaunchTokens(Stream& stream, Args args, const Launch& launch) {
 }  // namespace
 
 bool CudaOps::OnTensorCores(const PackedMatrix& weight) const {
-  return numerics_ == Numerics::kT1Sm90 && IsTensorCoreFormat(weight.format);
+  return IsT1(numerics_) && IsTensorCoreFormat(weight.format);
 }
 
 size_t CudaOps::PackedBytes(WeightFormat format, int64_t rows, int64_t cols) const {
@@ -62,7 +62,10 @@ void CudaOps::RmsNorm(Stream& stream, const RmsNormArgs& args) const {
 }
 
 void CudaOps::MatMul(Stream& stream, const MatMulArgs& args) const {
-  LaunchTokens(stream, args, OnTensorCores(args.weight) ? LaunchTensorMatMul : LaunchMatMul);
+  if (!OnTensorCores(args.weight)) return LaunchTokens(stream, args, LaunchMatMul);
+  LaunchTokens(stream, args, [this](KernelLauncher& launcher, const MatMulArgs& args) {
+    LaunchTensorMatMul(launcher, args, numerics_);
+  });
 }
 
 void CudaOps::RotaryTable(Stream& stream, const RotaryTableArgs& args) const {
@@ -83,10 +86,13 @@ void CudaOps::KvWrite(Stream& stream, const KvWriteArgs& args) const {
 void CudaOps::PagedAttention(Stream& stream, const PagedAttentionArgs& args) const {
   const AttentionBatch batch =
       stream.capturing() ? AttentionBatch::kDecode : AttentionBatch::kChunks;
-  const bool on_tensor_cores = numerics_ == Numerics::kT1Sm90 && IsTensorCorePool(args.kv.type);
+  const bool on_tensor_cores = IsT1(numerics_) && IsTensorCorePool(args.kv.type);
   LaunchTokens(stream, args, [&](KernelLauncher& launcher, const PagedAttentionArgs& args) {
-    (on_tensor_cores ? LaunchTensorCoreAttention : LaunchPagedAttention)(launcher, args, batch,
-                                                                         kMostAttentionStateBytes);
+    if (on_tensor_cores) {
+      LaunchTensorCoreAttention(launcher, args, batch, numerics_);
+    } else {
+      LaunchPagedAttention(launcher, args, batch);
+    }
   });
 }
 
@@ -97,9 +103,11 @@ void CudaOps::SiluMul(Stream& stream, const SiluMulArgs& args) const {
 void CudaOps::GatedMatMul(Stream& stream, const GatedMatMulArgs& args) const {
   GatedMatMulArgs limited = args;
   if (!ReduceToLimit(stream, limited.product.tokens)) return;
-  const auto launch =
-      OnTensorCores(limited.product.weight) ? LaunchGatedTensorMatMul : LaunchGatedMatMul;
-  launch(CudaStreamOf(stream), limited);
+  if (OnTensorCores(limited.product.weight)) {
+    LaunchGatedTensorMatMul(CudaStreamOf(stream), limited, numerics_);
+  } else {
+    LaunchGatedMatMul(CudaStreamOf(stream), limited);
+  }
 }
 
 void CudaOps::GatherRows(Stream& stream, const GatherRowsArgs& args) const {

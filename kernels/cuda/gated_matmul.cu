@@ -6,6 +6,7 @@
 #include "kernels/cuda/activation_rows.cuh"
 #include "kernels/cuda/device_code.cuh"
 #include "kernels/cuda/matmul_many_tokens.cuh"
+#include "kernels/cuda/silu.cuh"
 
 namespace baton {
 
@@ -38,7 +39,7 @@ __device__ __forceinline__ void MultiplyAndGate(const GatedMatMulParams& p) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       shared.y[8 * n + 2 * (lane % 4) + i % 2][kWeightTileRows * warp + lane / 4 + 8 * (i / 2)] =
-          __fmul_rn(r1::Silu(acc[0][n][i]), acc[1][n][i]);
+          __fmul_rn(SiluWithoutBranches(acc[0][n][i]), acc[1][n][i]);
     }
   }
   __syncthreads();

@@ -22,6 +22,12 @@ inline int32_t KernelSize(int64_t value) {
   return static_cast<int32_t>(value);
 }
 
+// Kernels read such memory by vectors and bulk copies of 16 bytes.
+inline void CheckAligned16(std::string_view what, const void* memory) {
+  CHECK_EQ(reinterpret_cast<uintptr_t>(memory) % 16, 0u)
+      << what << " at " << memory << " are not aligned to 16 bytes";
+}
+
 inline ActivationParams KernelActivations(const Activations& x) {
   return {x.f32, x.q8, x.scale, x.scaled_sum};
 }

@@ -43,7 +43,7 @@ void LaunchKvWrite(KernelLauncher& launcher, const KvWriteArgs& args, Numerics n
                              .head_dim = args.head_dim,
                              .slot_mapping = args.slot_mapping,
                              .kv = args.kv,
-                             .finite_values = numerics == Numerics::kT1Sm90};
+                             .finite_values = IsT1(numerics)};
   launcher.Launch(
       "baton_kv_write",
       {.grid = {args.tokens, BlocksFor(rows, kWriteRows), 1}, .block = {kWriteThreads, 1, 1}},

@@ -12,8 +12,7 @@ namespace baton {
 namespace {
 
 constexpr float kLog2E = 1.44269504088896341f;
-constexpr int64_t kSharedBytesPerMultiprocessor = 227 << 10;  // of sm_90
-constexpr int64_t kSharedBytesOfSystem = 1 << 10;             // for each block
+constexpr int64_t kSharedBytesOfSystem = 1 << 10;  // for each block
 // Before the states: for each block a counter of arrivals, then its number of pieces.
 constexpr int64_t kMostBlocks = 8 << 10;
 constexpr int64_t kCounterBytes = 2 * kMostBlocks * static_cast<int64_t>(sizeof(uint32_t));
@@ -29,9 +28,10 @@ int DimOf(int64_t head_dim) {
 }  // namespace
 
 void LaunchTensorCoreAttention(KernelLauncher& launcher, const PagedAttentionArgs& args,
-                               AttentionBatch batch, int64_t most_state_bytes) {
+                               AttentionBatch batch, Numerics numerics, int64_t most_state_bytes) {
   if (args.tokens == 0) return;
   CHECK(IsTensorCorePool(args.kv.type)) << "pools of " << KvTypeName(args.kv.type) << " use r1";
+  CHECK(IsT1(numerics));
   const bool decode = batch == AttentionBatch::kDecode;
   const int dim = DimOf(args.head_dim);
   const int warps = decode ? t1::kDecodeSplit : t1::WarpsOfChunks(dim);
@@ -48,10 +48,11 @@ void LaunchTensorCoreAttention(KernelLauncher& launcher, const PagedAttentionArg
   paged.heads_per_group = static_cast<int32_t>((heads + paged.head_groups - 1) / paged.head_groups);
   paged.tile_tokens = decode ? 1 : rows / paged.heads_per_group;
 
-  // All blocks run at once, as in r1.
-  const int64_t per_multiprocessor =
-      std::clamp<int64_t>(kSharedBytesPerMultiprocessor / (layout.bytes + kSharedBytesOfSystem), 1,
-                          t1::BlocksByRegisters(decode));
+  // All blocks run at once, as in r1. A multiprocessor has what one block can have, and the
+  // system's part.
+  const int64_t per_multiprocessor = std::clamp<int64_t>(
+      (launcher.max_shared_bytes() + kSharedBytesOfSystem) / (layout.bytes + kSharedBytesOfSystem),
+      1, t1::BlocksByRegisters(decode));
   const int64_t blocks = std::min(launcher.multiprocessors() * per_multiprocessor, kMostBlocks);
   const int64_t state_bytes = t1::StateFloats(dim, rows) * static_cast<int64_t>(sizeof(float));
   // Pieces of a row (attention_plan.cuh), and the two states of a unit that the block began.
@@ -64,6 +65,7 @@ void LaunchTensorCoreAttention(KernelLauncher& launcher, const PagedAttentionArg
   int64_t bytes = blocks * paged.states_per_block * state_bytes;
   // As in r1: all launches that reach the limit want the same size.
   if (wanted >= most) bytes = std::max(bytes, most_state_bytes);
+  if (layout.group < 0) bytes += blocks * state_bytes;
   std::byte* const workspace =
       launcher.Workspace("t1 attention states", static_cast<size_t>(kCounterBytes + bytes));
   if (workspace == nullptr) return;

@@ -1,5 +1,5 @@
-// Launches paged attention of numerics t1-sm90 (NUMERICS_T1 §5) over pools of f16, bf16, int8 and
-// fp8: PagedAttention of kernels/ops.h. launch_attention.h says what holds for both numerics.
+// Launches paged attention of t1 (NUMERICS_T1 §5) over pools of f16, bf16, int8 and fp8:
+// PagedAttention of kernels/ops.h. launch_attention.h says what holds for both numerics.
 //
 // Thread safety: as the launcher.
 #pragma once
@@ -8,16 +8,17 @@
 
 #include "kernels/cuda/cuda_launch.h"
 #include "kernels/cuda/launch_attention.h"
+#include "kernels/numerics.h"
 #include "kernels/ops.h"
 
 namespace baton {
 
 // Enqueues the op. Its states take at most `most_state_bytes`, or two states for each block. The
 // workspace is of the purpose "t1 attention states".
-// REQUIRES: args.head_dim <= kMaxHeadDim, IsTensorCorePool(args.kv.type), a device of compute
-// capability 9.0.
+// REQUIRES: args.head_dim <= kMaxHeadDim, IsTensorCorePool(args.kv.type), IsT1(numerics), a device
+// of T1ComputeCapability(numerics).
 void LaunchTensorCoreAttention(KernelLauncher& launcher, const PagedAttentionArgs& args,
-                               AttentionBatch batch,
+                               AttentionBatch batch, Numerics numerics,
                                int64_t most_state_bytes = kMostAttentionStateBytes);
 
 }  // namespace baton

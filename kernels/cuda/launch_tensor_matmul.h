@@ -1,30 +1,34 @@
 // Starts the kernels of t1's matrix products (NUMERICS_T1 §3): MatMul and GatedMatMul of
-// kernels/ops.h for BF16 and F16 weights, on device memory of a GPU of compute capability 9.0. The
-// contracts are those of ops.h. Besides, f32 activations are 16-byte aligned, and weights are
-// packed by PackDeviceMatrix.
+// kernels/ops.h for BF16 and F16 weights, on device memory. The contracts are those of ops.h.
+// Besides, f32 activations and weights are 16-byte aligned, which is checked, and weights are packed
+// by PackDeviceMatrix.
 //
-// Which kernels run depends on the shape. No bit of the result does.
+// `numerics` chooses the kernels: those of t1-sm90 have instructions that only compute capability
+// 9.0 has. Apart from that, which kernels run depends on the shape, and no bit of the result does.
 //
 // Thread safety: that of the launcher.
 #pragma once
 
 #include "kernels/cuda/cuda_launch.h"
 #include "kernels/cuda/tensor_matmul_shape.h"
+#include "kernels/numerics.h"
 #include "kernels/ops.h"
 
 namespace baton {
 
-// REQUIRES, here and below: IsTensorCoreFormat(weight.format).
-void LaunchTensorMatMul(KernelLauncher& launcher, const MatMulArgs& args);
+// REQUIRES, here and below: IsTensorCoreFormat(weight.format), IsT1(numerics), and a device of at
+// least T1ComputeCapability(numerics).
+void LaunchTensorMatMul(KernelLauncher& launcher, const MatMulArgs& args, Numerics numerics);
 // Fuses the gate if it has a multiple of 8 rows and only out.f32 is requested. Otherwise uses
 // args.product.out as an intermediate buffer.
-void LaunchGatedTensorMatMul(KernelLauncher& launcher, const GatedMatMulArgs& args);
+void LaunchGatedTensorMatMul(KernelLauncher& launcher, const GatedMatMulArgs& args,
+                             Numerics numerics);
 
 // Returns the tile that is predicted to be fastest for more than 8 tokens.
-TensorTile FastestTensorTile(int64_t rows, int64_t tokens, int multiprocessors);
+TensorTile FastestTensorTile(int64_t rows, int64_t tokens, int multiprocessors, Numerics numerics);
 // The product by the kernel of one of kTensorTiles, for any number of tokens. `gated`: as
 // LaunchGatedTensorMatMul, where args.out [tokens, out_stride] are the gated columns.
 void LaunchTensorMatMulTile(KernelLauncher& launcher, const MatMulArgs& args, bool gated,
-                            const TensorTile& tile);
+                            const TensorTile& tile, Numerics numerics);
 
 }  // namespace baton

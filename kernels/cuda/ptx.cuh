@@ -170,6 +170,13 @@ __device__ __forceinline__ float MaxOrNan(float a, float b) {
   return larger;
 }
 
+// 1 / x with an error of at most 1 ulp. REQUIRES: x and the result are normal numbers.
+__device__ __forceinline__ float ApproximateReciprocal(float x) {
+  float reciprocal;
+  asm("rcp.approx.ftz.f32 %0,%1;" : "=f"(reciprocal) : "f"(x));
+  return reciprocal;
+}
+
 }  // namespace baton
 
 #else

@@ -1,4 +1,4 @@
-// Paged attention of numerics t1-sm90 (NUMERICS_T1 §5) over pools of f16, bf16, int8 and fp8.
+// Paged attention of t1 (NUMERICS_T1 §5) over pools of f16, bf16, int8 and fp8.
 //
 // One kernel serves decode and chunks of prompts:
 // - Decode: a block has one chunk of 16 rows, the query heads of a kv head. Four warps share it.
@@ -270,19 +270,14 @@ class Worker {
   int32_t tile_end = 0;
 };
 
-// The bodies of the kernels. Tensor cores of other architectures sum in other ways, so their images
-// have empty kernels, which are never launched.
+// The bodies of the kernels. Their tensor cores decide which t1 they compute.
 template <typename Pool, int kDim>
 __device__ void RunDecode(const TensorCoreAttentionParams& p) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 900
   Worker<Pool, kDim, kDecodeSplit, 1>(p).Run();
-#endif
 }
 template <typename Pool, int kDim>
 __device__ void RunChunks(const TensorCoreAttentionParams& p) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 900
   Worker<Pool, kDim, 1, WarpsOfChunks(kDim)>(p).Run();
-#endif
 }
 
 }  // namespace baton::t1

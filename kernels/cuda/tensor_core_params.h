@@ -1,4 +1,4 @@
-// Parameters of the paged attention kernels of numerics t1-sm90, and the shapes that host and
+// Parameters of the paged attention kernels of t1, and the shapes that host and
 // kernel agree on. Names are those of attention_params.h.
 //
 // Matrices in shared memory have 16-bit elements and consist of panels: the rows of a matrix, each
@@ -51,7 +51,7 @@ struct SharedLayout {
   int raw;      // pools with scales: [stages][2: K, V][slots][dim] bytes
   int queries;  // matrix [rows]
   int weights;  // decode: matrix [rows] with a column for each slot; with scales: and a scaled one
-  int group;    // f32 [rows * dim], outputs of the merged segments
+  int group;    // f32 [rows * dim], outputs of the merged segments; −1: in the workspace
   int maxima;   // decode: f32 [warps][rows]
   int scales;   // pools with scales: f32 [2][2: K, V][slots]
   int offsets;  // int64 [stages][slots], of the rows of K in the pool; -1: no row sees the slot
@@ -63,7 +63,11 @@ struct SharedLayout {
 
 inline constexpr int kWorkBytes = 112;
 
-BATON_HOST_DEVICE constexpr SharedLayout LayoutOf(bool is_scaled, int dim, bool decode) {
+// Shared memory of a thread block on compute capability 8.0: the least that these kernels meet.
+inline constexpr int kMostLayoutBytes = 163 << 10;
+
+BATON_HOST_DEVICE constexpr SharedLayout LayoutOf(bool is_scaled, int dim, bool decode,
+                                                  bool shares_group = true) {
   SharedLayout layout{};
   const int rows = decode ? kMmaRows : kMmaRows * WarpsOfChunks(dim);
   const int tile = 2 * MatrixBytes(dim, kAttentionTile);
@@ -78,8 +82,8 @@ BATON_HOST_DEVICE constexpr SharedLayout LayoutOf(bool is_scaled, int dim, bool 
   at += MatrixBytes(dim, rows);
   layout.weights = at;
   at += decode ? (is_scaled ? 2 : 1) * MatrixBytes(kAttentionTile, rows) : 0;
-  layout.group = at;
-  at += rows * dim * 4;
+  layout.group = shares_group ? at : -1;
+  at += shares_group ? rows * dim * 4 : 0;
   layout.maxima = at;
   at += decode ? kDecodeSplit * rows * 4 : 0;
   layout.scales = at;
@@ -93,6 +97,8 @@ BATON_HOST_DEVICE constexpr SharedLayout LayoutOf(bool is_scaled, int dim, bool 
   layout.bounds = at;
   at += 2 * (rows + 1) * 4;
   layout.bytes = at;
+  // A group is touched once in 256 slots, so it is what can best leave the shared memory.
+  if (shares_group && at > kMostLayoutBytes) return LayoutOf(is_scaled, dim, decode, false);
   return layout;
 }
 

@@ -2,7 +2,7 @@
 //
 // A state is that of all rows of a block. Three states are live:
 // - the segment in progress, in registers;
-// - the group, or the segments of it so far, in shared memory;
+// - the group, or the segments of it so far, in shared memory, or in the workspace if that is full;
 // - the row: the merged groups, in the block's own part of the workspace. It is touched once in
 //   2,048 slots.
 //
@@ -107,7 +107,8 @@ struct StoredState {
 // One thread's part of all states. kSplit warps share a chunk of 16 rows. Functions that are not
 // inline keep their registers out of the loop over tiles.
 //
-// kGroup: offset of the group's outputs in shared memory, float4 [kTiles][threads].
+// kGroup: offset of the group's outputs in shared memory, float4 [kTiles][threads]. −1: they are in
+// the workspace, one state for each block after the states of all blocks.
 template <int kDim, int kSplit, int kChunks, int kGroup>
 class UnitState {
  public:
@@ -141,12 +142,14 @@ class UnitState {
     if (Is(kOpen)) {
       const Factors factors = MergeRows(group_rows_, segment.rows);
 #pragma unroll
-      for (int n = 0; n < kTiles; ++n) tile(n) = Merge(tile(n), segment.tile(n), factors);
+      for (int n = 0; n < kTiles; ++n) {
+        tile(p, n) = Merge(tile(p, n), segment.tile(n), factors);
+      }
     } else {
       Set(kOpen, true);
       group_rows_ = segment.rows;
 #pragma unroll
-      for (int n = 0; n < kTiles; ++n) tile(n) = segment.tile(n);
+      for (int n = 0; n < kTiles; ++n) tile(p, n) = segment.tile(n);
     }
   }
 
@@ -164,7 +167,7 @@ class UnitState {
       for (int n = 0; n < kTiles; ++n) row.tile(n) = make_float4(0, 0, 0, 0);
     }
     row.WriteRows(row_rows_);
-    WriteGroup(StateAt(p, blockIdx.x, p.paged.states_per_block - 1), group_rows_, number_);
+    WriteGroup(p, StateAt(p, blockIdx.x, p.paged.states_per_block - 1), group_rows_, number_);
   }
 
   // Returns true in the block that is the last of those that computed the unit. The states of the
@@ -214,7 +217,7 @@ class UnitState {
     const Stored row = RowOf(p, row_block_);
 #pragma unroll 2
     for (int n = 0; n < kTiles; ++n) {
-      float4 o = tile(n);
+      float4 o = tile(p, n);
       if (Is(kHasRow)) o = Merge(row.tile(n), o, factors);
       if (saw[0]) write(0, n, r1::Multiply(o.x, inverse[0]), r1::Multiply(o.y, inverse[0]));
       if (saw[1]) write(1, n, r1::Multiply(o.z, inverse[1]), r1::Multiply(o.w, inverse[1]));
@@ -241,9 +244,13 @@ class UnitState {
   __device__ void Set(Flag flag, bool value) { flags_ = value ? flags_ | flag : flags_ & ~flag; }
 
   // Output tile n of the group, of this thread.
-  __device__ static float4& tile(int n) {
-    return reinterpret_cast<float4*>(SharedMemory<std::byte>() +
-                                     kGroup)[n * Stored::kThreads + threadIdx.x];
+  __device__ static float4& tile(const TensorCoreAttentionParams& p, int n) {
+    if constexpr (kGroup < 0) {
+      return Stored{StateAt(p, gridDim.x, 0).base + blockIdx.x * Stored::kFloats}.tile(n);
+    } else {
+      return reinterpret_cast<float4*>(SharedMemory<std::byte>() +
+                                       kGroup)[n * Stored::kThreads + threadIdx.x];
+    }
   }
 
   // State `number` of a block in the workspace. The last two are those of a unit that it began: the
@@ -263,29 +270,31 @@ class UnitState {
     if (!Is(kOpen)) return;
     Set(kOpen, false);
     if (Is(kKeeps)) {
-      row_rows_ = AddToRow(RowOf(p, row_block_), Is(kHasRow), group_rows_, row_rows_);
+      row_rows_ = AddToRow(p, RowOf(p, row_block_), Is(kHasRow), group_rows_, row_rows_);
       Set(kHasRow, true);
     } else {
-      WriteGroup(StateAt(p, blockIdx.x, flags_ / kWritten), group_rows_, number_);
+      WriteGroup(p, StateAt(p, blockIdx.x, flags_ / kWritten), group_rows_, number_);
       flags_ += kWritten;
     }
   }
 
-  BATON_NOINLINE __device__ static RowSums AddToRow(Stored row, bool has_row, RowSums group_rows,
+  BATON_NOINLINE __device__ static RowSums AddToRow(const TensorCoreAttentionParams& p, Stored row,
+                                                    bool has_row, RowSums group_rows,
                                                     RowSums row_rows) {
     if (!has_row) row_rows = EmptyRows();
     const Factors factors = MergeRows(row_rows, group_rows);
 #pragma unroll 4
     for (int n = 0; n < kTiles; ++n) {
-      const float4 next = tile(n);
+      const float4 next = tile(p, n);
       row.tile(n) = has_row ? Merge(row.tile(n), next, factors) : next;
     }
     return row_rows;
   }
 
-  BATON_NOINLINE __device__ static void WriteGroup(Stored to, RowSums rows, int number) {
+  BATON_NOINLINE __device__ static void WriteGroup(const TensorCoreAttentionParams& p, Stored to,
+                                                   RowSums rows, int number) {
 #pragma unroll 4
-    for (int n = 0; n < kTiles; ++n) to.tile(n) = tile(n);
+    for (int n = 0; n < kTiles; ++n) to.tile(n) = tile(p, n);
     to.WriteRows(rows);
     if (threadIdx.x == 0) to.group() = number;
   }
@@ -301,7 +310,7 @@ class UnitState {
     BothRows both{kept.ReadRows(), row.ReadRows()};
     int number = kept.group();
 #pragma unroll 4
-    for (int n = 0; n < kTiles; ++n) tile(n) = kept.tile(n);
+    for (int n = 0; n < kTiles; ++n) tile(p, n) = kept.tile(n);
 
     const int lane = threadIdx.x % 32;
     int64_t block = first;  // of the next piece
@@ -350,7 +359,7 @@ class UnitState {
         float4 next[kBatch];
 #pragma unroll
         for (int k = 0; k < kBatch; ++k) next[k] = pieces[k].tile(n);
-        float4 merged = tile(n);
+        float4 merged = tile(p, n);
         float4 merged_row = row.tile(n);
 #pragma unroll
         for (int k = 0; k < kBatch; ++k) {
@@ -358,7 +367,7 @@ class UnitState {
           if (ends[k]) merged_row = Merge(merged_row, merged, factors[k]);
           merged = ends[k] ? next[k] : Merge(merged, next[k], factors[k]);
         }
-        tile(n) = merged;
+        tile(p, n) = merged;
         row.tile(n) = merged_row;
       }
     }

@@ -74,31 +74,6 @@ __device__ __forceinline__ void CopyFewTokens(const TensorMatMulParams& p, int f
   }
 }
 
-template <WeightFormat kFormat>
-__device__ __forceinline__ void AddStep(const uint8_t* weights, const float* x, bool valid,
-                                        int left, int lane, float (&sums)[4]) {
-  unsigned a[4];
-  LdMatrixX4(a, weights);
-  float2 low = {0, 0}, high = {0, 0};
-  if (valid) {
-    low = *reinterpret_cast<const float2*>(x);
-    high = *reinterpret_cast<const float2*>(x + 8);
-  }
-  if (left < kTensorDepth) {  // memory past the columns may hold NaNs
-    const int at = 2 * (lane % 4);
-    if (at >= left) low.x = 0;
-    if (at + 1 >= left) low.y = 0;
-    if (at + 8 >= left) high.x = 0;
-    if (at + 9 >= left) high.y = 0;
-  }
-  const unsigned b[2] = {PackHalf<kFormat>(low.x, low.y), PackHalf<kFormat>(high.x, high.y)};
-  if constexpr (kFormat == WeightFormat::kBF16) {
-    MmaM16N8K16Bf16(sums, a, b);
-  } else {
-    MmaM16N8K16F16(sums, a, b);
-  }
-}
-
 // Grid: [blocks of kTensorFewWarps pairs]. Block: kTensorFewThreads. Shared memory:
 // TensorFewSharedBytes. REQUIRES: at most 8 tokens; cols is a multiple of 4; with the gate, rows is
 // a multiple of 16.

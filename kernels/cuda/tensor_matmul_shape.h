@@ -53,6 +53,19 @@ BATON_HOST_DEVICE constexpr int TensorFewSharedBytes(int tokens) {
          kTensorFewStages * tokens * kTensorFewTokenFloats * 4;
 }
 
+// The same for compute capability 8.0 (tensor_matmul_few_tokens_sm80.cu), where every warp copies.
+inline constexpr int kSm80FewStages = 4;
+inline constexpr int kSm80FewThreads = 32 * kTensorFewWarps;
+
+struct Sm80FewShared {
+  uint8_t weights[kSm80FewStages][2 * kTensorFewWarps][kTensorFewColumns / 8 * kTileRowBytes];
+  // Then float x[kSm80FewStages][tokens][kTensorFewTokenFloats].
+};
+BATON_HOST_DEVICE constexpr int Sm80FewSharedBytes(int tokens) {
+  return static_cast<int>(sizeof(Sm80FewShared)) +
+         kSm80FewStages * tokens * kTensorFewTokenFloats * 4;
+}
+
 // ---- more tokens (tensor_matmul_many_tokens.cuh) -----------------------------------------------
 
 // A block multiplies 64 rows of each of its warpgroups by some tokens. A stage has 64 columns.
@@ -83,5 +96,23 @@ inline constexpr TensorTile kTile64x128 = {1, 128};
 inline constexpr TensorTile kTile128x128 = {2, 128};
 inline constexpr TensorTile kTile128x256 = {2, 256};
 inline constexpr TensorTile kTensorTiles[] = {kTile64x64, kTile64x128, kTile128x128, kTile128x256};
+
+// The same tiles on compute capability 8.0 (tensor_matmul_many_tokens_sm80.cuh), where every warp
+// copies and multiplies: two warps share the rows, the others the tokens.
+struct Sm80TensorTile {
+  TensorTile tile;
+
+  BATON_HOST_DEVICE constexpr int threads() const { return 128 * tile.warpgroups; }
+  BATON_HOST_DEVICE constexpr int token_warps() const { return 2 * tile.warpgroups; }
+  // Of a warp: pairs of 8-row tiles, and tiles of 8 tokens.
+  BATON_HOST_DEVICE constexpr int warp_pairs() const { return tile.pairs() / 2; }
+  BATON_HOST_DEVICE constexpr int warp_token_tiles() const {
+    return tile.tokens / 8 / token_warps();
+  }
+  BATON_HOST_DEVICE constexpr int stages() const {
+    return (tile.blocks() == 2 ? 80 << 10 : 160 << 10) / tile.stage_bytes();
+  }
+  BATON_HOST_DEVICE constexpr int shared_bytes() const { return stages() * tile.stage_bytes(); }
+};
 
 }  // namespace baton

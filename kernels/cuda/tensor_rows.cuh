@@ -5,6 +5,7 @@
 #include "kernels/cuda/device_code.cuh"
 #include "kernels/cuda/matmul_params.h"
 #include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/silu.cuh"
 #include "kernels/cuda/tensor_matmul_shape.h"
 #include "kernels/elementary.h"
 
@@ -28,6 +29,40 @@ struct TilePairs {
 template <WeightFormat kFormat>
 __device__ __forceinline__ unsigned PackHalf(float low, float high) {
   return kFormat == WeightFormat::kBF16 ? PackBF16(low, high) : PackF16(low, high);
+}
+
+template <WeightFormat kFormat>
+__device__ __forceinline__ void MultiplyStep(float (&sums)[4], const unsigned (&a)[4],
+                                             const unsigned (&b)[2]) {
+  if constexpr (kFormat == WeightFormat::kBF16) {
+    MmaM16N8K16Bf16(sums, a, b);
+  } else {
+    MmaM16N8K16F16(sums, a, b);
+  }
+}
+
+// Adds the product of 16 columns for at most 8 tokens to sums[4]. `weights` is the lane's address
+// for ldmatrix. `x` has the f32 activations of token lane / 4, from column 2 · (lane % 4) on, if
+// that token is `valid`. Columns from `left` on count as zeros.
+template <WeightFormat kFormat>
+__device__ __forceinline__ void AddStep(const uint8_t* weights, const float* x, bool valid,
+                                        int left, int lane, float (&sums)[4]) {
+  unsigned a[4];
+  LdMatrixX4(a, weights);
+  float2 low = {0, 0}, high = {0, 0};
+  if (valid) {
+    low = *reinterpret_cast<const float2*>(x);
+    high = *reinterpret_cast<const float2*>(x + 8);
+  }
+  if (left < kTensorDepth) {  // memory past the columns may hold NaNs
+    const int at = 2 * (lane % 4);
+    if (at >= left) low.x = 0;
+    if (at + 1 >= left) low.y = 0;
+    if (at + 8 >= left) high.x = 0;
+    if (at + 9 >= left) high.y = 0;
+  }
+  const unsigned b[2] = {PackHalf<kFormat>(low.x, low.y), PackHalf<kFormat>(high.x, high.y)};
+  MultiplyStep<kFormat>(sums, a, b);
 }
 
 // Where a lane stores its results of a pair, for two neighbouring tokens. A lane has four sums:
@@ -66,7 +101,7 @@ class PairOutputs {
     for (int i = 0; i < (kGated ? 2 : 4); ++i) {
       if (!valid_[i / 2] || i % 2 >= left_) continue;
       at_[i % 2 * stride_ + kFloatTileRows * (i / 2)] =
-          kGated ? __fmul_rn(r1::Silu(sums[i]), sums[i + 2]) : sums[i];
+          kGated ? __fmul_rn(SiluWithoutBranches(sums[i]), sums[i + 2]) : sums[i];
     }
   }
 

@@ -123,15 +123,27 @@ float PlainStep(HalfType type, int fraction_bits, const uint16_t* a, const uint1
 }
 
 #if defined(__x86_64__)
-// One step of kHopperDot: sixteen 16-bit lanes.
-template <HalfType kType>
-[[gnu::target("avx2"), gnu::always_inline]] inline float HopperStep(const uint16_t* a,
-                                                                    const uint16_t* b, float c) {
+// Loads the operands of a step. Eight are filled up with zeros, which take no part in a sum.
+template <int kStep>
+[[gnu::target("avx2"), gnu::always_inline]] inline __m256i LoadStep(const uint16_t* from) {
+  static_assert(kStep == 8 || kStep == kMostTerms);
+  if constexpr (kStep == kMostTerms) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  } else {
+    return _mm256_zextsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+  }
+}
+
+// One step of a model with at most 25 fraction bits: sixteen 16-bit lanes.
+template <DotModel kModel, HalfType kType>
+[[gnu::target("avx2"), gnu::always_inline]] inline float FastStep(const uint16_t* a,
+                                                                  const uint16_t* b, float c) {
   constexpr HalfFormat kFormat = FormatOf(kType);
-  constexpr int kFraction = kHopperDot.fraction_bits;
+  constexpr int kFraction = kModel.fraction_bits;
   constexpr int kPoint = 2 * kFormat.mantissa_bits;
-  const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(a));
-  const __m256i y = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(b));
+  static_assert(kFraction >= kFloatPoint && kFraction <= 25);
+  const __m256i x = LoadStep<kModel.step>(a);
+  const __m256i y = LoadStep<kModel.step>(b);
   const __m256i zero = _mm256_setzero_si256();
   const __m256i one = _mm256_set1_epi16(1);
   const __m256i all_ones = _mm256_set1_epi16(kFormat.largest_field());
@@ -142,7 +154,7 @@ template <HalfType kType>
   const uint32_t c_bits = std::bit_cast<uint32_t>(c);
   const int c_field = static_cast<int>(c_bits >> 23 & 255);
   if (!_mm256_testz_si256(special, special) || c_field == 255) {
-    return SumOfSpecials(kType, a, b, kHopperDot.step, c);
+    return SumOfSpecials(kType, a, b, kModel.step, c);
   }
 
   // Significands with their leading bit, which a subnormal number lacks.
@@ -198,18 +210,24 @@ template <HalfType kType>
   return TruncateToFloat(sum, largest - 2 * kFormat.bias() - kFraction);
 }
 
-template <HalfType kType>
-[[gnu::target("avx2")]] float HopperChain(const uint16_t* a, const uint16_t* b, int64_t count,
-                                          float c) {
-  constexpr int kStep = kHopperDot.step;
+template <DotModel kModel, HalfType kType>
+[[gnu::target("avx2")]] float FastChain(const uint16_t* a, const uint16_t* b, int64_t count,
+                                        float c) {
+  constexpr int kStep = kModel.step;
   int64_t i = 0;
-  for (; i + kStep <= count; i += kStep) c = HopperStep<kType>(a + i, b + i, c);
+  for (; i + kStep <= count; i += kStep) c = FastStep<kModel, kType>(a + i, b + i, c);
   if (i == count) return c;
   uint16_t last_a[kStep] = {};
   uint16_t last_b[kStep] = {};
   std::memcpy(last_a, a + i, static_cast<size_t>(count - i) * sizeof(uint16_t));
   std::memcpy(last_b, b + i, static_cast<size_t>(count - i) * sizeof(uint16_t));
-  return HopperStep<kType>(last_a, last_b, c);
+  return FastStep<kModel, kType>(last_a, last_b, c);
+}
+
+template <DotModel kModel>
+float FastDot(HalfType type, const uint16_t* a, const uint16_t* b, int64_t count, float c) {
+  return type == HalfType::kBF16 ? FastChain<kModel, HalfType::kBF16>(a, b, count, c)
+                                 : FastChain<kModel, HalfType::kF16>(a, b, count, c);
 }
 
 bool HasAvx2() { return __builtin_cpu_supports("avx2") != 0; }
@@ -229,12 +247,8 @@ float PlainFusedDot(const DotModel& model, HalfType type, const uint16_t* a, con
 float FusedDot(const DotModel& model, HalfType type, const uint16_t* a, const uint16_t* b,
                int64_t count, float c) {
 #if defined(__x86_64__)
-  const bool is_hopper =
-      model.fraction_bits == kHopperDot.fraction_bits && model.step == kHopperDot.step;
-  if (is_hopper && HasAvx2()) {
-    return type == HalfType::kBF16 ? HopperChain<HalfType::kBF16>(a, b, count, c)
-                                   : HopperChain<HalfType::kF16>(a, b, count, c);
-  }
+  if (model == kHopperDot && HasAvx2()) return FastDot<kHopperDot>(type, a, b, count, c);
+  if (model == kAmpereDot && HasAvx2()) return FastDot<kAmpereDot>(type, a, b, count, c);
 #endif
   return PlainFusedDot(model, type, a, b, count, c);
 }

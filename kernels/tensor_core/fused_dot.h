@@ -23,6 +23,8 @@
 
 #include <cstdint>
 
+#include "kernels/numerics.h"
+
 namespace baton {
 
 // Type of both operands. A tensor core does not mix the two.
@@ -31,14 +33,20 @@ enum class HalfType : uint8_t { kBF16, kF16 };
 struct DotModel {
   int fraction_bits;
   int step;  // products in one sum: 8 or 16
+
+  bool operator==(const DotModel&) const = default;
 };
 // mma.sync m16n8k16 and wgmma k16 of compute capability 9.0.
 inline constexpr DotModel kHopperDot{.fraction_bits = 25, .step = 16};
 // mma.sync m16n8k16 of compute capability 8.0: two sums of eight, one after the other.
 inline constexpr DotModel kAmpereDot{.fraction_bits = 24, .step = 8};
+// Returns the model of the tensor cores that `numerics` describe. REQUIRES: IsT1(numerics).
+constexpr const DotModel& DotModelOf(Numerics numerics) {
+  return numerics == Numerics::kT1Sm80 ? kAmpereDot : kHopperDot;
+}
 
 // Returns c + Σ a[i]·b[i] for i < count. The last step is filled up with zeros, which changes no
-// bit. Uses AVX2 for kHopperDot where the processor has it; the bits are the same.
+// bit. Uses AVX2 for the two models above where the processor has it; the bits are the same.
 float FusedDot(const DotModel& model, HalfType type, const uint16_t* a, const uint16_t* b,
                int64_t count, float c);
 

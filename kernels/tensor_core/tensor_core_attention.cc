@@ -9,7 +9,6 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/fp8.h"
 #include "kernels/tensor_core/exp2_weight.h"
-#include "kernels/tensor_core/fused_dot.h"
 #include "kernels/tensor_core/half_operands.h"
 
 namespace baton {
@@ -119,13 +118,14 @@ float NextReference(float reference, float largest, float bias) {
 
 // Adds the visible slots of a tile to a state. `q` has head_dim operands.
 void AddTensorCoreTile(const PagedAttentionArgs& args, const PoolOperands& pool,
-                       const TileOperands& tile, const uint16_t* q, TensorCoreState& state) {
+                       const DotModel& model, const TileOperands& tile, const uint16_t* q,
+                       TensorCoreState& state) {
   const float factor = args.softmax_scale * kLog2E;
   const ScoreScale scale = pool.is_scaled ? ScoreScale{1.0f, 1.0f} : ScoreScale{factor, 1 / factor};
   float z[kAttentionTile];
   float largest = -std::numeric_limits<float>::infinity();
   for (int j = tile.first; j < tile.last; ++j) {
-    z[j] = FusedDot(kHopperDot, pool.score, q, tile.key[j], args.head_dim, 0.0f);
+    z[j] = FusedDot(model, pool.score, q, tile.key[j], args.head_dim, 0.0f);
     if (pool.is_scaled) z[j] *= factor * tile.key_scale[j];
     largest = z[j] > largest || std::isnan(z[j]) ? z[j] : largest;  // a NaN stays
   }
@@ -147,10 +147,10 @@ void AddTensorCoreTile(const PagedAttentionArgs& args, const PoolOperands& pool,
     weights[j] = RoundToHalf(pool.value, p);
     scaled[j] = pool.is_scaled ? RoundToHalf(pool.value, p * tile.value_scale[j]) : weights[j];
   }
-  state.sum = FusedDot(kHopperDot, pool.value, weights, ones, kAttentionTile, state.sum);
+  state.sum = FusedDot(model, pool.value, weights, ones, kAttentionTile, state.sum);
   for (int64_t d = 0; d < args.head_dim; ++d) {
     state.output[d] =
-        FusedDot(kHopperDot, pool.value, scaled, tile.value[d], kAttentionTile, state.output[d]);
+        FusedDot(model, pool.value, scaled, tile.value[d], kAttentionTile, state.output[d]);
   }
 }
 
@@ -160,8 +160,8 @@ int64_t SegmentsOf(const VisibleRun& run) {
 }
 
 // Merges all segments of a token into `rows` [query_heads / kv_heads].
-void ComputeRows(const PagedAttentionArgs& args, int64_t token, int64_t kv_head,
-                 std::vector<TensorCoreState>& rows) {
+void ComputeRows(const PagedAttentionArgs& args, const DotModel& model, int64_t token,
+                 int64_t kv_head, std::vector<TensorCoreState>& rows) {
   const int64_t segments = TensorCoreSegments(args, token);
   std::vector<TensorCoreState> groups, next;
   for (int64_t group = 0; group < segments; group += kT1GroupSegments) {
@@ -169,7 +169,7 @@ void ComputeRows(const PagedAttentionArgs& args, int64_t token, int64_t kv_head,
     const int64_t end = std::min<int64_t>(group + kT1GroupSegments, segments);
     for (int64_t segment = group; segment < end; ++segment) {
       next.assign(rows.size(), {});
-      ComputeTensorCoreSegment(args, token, kv_head, segment, next.data());
+      ComputeTensorCoreSegment(args, token, kv_head, segment, next.data(), model);
       for (size_t i = 0; i < rows.size(); ++i) {
         MergeTensorCoreState(groups[i], next[i], args.head_dim);
       }
@@ -191,7 +191,7 @@ int64_t TensorCoreSegments(const PagedAttentionArgs& args, int64_t token) {
 }
 
 void ComputeTensorCoreSegment(const PagedAttentionArgs& args, int64_t token, int64_t kv_head,
-                              int64_t number, TensorCoreState* states) {
+                              int64_t number, TensorCoreState* states, const DotModel& model) {
   int64_t index = 0;
   VisibleRun run = RunOf(args, token, index);
   while (number >= SegmentsOf(run)) {
@@ -211,7 +211,8 @@ void ComputeTensorCoreSegment(const PagedAttentionArgs& args, int64_t token, int
     ReadTile(args, token, kv_head, run, at, tile);
     if (tile.first >= tile.last) continue;
     for (int64_t head = 0; head < heads; ++head) {
-      AddTensorCoreTile(args, pool, tile, queries.data() + head * args.head_dim, states[head]);
+      AddTensorCoreTile(args, pool, model, tile, queries.data() + head * args.head_dim,
+                        states[head]);
     }
   }
 }
@@ -244,13 +245,14 @@ void FinishTensorCoreState(const TensorCoreState& state, int64_t head_dim, float
   for (int64_t d = 0; d < head_dim; ++d) out[d] = state.output[d] * inverse;
 }
 
-void TensorCoreAttention(const PagedAttentionArgs& args, int64_t token_begin, int64_t token_end) {
+void TensorCoreAttention(const PagedAttentionArgs& args, int64_t token_begin, int64_t token_end,
+                         const DotModel& model) {
   const int64_t heads = args.query_heads / args.kv_heads;
   std::vector<TensorCoreState> rows;
   for (int64_t token = token_begin; token < token_end; ++token) {
     for (int64_t kv_head = 0; kv_head < args.kv_heads; ++kv_head) {
       rows.assign(static_cast<size_t>(heads), {});
-      ComputeRows(args, token, kv_head, rows);
+      ComputeRows(args, model, token, kv_head, rows);
       for (int64_t i = 0; i < heads; ++i) {
         const int64_t at = token * args.query_heads + kv_head * heads + i;
         FinishTensorCoreState(rows[i], args.head_dim, args.out + at * args.head_dim);

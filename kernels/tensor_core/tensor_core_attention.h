@@ -2,7 +2,7 @@
 // that kernels are compared with. It is not fast.
 //
 // TensorCoreAttention computes whole tokens. The other functions compute and merge pieces of a
-// token, as the thread blocks of a GPU do.
+// token, as the thread blocks of a GPU do. `model` is that of the numerics.
 //
 // Thread safety: pure functions, safe together on disjoint outputs.
 #pragma once
@@ -12,6 +12,7 @@
 
 #include "kernels/numerics.h"
 #include "kernels/ops.h"
+#include "kernels/tensor_core/fused_dot.h"
 
 namespace baton {
 
@@ -34,7 +35,8 @@ int64_t TensorCoreSegments(const PagedAttentionArgs& args, int64_t token);
 // Computes segment `number` of a token for the query heads of one kv head. `states` are
 // [query_heads / kv_heads] fresh states.
 void ComputeTensorCoreSegment(const PagedAttentionArgs& args, int64_t token, int64_t kv_head,
-                              int64_t number, TensorCoreState* states);
+                              int64_t number, TensorCoreState* states,
+                              const DotModel& model = kHopperDot);
 
 // Merges the state of later slots into `running`.
 void MergeTensorCoreState(TensorCoreState& running, const TensorCoreState& next, int64_t head_dim);
@@ -43,6 +45,7 @@ void MergeTensorCoreState(TensorCoreState& running, const TensorCoreState& next,
 void FinishTensorCoreState(const TensorCoreState& state, int64_t head_dim, float* out);
 
 // Computes tokens [token_begin, token_end).
-void TensorCoreAttention(const PagedAttentionArgs& args, int64_t token_begin, int64_t token_end);
+void TensorCoreAttention(const PagedAttentionArgs& args, int64_t token_begin, int64_t token_end,
+                         const DotModel& model = kHopperDot);
 
 }  // namespace baton

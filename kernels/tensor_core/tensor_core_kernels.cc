@@ -7,12 +7,18 @@
 namespace baton {
 namespace {
 
-template <InstructionSet kSet>
+template <InstructionSet kSet, Numerics kNumerics>
 void MatMulOver(const MatMulArgs& args, int64_t row_begin, int64_t row_end, int64_t token_begin,
                 int64_t token_end) {
-  const auto multiply =
-      IsTensorCoreFormat(args.weight.format) ? TensorCoreMatMul : KernelsFor(kSet).matmul;
-  multiply(args, row_begin, row_end, token_begin, token_end);
+  if (!IsTensorCoreFormat(args.weight.format)) {
+    return KernelsFor(kSet).matmul(args, row_begin, row_end, token_begin, token_end);
+  }
+  TensorCoreMatMul(args, row_begin, row_end, token_begin, token_end, DotModelOf(kNumerics));
+}
+
+template <Numerics kNumerics>
+void AttentionOver(const PagedAttentionArgs& args, int64_t token_begin, int64_t token_end) {
+  TensorCoreAttention(args, token_begin, token_end, DotModelOf(kNumerics));
 }
 
 // Makes the stored V of a token finite (NUMERICS_T1 §4). REQUIRES: a pool of 16-bit floats.
@@ -38,32 +44,38 @@ void KvWriteOver(const KvWriteArgs& args, int64_t token_begin, int64_t token_end
   }
 }
 
-template <InstructionSet kSet>
+template <InstructionSet kSet, Numerics kNumerics>
 const CpuKernels& TableOver() {
   static const CpuKernels kTable = [] {
     CpuKernels table = KernelsFor(kSet);
-    table.matmul = MatMulOver<kSet>;
+    table.matmul = MatMulOver<kSet, kNumerics>;
     table.kv_write = KvWriteOver<kSet>;
-    table.tensor_core_attention = TensorCoreAttention;
+    table.tensor_core_attention = AttentionOver<kNumerics>;
     return table;
   }();
   return kTable;
 }
 
-}  // namespace
-
-const CpuKernels& TensorCoreKernels(InstructionSet set) {
+template <Numerics kNumerics>
+const CpuKernels& TableOf(InstructionSet set) {
   switch (set) {
     case InstructionSet::kAvx2:
-      return TableOver<InstructionSet::kAvx2>();
+      return TableOver<InstructionSet::kAvx2, kNumerics>();
     case InstructionSet::kAvx512NoVnni:
-      return TableOver<InstructionSet::kAvx512NoVnni>();
+      return TableOver<InstructionSet::kAvx512NoVnni, kNumerics>();
     case InstructionSet::kAvx512:
-      return TableOver<InstructionSet::kAvx512>();
+      return TableOver<InstructionSet::kAvx512, kNumerics>();
     case InstructionSet::kPlain:
       break;
   }
-  return TableOver<InstructionSet::kPlain>();
+  return TableOver<InstructionSet::kPlain, kNumerics>();
+}
+
+}  // namespace
+
+const CpuKernels& TensorCoreKernels(InstructionSet set, Numerics numerics) {
+  return numerics == Numerics::kT1Sm80 ? TableOf<Numerics::kT1Sm80>(set)
+                                       : TableOf<Numerics::kT1Sm90>(set);
 }
 
 }  // namespace baton

@@ -4,13 +4,12 @@
 #include <vector>
 
 #include "kernels/cpu/packed_weights.h"
-#include "kernels/tensor_core/fused_dot.h"
 #include "kernels/tensor_core/half_operands.h"
 
 namespace baton {
 
 void TensorCoreMatMul(const MatMulArgs& args, int64_t row_begin, int64_t row_end,
-                      int64_t token_begin, int64_t token_end) {
+                      int64_t token_begin, int64_t token_end, const DotModel& model) {
   const PackedMatrix& weight = args.weight;
   const HalfType type = weight.format == WeightFormat::kBF16 ? HalfType::kBF16 : HalfType::kF16;
   const int64_t cols = weight.cols;
@@ -27,8 +26,7 @@ void TensorCoreMatMul(const MatMulArgs& args, int64_t row_begin, int64_t row_end
       std::memcpy(&row_weights[k], group + k * kRowGroup * 2, sizeof(uint16_t));
     }
     for (int64_t t = 0; t < tokens; ++t) {
-      const float sum =
-          FusedDot(kHopperDot, type, row_weights.data(), x.data() + t * cols, cols, 0.0f);
+      const float sum = FusedDot(model, type, row_weights.data(), x.data() + t * cols, cols, 0.0f);
       float& out = args.out[(token_begin + t) * args.out_stride + row];
       out = args.accumulate ? out + sum : sum;
     }

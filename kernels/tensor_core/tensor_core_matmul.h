@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/ops.h"
+#include "kernels/tensor_core/fused_dot.h"
 
 namespace baton {
 
@@ -16,8 +17,9 @@ constexpr bool IsTensorCoreFormat(WeightFormat format) {
 }
 
 // Computes rows [row_begin, row_end) for tokens [token_begin, token_end). The weight is packed as
-// in cpu/packed_weights.h. REQUIRES: IsTensorCoreFormat(args.weight.format).
+// in cpu/packed_weights.h. `model` is that of the numerics. REQUIRES:
+// IsTensorCoreFormat(args.weight.format).
 void TensorCoreMatMul(const MatMulArgs& args, int64_t row_begin, int64_t row_end,
-                      int64_t token_begin, int64_t token_end);
+                      int64_t token_begin, int64_t token_end, const DotModel& model = kHopperDot);
 
 }  // namespace baton

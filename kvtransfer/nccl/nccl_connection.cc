@@ -133,6 +133,8 @@ absl::Status NcclConnection::QueueBlocks(int64_t now_us) {
     case NcclSendChannel::Way::kStream:
       break;
   }
+  // A receiver offers before it pulls, and there are no blocks to queue before a pull. So an offer
+  // that is still under way is not reported.
   if (opened_by_us() && !sends_.offered() && !lack_reported_ && HasBlocksToQueue()) {
     lack_reported_ = true;
     nccl_.ReportFallback(

@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "common/status_macros.h"
 #include "model/block_copy_runs.h"
+#include "model/kv_heads.h"
 
 namespace baton {
 namespace {

@@ -27,6 +27,8 @@ void LlamaRunner::EnqueueAllShapes() {
     enqueue(tokens);
     enqueue(tokens + 1);
   }
+  const ByteRun none[] = {{}};
+  ops_.CopyRuns(*stream_, {.from = pool_, .to = pool_, .runs = none});  // as CopyBlocks
   if (!options_.graph) return;
   for (const int32_t bucket : options_.graph_buckets) CaptureFor(bucket);
 }

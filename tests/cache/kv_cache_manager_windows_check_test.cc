@@ -1,9 +1,9 @@
 // Random sequences with sliding windows, compared with the contents of the slots, with one or two
 // steps in flight.
 //
-// Each slot of each pool stores the hash of all units up to it. A step is submitted with copies of
-// the block tables, as a runner uploads them. When it is collected, it reads and writes through
-// these copies, after any number of other operations.
+// Each slot of each pool stores the hash of all units up to it (slot_contents.h). A step is
+// submitted with copies of the block tables, as a runner uploads them. When it is collected, it
+// reads and writes through these copies, after any number of other operations.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 
 #include "cache/kv_cache_manager.h"
 #include "tests/cache/random_operations.h"
+#include "tests/cache/slot_contents.h"
 
 namespace baton {
 namespace {
@@ -26,11 +27,8 @@ class WindowLives {
         options_(options),
         chunk_(chunk),
         disturbs_(disturbs),
-        cache_(options, &clock_) {
-    for (int32_t group = 0; group < cache_.groups(); ++group) {
-      slots_.emplace_back(size_t(cache_.max_blocks(group)) * options_.block_size);
-    }
-  }
+        cache_(options, &clock_),
+        slots_(cache_, options.block_size) {}
   ~WindowLives() {
     while (!steps_.empty()) Collect();
     while (!transfers_.empty()) EndTransfer();
@@ -91,10 +89,10 @@ class WindowLives {
       ASSERT_EQ(cache_.committed(id), life.committed);
       uint64_t chain = life.space.low();
       for (int32_t i = 0; i < life.committed; ++i) {
-        chain = Chain(chain, life.units[i]);
+        chain = SlotContents::Chain(chain, life.units[i]);
         for (int32_t group = 0; group < cache_.groups(); ++group) {
           if (!Sees(group, life.committed, i)) continue;
-          const std::optional<uint64_t> slot = Read(group, cache_.BlockTable(id, group), i);
+          const std::optional<uint64_t> slot = slots_.Read(group, cache_.BlockTable(id, group), i);
           ASSERT_TRUE(slot.has_value()) << "sequence " << id << " group " << group << " slot " << i;
           ASSERT_EQ(*slot, chain) << "sequence " << id << " group " << group << " slot " << i;
         }
@@ -131,20 +129,9 @@ class WindowLives {
     for (CacheUnit& unit : units) unit = random_() % 16 == 0 ? 1 : 0;
     return units;
   }
-  static uint64_t Chain(uint64_t before, CacheUnit unit) {
-    return (before * 31 + unit + 1) * 0x9E3779B97F4A7C15ull;
-  }
   // Returns true if the token at position `at` sees the slot.
   bool Sees(int32_t group, int32_t at, int32_t slot) const {
     return group == 0 || slot > at - options_.windows[group - 1].window;
-  }
-  uint64_t& Slot(int32_t group, BlockId block, int32_t slot) {
-    return slots_[group][size_t(block.value()) * options_.block_size + slot % options_.block_size];
-  }
-  std::optional<uint64_t> Read(int32_t group, std::span<const BlockId> table, int32_t slot) {
-    const BlockId block = table[slot / options_.block_size];
-    if (block == kNoBlock) return std::nullopt;
-    return Slot(group, block, slot);
   }
   Tables TablesOf(SequenceId id) const {
     Tables tables;
@@ -154,14 +141,6 @@ class WindowLives {
     }
     return tables;
   }
-  void MakeCopies() {
-    for (const BlockCopy& copy : cache_.TakeCopies()) {
-      for (int32_t i = 0; i < copy.tokens; ++i) {
-        Slot(copy.group, copy.to, i) = Slot(copy.group, copy.from, i);
-      }
-    }
-  }
-
   // Like a scheduler: begins only what fits, and then the reservation must succeed.
   void Admit() {
     if (lives_.size() == 6) return;
@@ -194,7 +173,7 @@ class WindowLives {
     }
     const auto known = static_cast<int32_t>(life.units.size());
     const absl::Status reserved = cache_.Reserve(id, known);
-    MakeCopies();
+    slots_.Copy(cache_.TakeCopies());
     if (!reserved.ok()) {
       ASSERT_TRUE(decodes || disturbs_) << "a prefill cannot continue: " << reserved;
       if (decodes) life.units.pop_back();
@@ -220,15 +199,16 @@ class WindowLives {
     const auto it = lives_.find(chunk.id);
     if (it == lives_.end()) return;  // it ended meanwhile: the step's rows are dropped
     std::vector<uint64_t> chains = {chunk.space.low()};
-    for (const CacheUnit unit : chunk.units) chains.push_back(Chain(chains.back(), unit));
+    for (const CacheUnit unit : chunk.units)
+      chains.push_back(SlotContents::Chain(chains.back(), unit));
     for (int32_t at = chunk.begin; at < chunk.begin + chunk.count; ++at) {
       for (int32_t group = 0; group < cache_.groups(); ++group) {
         const BlockId block = chunk.tables[group][at / options_.block_size];
         ASSERT_NE(block, kNoBlock) << "group " << group << " has no block to write slot " << at;
-        Slot(group, block, at) = chains[at + 1];
+        slots_.At(group, block, at) = chains[at + 1];
         for (int32_t slot = 0; slot <= at; ++slot) {
           if (!Sees(group, at, slot)) continue;
-          ASSERT_EQ(Read(group, chunk.tables[group], slot), chains[slot + 1])
+          ASSERT_EQ(slots_.Read(group, chunk.tables[group], slot), chains[slot + 1])
               << "group " << group << ": the token at " << at << " sees slot " << slot;
         }
       }
@@ -330,11 +310,11 @@ class WindowLives {
               : life.committed + static_cast<int32_t>(random_() % (size - life.committed + 1));
       uint64_t chain = life.space.low();
       for (int32_t i = 0; i < landed; ++i) {
-        chain = Chain(chain, life.units[i]);
+        chain = SlotContents::Chain(chain, life.units[i]);
         if (i < life.committed) continue;
         for (int32_t group = 0; group < cache_.groups(); ++group) {
           const BlockId block = cache_.BlockTable(id, group)[i / options_.block_size];
-          if (block != kNoBlock) Slot(group, block, i) = chain;
+          if (block != kNoBlock) slots_.At(group, block, i) = chain;
         }
       }
       const int32_t whole = cache_.WholeBoundary(id, landed, size);
@@ -382,17 +362,17 @@ class WindowLives {
     const int32_t boundary =
         (first + static_cast<int32_t>(held.blocks.size())) * options_.block_size;
     std::vector<uint64_t> chains = {space.low()};
-    for (const CacheUnit unit : units) chains.push_back(Chain(chains.back(), unit));
+    for (const CacheUnit unit : units) chains.push_back(SlotContents::Chain(chains.back(), unit));
     Transfer transfer = {held.blocks};
     for (int32_t slot = first * options_.block_size; slot < boundary; ++slot) {
       const int32_t at = slot / options_.block_size;
-      ASSERT_EQ(Slot(0, held.blocks[at - first], slot), chains[slot + 1]);
+      ASSERT_EQ(slots_.At(0, held.blocks[at - first], slot), chains[slot + 1]);
       for (int32_t group = 1; group < cache_.groups(); ++group) {
         const HeldBlocks::Window& window = held.windows[group - 1];
         if (!Sees(group, boundary, slot)) continue;
         ASSERT_GE(at, window.first);
         ASSERT_LT(at - window.first, static_cast<int32_t>(window.blocks.size()));
-        ASSERT_EQ(Slot(group, window.blocks[at - window.first], slot), chains[slot + 1]);
+        ASSERT_EQ(slots_.At(group, window.blocks[at - window.first], slot), chains[slot + 1]);
       }
     }
     for (const HeldBlocks::Window& window : held.windows) transfer.push_back(window.blocks);
@@ -411,7 +391,7 @@ class WindowLives {
   const bool disturbs_;
   ManualClock clock_;
   KvCacheManager cache_;
-  std::vector<std::vector<uint64_t>> slots_;  // by group
+  SlotContents slots_;
   Map lives_;
   std::deque<Chunk> steps_;
   using Transfer = std::vector<std::vector<BlockId>>;

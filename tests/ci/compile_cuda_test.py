@@ -1,14 +1,20 @@
 #!/usr/bin/env python3
-"""Tests what scripts/compile_cuda.sh asks of nvcc, with a stand-in for nvcc, and that the CUDA build asks for the same architectures."""
+"""Tests what scripts/compile_cuda.sh asks of nvcc, with a stand-in for nvcc, that the CUDA build asks for the same architectures, and
+that kernels without their tensor instructions are named."""
 
 import os
 import pathlib
 import re
+import struct
 import subprocess
+import sys
 import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+import tensor_instructions  # pylint: disable=wrong-import-position
+
 STAND_IN = """#!/usr/bin/env bash
 echo "$* append=${NVCC_APPEND_FLAGS-none} prepend=${NVCC_PREPEND_FLAGS-none}" >> "$CALLS"
 cat <<'END'
@@ -50,6 +56,56 @@ class Nvcc(unittest.TestCase):
         self.assertIn("compute_90", built)
         assembled = {arch for call in self.calls() for arch in re.findall(r"arch=(compute_\w+),code=sm_", call)}
         self.assertEqual(assembled, built)
+
+
+HMMA, HGMMA, OTHER = 0x000000160C08723C, 0x03E00000041879F0, 0x0000000000007918  # first words of instructions
+
+
+def code(*words):
+    return b"".join(struct.pack("<QQ", word, 0x000FE20000000000) for word in words)
+
+
+class TensorInstructions(unittest.TestCase):
+    SOURCE = """
+extern "C" __global__ void __launch_bounds__(kTile64x64.threads(), 2)
+    baton_tensor_matmul_sm80_64x64_bf16(const __grid_constant__ TensorMatMulParams p) {}
+extern "C" __global__ void baton_tensor_matmul_128x256_f16(const __grid_constant__ TensorMatMulParams p) {}
+extern "C" __global__ void baton_rms_norm(const __grid_constant__ RmsNormParams p) {}
+"""
+
+    def errors(self, sm_80, sm_90a):
+        return list(tensor_instructions.errors(self.SOURCE, {
+            "sm_80": {"baton_tensor_matmul_sm80_64x64_bf16": sm_80}, "sm_90a": {"baton_tensor_matmul_128x256_f16": sm_90a}}))
+
+    def test_kernels_with_their_instructions_are_right(self):
+        self.assertEqual(self.errors(code(OTHER, HMMA), code(HGMMA, OTHER)), [])
+
+    def test_a_kernel_without_its_instruction_is_named(self):
+        self.assertEqual(self.errors(code(OTHER, HGMMA), code(HMMA)), [
+            "baton_tensor_matmul_sm80_64x64_bf16: no HMMA for sm_80", "baton_tensor_matmul_128x256_f16: no HGMMA for sm_90a"])
+
+    def test_a_kernel_that_is_missing_is_named(self):
+        self.assertEqual(list(tensor_instructions.errors(self.SOURCE, {"sm_80": {}})), [
+            "baton_tensor_matmul_sm80_64x64_bf16: no machine code for sm_80",
+            "baton_tensor_matmul_128x256_f16: no machine code for sm_90a"])
+
+    def test_the_name_of_a_cubin_says_its_processor(self):
+        for name in ("kept/few.tokens.compute_90a.cubin", "rows.sm_90a.cubin"):
+            self.assertEqual(tensor_instructions.processor_of(pathlib.Path(name)), "sm_90a")
+
+    def test_the_code_of_a_kernel_is_found_in_a_cubin(self):
+        names = b"\0.shstrtab\0.text.baton_a\0.text.baton_b\0"
+        first, second = code(HMMA), code(OTHER, OTHER)
+        contents = [names, first, second]
+        offsets = [64, 64 + len(names), 64 + len(names) + len(first)]
+        table_at = offsets[-1] + len(second)
+        header = bytearray(64)
+        struct.pack_into("<Q", header, 40, table_at)
+        struct.pack_into("<HHH", header, 58, 64, 3, 0)
+        sections = b"".join(tensor_instructions.SECTION.pack(names.index(name), 1, 0, 0, offset, len(content), 0, 0, 1, 0)
+                            for name, offset, content in zip((b".shstrtab", b".text.baton_a", b".text.baton_b"), offsets, contents))
+        cubin = bytes(header) + b"".join(contents) + sections
+        self.assertEqual(tensor_instructions.machine_code(cubin), {"baton_a": first, "baton_b": second})
 
 
 if __name__ == "__main__":

@@ -19,14 +19,14 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SCRIPT = ROOT / "scripts" / "gpu_check.sh"
-PARTS = ["conformance", "ops", "model", "exactness", "services", "bench", "peers", "sanitizer"]
+PARTS = ["conformance", "ops", "model", "exactness", "services", "nccl", "bench", "peers", "sanitizer"]
 PATH = "/usr/bin:/bin"
 build = None
 
 
 def run(script, *arguments, **environment):
     return subprocess.run(["bash", str(script), "--run", "--device", "cuda-emulated", *arguments], cwd="/", capture_output=True, text=True,
-                          env={"PATH": PATH} | environment, timeout=500)
+                          env={"PATH": PATH} | environment, timeout=2200)
 
 
 def has_torch():
@@ -70,15 +70,32 @@ class GpuCheck(unittest.TestCase):
         log = (out / "gpu_check.log").read_text()
         for part in PARTS:
             self.assertIn(f"== {part}: {wanted[part]}\n", log)
+        self.assertIn("nccl passed", figures)
+        for product in ("bf16", "f16", "wgmma bf16", "wgmma f16"):
+            self.assertRegex(log, rf"\nconformance {product}, cancelling: 0 of [1-9]\d* results differ\n")
+
+    def change_pack(self, name, change):
+        """Copies the pack, calls change(its unpacked files), and returns the copy."""
+        changed = self.scratch / name
+        files = changed / "files"
+        shutil.copytree(self.pack, changed)
+        with tarfile.open(changed / "files.tar.gz") as archive:
+            archive.extractall(files)
+        change(files)
+        subprocess.run(["tar", "-C", str(files), "-czf", str(changed / "files.tar.gz"), "."], check=True)
+        return changed
+
+    def test_without_nccl_its_part_is_not_run_and_says_why(self):
+        changed = self.change_pack("no-nccl", lambda files: (files / "bin" / "libbaton_emulated_nccl.so").unlink())
+        ended = run(changed / "gpu_check.sh", "nccl")
+        self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+        self.assertEqual(self.outcomes(ended.stdout), {"nccl": "not run"}, ended.stdout)
+        self.assertIn("not run: NCCL refuses two ranks on one GPU: ", ended.stdout)
+        self.assertIn("libbaton_emulated_nccl.so", ended.stdout)
 
     def test_a_failed_part_hides_no_other(self):
-        damaged = self.scratch / "damaged"
-        files = damaged / "files"
-        shutil.copytree(self.pack, damaged)
-        with tarfile.open(damaged / "files.tar.gz") as archive:
-            archive.extractall(files)
-        (files / "models" / "tiny-q4_1.gguf").write_bytes((ROOT / "tests/testdata/models/tiny-q4_1.gguf").read_bytes()[:3000])
-        subprocess.run(["tar", "-C", str(files), "-czf", str(damaged / "files.tar.gz"), "."], check=True)
+        model = (ROOT / "tests/testdata/models/tiny-q4_1.gguf").read_bytes()[:3000]
+        damaged = self.change_pack("damaged", lambda files: (files / "models" / "tiny-q4_1.gguf").write_bytes(model))
         ended = run(damaged / "gpu_check.sh", "model", "conformance")
         self.assertEqual(ended.returncode, 1, ended.stdout + ended.stderr)
         self.assertEqual(self.outcomes(ended.stdout), {"model": "failed", "conformance": "passed"}, ended.stdout)

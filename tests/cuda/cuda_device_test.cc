@@ -44,23 +44,30 @@ TEST(CudaDevice, ItSaysWhatItIs) {
             absl::StatusCode::kUnimplemented);
 }
 
-// NUMERICS_T1 describes tensor cores of compute capability 9.0, and no others.
+// NUMERICS_T1 describes tensor cores of compute capability 8.0 and 9.0, and no others.
 TEST(CudaDevice, TheComputeCapabilityDecidesTheNumerics) {
   const auto create = [](int compute_capability, std::optional<Numerics> numerics) {
-    EmulatorLibrary().Configure({.compute_capability = compute_capability});
+    EmulatorLibrary().Configure(gpu_emulator::SettingsOfCapability(compute_capability));
     return CreateCudaDevice({.driver_libraries = {EmulatorLibrary::Path()},
                              .kernel_library = EmulatorLibrary::Path(),
                              .numerics = numerics});
   };
-  for (const int older_or_newer : {80, 89, 100}) {
-    const auto device = create(older_or_newer, std::nullopt);
+  for (const int unknown : {75, 86, 87, 89, 100, 120}) {
+    const auto device = create(unknown, std::nullopt);
     ASSERT_TRUE(device.ok()) << device.status();
     EXPECT_EQ((*device)->numerics(), Numerics::kR1);
   }
   EXPECT_EQ(create(89, Numerics::kT1Sm90).status(),
             absl::FailedPreconditionError(
                 "numerics is \"t1-sm90\", which needs compute capability 9.0, but emulated GPU has "
-                "8.9: use r1"));
+                "8.9: use auto or r1"));
+  for (const int other : {86, 90}) {
+    EXPECT_EQ(create(other, Numerics::kT1Sm80).status().code(),
+              absl::StatusCode::kFailedPrecondition);
+  }
+  EXPECT_EQ(create(80, Numerics::kT1Sm90).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ((*create(80, std::nullopt))->numerics(), Numerics::kT1Sm80);
+  EXPECT_EQ((*create(80, Numerics::kR1))->numerics(), Numerics::kR1);
   EXPECT_EQ((*create(90, std::nullopt))->numerics(), Numerics::kT1Sm90);
   EXPECT_EQ((*create(90, Numerics::kR1))->numerics(), Numerics::kR1);
 }

@@ -176,7 +176,7 @@ TEST(CudaOpsNumerics, ProductsAreThoseOfTheDevicesNumerics) {
   for (const int64_t tokens : {3, 12}) {
     std::vector<std::vector<float>> results;
     for (const int compute_capability : {80, 90}) {
-      const auto gpu = CreateEmulatedDevice({.compute_capability = compute_capability});
+      const auto gpu = CreateEmulatedDevice(gpu_emulator::SettingsOfCapability(compute_capability));
       const auto cpu =
           *CreateDevice({.threads = 1, .numerics = std::string(NumericsName(gpu->numerics()))});
       results.push_back(ProductsOn(*gpu, tokens));

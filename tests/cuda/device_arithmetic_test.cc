@@ -6,6 +6,8 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cuda/device_code.cuh"
+#include "kernels/cuda/silu.cuh"
+#include "kernels/elementary.h"
 
 namespace baton {
 namespace {
@@ -78,6 +80,23 @@ TEST(DeviceArithmetic, WorksOnPackedBytes) {
     ASSERT_EQ(__funnelshift_r(a, b, 7), static_cast<unsigned>(both >> 7));
     ASSERT_EQ(__funnelshift_l(a, b, 7), static_cast<unsigned>(both << 7 >> 32));
   }
+}
+
+// The emulator's reciprocal is wrong by up to one unit in the last place.
+TEST(SiluWithoutBranches, HasTheBitsOfSilu) {
+  int64_t wrong = 0;
+  for (uint64_t bits = 3; bits < uint64_t{1} << 32; bits += 1009) {
+    const float x = __uint_as_float(static_cast<uint32_t>(bits));
+    const float expected = r1::Silu(x), actual = SiluWithoutBranches(x);
+    wrong += x == x ? __float_as_uint(actual) != __float_as_uint(expected) : actual == actual;
+  }
+  for (const float x : {0.0f, -0.0f, kInfinity, -kInfinity, 88.3762626647949f, -88.3762626647949f,
+                        87.3365478515625f, 0x1p-149f, -0x1p-149f, 0x1p-60f, 0x1.fffffep127f}) {
+    for (const float near : {x, std::nextafterf(x, kInfinity), std::nextafterf(x, -kInfinity)}) {
+      wrong += __float_as_uint(SiluWithoutBranches(near)) != __float_as_uint(r1::Silu(near));
+    }
+  }
+  EXPECT_EQ(wrong, 0);
 }
 
 }  // namespace

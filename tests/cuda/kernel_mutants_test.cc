@@ -89,7 +89,8 @@ absl::Status RunTensorCoreAttention(Executor& executor) {
   std::vector<float> expected(kProblem.out_size()), out(kProblem.out_size(), -1.0f);
   TensorCoreAttention(kProblem.Args(expected.data()), 0, kProblem.tokens());
   MutantLauncher launcher(executor);
-  LaunchTensorCoreAttention(launcher, kProblem.Args(out.data()), kBatch, 1 << 20);
+  LaunchTensorCoreAttention(launcher, kProblem.Args(out.data()), kBatch, Numerics::kT1Sm90,
+                            1 << 20);
   if (!launcher.status().ok()) return launcher.status();
   return std::memcmp(out.data(), expected.data(), out.size() * sizeof(float)) == 0
              ? absl::OkStatus()

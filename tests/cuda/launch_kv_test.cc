@@ -232,7 +232,7 @@ TEST(CudaKvWrite, EqualsTheTwinOfT1) {
       std::vector<std::byte> expected(2 * args.kv.block_stride * KvTypeBytes(type));
       std::vector<std::byte> actual = expected;
       args.kv.base = expected.data();
-      TensorCoreKernels(InstructionSet::kPlain).kv_write(args, 0, tokens);
+      TensorCoreKernels(InstructionSet::kPlain, Numerics::kT1Sm90).kv_write(args, 0, tokens);
       args.kv.base = actual.data();
       LaunchKvWrite(launcher, args, Numerics::kT1Sm90);
       EXPECT_TRUE(expected == actual) << KvTypeName(type) << " head_dim " << head_dim;

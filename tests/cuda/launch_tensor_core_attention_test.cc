@@ -38,7 +38,10 @@ std::vector<float> Attend(const PagedAttentionArgs& args, KernelLauncher& launch
   std::vector<float> out(size + 2 * kGuard, kGuardValue);
   PagedAttentionArgs guarded = args;
   guarded.out = out.data() + kGuard;
-  LaunchTensorCoreAttention(launcher, guarded, batch, most_state_bytes);
+  // The tensor cores decide the bits. The device of the test has those of one t1 at least.
+  const bool sm80 = launcher.max_shared_bytes() < gpu_emulator::kMostSharedBytes;
+  LaunchTensorCoreAttention(launcher, guarded, batch, sm80 ? Numerics::kT1Sm80 : Numerics::kT1Sm90,
+                            most_state_bytes);
   for (size_t i = 0; i < kGuard; ++i) {
     EXPECT_EQ(out[i], kGuardValue);
     EXPECT_EQ(out[out.size() - 1 - i], kGuardValue);
@@ -46,10 +49,16 @@ std::vector<float> Attend(const PagedAttentionArgs& args, KernelLauncher& launch
   return {out.begin() + kGuard, out.end() - kGuard};
 }
 
-std::vector<float> Twin(PagedAttentionArgs args) {
+// The model of the device that runs the test. The emulator's default is a Hopper.
+const DotModel& ModelOfDevice() {
+  return ChosenDeviceName().empty() ? kHopperDot
+                                    : DotModelOf(ChosenDevice::Get().device().numerics());
+}
+
+std::vector<float> Twin(PagedAttentionArgs args, const DotModel& model = ModelOfDevice()) {
   std::vector<float> out(args.tokens * args.query_heads * args.head_dim, kGuardValue);
   args.out = out.data();
-  TensorCoreAttention(args, 0, args.tokens);
+  TensorCoreAttention(args, 0, args.tokens, model);
   return out;
 }
 
@@ -125,6 +134,31 @@ TEST_P(CudaTensorCoreAttention, IsTheTwinForEveryGroupOfHeads) {
     const AttentionCase problem(shape, {CausalSequence(80, 20), CausalSequence(270, 1)}, kSeed);
     ASSERT_NO_FATAL_FAILURE(
         ExpectTwin(problem, launcher, absl::StrCat(query_heads, " heads over ", kv_heads)));
+  }
+}
+
+// Compute capability 8.0: other sums, and less shared memory, so that some kernels keep the group
+// of segments in the workspace.
+TEST_P(CudaTensorCoreAttention, OnAmpereItIsTheTwinOfT1Sm80) {
+  if (!ChosenDeviceName().empty()) GTEST_SKIP() << "not run: needs the emulator's rules";
+  ChosenLauncher one({.tensor_core = TensorCore::kAmpere}, 1);
+  ChosenLauncher five({.order = ExecutionOrder::kSeeded, .tensor_core = TensorCore::kAmpere}, 5);
+  for (const int64_t head_dim : {64, 96, 128, 256}) {
+    const AttentionShape shape{.query_heads = 4,
+                               .kv_heads = 1,
+                               .head_dim = head_dim,
+                               .type = GetParam(),
+                               .int8_padding = 12};
+    const AttentionCase problem(shape, {CausalSequence(300, 3), CausalSequence(2100, 1)}, kSeed);
+    const PagedAttentionArgs args = problem.Args(nullptr);
+    const std::vector<float> expected = Twin(args, kAmpereDot);
+    for (const AttentionBatch batch : kBatches) {
+      for (ChosenLauncher* const launcher : {&one, &five}) {
+        ASSERT_NO_FATAL_FAILURE(ExpectSameBits(expected, Attend(args, *launcher, batch),
+                                               absl::StrCat("head_dim ", head_dim)));
+      }
+    }
+    EXPECT_NE(Twin(args, kHopperDot), expected);
   }
 }
 

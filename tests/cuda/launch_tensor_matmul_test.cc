@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <string>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/tensor_core/fused_dot.h"
 #include "kernels/tensor_core/tensor_core_matmul.h"
 #include "tests/cuda/chosen_launcher.h"
 #include "tests/cuda/guarded_rows.h"
@@ -38,23 +41,46 @@ void PlantSpecialWeights(std::mt19937_64& random, WeightFormat format, std::byte
   }
 }
 
-class CudaTensorMatMul : public testing::TestWithParam<WeightFormat> {
+// The kernels of a weight format and of t1-sm80 or t1-sm90.
+class CudaTensorMatMul : public testing::TestWithParam<std::tuple<WeightFormat, Numerics>> {
  protected:
+  static WeightFormat format() { return std::get<0>(GetParam()); }
+  static Numerics numerics() { return std::get<1>(GetParam()); }
+  // The emulator has the tensor cores of the numerics.
+  static gpu_emulator::ExecutionRules Rules(gpu_emulator::ExecutionRules rules = {}) {
+    rules.tensor_core = numerics() == Numerics::kT1Sm80 ? gpu_emulator::TensorCore::kAmpere
+                                                        : gpu_emulator::TensorCore::kHopper;
+    return rules;
+  }
+  // A GPU has its own. Those of compute capability 9.0 run the kernels of both numerics.
+  static const DotModel& model() {
+    return DotModelOf(ChosenDeviceName().empty() ? numerics()
+                                                 : ChosenDevice::Get().device().numerics());
+  }
+
   void SetUp() override {
     if (ChosenDeviceName().empty()) return;
-    if (ChosenDevice::Get().device().numerics() != Numerics::kT1Sm90) {
+    const Numerics device = ChosenDevice::Get().device().numerics();
+    if (!IsT1(device)) {
+      GTEST_SKIP() << "not run: the GPU has neither compute capability 8.0 nor 9.0";
+    }
+    if (T1ComputeCapability(numerics()) > T1ComputeCapability(device)) {
       GTEST_SKIP() << "not run: the GPU does not have compute capability 9.0";
     }
   }
 
+  void Launch(KernelLauncher& launcher, const MatMulArgs& args) {
+    LaunchTensorMatMul(launcher, args, numerics());
+  }
+
   static BothMatrices RandomMatrix(std::mt19937_64& random, int64_t rows, int64_t cols,
                                    bool special) {
-    BothMatrices weight(random, GetParam(), rows, cols);
+    BothMatrices weight(random, format(), rows, cols);
     if (!special) return weight;
-    auto source = RandomGgufMatrix(random, GetParam(), rows, cols);
-    PlantSpecialWeights(random, GetParam(), source.data(), rows * cols);
-    PackMatrixRows(GetParam(), rows, cols, source.data(), weight.cpu.data());
-    PackDeviceMatrix(GetParam(), rows, cols, source.data(), weight.cuda.data());
+    auto source = RandomGgufMatrix(random, format(), rows, cols);
+    PlantSpecialWeights(random, format(), source.data(), rows * cols);
+    PackMatrixRows(format(), rows, cols, source.data(), weight.cpu.data());
+    PackDeviceMatrix(format(), rows, cols, source.data(), weight.cuda.data());
     return weight;
   }
 
@@ -73,7 +99,7 @@ class CudaTensorMatMul : public testing::TestWithParam<WeightFormat> {
                        .out_stride = stride,
                        .tokens = shape.tokens,
                        .accumulate = random_() % 2 == 0};
-    TensorCoreMatMul(args, 0, shape.rows, 0, shape.tokens);
+    TensorCoreMatMul(args, 0, shape.rows, 0, shape.tokens, model());
     args.weight = weight.ForCuda();
     args.out = actual.data();
     launch(args);
@@ -85,16 +111,20 @@ class CudaTensorMatMul : public testing::TestWithParam<WeightFormat> {
   void ExpectTwin(const Shape& shape, bool special = false) {
     ExpectTwin(shape, RandomMatrix(random_, shape.rows, shape.cols, special),
                RandomFloats(random_, shape.tokens * shape.cols),
-               [this](const MatMulArgs& args) { LaunchTensorMatMul(launcher_, args); });
+               [this](const MatMulArgs& args) { Launch(launcher_, args); });
   }
 
   std::mt19937_64 random_{TestSeed()};
-  ChosenLauncher launcher_;
+  ChosenLauncher launcher_{Rules()};
 };
 
-INSTANTIATE_TEST_SUITE_P(Formats, CudaTensorMatMul, testing::ValuesIn(kHalfFormats),
-                         [](const testing::TestParamInfo<WeightFormat>& info) {
-                           return std::string(WeightFormatName(info.param));
+INSTANTIATE_TEST_SUITE_P(Formats, CudaTensorMatMul,
+                         testing::Combine(testing::ValuesIn(kHalfFormats),
+                                          testing::Values(Numerics::kT1Sm80, Numerics::kT1Sm90)),
+                         [](const auto& info) {
+                           const bool sm80 = std::get<1>(info.param) == Numerics::kT1Sm80;
+                           return std::string(WeightFormatName(std::get<0>(info.param))) +
+                                  (sm80 ? "_sm80" : "_sm90");
                          });
 
 TEST_P(CudaTensorMatMul, EqualsTheTwinForFewTokensAtOddShapes) {
@@ -131,16 +161,18 @@ TEST_P(CudaTensorMatMul, EqualsTheTwinForMoreTokensAtOddShapes) {
 
 // With one multiprocessor a block takes several tiles, and its ring goes round.
 TEST_P(CudaTensorMatMul, EveryTileEqualsTheTwin) {
-  ChosenLauncher one({}, 1);
+  ChosenLauncher one(Rules(), 1);
   for (const TensorTile& tile : kTensorTiles) {
-    const Shape shape = {tile.rows() + 9, 64 * tile.stages() + 70, tile.tokens + 3};
+    const int stages =
+        numerics() == Numerics::kT1Sm80 ? Sm80TensorTile{tile}.stages() : tile.stages();
+    const Shape shape = {tile.rows() + 9, 64 * stages + 70, tile.tokens + 3};
     const Shape small = {5, 30, 2};
     for (const Shape& shape : {shape, small}) {
       SCOPED_TRACE(absl::StrCat(tile.rows(), "x", tile.tokens));
       ASSERT_NO_FATAL_FAILURE(
           ExpectTwin(shape, RandomMatrix(random_, shape.rows, shape.cols, false),
                      RandomFloats(random_, shape.tokens * shape.cols), [&](const MatMulArgs& args) {
-                       LaunchTensorMatMulTile(one, args, /*gated=*/false, tile);
+                       LaunchTensorMatMulTile(one, args, /*gated=*/false, tile, numerics());
                      }));
     }
   }
@@ -156,7 +188,7 @@ TEST_P(CudaTensorMatMul, EqualsTheTwinForSpecialWeightsAndActivations) {
     }
     ASSERT_NO_FATAL_FAILURE(
         ExpectTwin(shape, RandomMatrix(random_, shape.rows, shape.cols, true), values,
-                   [this](const MatMulArgs& args) { LaunchTensorMatMul(launcher_, args); }));
+                   [this](const MatMulArgs& args) { Launch(launcher_, args); }));
   }
 }
 
@@ -182,11 +214,11 @@ TEST_P(CudaTensorMatMul, GatedProductsEqualTheTwin) {
                     .out = products.data(),
                     .out_stride = 2 * gates,
                     .tokens = tokens};
-    TensorCoreMatMul(args.product, 0, 2 * gates, 0, tokens);
+    TensorCoreMatMul(args.product, 0, 2 * gates, 0, tokens, model());
     PlainKernels().silu_mul({products.data(), tokens, gates, plain_out}, 0, tokens);
     args.product.weight = weight.ForCuda();
     args.out = out;
-    LaunchGatedTensorMatMul(launcher_, args);
+    LaunchGatedTensorMatMul(launcher_, args, numerics());
     ASSERT_NO_FATAL_FAILURE(actual.ExpectEqual(
         expected, absl::StrCat("gates ", gates, " cols ", cols, " tokens ", tokens)));
   }
@@ -203,13 +235,13 @@ TEST_P(CudaTensorMatMul, EveryGatedTileEqualsTheTwin) {
                        .out = products.data(),
                        .out_stride = 2 * gates,
                        .tokens = tokens};
-    TensorCoreMatMul(args, 0, 2 * gates, 0, tokens);
+    TensorCoreMatMul(args, 0, 2 * gates, 0, tokens, model());
     PlainKernels().silu_mul({products.data(), tokens, gates, {.f32 = expected.data()}}, 0, tokens);
     Guarded<float> actual(expected.size());
     args.weight = weight.ForCuda();
     args.out = actual.data();
     args.out_stride = gates;
-    LaunchTensorMatMulTile(launcher_, args, /*gated=*/true, tile);
+    LaunchTensorMatMulTile(launcher_, args, /*gated=*/true, tile, numerics());
     const std::string what = absl::StrCat(tile.rows(), "x", tile.tokens);
     ASSERT_NO_FATAL_FAILURE(ExpectSameBits(expected, actual.values(), what));
     actual.ExpectGuards(what);
@@ -224,15 +256,52 @@ TEST_P(CudaTensorMatMul, ATokenHasTheSameBitsInEveryBatch) {
   std::vector<std::vector<float>> outs;
   for (const int64_t tokens : {1, 8, 9, 66, 130}) {
     std::vector<float> out(tokens * rows);
-    LaunchTensorMatMul(launcher_, {.x = {.f32 = x.data()},
-                                   .weight = weight.ForCuda(),
-                                   .out = out.data(),
-                                   .out_stride = rows,
-                                   .tokens = tokens});
+    Launch(launcher_, {.x = {.f32 = x.data()},
+                       .weight = weight.ForCuda(),
+                       .out = out.data(),
+                       .out_stride = rows,
+                       .tokens = tokens});
     for (const auto& earlier : outs) {
       ASSERT_TRUE(std::equal(earlier.begin(), earlier.end(), out.begin())) << tokens;
     }
     outs.push_back(std::move(out));
+  }
+}
+
+// The two numerics differ, so a kernel that ran on the wrong tensor cores would be noticed.
+TEST_P(CudaTensorMatMul, AnotherTensorCoreWouldBeNoticed) {
+  const int64_t cols = 256, rows = 24, tokens = 12;
+  const BothMatrices weight = RandomMatrix(random_, rows, cols, false);
+  std::vector<float> x = RandomFloats(random_, tokens * cols), out(tokens * rows), other(out);
+  MatMulArgs args = {.x = {.f32 = x.data()},
+                     .weight = weight.ForCpu(),
+                     .out = other.data(),
+                     .out_stride = rows,
+                     .tokens = tokens};
+  TensorCoreMatMul(args, 0, rows, 0, tokens, model() == kHopperDot ? kAmpereDot : kHopperDot);
+  args.weight = weight.ForCuda();
+  args.out = out.data();
+  Launch(launcher_, args);
+  EXPECT_NE(out, other);
+}
+
+TEST_P(CudaTensorMatMul, UnalignedOperandsAreRefusedBeforeAnyLaunch) {
+  const int64_t rows = 16, cols = 64;
+  const BothMatrices weight = RandomMatrix(random_, rows, cols, false);
+  alignas(16) float x[9 * 64 + 1] = {};
+  alignas(16) float out[9 * 16];
+  for (const int64_t tokens : {1, 9}) {
+    const MatMulArgs right = {.x = {.f32 = x},
+                              .weight = weight.ForCuda(),
+                              .out = out,
+                              .out_stride = rows,
+                              .tokens = tokens};
+    MatMulArgs wrong = right;
+    wrong.x.f32 = x + 1;
+    EXPECT_DEATH(Launch(launcher_, wrong), "activations.*not aligned to 16 bytes");
+    wrong = right;
+    wrong.weight.data += 8;
+    EXPECT_DEATH(Launch(launcher_, wrong), "weights.*not aligned to 16 bytes");
   }
 }
 
@@ -245,25 +314,34 @@ TEST_P(CudaTensorMatMul, EveryOrderOfBlocksAndCopiesGivesTheSameBits) {
     rules.landing = order == gpu_emulator::ExecutionOrder::kReverse
                         ? gpu_emulator::CopyLanding::kEarly
                         : gpu_emulator::CopyLanding::kSeeded;
-    ChosenLauncher launcher(rules);
+    ChosenLauncher launcher(Rules(rules));
     for (const Shape& shape : {Shape{50, 900, 2}, {70, 450, 10}}) {
-      ASSERT_NO_FATAL_FAILURE(
-          ExpectTwin(shape, RandomMatrix(random_, shape.rows, shape.cols, false),
-                     RandomFloats(random_, shape.tokens * shape.cols),
-                     [&](const MatMulArgs& args) { LaunchTensorMatMul(launcher, args); }));
+      ASSERT_NO_FATAL_FAILURE(ExpectTwin(shape,
+                                         RandomMatrix(random_, shape.rows, shape.cols, false),
+                                         RandomFloats(random_, shape.tokens * shape.cols),
+                                         [&](const MatMulArgs& args) { Launch(launcher, args); }));
     }
   }
 }
 
 TEST(TensorTiles, LargeTilesServeManyTokensAndSmallOnesKeepAllMultiprocessorsBusy) {
   const auto fastest = [](int64_t rows, int64_t tokens) {
-    const TensorTile tile = FastestTensorTile(rows, tokens, 132);
+    const TensorTile tile = FastestTensorTile(rows, tokens, 132, Numerics::kT1Sm90);
     return std::pair(tile.rows(), tile.tokens);
   };
   EXPECT_EQ(fastest(4096, 2048), std::pair(128, 256));
   EXPECT_EQ(fastest(28672, 2048), std::pair(128, 256));
   EXPECT_EQ(fastest(4096, 16), std::pair(64, 64));
   EXPECT_EQ(fastest(4096, 128), std::pair(64, 128));
+}
+
+TEST(TensorTiles, EveryTileFitsTheSharedMemoryOfItsComputeCapability) {
+  for (const TensorTile& tile : kTensorTiles) {
+    const Sm80TensorTile sm80 = {tile};
+    EXPECT_GE(sm80.stages(), 3);
+    EXPECT_LE(tile.blocks() * (sm80.shared_bytes() + 1024), 164 << 10);
+    EXPECT_LE(tile.blocks() * (tile.shared_bytes() + 1024), 228 << 10);
+  }
 }
 
 }  // namespace

@@ -77,7 +77,8 @@ absl::Status AttendOn(Executor& executor, const FaultyKernel& kernel) {
   std::vector<float> expected(problem.out_size()), actual(problem.out_size());
   TensorCoreAttention(problem.Args(expected.data()), 0, problem.tokens());
   StatusLauncher launcher(executor);
-  LaunchTensorCoreAttention(launcher, problem.Args(actual.data()), kernel.batch, 1 << 20);
+  LaunchTensorCoreAttention(launcher, problem.Args(actual.data()), kernel.batch, Numerics::kT1Sm90,
+                            1 << 20);
   if (!launcher.status().ok()) return launcher.status();
   return std::memcmp(expected.data(), actual.data(), expected.size() * sizeof(float)) == 0
              ? absl::OkStatus()

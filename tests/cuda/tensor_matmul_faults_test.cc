@@ -15,8 +15,10 @@ namespace {
 using gpu_emulator::Executor;
 using gpu_emulator::Primitive;
 
-// Returns an error if the kernel broke a rule or its result differs from the twin's.
-absl::Status RunProduct(Executor& executor, int64_t rows, int64_t cols, int64_t tokens) {
+// Returns an error if the kernel broke a rule or its result differs from the twin's. Executors have
+// the tensor cores of Hopper.
+absl::Status RunProduct(Executor& executor, Numerics numerics, int64_t rows, int64_t cols,
+                        int64_t tokens) {
   std::mt19937_64 random(11);
   const BothMatrices weight(random, WeightFormat::kBF16, rows, cols);
   std::vector<float> x = RandomFloats(random, tokens * cols);
@@ -30,7 +32,7 @@ absl::Status RunProduct(Executor& executor, int64_t rows, int64_t cols, int64_t 
   args.weight = weight.ForCuda();
   args.out = actual.data();
   MutantLauncher launcher(executor, "tensor_matmul");
-  LaunchTensorMatMul(launcher, args);
+  LaunchTensorMatMul(launcher, args, numerics);
   if (!launcher.status().ok()) return launcher.status();
   return std::memcmp(expected.data(), actual.data(), expected.size() * sizeof(float)) == 0
              ? absl::OkStatus()
@@ -38,9 +40,20 @@ absl::Status RunProduct(Executor& executor, int64_t rows, int64_t cols, int64_t 
 }
 
 // Nine stages through rings of six.
-absl::Status RunFew(Executor& executor) { return RunProduct(executor, 24, 1100, 3); }
+absl::Status RunFew(Executor& executor) {
+  return RunProduct(executor, Numerics::kT1Sm90, 24, 1100, 3);
+}
 // Two tiles of the result in one block, nine stages each.
-absl::Status RunMany(Executor& executor) { return RunProduct(executor, 72, 560, 9); }
+absl::Status RunMany(Executor& executor) {
+  return RunProduct(executor, Numerics::kT1Sm90, 72, 560, 9);
+}
+// The same with rings of four and five stages.
+absl::Status RunSm80Few(Executor& executor) {
+  return RunProduct(executor, Numerics::kT1Sm80, 24, 1100, 3);
+}
+absl::Status RunSm80Many(Executor& executor) {
+  return RunProduct(executor, Numerics::kT1Sm80, 72, 560, 9);
+}
 
 class TensorMatMulFaults : public testing::TestWithParam<MutatedKernel> {};
 
@@ -62,7 +75,12 @@ INSTANTIATE_TEST_SUITE_P(
                        {Primitive::kMbarrierWait, "rr"},
                        {Primitive::kMatrixWait, "bb"},
                        {Primitive::kMatrixFence, "r"},
-                       {Primitive::kBarrierInitFence, "r"}}}),
+                       {Primitive::kBarrierInitFence, "r"}}},
+        MutatedKernel{
+            "Sm80Few", &RunSm80Few, {{Primitive::kBlockBarrier, "b"}, {Primitive::kCopyWait, "b"}}},
+        MutatedKernel{"Sm80Many",
+                      &RunSm80Many,
+                      {{Primitive::kBlockBarrier, "b"}, {Primitive::kCopyWait, "b"}}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

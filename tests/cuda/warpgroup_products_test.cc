@@ -14,6 +14,7 @@
 #include "kernels/cuda/device_code.cuh"
 #include "kernels/cuda/warpgroup_mma.cuh"
 #include "kernels/tensor_core/fused_dot.h"
+#include "tests/cuda/matrix_layout.h"
 #include "tests/cuda/run_kernel.h"
 
 namespace baton {
@@ -27,32 +28,7 @@ constexpr int kDepth = 16;
 constexpr uint32_t kABytes = 16 << 10;
 constexpr uint32_t kShared = kABytes + (32 << 10);
 
-// How a matrix lies in shared memory. `rows` is the dimension that is not summed over.
-struct Layout {
-  bool rows_fastest;
-  SharedSwizzle swizzle;
-  unsigned leading, stride;
-};
-
-// PTX ISA, "Shared Memory Matrix Layout": core matrices of 8 times 16 bytes; a swizzled row of
-// 32, 64 or 128 bytes has its 16-byte chunks exchanged by the row's number.
-int OffsetIn(const Layout& layout, int row, int k) {
-  const int slow = layout.rows_fastest ? k : row;
-  const int fast = layout.rows_fastest ? row : k;
-  const auto leading = static_cast<int>(layout.leading), stride = static_cast<int>(layout.stride);
-  if (layout.swizzle == SharedSwizzle::kNone) {
-    const int row_step = stride, k_step = leading;
-    return row / 8 * row_step + k / 8 * k_step + slow % 8 * 16 + fast % 8 * 2;
-  }
-  const int bytes = 16 << static_cast<int>(layout.swizzle);
-  const int group = slow / 8 * stride + fast / (bytes / 2) * leading;
-  const int chunk = fast % (bytes / 2) / 8;
-  const int r = slow % 8;
-  const int exchanged = layout.swizzle == SharedSwizzle::k128Bytes  ? chunk ^ r
-                        : layout.swizzle == SharedSwizzle::k64Bytes ? chunk ^ (r / 2)
-                                                                    : chunk ^ (r / 4);
-  return group + r * bytes + exchanged * 16 + fast % 8 * 2;
-}
+using Layout = MatrixLayout;
 
 struct ProductParams {
   const uint8_t* image;  // [kShared]: A's memory, then B's

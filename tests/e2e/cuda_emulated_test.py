@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks that the CUDA backend, on the GPU emulator, gives the tokens and the logits of the CPU.
 
-    cuda_emulated_test.py --baton build/release/bin/baton [--models MODEL…] [--t1-models MODEL…] [--seed N]
+    cuda_emulated_test.py --baton build/release/bin/baton [--models MODEL…] [--t1-models MODEL…] [--sm80-models MODEL…] [--seed N]
 
 The backend is the real one: engine, driver calls, graphs and kernels. The emulator beside the program takes the place of the
 driver and runs the kernels. Every configuration answers the same prompts. Its token ids, and a hash over all sampled rows of
@@ -25,8 +25,9 @@ DEFAULT_MODELS = ("tiny-q4_1", "tiny-f16", "tiny-k-types", "tiny-window-q4_0")
 COMMON = {"--kv-blocks": "96", "--block-size": "16"}
 FIRST_ID, LAST_ID = 10, 250  # byte tokens only, so that no control token ends an answer
 LENGTHS = (1, 2, 15, 16, 17, 33, 70)
-# Of t1-sm90: weights that tensor cores multiply, and quantised ones. The path of the last one begins at the build's folder.
+# Of t1: weights that tensor cores multiply, and quantised ones. The path of the last one begins at the build's folder.
 T1_MODELS = ("tiny-bf16", "tiny-f16", "testdata/tiny.gguf")
+SM80_MODELS = ("tiny-bf16",)
 # Flags of configurations, and whether every model runs them.
 R1_CONFIGURATIONS = (
     ([], True),
@@ -120,10 +121,20 @@ def check_model(args, model, numerics, configurations, jobs, failures):
     return wanted
 
 
-def check_auto(args, model, jobs, wanted, failures):
-    """The emulated GPU has compute capability 9.0, so `--numerics auto` is t1-sm90."""
+def check_auto(args, model, numerics, jobs, wanted, failures):
+    """`--numerics auto` is the t1 of the GPU's compute capability."""
     got, _, _ = Runner(args.baton, model, "auto").run(jobs, with_common("--device", "cuda-emulated"))
-    compare("--numerics auto", got, wanted, failures)
+    compare(f"--numerics auto, {numerics}", got, wanted, failures)
+
+
+def check_t1(args, numerics, capability, models, rng, failures):
+    """Checks one t1 on an emulated GPU of its compute capability."""
+    os.environ["BATON_GPU_EMULATOR_CAPABILITY"] = str(capability)
+    for number, model in enumerate(path_of(model, args.baton) for model in models):
+        jobs = jobs_of(rng)
+        t1 = check_model(args, model, numerics, [flags for flags, all_models in T1_CONFIGURATIONS if all_models or number == 0], jobs, failures)
+        if number == 0:
+            check_auto(args, model, numerics, jobs, t1["f16"], failures)
 
 
 def path_of(model, baton):
@@ -136,7 +147,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--baton", required=True)
     parser.add_argument("--models", nargs="+", default=DEFAULT_MODELS)
-    parser.add_argument("--t1-models", nargs="+", default=T1_MODELS)
+    parser.add_argument("--t1-models", nargs="+", default=T1_MODELS, help="of t1-sm90")
+    parser.add_argument("--sm80-models", nargs="+", default=SM80_MODELS, help="of t1-sm80")
     parser.add_argument("--seed", type=int, default=1, help="of the prompts; the emulator's seed differs in each configuration")
     args = parser.parse_args()
     rng = random.Random(args.seed)
@@ -147,11 +159,8 @@ def main():
         r1 = check_model(args, model, "r1", [flags for flags, all_models in R1_CONFIGURATIONS if all_models or number == 0], jobs, failures)
         if number == 0:
             check_faults(args.baton, model, jobs, r1["f16"], failures)
-    for number, model in enumerate(path_of(model, args.baton) for model in args.t1_models):
-        jobs = jobs_of(rng)
-        t1 = check_model(args, model, "t1-sm90", [flags for flags, all_models in T1_CONFIGURATIONS if all_models or number == 0], jobs, failures)
-        if number == 0:
-            check_auto(args, model, jobs, t1["f16"], failures)
+    check_t1(args, "t1-sm90", 90, args.t1_models, rng, failures)
+    check_t1(args, "t1-sm80", 80, args.sm80_models, rng, failures)
     for failure in failures:
         print("FAILED", failure)
     return 1 if failures else 0

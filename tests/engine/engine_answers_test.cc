@@ -126,12 +126,8 @@ TEST(Engine, ConcurrentRequestsFromManyThreadsAllEnd) {
 TEST(Engine, ChoicesAreTheAnswersOfRequestsWithTheNextSeeds) {
   const auto plain = MakeEngine(TinyOptions());
   GenerateRequest request = TinyRequest(21, 14, 7);
-  std::vector<SinkRecord> alone;
-  for (uint64_t i = 0; i < 4; ++i) {
-    request.sampling.seed = 7 + i;
-    alone.push_back(Ask(*plain, request));
-  }
   request.sampling.seed = 7;
+  const std::vector<SinkRecord> alone = AskForSeeds(*plain, request, 4);
   request.n = 4;
   for (const KvLayoutKind layout : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
     for (const int32_t blocks : {100, 6}) {

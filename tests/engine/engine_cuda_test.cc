@@ -11,6 +11,7 @@
 
 #include "common/str_cat.h"
 #include "engine/engine.h"
+#include "tests/cuda/emulator_faults.h"
 #include "tests/cuda/emulator_library.h"
 #include "tests/engine/tiny_engine.h"
 
@@ -106,18 +107,22 @@ TEST(EngineOnCuda, AResizedPoolNeedsNoNewGraph) {
   EXPECT_EQ(EmulatorLibrary().counters().captures, 9);
 }
 
-TEST(EngineOnCuda, StepsTakeNoDeviceMemory) {
+TEST(EngineOnCuda, StepsTakeNoDeviceMemoryAndLookUpNoKernels) {
   EmulatorLibrary().Configure({});
+  const EmulatorFaults emulator;
   for (const int32_t steps : {1, 2}) {
     EngineOptions options = CudaOptions();
     options.graph = steps == 1;
     options.steps_in_flight = steps;
     const auto engine = Engine::Create(options);
     ASSERT_TRUE(engine.ok()) << engine.status();
-    const int64_t before = EmulatorLibrary().counters().allocations;
-    EXPECT_GT(before, 0);
+    const int64_t allocations = EmulatorLibrary().counters().allocations;
+    const int64_t kernels = emulator.calls(gpu_emulator::DriverCall::kFindKernel);
+    EXPECT_GT(allocations, 0);
+    EXPECT_GT(kernels, 0);
     AskAll(**engine, MixedRequests());
-    EXPECT_EQ(EmulatorLibrary().counters().allocations, before);
+    EXPECT_EQ(EmulatorLibrary().counters().allocations, allocations);
+    EXPECT_EQ(emulator.calls(gpu_emulator::DriverCall::kFindKernel), kernels);
   }
 }
 

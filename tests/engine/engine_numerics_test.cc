@@ -1,4 +1,5 @@
-// A whole engine with the numerics t1-sm90. Under all conditions, answers have the same bits.
+// A whole engine with the numerics t1-sm80 and t1-sm90. Under all conditions, answers have the same
+// bits.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -11,11 +12,12 @@
 namespace baton {
 namespace {
 
-EngineOptions T1Options(const std::string& model, KvType type) {
+EngineOptions T1Options(const std::string& model, KvType type,
+                        const std::string& numerics = "t1-sm90") {
   EngineOptions options = TinyOptions();
   options.model = TinyModelFile(model);
   options.kv_type = type;
-  options.numerics = "t1-sm90";
+  options.numerics = numerics;
   return options;
 }
 
@@ -92,23 +94,30 @@ const Surroundings kSurroundings[] = {
 };
 
 TEST(EngineNumerics, AnswersOfT1DoNotDependOnTheSurroundings) {
-  for (const auto& [model, type] :
-       std::vector<std::pair<std::string, KvType>>{{"bf16", KvType::kBF16},
-                                                   {"f16", KvType::kF16},
-                                                   {"q4_1", KvType::kInt8},
-                                                   {"q4_0", KvType::kFp8}}) {
-    EngineOptions alone = T1Options(model, type);
+  struct Case {
+    std::string model;
+    KvType type;
+    std::string numerics;
+  };
+  for (const auto& [model, type, numerics] : {Case{"bf16", KvType::kBF16, "t1-sm90"},
+                                              {"f16", KvType::kF16, "t1-sm90"},
+                                              {"q4_1", KvType::kInt8, "t1-sm90"},
+                                              {"q4_0", KvType::kFp8, "t1-sm90"},
+                                              {"bf16", KvType::kF16, "t1-sm80"}}) {
+    EngineOptions alone = T1Options(model, type, numerics);
     alone.prefix_cache = false;
     const Answers expected = AnswersOf(alone, /*at_once=*/false);
     ASSERT_EQ(expected.hashes.size(), Requests().size());
     for (const Surroundings& around : kSurroundings) {
-      EngineOptions options = T1Options(model, type);
+      EngineOptions options = T1Options(model, type, numerics);
       around.set(options);
       EXPECT_EQ(AnswersOf(options, /*at_once=*/true), expected) << model << ", " << around.name;
     }
-    EngineOptions r1 = T1Options(model, type);
-    r1.numerics = "r1";
-    EXPECT_NE(AnswersOf(r1, /*at_once=*/true).hashes, expected.hashes) << model;
+    for (const char* const other : {"r1", "t1-sm80", "t1-sm90"}) {
+      if (other == numerics) continue;
+      EXPECT_NE(AnswersOf(T1Options(model, type, other), /*at_once=*/true).hashes, expected.hashes)
+          << model << ", " << other;
+    }
   }
 }
 
@@ -123,13 +132,16 @@ TEST(EngineNumerics, AHandOffKeepsTheBitsOfT1) {
 }
 
 TEST(EngineNumerics, FingerprintsOfDifferentNumericsAreRefusedByName) {
-  EngineOptions options = T1Options("q4_1", KvType::kF16);
-  const auto t1 = Engine::Create(options);
-  options.numerics = "auto";
-  const auto r1 = Engine::Create(options);
-  ASSERT_TRUE(t1.ok() && r1.ok());
-  EXPECT_EQ(CheckCompatible((*t1)->fingerprint(), (*r1)->fingerprint()).message(),
+  const auto sm90 = Engine::Create(T1Options("q4_1", KvType::kF16));
+  const auto sm80 = Engine::Create(T1Options("q4_1", KvType::kF16, "t1-sm80"));
+  const auto r1 = Engine::Create(T1Options("q4_1", KvType::kF16, "auto"));
+  ASSERT_TRUE(sm90.ok() && sm80.ok() && r1.ok());
+  EXPECT_EQ(CheckCompatible((*sm90)->fingerprint(), (*r1)->fingerprint()).message(),
             "numerics: ours t1-sm90, theirs r1");
+  EXPECT_EQ(CheckCompatible((*sm90)->fingerprint(), (*sm80)->fingerprint()).message(),
+            "numerics: ours t1-sm90, theirs t1-sm80");
+  EXPECT_EQ(CheckCompatible((*sm80)->fingerprint(), (*r1)->fingerprint()).message(),
+            "numerics: ours t1-sm80, theirs r1");
 }
 
 }  // namespace

@@ -147,12 +147,11 @@ TEST(EngineWindowPool, BlocksBehindTheWindowAreFreedWhileTheSequenceRuns) {
 TEST(EngineWindowPool, ForksShareBothGroupsAndAnswerAsSingleRequestsDo) {
   const auto plain = MakeEngine(WindowOptions());
   GenerateRequest request = TinyRequest(45, 14, 7);
-  std::vector<Answer> alone;
-  for (uint64_t i = 0; i < 4; ++i) {
-    request.sampling.seed = 7 + i;
-    alone.push_back(AnswerOf(Ask(*plain, request)));
-  }
   request.sampling.seed = 7;
+  std::vector<Answer> alone;
+  for (const SinkRecord& record : AskForSeeds(*plain, request, 4)) {
+    alone.push_back(AnswerOf(record));
+  }
   request.n = 4;
   for (const int32_t depth : {1, 2}) {
     for (const int32_t blocks : {100, 10}) {

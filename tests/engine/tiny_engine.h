@@ -50,4 +50,14 @@ inline SinkRecord Ask(Engine& engine, const GenerateRequest& request) {
   return sink->WaitForEnd();
 }
 
+// Sends `count` requests, one after the other. Their seeds count up from that of `request`.
+inline std::vector<SinkRecord> AskForSeeds(Engine& engine, GenerateRequest request, int count) {
+  std::vector<SinkRecord> records;
+  for (int i = 0; i < count; ++i) {
+    records.push_back(Ask(engine, request));
+    ++*request.sampling.seed;
+  }
+  return records;
+}
+
 }  // namespace baton

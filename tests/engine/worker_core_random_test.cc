@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/worker_core.h"
+#include "tests/engine/expected_choices.h"
 #include "tests/engine/worker_bench.h"
 
 namespace baton {
@@ -41,32 +42,6 @@ class RandomWorker {
     GenerateRequest request;
     std::shared_ptr<SinkRecord> record;
   };
-  // The first `count` tokens that a choice must have, computed without KV.
-  struct Literal {
-    std::vector<DrawnToken> drawn;
-    uint64_t logits_hash = 0;
-  };
-  Literal Say(const GenerateRequest& request, int32_t choice, size_t count) {
-    TokenSource source(request.sampling, request.prompt, bench_.tokenizer->end_of_generation(),
-                       /*hash_logits=*/true, choice);
-    uint64_t chain = 0;
-    for (const TokenId token : request.prompt) chain = ChainPool::Chain(chain, token);
-    Literal said;
-    while (said.drawn.size() < count) {
-      const auto length = static_cast<int32_t>(request.prompt.size() + said.drawn.size());
-      said.drawn.push_back(*source.Draw(bench_.runner.Row(chain, length), length, sampler_));
-      source.Accept(said.drawn.back());
-      chain = ChainPool::Chain(chain, said.drawn.back().token);
-    }
-    said.logits_hash = source.logits_hash();
-    return said;
-  }
-  static std::vector<TokenId> Tokens(const Literal& said) {
-    std::vector<TokenId> tokens;
-    for (const DrawnToken& drawn : said.drawn) tokens.push_back(drawn.token);
-    return tokens;
-  }
-
   uint32_t Pick(uint32_t below) { return random_() % below; }
 
   // Prompts often share a prefix. Some end in the poison token, which makes NaN.
@@ -187,7 +162,9 @@ class RandomWorker {
     generated_.push_back({request, bench_.Generate(request)});
     bench_.fake.next_post = absl::OkStatus();
     const auto& ticket = generated_.back().record->ticket;
-    if (ticket) deliveries_[ticket->transfer_id] = {Shipped(request), Manifest(request)};
+    if (ticket)
+      deliveries_[ticket->transfer_id] = {ExpectedChoices::HandedOver(request),
+                                          expected_.Manifest(request)};
   }
 
   // The request was started on another worker: some choices have tokens, some have ended, at least
@@ -195,29 +172,12 @@ class RandomWorker {
   void AddGeneratedParts(GenerateRequest& request) {
     const auto most = static_cast<uint32_t>(*request.sampling.max_tokens);
     for (int32_t i = 0; i < request.n; ++i) {
-      const Literal said = Say(request, i, i == 0 ? Pick(most) : Pick(most + 1));
-      request.generated.push_back({.tokens = Tokens(said),
+      const ExpectedChoices::Tokens said =
+          expected_.Draw(request, i, i == 0 ? Pick(most) : Pick(most + 1));
+      request.generated.push_back({.tokens = said.ids(),
                                    .logits_hash = said.logits_hash,
                                    .finished = said.drawn.size() == most && Pick(2) == 0});
     }
-  }
-
-  // Tokens that the transfer carries; the manifest has the next token of each choice.
-  static std::vector<TokenId> Shipped(const GenerateRequest& request) {
-    std::vector<TokenId> tokens = request.prompt;
-    if (request.n == 1 && !request.generated.empty()) {
-      const auto& generated = request.generated[0].tokens;
-      tokens.insert(tokens.end(), generated.begin(), generated.end());
-    }
-    return tokens;
-  }
-  std::string Manifest(const GenerateRequest& request) {
-    HandoffManifest manifest;
-    const size_t before = Shipped(request).size() - request.prompt.size();
-    for (int32_t i = 0; i < request.n; ++i) {
-      manifest.drawn.push_back(Say(request, i, before + 1).drawn.back());
-    }
-    return EncodeManifest(manifest);
   }
 
   void PullSomePrefix() {
@@ -343,8 +303,8 @@ class RandomWorker {
     const size_t said = before.tokens.size() + choice.tokens.size();
     std::vector<TokenId> tokens = before.tokens;
     tokens.insert(tokens.end(), choice.tokens.begin(), choice.tokens.end());
-    const Literal expected = Say(one.request, number, said);
-    EXPECT_EQ(tokens, Tokens(expected));
+    const ExpectedChoices::Tokens expected = expected_.Draw(one.request, number, said);
+    EXPECT_EQ(tokens, expected.ids());
     EXPECT_TRUE(one.record->error.has_value() || before.finished || choice.finish.has_value());
     if (!choice.finish) return;
     ++finished_;
@@ -371,7 +331,7 @@ class RandomWorker {
   };
   std::map<uint64_t, Delivery> deliveries_;  // by transfer id
   std::vector<std::shared_ptr<PullRecord>> pulls_;
-  Sampler sampler_{{kEndToken}};
+  ExpectedChoices expected_{bench_};
   int finished_ = 0;
   int finished_forks_ = 0;
   int32_t smallest_ = bench_.cache.num_blocks();  // smallest size of the pool so far

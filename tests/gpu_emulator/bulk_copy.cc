@@ -16,6 +16,7 @@ constexpr uint32_t kTileAlignment = 128;
 
 void CheckBulk(const void* shared, const void* global, uint32_t bytes, SourcePlace place) {
   Execution& execution = ThisExecution();
+  execution.RequireHopper("a bulk copy", place);
   execution.CheckShared(shared, bytes, "a bulk copy", place);
   if (bytes == 0 || bytes % kBulkAlignment != 0 ||
       reinterpret_cast<uintptr_t>(global) % kBulkAlignment != 0) {
@@ -89,6 +90,7 @@ void IssueBulkLoad(void* shared, const void* global, uint32_t bytes, uint64_t* b
 void IssueTileLoad(void* shared, const TensorMap* map, uint64_t* barrier, const int* coordinates,
                    int rank, SourcePlace place) {
   Execution& execution = ThisExecution();
+  execution.RequireHopper("a tile copy", place);
   TileLoad load;
   if (reinterpret_cast<uintptr_t>(map) % alignof(TensorMap) != 0 ||
       !DecodeTensorMap(*map, load.tensor)) {

@@ -29,12 +29,13 @@ T ChangeAtomically(T* address, const char* name, SourcePlace place, Change chang
 
 }  // namespace baton::gpu_emulator
 
-#define BATON_ATOMIC(name, Type, expression)                                                   \
-  inline Type name(Type* address, Type value,                                                  \
-                   baton::gpu_emulator::SourcePlace place = std::source_location::current()) { \
-    return baton::gpu_emulator::ChangeAtomically(                                              \
-        address, #name, place,                                                                 \
-        [value]([[maybe_unused]] Type old) { return static_cast<Type>(expression); });         \
+#define BATON_ATOMIC(name, Type, expression)                                                  \
+  inline Type name(                                                                           \
+      Type* address, Type value,                                                              \
+      baton::gpu_emulator::SourcePlace place = baton::gpu_emulator::SourcePlace::Current()) { \
+    return baton::gpu_emulator::ChangeAtomically(                                             \
+        address, #name, place,                                                                \
+        [value]([[maybe_unused]] Type old) { return static_cast<Type>(expression); });        \
   }
 #define BATON_ATOMIC_INTEGERS(name, expression) \
   BATON_ATOMIC(name, int, expression)           \
@@ -64,7 +65,7 @@ BATON_ATOMIC(atomicDec, unsigned, old == 0 || old > value ? value : old - 1)
 
 template <typename T>
 T atomicCAS(T* address, T expected, T value,
-            baton::gpu_emulator::SourcePlace place = std::source_location::current()) {
+            baton::gpu_emulator::SourcePlace place = baton::gpu_emulator::SourcePlace::Current()) {
   return baton::gpu_emulator::ChangeAtomically(
       address, "atomicCAS", place, [expected, value](T old) {
         return std::memcmp(&old, &expected, sizeof(T)) == 0 ? value : old;

@@ -29,7 +29,8 @@
        BATON_LAUNCH_BOUND_##kernel})
 
 // Default argument that names the caller's line.
-#define BATON_PLACE ::baton::gpu_emulator::SourcePlace place = ::std::source_location::current()
+#define BATON_PLACE \
+  ::baton::gpu_emulator::SourcePlace place = ::baton::gpu_emulator::SourcePlace::Current()
 
 // A call whose accesses ThreadSanitizer must attribute to the kernel's line. It knows the line only
 // if an instrumented function of its own stands between the kernel and the emulator.

@@ -10,8 +10,10 @@
 #include <utility>
 
 #include "kernels/cuda/cuda_driver.h"
+#include "tests/gpu_emulator/driver_faults.h"
 #include "tests/gpu_emulator/emulated_gpu.h"
 #include "tests/gpu_emulator/planted_faults.h"
+#include "tests/gpu_emulator/stream_order.h"
 
 namespace baton::gpu_emulator {
 namespace {
@@ -47,6 +49,8 @@ const char* NameOf(CuResult error) {
   return nullptr;
 }
 
+bool LeftOut(DriverCall call) { return DriverFaults::Get().FaultOf(call) == CallFault::kLeftOut; }
+
 // Pageable memory is read at once, as by the driver, which stages it.
 CuResult EnqueueCopy(CuDevicePointer to, CuDevicePointer from, size_t bytes, CuStream stream) {
   Residence target = Residence::kPageable;
@@ -56,7 +60,13 @@ CuResult EnqueueCopy(CuDevicePointer to, CuDevicePointer from, size_t bytes, CuS
       memory.Locate(from, bytes, &source) != kCuSuccess) {
     return kCuInvalidValue;
   }
-  Work work{.kind = Work::Kind::kCopy, .to = to, .from = from, .bytes = bytes};
+  const CallFault fault = DriverFaults::Get().FaultOf(DriverCall::kCopy);
+  if (fault == CallFault::kLeftOut) return kCuSuccess;
+  Work work{.kind = Work::Kind::kCopy,
+            .to = to,
+            .from = from,
+            .bytes = bytes,
+            .late = fault == CallFault::kLate};
   if (source == Residence::kPageable) {
     const auto* const begin = reinterpret_cast<const std::byte*>(from);
     work.source.assign(begin, begin + bytes);
@@ -85,6 +95,9 @@ void baton_emulator_hang_after(int64_t launches) { Gpu().HangAfter(launches); }
 void baton_emulator_hold_maps(bool hold) { PlantedFaults::Get().HoldMaps(hold); }
 int64_t baton_emulator_maps_waiting() { return PlantedFaults::Get().maps_waiting(); }
 void baton_emulator_fail_unmaps(int64_t count) { PlantedFaults::Get().FailUnmaps(count); }
+void baton_emulator_order_streams(const StreamTimes* times) { Gpu().OrderStreams(*times); }
+void baton_emulator_plant(const DriverFault* fault) { DriverFaults::Get().Plant(*fault); }
+int64_t baton_emulator_calls(DriverCall call) { return DriverFaults::Get().calls(call); }
 EmulatedCallFaults* baton_emulator_call_faults() { return &Gpu().call_faults(); }
 
 CuResult baton_emulator_enqueue(CuStream stream, const ExternalWork& work) {
@@ -274,10 +287,12 @@ CuResult cuStreamDestroy_v2(CuStream stream) {
 }
 CuResult cuStreamSynchronize(CuStream stream) {
   USABLE();
+  if (LeftOut(DriverCall::kStreamSynchronize)) return kCuSuccess;
   return Gpu().Synchronize(stream);
 }
 CuResult cuStreamQuery(CuStream stream) {
   USABLE();
+  if (LeftOut(DriverCall::kStreamQuery)) return kCuSuccess;
   return Gpu().Query(stream);
 }
 CuResult cuStreamBeginCapture_v2(CuStream stream, CuCaptureMode) {
@@ -298,14 +313,17 @@ CuResult cuEventDestroy_v2(CuEvent event) {
 }
 CuResult cuEventRecord(CuEvent event, CuStream stream) {
   USABLE();
+  if (LeftOut(DriverCall::kEventRecord)) return kCuSuccess;
   return Gpu().Record(event, stream);
 }
 CuResult cuEventQuery(CuEvent event) {
   USABLE();
+  if (LeftOut(DriverCall::kEventQuery)) return kCuSuccess;
   return Gpu().Query(event);
 }
 CuResult cuEventSynchronize(CuEvent event) {
   USABLE();
+  if (LeftOut(DriverCall::kEventSynchronize)) return kCuSuccess;
   return Gpu().Synchronize(event);
 }
 CuResult cuGraphInstantiateWithFlags(CuGraphExec* exec, CuGraph graph, CuFlags64 flags) {
@@ -342,6 +360,7 @@ CuResult cuModuleUnload(CuModule) {
 }
 CuResult cuModuleGetFunction(CuFunction* function, CuModule, const char* name) {
   USABLE();
+  DriverFaults::Get().FaultOf(DriverCall::kFindKernel);
   return Gpu().FindFunction(function, name);
 }
 CuResult cuFuncSetAttribute(CuFunction function, CuFunctionAttribute attribute, int value) {

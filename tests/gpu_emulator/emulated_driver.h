@@ -7,8 +7,8 @@
 // - BATON_GPU_EMULATOR_MIB: device memory;
 // - BATON_GPU_EMULATOR_FAIL_AFTER: number of kernels that run before one fails;
 // - BATON_GPU_EMULATOR_HANG_AFTER: number of kernels that run before one never ends;
-// - BATON_GPU_EMULATOR_SHARED_BYTES: shared memory of a thread block;
-// - BATON_GPU_EMULATOR_CAPABILITY: compute capability, 90 for 9.0.
+// - BATON_GPU_EMULATOR_CAPABILITY: compute capability, 90 for 9.0 (SettingsOfCapability);
+// - BATON_GPU_EMULATOR_SHARED_BYTES: shared memory of a thread block, instead of its default.
 //
 // Other libraries, such as NCCL's stand-in, put work on streams by baton_emulator_enqueue.
 //
@@ -36,6 +36,18 @@ struct EmulatorSettings {
   uint32_t shared_bytes = kMostSharedBytes;  // of a thread block; at most kMostSharedBytes
   int compute_capability = 90;  // as the driver reports it; `rules` has the tensor cores
 };
+
+// A GPU of this compute capability: its tensor cores, instructions and shared memory. For 8.6 and
+// 8.9 the tensor cores are a guess.
+inline EmulatorSettings SettingsOfCapability(int compute_capability) {
+  EmulatorSettings settings;
+  settings.compute_capability = compute_capability;
+  if (compute_capability >= 90) return settings;
+  settings.rules.tensor_core = TensorCore::kAmpere;
+  settings.shared_bytes =
+      compute_capability == 80 ? MostSharedBytes(TensorCore::kAmpere) : 99u << 10;
+  return settings;
+}
 
 struct EmulatorCounters {
   int64_t launches = 0;         // kernels that ran, those in graphs included

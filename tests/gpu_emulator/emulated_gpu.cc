@@ -23,11 +23,13 @@ uint64_t NumberInEnvironment(const char* name, uint64_t otherwise) {
 }
 
 EmulatorSettings SettingsOfEnvironment() {
-  EmulatorSettings settings;
+  EmulatorSettings settings = SettingsOfCapability(
+      static_cast<int>(NumberInEnvironment("BATON_GPU_EMULATOR_CAPABILITY", 90)));
   settings.seed = NumberInEnvironment("BATON_GPU_EMULATOR_SEED", 0);
   if (settings.seed != 0) {
-    settings.rules = {
-        .order = ExecutionOrder::kSeeded, .landing = CopyLanding::kSeeded, .seed = settings.seed};
+    settings.rules.order = ExecutionOrder::kSeeded;
+    settings.rules.landing = CopyLanding::kSeeded;
+    settings.rules.seed = settings.seed;
   }
   settings.memory_bytes = NumberInEnvironment("BATON_GPU_EMULATOR_MIB", settings.memory_bytes >> 20)
                           << 20;
@@ -37,8 +39,6 @@ EmulatorSettings SettingsOfEnvironment() {
       NumberInEnvironment("BATON_GPU_EMULATOR_HANG_AFTER", static_cast<uint64_t>(-1)));
   settings.shared_bytes = static_cast<uint32_t>(
       NumberInEnvironment("BATON_GPU_EMULATOR_SHARED_BYTES", settings.shared_bytes));
-  settings.compute_capability = static_cast<int32_t>(NumberInEnvironment(
-      "BATON_GPU_EMULATOR_CAPABILITY", static_cast<uint64_t>(settings.compute_capability)));
   return settings;
 }
 
@@ -99,6 +99,8 @@ CuContext EmulatedGpu::Retain() {
     random_.seed(settings_.seed);
     fault_ = kCuSuccess;
     counters_ = {};
+    times_ = {};
+    streams_created_ = 0;
     launches_left_ = settings_.fail_after;
     hang_in_ = settings_.hang_after;
     ending_ = false;
@@ -134,6 +136,7 @@ CuResult EmulatedGpu::SetCurrent(CuContext context) {
 CuResult EmulatedGpu::Usable() {
   const std::lock_guard lock(mutex_);
   if (retained_ == 0 || current_context == nullptr) return kCuInvalidContext;
+  if (times_.order == StreamOrder::kHostFirst) last_call_ = std::chrono::steady_clock::now();
   return fault_;
 }
 
@@ -146,97 +149,7 @@ CuResult EmulatedGpu::UsableOutsideCapture() {
   return kCuStreamCaptureUnsupported;
 }
 
-// ---- streams ------------------------------------------------------------------------------------
-
-CuResult EmulatedGpu::CreateStream(CuStream* stream) {
-  const std::lock_guard lock(mutex_);
-  auto made = std::make_shared<EmulatedStream>();
-  *stream = reinterpret_cast<CuStream>(made.get());
-  streams_.emplace(*stream, std::move(made));
-  return kCuSuccess;
-}
-
-std::shared_ptr<EmulatedStream> EmulatedGpu::Find(CuStream stream) {
-  const auto at = streams_.find(stream);
-  return at == streams_.end() ? nullptr : at->second;
-}
-
-CuResult EmulatedGpu::DestroyStream(CuStream stream) {
-  std::unique_lock lock(mutex_);
-  const std::shared_ptr<EmulatedStream> found = Find(stream);
-  if (found == nullptr) return kCuInvalidHandle;
-  const CuResult result = WaitFor(found, found->enqueued, lock);
-  streams_.erase(stream);
-  return result;
-}
-
-CuResult EmulatedGpu::Enqueue(CuStream stream, Work work) {
-  std::unique_lock lock(mutex_);
-  const std::shared_ptr<EmulatedStream> found = Find(stream);
-  if (found == nullptr) return kCuInvalidHandle;
-  if (found->capturing) {
-    if (work.kind == Work::Kind::kGraph) return Invalidate(*found);
-    if (work.kind == Work::Kind::kCopy) ++counters_.captured_copies;
-    found->captured.push_back(std::move(work));
-  } else {
-    if (found->enqueued - found->done >= settings_.queue_depth) {
-      ++counters_.full_queues;
-      const CuResult room = WaitFor(found, found->enqueued + 1 - settings_.queue_depth, lock);
-      if (room != kCuSuccess) return room;
-    }
-    found->work.push_back(std::move(work));
-    ++found->enqueued;
-  }
-  return kCuSuccess;
-}
-
-CuResult EmulatedGpu::Invalidate(EmulatedStream& stream) {
-  stream.invalidated = true;
-  return kCuStreamCaptureUnsupported;
-}
-
-CuResult EmulatedGpu::WaitFor(const std::shared_ptr<EmulatedStream>& stream, uint64_t position,
-                              std::unique_lock<std::mutex>& lock) {
-  stream->wanted = std::max(stream->wanted, position);
-  wanted_.notify_one();
-  done_.wait(lock, [&] { return stream->done >= position || fault_ != kCuSuccess; });
-  return fault_;
-}
-
-// A query wakes the GPU's thread once in four times.
-CuResult EmulatedGpu::AskFor(const std::shared_ptr<EmulatedStream>& stream, uint64_t position) {
-  if (fault_ != kCuSuccess) return fault_;
-  if (stream->done >= position) return kCuSuccess;
-  if (random_() % 4 == 0) {
-    stream->wanted = std::max(stream->wanted, position);
-    wanted_.notify_one();
-  }
-  return kCuNotReady;
-}
-
-CuResult EmulatedGpu::Synchronize(CuStream stream) {
-  std::unique_lock lock(mutex_);
-  const std::shared_ptr<EmulatedStream> found = Find(stream);
-  if (found == nullptr) return kCuInvalidHandle;
-  if (found->capturing) return Invalidate(*found);
-  return WaitFor(found, found->enqueued, lock);
-}
-
-CuResult EmulatedGpu::Query(CuStream stream) {
-  const std::lock_guard lock(mutex_);
-  const std::shared_ptr<EmulatedStream> found = Find(stream);
-  if (found == nullptr) return kCuInvalidHandle;
-  if (found->capturing) return Invalidate(*found);
-  return AskFor(found, found->enqueued);
-}
-
-CuResult EmulatedGpu::SynchronizeAll() {
-  std::unique_lock lock(mutex_);
-  std::vector<std::pair<std::shared_ptr<EmulatedStream>, uint64_t>> all;
-  for (const auto& [handle, stream] : streams_) all.emplace_back(stream, stream->enqueued);
-  for (const auto& [stream, position] : all) WaitFor(stream, position, lock);
-  return fault_;
-}
+// ---- captures ---------------------------------------------------------------------------------
 
 CuResult EmulatedGpu::BeginCapture(CuStream stream) {
   const std::lock_guard lock(mutex_);
@@ -264,54 +177,16 @@ CuResult EmulatedGpu::EndCapture(CuStream stream, CuGraph* graph) {
   return kCuSuccess;
 }
 
-// ---- events -------------------------------------------------------------------------------------
-
-CuResult EmulatedGpu::CreateEvent(CuEvent* event) {
-  const std::lock_guard lock(mutex_);
-  auto made = std::make_unique<EmulatedEvent>();
-  *event = reinterpret_cast<CuEvent>(made.get());
-  events_.emplace(*event, std::move(made));
-  return kCuSuccess;
-}
-
-CuResult EmulatedGpu::DestroyEvent(CuEvent event) {
-  const std::lock_guard lock(mutex_);
-  return events_.erase(event) == 1 ? kCuSuccess : kCuInvalidHandle;
-}
-
-CuResult EmulatedGpu::Record(CuEvent event, CuStream stream) {
-  const std::lock_guard lock(mutex_);
-  const auto at = events_.find(event);
-  const std::shared_ptr<EmulatedStream> found = Find(stream);
-  if (at == events_.end() || found == nullptr) return kCuInvalidHandle;
-  if (found->capturing) return Invalidate(*found);
-  *at->second = {.stream = found, .position = found->enqueued};
-  return kCuSuccess;
-}
-
-CuResult EmulatedGpu::Query(CuEvent event) {
-  const std::lock_guard lock(mutex_);
-  const auto at = events_.find(event);
-  if (at == events_.end()) return kCuInvalidHandle;
-  if (at->second->stream == nullptr) return kCuSuccess;
-  return AskFor(at->second->stream, at->second->position);
-}
-
-CuResult EmulatedGpu::Synchronize(CuEvent event) {
-  std::unique_lock lock(mutex_);
-  const auto at = events_.find(event);
-  if (at == events_.end()) return kCuInvalidHandle;
-  const EmulatedEvent recorded = *at->second;  // the event may be destroyed during the wait
-  if (recorded.stream == nullptr) return kCuSuccess;
-  return WaitFor(recorded.stream, recorded.position, lock);
-}
-
 // ---- the GPU's thread ---------------------------------------------------------------------------
 
 void EmulatedGpu::RunWork() {
   Executor executor(settings_.rules);
   std::unique_lock lock(mutex_);
   while (!ending_) {
+    if (const auto pause = PauseForTheHost()) {
+      wanted_.wait_for(lock, *pause);
+      continue;
+    }
     if (const std::shared_ptr<EmulatedStream> next = NextStream()) {
       RunStream(*next, executor, lock);
       continue;

@@ -3,7 +3,8 @@
 //
 // Work runs as late as CUDA allows: only when a call waits for it (a synchronisation, the release
 // of device memory). A query asks for it now and then and never waits. So a result that is used too
-// early is missing, and a buffer that is changed too early has the change.
+// early is missing, and a buffer that is changed too early has the change. A test may choose other
+// times (stream_order.h).
 //
 // Streams with work to run take turns after each kernel, copy or other node. A stream whose
 // external work is not done waits, and the others continue.
@@ -23,6 +24,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -34,6 +36,7 @@
 #include "tests/gpu_emulator/emulated_memory.h"
 #include "tests/gpu_emulator/executor.h"
 #include "tests/gpu_emulator/kernel_registry.h"
+#include "tests/gpu_emulator/stream_order.h"
 
 namespace baton::gpu_emulator {
 
@@ -51,13 +54,16 @@ struct Work {
   unsigned char value = 0;
   std::function<CuResult(bool begins)> external = nullptr;
   std::shared_ptr<const std::vector<Work>> graph = nullptr;
+  bool late = false;  // a planted fault: runs behind the work before the next record or wait
   // How far a run has come whose external work is not done:
   size_t next_node = 0;  // of the graph
   bool begun = false;    // the external work
 };
 
 struct EmulatedStream {
+  int number = 0;  // in the order of creation
   std::deque<Work> work;
+  std::optional<Work> held;  // late work
   uint64_t enqueued = 0;
   uint64_t done = 0;
   uint64_t wanted = 0;                                 // the GPU's thread runs work up to here
@@ -87,6 +93,7 @@ class EmulatedGpu {
   void HangAfter(int64_t launches);
   EmulatorSettings settings();
   void CountAllocation();
+  void OrderStreams(const StreamTimes& times);
 
   int compute_capability();
   CuContext Retain();
@@ -140,6 +147,13 @@ class EmulatedGpu {
                    std::unique_lock<std::mutex>& lock);
   CuResult AskFor(const std::shared_ptr<EmulatedStream>& stream, uint64_t position);
   CuResult Invalidate(EmulatedStream& stream);
+  CuResult RunAtOnce(const std::shared_ptr<EmulatedStream>& stream,
+                     std::unique_lock<std::mutex>& lock);
+  void AppendHeld(EmulatedStream& stream);
+  bool IsEarly(const EmulatedStream& stream) const;
+  void Want(EmulatedStream& stream, uint64_t position);
+  // Returns how long the GPU's thread must leave wanted work alone.
+  std::optional<std::chrono::steady_clock::duration> PauseForTheHost() const;
   void RunWork();
   // Returns null if no stream, or none but `besides`, has work that can run now.
   std::shared_ptr<EmulatedStream> NextStream(const EmulatedStream* besides = nullptr);
@@ -162,6 +176,10 @@ class EmulatedGpu {
   int retained_ = 0;
   bool ending_ = false;      // the GPU's thread ends
   CuStream last_ = nullptr;  // whose turn was last
+  StreamTimes times_;
+  int streams_created_ = 0;
+  std::chrono::steady_clock::time_point last_call_ = {};  // of the driver; kept for kHostFirst only
+  std::chrono::steady_clock::time_point wanted_since_ = {};
   CuResult fault_ = kCuSuccess;
   EmulatorCounters counters_;
   int64_t launches_left_ = -1;  // until the planted fault; negative: none

@@ -24,7 +24,9 @@ class EmulatedLauncher : public KernelLauncher {
   void Launch(std::string_view kernel, const LaunchShape& shape, const void* params,
               size_t bytes) override;
   int multiprocessors() const override { return multiprocessors_; }
-  uint32_t max_shared_bytes() const override { return kMostSharedBytes; }
+  uint32_t max_shared_bytes() const override {
+    return MostSharedBytes(executor_.rules().tensor_core);
+  }
   std::byte* Workspace(std::string_view purpose, size_t bytes) override;
 
  private:

@@ -155,6 +155,11 @@ class Execution {
   void CountAtomic(const char* name, SourcePlace place);
   // Ends the launch with an error: throws LaunchFault.
   [[noreturn]] void Fail(const std::string& what, SourcePlace place);
+  // Fails if the GPU lacks `instruction`, which needs compute capability 9.0.
+  void RequireHopper(const char* instruction, SourcePlace place) {
+    if (rules().tensor_core == TensorCore::kHopper) return;
+    Fail(std::string(instruction) + " needs compute capability 9.0", place);
+  }
   // Notes that something happened that a polling thread may wait for.
   void Progressed() { idle_rounds_ = 0; }
   void NoteReadOnly(const void* address, size_t bytes, void* caller);

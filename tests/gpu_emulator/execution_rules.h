@@ -18,8 +18,14 @@ enum class CopyLanding : uint8_t {
   kSeeded,  // either of the two, drawn for each copy
 };
 
-// Tensor cores differ in how they sum the products of bf16 and f16.
+// Tensor cores differ in how they sum the products of bf16 and f16. kAmpere also has neither the
+// instructions of kernels/cuda/hopper.cuh nor Hopper's shared memory: a kernel that uses them
+// fails.
 enum class TensorCore : uint8_t { kHopper, kAmpere };
+// Shared memory of a thread block in bytes, of compute capability 9.0 and 8.0.
+constexpr uint32_t MostSharedBytes(TensorCore core) {
+  return (core == TensorCore::kHopper ? 227u : 163u) << 10;
+}
 
 // Primitives that a kernel needs for its order of memory accesses.
 enum class Primitive : uint8_t {

@@ -13,7 +13,8 @@ namespace {
 constexpr uint32_t kMostGrid[3] = {0x7fffffff, 65535, 65535};  // CUDA's limits
 constexpr uint32_t kMostBlock[3] = {1024, 1024, 64};
 
-absl::Status CheckLaunch(const Kernel& kernel, const LaunchShape& shape, size_t bytes) {
+absl::Status CheckLaunch(const ExecutionRules& rules, const Kernel& kernel,
+                         const LaunchShape& shape, size_t bytes) {
   for (int i = 0; i < 3; ++i) {
     if (shape.grid[i] < 1 || shape.grid[i] > kMostGrid[i]) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -35,10 +36,11 @@ absl::Status CheckLaunch(const Kernel& kernel, const LaunchShape& shape, size_t 
                                                    " threads, but __launch_bounds__ allows ",
                                                    kernel.most_threads));
   }
-  if (shape.shared_bytes > kMostSharedBytes) {
+  const uint32_t most_shared_bytes = MostSharedBytes(rules.tensor_core);
+  if (shape.shared_bytes > most_shared_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(kernel.name, ": ", shape.shared_bytes,
                                                    " bytes of shared memory, at most ",
-                                                   kMostSharedBytes));
+                                                   most_shared_bytes));
   }
   if (bytes != kernel.params_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -58,7 +60,7 @@ Executor::Executor(const ExecutionRules& rules) : rules_(rules) {}
 
 absl::Status Executor::Run(const Kernel& kernel, const LaunchShape& shape, const void* params,
                            size_t bytes) {
-  if (absl::Status status = CheckLaunch(kernel, shape, bytes); !status.ok()) return status;
+  if (absl::Status status = CheckLaunch(rules_, kernel, shape, bytes); !status.ok()) return status;
   FiberPool& fibers = FibersOfHostThread();
   const auto execution = std::make_unique<Execution>(rules_, kernel, shape, params, bytes, fibers);
   absl::Status status = execution->Start();

@@ -51,8 +51,8 @@
 
 namespace baton::gpu_emulator {
 
-inline constexpr uint32_t kMostThreads = 1024;           // of a block
-inline constexpr uint32_t kMostSharedBytes = 227 << 10;  // of a block, on sm_90
+inline constexpr uint32_t kMostThreads = 1024;                                      // of a block
+inline constexpr uint32_t kMostSharedBytes = MostSharedBytes(TensorCore::kHopper);  // of a block
 
 class Executor {
  public:

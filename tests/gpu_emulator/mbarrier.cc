@@ -72,6 +72,7 @@ void* OrderOf(uint64_t* barrier, uint32_t parity) {
 }  // namespace
 
 void InitMbarrier(uint64_t* barrier, uint32_t arrivals, SourcePlace place) {
+  ThisExecution().RequireHopper("a barrier in shared memory", place);
   CheckMbarrierAddress(barrier, place);
   if (arrivals < 1 || arrivals > kMostArrivals) {
     ThisExecution().Fail(

@@ -1,6 +1,9 @@
 // The functions of kernels/cuda/ptx.cuh for kernels that are compiled as host C++.
 #pragma once
 
+#include <bit>
+#include <cstdint>
+
 #include "kernels/half.h"
 #include "kernels/tensor_core/half_operands.h"
 #include "tests/gpu_emulator/copy_operations.h"
@@ -83,6 +86,12 @@ inline float WidenF16(uint16_t bits) { return F16ToF32(bits); }
 
 inline float MaxOrNan(float a, float b) {
   return gpu_emulator::WithDeviceNan(a != a || a > b ? a : b);
+}
+
+// As wrong as it may be: the rounded quotient, one less or one more in the last place.
+inline float ApproximateReciprocal(float x) {
+  const uint32_t error = (std::bit_cast<uint32_t>(x) * 2654435761u >> 16) % 3;
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(1 / x) + error - 1);
 }
 
 }  // namespace baton

@@ -2,24 +2,31 @@
 // parameter, with the caller's line as default.
 #pragma once
 
-#include <source_location>
 #include <string>
 
 namespace baton::gpu_emulator {
 
 class SourcePlace {
  public:
-  SourcePlace() = default;
-  SourcePlace(std::source_location location) : location_(location) {}  // NOLINT: implicit
+  // The place of the call, also in a default argument. clang 14, which builds the fuzz targets, has
+  // no std::source_location.
+  static constexpr SourcePlace Current(const char* file = __builtin_FILE(),
+                                       int line = __builtin_LINE()) {
+    SourcePlace place;
+    place.file_ = file;
+    place.line_ = line;
+    return place;
+  }
 
-  const char* file() const { return location_.file_name(); }
-  int line() const { return static_cast<int>(location_.line()); }
+  const char* file() const { return file_; }
+  int line() const { return line_; }
   bool operator==(const SourcePlace& other) const {
     return line() == other.line() && file() == other.file();  // one literal for a call
   }
 
  private:
-  std::source_location location_;
+  const char* file_ = "";
+  int line_ = 0;
 };
 
 inline std::string ToString(SourcePlace place) {

@@ -102,14 +102,12 @@ void PassOn(WarpgroupProducts& products, uint64_t number) {
 }
 
 // Computes a product for all threads. Returns an error message, or "".
-const char* Compute(const Execution& execution, SharedBuffer& shared, WarpgroupProduct& product) {
+const char* Compute(SharedBuffer& shared, WarpgroupProduct& product) {
   const int cols = product.terms.cols;
   std::vector<uint16_t> b(cols * kProductDepth);
   const char* error =
       ReadMatrix(shared, product.terms.b, 0, cols, product.terms.b_rows_fastest, b.data());
   if (*error != '\0') return error;
-  const DotModel& model =
-      execution.rules().tensor_core == TensorCore::kHopper ? kHopperDot : kAmpereDot;
   for (int warp = 0; warp < kWarpgroupThreads / kWarpLanes; ++warp) {
     uint16_t a[kWarpRows * kProductDepth];
     if (product.terms.a_in_registers) {
@@ -123,9 +121,9 @@ const char* Compute(const Execution& execution, SharedBuffer& shared, WarpgroupP
       for (int i = 0; i < cols / 2; ++i) {
         const int row = lane / 4 + i / 2 % 2 * 8;
         const int col = i / 4 * 8 + lane % 4 * 2 + i % 2;
-        part.values[i] =
-            FusedDot(model, product.terms.type, a + row * kProductDepth, &b[col * kProductDepth],
-                     kProductDepth, product.terms.accumulate ? part.values[i] : 0.0f);
+        part.values[i] = FusedDot(kHopperDot, product.terms.type, a + row * kProductDepth,
+                                  &b[col * kProductDepth], kProductDepth,
+                                  product.terms.accumulate ? part.values[i] : 0.0f);
       }
     }
   }
@@ -158,7 +156,7 @@ void ComputeUpTo(uint64_t end, SourcePlace place) {
       continue;
     }
     Acquire(&products);
-    const char* error = Compute(execution, execution.block().shared, next);
+    const char* error = Compute(execution.block().shared, next);
     if (*error != '\0') execution.Fail(error, place);
     {
       const UnrecordedAccesses unrecorded;
@@ -223,6 +221,7 @@ uint32_t SharedOffset(const void* shared, SourcePlace place) {
 void IssueProduct(const ProductTerms& terms, float* sums, const unsigned* a_registers,
                   SourcePlace place) {
   Execution& execution = ThisExecution();
+  execution.RequireHopper("wgmma", place);
   WarpgroupProducts& products = ProductsOfThread(place);
   execution.Meet(kAllLanes, kIssue, nullptr, place);
   Thread& me = execution.current();

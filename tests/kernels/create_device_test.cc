@@ -65,12 +65,15 @@ TEST(CreateDevice, NumericsAreChosenByNameAndUnknownOnesAreRefused) {
   DeviceOptions options;
   ASSERT_TRUE(SettleDeviceOptions(options).ok());
   EXPECT_EQ(options.numerics, "r1");
-  const auto device = CreateDevice({.threads = 1, .numerics = "t1-sm90"});
-  ASSERT_TRUE(device.ok()) << device.status();
-  EXPECT_EQ((*device)->numerics(), Numerics::kT1Sm90);
-  EXPECT_THAT((*device)->Description(), HasSubstr("numerics t1-sm90"));
+  for (const Numerics numerics : kAllNumerics) {
+    const std::string name(NumericsName(numerics));
+    const auto device = CreateDevice({.threads = 1, .numerics = name});
+    ASSERT_TRUE(device.ok()) << device.status();
+    EXPECT_EQ((*device)->numerics(), numerics);
+    EXPECT_THAT((*device)->Description(), HasSubstr("numerics " + name));
+  }
   EXPECT_EQ(CreateDevice({.numerics = "r2"}).status(),
-            absl::InvalidArgumentError("numerics is \"r2\", must be auto, r1 or t1-sm90"));
+            absl::InvalidArgumentError("numerics is \"r2\", must be auto, r1, t1-sm80 or t1-sm90"));
 }
 
 TEST(CreateDevice, TheNumericsOfAGpuAreChosenWhenItIsKnown) {
@@ -79,7 +82,7 @@ TEST(CreateDevice, TheNumericsOfAGpuAreChosenWhenItIsKnown) {
   EXPECT_EQ(options.numerics, "auto");
   options.numerics = "r2";
   EXPECT_EQ(SettleDeviceOptions(options),
-            absl::InvalidArgumentError("numerics is \"r2\", must be auto, r1 or t1-sm90"));
+            absl::InvalidArgumentError("numerics is \"r2\", must be auto, r1, t1-sm80 or t1-sm90"));
 }
 
 TEST(CreateDevice, TheEmulatorsLibrariesLieBesideTheProgram) {

@@ -15,9 +15,9 @@ namespace {
 constexpr uint64_t kSeed = 7023;
 constexpr KvType kTensorCorePools[] = {KvType::kBF16, KvType::kF16, KvType::kInt8, KvType::kFp8};
 
-std::vector<float> Attend(const AttentionCase& problem) {
+std::vector<float> Attend(const AttentionCase& problem, const DotModel& model = kHopperDot) {
   std::vector<float> out(problem.out_size(), -1.0f);
-  TensorCoreAttention(problem.Args(out.data()), 0, problem.tokens());
+  TensorCoreAttention(problem.Args(out.data()), 0, problem.tokens(), model);
   return out;
 }
 
@@ -68,6 +68,8 @@ TEST(TensorCoreAttention, HeadSizesAndGroupedHeads) {
       const AttentionShape shape{
           .query_heads = query_heads, .kv_heads = kv_heads, .head_dim = head_dim, .type = type};
       const AttentionCase problem(shape, {CausalSequence(270, 3)}, kSeed);
+      const auto expected = TensorCoreCase(problem, {.dot = kAmpereDot}).Expected();
+      ASSERT_EQ(Attend(problem, kAmpereDot), expected);
       ASSERT_EQ(Attend(problem), TensorCoreCase(problem).Expected())
           << query_heads << " over " << kv_heads << " of " << head_dim;
     }

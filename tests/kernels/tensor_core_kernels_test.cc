@@ -29,13 +29,18 @@ TEST(TensorCoreKernels, ADeviceOfT1AttendsByItsRulesOnAnyNumberOfThreads) {
   for (const KvType type : {KvType::kF16, KvType::kBF16, KvType::kInt8, KvType::kFp8}) {
     const AttentionCase problem({.type = type}, {CausalSequence(90, 60), CausalSequence(300, 1)},
                                 kSeed);
-    const std::vector<float> expected = TensorCoreCase(problem).Expected();
-    for (const int threads : {1, 3}) {
-      const auto device = MakeDevice(threads, Numerics::kT1Sm90);
-      const auto stream = device->CreateStream();
-      EXPECT_EQ(AttendOn(*device, *stream, problem), expected) << KvTypeName(type);
+    std::vector<std::vector<float>> results = {problem.Expected()};
+    for (const Numerics numerics : {Numerics::kT1Sm80, Numerics::kT1Sm90}) {
+      const std::vector<float> expected =
+          TensorCoreCase(problem, {.dot = DotModelOf(numerics)}).Expected();
+      for (const int threads : {1, 3}) {
+        const auto device = MakeDevice(threads, numerics);
+        const auto stream = device->CreateStream();
+        EXPECT_EQ(AttendOn(*device, *stream, problem), expected) << KvTypeName(type);
+      }
+      for (const std::vector<float>& other : results) EXPECT_NE(expected, other);
+      results.push_back(expected);
     }
-    EXPECT_NE(problem.Expected(), expected);
   }
 }
 
@@ -74,8 +79,12 @@ TEST(TensorCoreKernels, OnlyBF16AndF16WeightsHaveAnotherProduct) {
         return out;
       };
       const bool is_half = format == WeightFormat::kBF16 || format == WeightFormat::kF16;
-      EXPECT_EQ(run(TensorCoreKernels(set)) != run(KernelsFor(set)), is_half)
-          << WeightFormatName(format);
+      const std::vector<float> r1 = run(KernelsFor(set));
+      const std::vector<float> sm80 = run(TensorCoreKernels(set, Numerics::kT1Sm80));
+      const std::vector<float> sm90 = run(TensorCoreKernels(set, Numerics::kT1Sm90));
+      EXPECT_EQ(sm80 != r1, is_half) << WeightFormatName(format);
+      EXPECT_EQ(sm90 != r1, is_half) << WeightFormatName(format);
+      EXPECT_EQ(sm80 != sm90, is_half) << WeightFormatName(format);
     }
   }
 }
@@ -87,7 +96,7 @@ TEST(TensorCoreKernels, StoredValuesAreFiniteAndKeysAreNot) {
     rows.resize(16, 0.25f);
     std::vector<uint16_t> pool(64, 0xffff);
     const int64_t slots[2] = {1, -1};
-    TensorCoreKernels(InstructionSet::kPlain)
+    TensorCoreKernels(InstructionSet::kPlain, Numerics::kT1Sm90)
         .kv_write({.k = rows.data(),
                    .v = rows.data(),
                    .stride = 16,
@@ -167,8 +176,10 @@ TEST(TensorCoreKernels, ANanInAnFp8RowReachesOnlyTheTokensThatSeeIt) {
 }
 
 TEST(TensorCoreKernels, TheDeviceNamesItsNumerics) {
-  EXPECT_NE(MakeDevice(1, Numerics::kT1Sm90)->Description().find("t1-sm90"), std::string::npos);
-  EXPECT_NE(MakeDevice(1, Numerics::kR1)->Description().find("numerics r1"), std::string::npos);
+  for (const Numerics numerics : kAllNumerics) {
+    const std::string name = "numerics " + std::string(NumericsName(numerics));
+    EXPECT_NE(MakeDevice(1, numerics)->Description().find(name), std::string::npos);
+  }
 }
 
 }  // namespace

@@ -47,11 +47,12 @@ struct Product {
     }
     return rounded;
   }
-  std::vector<float> Run(bool accumulate = false, float initial = 0) {
+  std::vector<float> Run(bool accumulate = false, float initial = 0,
+                         const DotModel& model = kHopperDot) {
     std::vector<float> out(args.tokens * args.out_stride, initial);
     args.out = out.data();
     args.accumulate = accumulate;
-    TensorCoreMatMul(args, 0, args.weight.rows, 0, args.tokens);
+    TensorCoreMatMul(args, 0, args.weight.rows, 0, args.tokens, model);
     return out;
   }
 
@@ -62,27 +63,33 @@ struct Product {
   MatMulArgs args;
 };
 
-TEST(TensorCoreMatMul, IsOneChainOverTheRoundedOperands) {
+class TensorCoreMatMulModels : public testing::TestWithParam<DotModel> {};
+INSTANTIATE_TEST_SUITE_P(Models, TensorCoreMatMulModels, testing::Values(kAmpereDot, kHopperDot),
+                         [](const auto& info) {
+                           return info.param == kAmpereDot ? "Ampere" : "Hopper";
+                         });
+
+TEST_P(TensorCoreMatMulModels, IsOneChainOverTheRoundedOperands) {
+  const DotModel& model = GetParam();
   for (const WeightFormat format : kHalfFormats) {
     for (const int64_t cols : {16, 64, 77}) {
       Product p(format, 37, cols, 5);
-      const std::vector<float> out = p.Run();
+      const std::vector<float> out = p.Run(false, 0, model);
       int split_differs = 0;
       for (int64_t token = 0; token < 5; ++token) {
         const std::vector<uint16_t> x = p.RoundedToken(token);
         for (int64_t row = 0; row < 37; ++row) {
           float sum = 0;
-          for (int64_t k = 0; k < cols; k += 16) {
-            sum = PlainFusedDot(kHopperDot, p.type(), p.WeightRow(row) + k, x.data() + k,
-                                std::min<int64_t>(16, cols - k), sum);
+          for (int64_t k = 0; k < cols; k += model.step) {
+            sum = PlainFusedDot(model, p.type(), p.WeightRow(row) + k, x.data() + k,
+                                std::min<int64_t>(model.step, cols - k), sum);
           }
           ASSERT_EQ(out[token * p.args.out_stride + row], sum) << row << " of token " << token;
           // A kernel that splits the columns between two accumulators would differ.
           const int64_t half = cols / 32 * 16;
-          const float parts =
-              PlainFusedDot(kHopperDot, p.type(), p.WeightRow(row), x.data(), half, 0) +
-              PlainFusedDot(kHopperDot, p.type(), p.WeightRow(row) + half, x.data() + half,
-                            cols - half, 0);
+          const float parts = PlainFusedDot(model, p.type(), p.WeightRow(row), x.data(), half, 0) +
+                              PlainFusedDot(model, p.type(), p.WeightRow(row) + half,
+                                            x.data() + half, cols - half, 0);
           split_differs += parts != sum;
         }
       }

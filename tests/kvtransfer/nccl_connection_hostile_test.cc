@@ -1,4 +1,5 @@
-// NCCL connections with a sender that breaks the protocol.
+// NCCL connections with a sender that breaks the protocol, and with a receiver that is slow to
+// offer.
 #include <optional>
 #include <string>
 
@@ -113,6 +114,52 @@ TEST_F(HostileNcclSender, ABatchForATransferThatIsNotExpectedPublishesNothing) {
   sender().hangs_at_operation = -1;
   Deliver(a, b_, 1);  // on its own connection
   EXPECT_EQ(b_.TerminalEvents(77, true), 0);
+}
+
+// The test's own listener acts as a receiver. It accepts the sender, and makes no offer yet.
+class SlowNcclReceiver : public NcclConnectionTest {
+ protected:
+  // Returns the connection when the sender has read the greeting and announced its blocks.
+  RawPeer Greet() {
+    const TransferTicket ticket{.transfer_id = 41,
+                                .receiver_epoch = Epoch(2),
+                                .address = FormatTcpAddress(*LocalAddress(listener_)),
+                                .block_count = 3};
+    EXPECT_TRUE(
+        a_.transport().StartSend({.sender_transfer = 1, .ticket = ticket, .tokens = kTokens}).ok());
+    a_.transport().Announce(1, MakeBlocks(0, 3), true, "m");
+    pollfd wait{listener_.get(), POLLIN, 0};
+    EXPECT_EQ(poll(&wait, 1, 10'000), 1) << "the sender does not connect";
+    RawPeer peer(FileDescriptor(accept(listener_.get(), nullptr, nullptr)));
+    EXPECT_TRUE(peer.Read<HelloFrame>().has_value());
+    peer.Send(Accept(2));
+    EXPECT_TRUE(peer.Read<AnnounceFrame>().has_value());
+    return peer;
+  }
+
+  const PullFrame pull_{.transfer_id = 41, .sender_transfer = 1, .first = 0, .count = 3};
+  FileDescriptor listener_ = *ListenTcp(*ResolveHostPort("127.0.0.1:0"));
+  TestWorker a_{Nccl(fallbacks_.Into(PatientNccl())), {}, 1};
+};
+
+// The offer precedes all pulls. So a sender without a pull does not know yet whether one comes.
+TEST_F(SlowNcclReceiver, AnOfferThatComesLongAfterTheGreetingIsNoFallback) {
+  RawPeer peer = Greet();
+  EXPECT_TRUE(fallbacks_.seen().empty()) << fallbacks_.seen().front();
+  peer.Send(NcclOfferFrame{.nccl_version = 22809, .window = 1, .batch_bytes = Bytes(a_, 1)});
+  peer.Send(pull_);
+  EXPECT_TRUE(Eventually([&] { return sender().create_calls == 1; }));
+  EXPECT_TRUE(fallbacks_.seen().empty()) << fallbacks_.seen().front();
+}
+
+TEST_F(SlowNcclReceiver, APullBeforeAnOfferShowsThatNoneComes) {
+  RawPeer peer = Greet();
+  EXPECT_TRUE(fallbacks_.seen().empty()) << fallbacks_.seen().front();
+  peer.Send(pull_);
+  EXPECT_TRUE(peer.Read<BlockFrame>().has_value());
+  ASSERT_EQ(fallbacks_.seen().size(), 1u);
+  EXPECT_THAT(std::string(fallbacks_.seen()[0].message()),
+              HasSubstr("the receiver offers no NCCL"));
 }
 
 }  // namespace

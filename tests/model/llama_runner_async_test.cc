@@ -102,28 +102,7 @@ TEST(LlamaRunnerAsync, PollReportsLayersAsTheyAreWritten) {
 TEST(LlamaRunnerAsync, CopiesOfBlocksRunBetweenTheStepsAroundThem) {
   const TinyModel model("f32", 2, /*asynchronous=*/true);
   TinyRunner runner(model, {});
-  const auto tokens = TinyTokens(20, 15);
-  const auto submit = [&](int32_t sequence, int32_t begin) {
-    StepInput input;
-    input.chunks.push_back(runner.Chunk(sequence, std::span(tokens).subspan(begin), begin, 1));
-    input.chunks.back().keeps_logits = true;
-    return *runner.runner->Submit(input);
-  };
-  const StepId first = submit(0, 0);
-  const std::span<const BlockId> from = runner.Chunk(0, tokens, 0, 0).block_table;
-  const std::span<const BlockId> to = runner.Chunk(1, tokens, 0, 0).block_table;
-  ASSERT_TRUE(runner.runner
-                  ->CopyBlocks(std::vector<BlockCopy>{{.from = from[0], .to = to[0], .tokens = 16},
-                                                      {.from = from[1], .to = to[1], .tokens = 3}})
-                  .ok());
-  const StepId second = submit(1, 19);  // reads the copy of the first step's KV
-  const auto logits = [&](StepId step) {
-    EXPECT_TRUE(runner.runner->Collect(step).ok());
-    const auto row = runner.runner->Logits(step, 0);
-    return std::vector<float>(row.begin(), row.end());
-  };
-  const std::vector<float> expected = logits(first);
-  EXPECT_EQ(logits(second), expected);
+  ExpectCopiesRunBetweenSteps(runner);
 }
 
 TEST(LlamaRunnerAsync, ARowThatAllowsNoTokenFailsOnlyItself) {

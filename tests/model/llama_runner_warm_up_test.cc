@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/llama/llama_runner.h"
+#include "tests/cuda/emulator_faults.h"
 #include "tests/cuda/emulator_library.h"
 #include "tests/model/model_files.h"
 
@@ -60,6 +61,18 @@ TEST_F(LlamaRunnerWarmUpTest, EveryBucketIsCapturedAtCreationAndNothingRuns) {
 TEST_F(LlamaRunnerWarmUpTest, WithoutGraphsNoneIsCaptured) {
   ASSERT_EQ(CreateRunner({}, {.limits = {.max_context = 256}, .graph = false}), absl::OkStatus());
   EXPECT_EQ(counters().captures, 0);
+}
+
+TEST_F(LlamaRunnerWarmUpTest, TheFirstCopyOfABlockLooksUpNoKernel) {
+  ASSERT_EQ(CreateRunner({}, {.limits = {.max_context = 256}}), absl::OkStatus());
+  ASSERT_EQ(pool_->Populate(0, pool_->size()), absl::OkStatus());
+  const EmulatorFaults emulator;
+  const int64_t known = emulator.calls(gpu_emulator::DriverCall::kFindKernel);
+  EXPECT_GT(known, 0);
+  const BlockCopy copy = {.from = BlockId(3), .to = BlockId(5), .tokens = 7};
+  ASSERT_EQ(runner_->CopyBlocks({&copy, 1}), absl::OkStatus());
+  EXPECT_GT(counters().launches, 0);
+  EXPECT_EQ(emulator.calls(gpu_emulator::DriverCall::kFindKernel), known);
 }
 
 TEST_F(LlamaRunnerWarmUpTest, TooLittleSharedMemoryNamesTheKernelAndTheLimit) {

@@ -14,12 +14,12 @@ constexpr int64_t kWorkerKeepaliveUs = 1'300'000;   // as in worker_rpc/worker_p
 constexpr int64_t kLongestRunUs = 300 * kSecondUs;  // far beyond any deadline and any fault
 constexpr int64_t kSettleUs = 1'200'000;            // a tick, and a heartbeat of every worker
 constexpr int64_t kRegisterUs =
-    10 * kSecondUs;                         // limit for heartbeats, and for taking over an address
-constexpr int64_t kPeerLossUs = kSecondUs;  // until a lost peer is detected and its transfers end
-constexpr int64_t kReclaimUs = 2 * kSecondUs;  // then, until its blocks are free again
-constexpr int64_t kQuietUs = 500'000;          // nothing may happen for this long
-constexpr int64_t kDrainUs = 8 * kSecondUs;    // by then a terminated worker has exited
-constexpr int64_t kLastPathUs = 30'000;        // after the restart of an isolated process
+    10 * kSecondUs;  // limit for heartbeats, and for taking over an address
+constexpr int64_t kReclaimUs = 2 * kSecondUs;  // from the end of transfers until blocks are free
+constexpr int64_t kCheckLossesUs = 50'000;
+constexpr int64_t kQuietUs = 500'000;        // nothing may happen for this long
+constexpr int64_t kDrainUs = 8 * kSecondUs;  // by then a terminated worker has exited
+constexpr int64_t kLastPathUs = 30'000;      // after the restart of an isolated process
 constexpr int64_t kAwaitStepUs = 10'000;
 constexpr size_t kStoryLines = 150;
 constexpr uint64_t kFirstFreshNumber = 100;
@@ -51,6 +51,9 @@ SimCluster::SimCluster(const Scenario& scenario, uint64_t seed, Mutant mutant)
         nodes_.at(static_cast<size_t>(from))
             ->Note(0, "fault of a message to node %d, for %d us", to, fault.duration_us,
                    FaultName(fault.kind));
+        if (message == MessageKind::kStream && fault.kind == FaultKind::kDelay) {
+          loss_oracle_->OnLateStream(queue_.now_us() + fault.duration_us);
+        }
         excuses_.OnMessageFault(fault, message, from, to, queue_.now_us());
       });
   network_.set_judge(faults_.get());
@@ -60,6 +63,7 @@ SimCluster::SimCluster(const Scenario& scenario, uint64_t seed, Mutant mutant)
           .network = &network_,
           .node = nodes_[kRouterNode].get(),
           .pulls = scenario.pulls,
+          .mutant = mutant,
           .worker_at = [this](const std::string& address) { return WorkerAt(address); },
           .refused = [this](const std::string& id,
                             const absl::Status& why) { OnRefusedEvents(id, why); },
@@ -68,6 +72,7 @@ SimCluster::SimCluster(const Scenario& scenario, uint64_t seed, Mutant mutant)
                 Violate({"route", what, 0, kRouterNode});
               }});
   MakeWorkers(seed, mutant);
+  loss_oracle_ = std::make_unique<LossOracle>(network_, *router_, workers_);
 }
 
 SimCluster::~SimCluster() {
@@ -115,7 +120,8 @@ SimWorker* SimCluster::WorkerOf(int32_t node) {
 // A worker numbers its batches without a gap, and a stream loses no batch. A refusal is therefore a
 // violation.
 void SimCluster::OnRefusedEvents(const std::string& worker_id, const absl::Status& why) {
-  Violate({"index", absl::StrCat("what ", worker_id, " tells of its cache: ", why.ToString()), 0,
+  Violate({"index",
+           absl::StrCat("it refuses a batch of KV events of ", worker_id, ": ", why.ToString()), 0,
            kRouterNode});
 }
 
@@ -276,6 +282,30 @@ std::vector<SimWorker*> SimCluster::Workers() const {
   return workers;
 }
 
+void SimCluster::CheckLosses() {
+  if (auto broken = loss_oracle_->Check()) Violate(*broken);
+  queue_.In(kCheckLossesUs, [this] { CheckLosses(); });
+}
+
+// Checks that all transfers end soon after the last fault, and that soon after that, no worker
+// holds a block. Workers that are down hold none.
+void SimCluster::ExpectReclaimed() {
+  if (!Await(LossOracle::kPeerLossUs, [this] { return NoTransfers(); })) {
+    Violate({"liveness", "transfers are still open a second after the last fault", 0, -1});
+  }
+  std::optional<Violation> held;
+  const auto reclaimed = [&] {
+    held = std::nullopt;
+    for (const auto& worker : workers_) {
+      if (!held && worker->engine() != nullptr) held = CheckAtRest(*worker);
+    }
+    return !held;
+  };
+  if (Await(kReclaimUs, reclaimed) || violation_) return;
+  held->what = absl::StrCat("two seconds after the last transfer: ", held->what);
+  Violate(*held);
+}
+
 void SimCluster::ExpectRest(const char* when) {
   Await(kReclaimUs, [this] { return AllIdle() && IsIndexCurrent(*router_, Workers()); });
   if (violation_) return;
@@ -307,8 +337,8 @@ void SimCluster::ExpectQuiet() {
   RunUntil(queue_.now_us() + kQuietUs, [] { return false; });
   if (violation_ || SnapshotsTaken(*router_) == snapshots) return;
   Violate({"liveness",
-           absl::StrCat("snapshots of caches come again and again: ", snapshots,
-                        ", a moment later ", SnapshotsTaken(*router_)),
+           absl::StrCat("caches do not change, yet workers send snapshots: ", snapshots,
+                        " so far, 0.5 s later ", SnapshotsTaken(*router_)),
            0, kRouterNode});
 }
 
@@ -331,7 +361,7 @@ void SimCluster::ServeFreshRequests() {
     fresh_.push_back(std::move(fresh));
     RunUntil(queue_.now_us() + 20 * kSecondUs, [this] { return fresh_clients_->all_ended(); });
     if (!violation_ && !fresh_clients_->Succeeded(number)) {
-      Violate({"liveness", "a fresh request was not served", number, -1});
+      Violate({"liveness", "a request after the faults was not served", number, -1});
     }
   }
 }
@@ -350,29 +380,28 @@ std::optional<Violation> SimCluster::Run() {
   nodes_[kClientNode]->Start();
   router_->Start();
   for (const auto& worker : workers_) worker->Start();
+  CheckLosses();
   clients_ = MakeClients();
   for (const ScenarioRequest& request : scenario_.requests) clients_->Schedule(request, excuses_);
   for (const ScenarioResize& resize : scenario_.resizes) {
     queue_.At(resize.at_us, [this, resize] { WorkerOf(resize.node)->Resize(resize.blocks); });
   }
   if (!RunUntil(kLongestRunUs, [this] { return clients_->all_ended(); })) {
-    Violate({"liveness", "requests are left without an end", 0, -1});
+    Violate({"liveness", "some requests have not ended", 0, -1});
   }
   scenario_messages_ = faults_->messages();
   succeeded_ = clients_->succeeded();
   if (violation_) return violation_;
 
   Heal();
-  if (!Await(kPeerLossUs, [this] { return NoTransfers(); })) {
-    Violate({"liveness", "transfers are still open a second after the last fault", 0, -1});
-  }
+  ExpectReclaimed();
   RunUntil(queue_.now_us() + kSettleUs, [] { return false; });
   if (!Await(kDrainUs + kRegisterUs, [this] { return AllRegistered(); })) {
-    Violate({"liveness", "workers and router do not find together again", 0, -1});
+    Violate({"liveness", "the router cannot use all workers again", 0, -1});
   }
   ExpectRest("after the scenario");
   if (!violation_) ServeFreshRequests();
-  if (!violation_) ExpectRest("after fresh requests");
+  if (!violation_) ExpectRest("after the last requests");
   if (!violation_) ExpectQuiet();
   return violation_;
 }

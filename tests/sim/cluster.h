@@ -13,6 +13,7 @@
 
 #include "tests/sim/fault_plan.h"
 #include "tests/sim/history.h"
+#include "tests/sim/loss_oracle.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/scenario.h"
 #include "tests/sim/sim_client.h"
@@ -67,6 +68,8 @@ class SimCluster {
   bool AllRegistered();
   bool AllIdle() const;
   bool NoTransfers() const;  // checks workers that are up
+  void CheckLosses();
+  void ExpectReclaimed();
   std::vector<SimWorker*> Workers() const;
   void ExpectRest(const char* when);
   void ExpectQuiet();
@@ -83,6 +86,7 @@ class SimCluster {
   std::unique_ptr<FaultPlan> faults_;
   std::unique_ptr<SimRouter> router_;
   std::vector<std::unique_ptr<SimWorker>> workers_;
+  std::unique_ptr<LossOracle> loss_oracle_;
   Excuses excuses_;
   const Excuses no_excuses_;
   std::unique_ptr<SimClients> clients_;

@@ -164,7 +164,7 @@ absl::Status Excuses::Judge(const ScenarioRequest& request, const End& end) cons
   }
   if (end.took_us > excused_us) {
     return absl::InternalError(
-        absl::StrCat("took ", end.took_us, " us; the faults during it excuse ", excused_us));
+        absl::StrCat("took ", end.took_us, " us, but its faults excuse at most ", excused_us));
   }
   return absl::OkStatus();
 }

@@ -68,9 +68,9 @@ std::optional<Violation> CheckIndex(const SimRouter& router, std::span<SimWorker
     if (!IsCurrent(followed, *feed)) {
       return Violation{
           "liveness",
-          absl::StrCat("the index is not current: ", worker->id(), " told ", feed->last(),
-                       " batches, ", followed ? followed->sequence : 0, " were taken in, ",
-                       followed ? followed->trouble : "and nobody follows it"),
+          absl::StrCat("the index is not current: ", worker->id(), " published ", feed->last(),
+                       " batches, ", followed ? followed->sequence : 0, " were applied, ",
+                       followed ? followed->trouble : "and the router does not follow it"),
           0, kRouterNode};
     }
     TellLiterally(*worker, *number, literal);
@@ -85,7 +85,7 @@ std::optional<Violation> CheckIndex(const SimRouter& router, std::span<SimWorker
     const std::vector<Hash128> hashes =
         ChainedHashes(request.request.cache_namespace, UnitsFromTokens(request.request.prompt));
     if (router.index().Match(hashes) != literal.MatchWorkers(hashes)) {
-      return Violation{"index", "the index does not say who holds the prompt's prefix",
+      return Violation{"index", "the index does not know which workers hold the prompt's prefix",
                        request.request.number, kRouterNode};
     }
   }

@@ -46,8 +46,8 @@ struct Playing {
 Playing playing;
 
 void Report(Violation violation) {
-  std::cout << playing.name << "seed " << playing.seed << ": oracle " << violation.oracle
-            << " says: " << violation.what << "\n";
+  std::cout << playing.name << "seed " << playing.seed << ": oracle " << violation.oracle << ": "
+            << violation.what << "\n";
   if (playing.oracle_pipe >= 0) {
     CHECK_EQ(write(playing.oracle_pipe, violation.oracle.data(), violation.oracle.size()),
              static_cast<ssize_t>(violation.oracle.size()));
@@ -206,7 +206,7 @@ int CheckMutants() {
                 << " seeds\n";
     } else {
       std::cout << "mutant " << info.name << " (" << info.what << ") was ended by " << by
-                << "; oracle " << info.oracle << " should have caught it\n";
+                << ", but oracle " << info.oracle << " must catch it\n";
     }
   }
   std::cout << caught << " of " << Mutants().size() << " mutants were caught\n";
@@ -230,18 +230,21 @@ int Main(int argc, char** argv) {
   bool sweep = false;
   bool check_mutants = false;
   CommandLine line("Deterministic simulation of a cluster, with faults", "cluster_sim");
-  line.Add("--first-seed", &options.first_seed, "The first seed to play.");
-  line.Add("--seeds", &options.seeds, "How many seeds.");
-  line.Add("--mutant", &options.mutant, "Play with this field failure built in.");
-  line.AddFlag("--list-mutants", &list, "Say which there are, and end.");
-  line.AddFlag("--verbose", &options.verbose,
-               "Name every seed before it is played, and tell what all requests did.");
+  line.Add("--first-seed", &options.first_seed, "The first seed.");
+  line.Add("--seeds", &options.seeds, "Number of seeds.");
+  line.Add("--mutant", &options.mutant, "A known failure to build in; see --list-mutants.");
+  line.AddFlag("--list-mutants", &list, "List the mutants and exit.");
+  line.AddFlag(
+      "--verbose", &options.verbose,
+      "Print every seed before its run. After a violation, print the events of all requests.");
   line.AddFlag("--twice", &options.twice,
-               "Play every seed twice more: both runs must be the same.");
+               "Run every seed two more times. Both runs must be equal.");
   line.AddFlag("--fingerprints", &options.fingerprints,
-               "Print the fingerprint of every seed's run, to compare two builds.");
-  line.AddFlag("--sweep", &sweep, "Every single fault at every message of the small scenario.");
-  line.AddFlag("--check-mutants", &check_mutants, "Whether every mutant is caught.");
+               "Print the fingerprint of every run, to compare two builds.");
+  line.AddFlag("--sweep", &sweep,
+               "Run the small scenario with one fault of each kind at each of its messages.");
+  line.AddFlag("--check-mutants", &check_mutants,
+               "Check that every mutant is caught by its oracle.");
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
   if (list) return ListMutants();
   if (sweep) return Sweep();

@@ -6,6 +6,12 @@ namespace baton {
 
 using Kind = TransferEvent::Kind;
 
+namespace {
+
+constexpr int64_t kLateUs = 1'500'000;  // Mutant::kCancelArrivesLate
+
+}  // namespace
+
 bool MutantTransport::IsReceive(Kind kind) {
   return kind == Kind::kReceiving || kind == Kind::kReceived || kind == Kind::kReceiveFailed;
 }
@@ -31,13 +37,18 @@ absl::Status MutantTransport::Expect(ReceiveSpec spec) {
 void MutantTransport::CancelReceive(uint64_t transfer_id) {
   if (mutant_ == Mutant::kAbortStorm) return;
   if (mutant_ == Mutant::kLateWrite) return EndEarly(Kind::kReceiveFailed, transfer_id);
+  if (mutant_ == Mutant::kCancelArrivesLate) {
+    return worker_.run_later(kLateUs, [this, transfer_id] { inner_.CancelReceive(transfer_id); });
+  }
   const bool strands =
       mutant_ == Mutant::kCancelStrandsReservation && !progressed_.contains(transfer_id);
   if (!strands) inner_.CancelReceive(transfer_id);
 }
 
 void MutantTransport::CancelSend(uint64_t sender_transfer) {
-  if (mutant_ != Mutant::kAbortStorm) inner_.CancelSend(sender_transfer);
+  if (mutant_ == Mutant::kAbortStorm) return;
+  if (mutant_ != Mutant::kCancelArrivesLate) return inner_.CancelSend(sender_transfer);
+  worker_.run_later(kLateUs, [this, sender_transfer] { inner_.CancelSend(sender_transfer); });
 }
 
 absl::Status MutantTransport::StartSend(SendSpec spec) {

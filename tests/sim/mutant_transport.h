@@ -21,6 +21,7 @@ class MutantTransport final : public KvTransport {
     std::function<std::span<const BlockId>(uint64_t sender_transfer)> block_table;  // of group 0
     int32_t groups;
     std::function<void()> wake;
+    std::function<void(int64_t delay_us, std::function<void()>)> run_later;
   };
 
   MutantTransport(KvTransport& inner, Mutant mutant, Worker worker)

@@ -38,6 +38,10 @@ enum class Mutant : uint8_t {
   kCommittedAtSubmit,
   kFreedAtSubmit,
   kMatchAtTornBoundary,
+  kLostPeerFoundLate,
+  kSlowProbes,
+  kSilentForTooLong,
+  kCancelArrivesLate,
 };
 
 struct MutantInfo {

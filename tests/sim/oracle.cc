@@ -44,24 +44,27 @@ std::optional<Violation> RequestOracle::OnResponse(const SimResponse& response) 
     return std::nullopt;
   }
   if (!started_) return Say("outcome", "a message before the start");
-  if (finished()) return Say("outcome", "a message behind the last one");
+  if (finished()) return Say("outcome", "a message after the last choice finished");
   if (const auto* tokens = std::get_if<TokenOutput>(&response)) return OnTokens(*tokens);
   return OnFinish(std::get<FinishInfo>(response));
 }
 
 std::optional<Violation> RequestOracle::OnTokens(const TokenOutput& output) {
   Choice* const choice = Find(output.choice);
-  if (choice == nullptr) return Say("outcome", absl::StrCat("tokens of choice ", output.choice));
+  if (choice == nullptr)
+    return Say("outcome", absl::StrCat("tokens of choice ", output.choice,
+                                       ", which does not exist or has finished"));
   const std::vector<TokenId>& expected = choice->expected.tokens;
   for (const TokenId token : output.token_ids) {
     if (choice->tokens >= expected.size()) {
-      return Say("answer", absl::StrCat("choice ", output.choice, "'s token ", choice->tokens,
-                                        " is ", token, ", the answer has only ", expected.size()));
+      return Say("answer",
+                 absl::StrCat("choice ", output.choice, "'s token ", choice->tokens, " is ", token,
+                              ", but the answer has only ", expected.size()));
     }
     if (token != expected[choice->tokens]) {
       return Say("answer",
                  absl::StrCat("choice ", output.choice, "'s token ", choice->tokens, " is ", token,
-                              ", fault-free it is ", expected[choice->tokens]));
+                              ", but without faults it is ", expected[choice->tokens]));
     }
     ++choice->tokens;
   }
@@ -71,23 +74,27 @@ std::optional<Violation> RequestOracle::OnTokens(const TokenOutput& output) {
 
 std::optional<Violation> RequestOracle::OnFinish(const FinishInfo& info) {
   Choice* const choice = Find(info.choice);
-  if (choice == nullptr) return Say("outcome", absl::StrCat("an end of choice ", info.choice));
+  if (choice == nullptr)
+    return Say("outcome", absl::StrCat("an end of choice ", info.choice,
+                                       ", which does not exist or has finished"));
   const SimAnswer& expected = choice->expected;
   choice->finished = true;
   choice->text += info.text;
   if (choice->tokens != expected.tokens.size()) {
     return Say("answer", absl::StrCat("choice ", info.choice, " finished after ", choice->tokens,
-                                      " tokens of ", expected.tokens.size()));
+                                      " of ", expected.tokens.size(), " tokens"));
   }
   if (choice->text != expected.text) {
-    return Say("answer",
-               absl::StrCat("text \"", choice->text, "\", fault-free \"", expected.text, "\""));
+    return Say("answer", absl::StrCat("text \"", choice->text, "\", but without faults it is \"",
+                                      expected.text, "\""));
   }
   if (info.reason != expected.reason) {
-    return Say("answer", absl::StrCat("finish reason ", FinishReasonName(info.reason)));
+    return Say("answer",
+               absl::StrCat("finish reason ", FinishReasonName(info.reason),
+                            ", but without faults it is ", FinishReasonName(expected.reason)));
   }
   if (info.logits_hash != expected.logits_hash) {
-    return Say("answer", "the sampled logits differ, though the tokens do not");
+    return Say("answer", "the tokens are right, but the sampled logits are not");
   }
   return std::nullopt;
 }
@@ -98,9 +105,10 @@ std::optional<Violation> RequestOracle::OnEnd(const absl::Status& status, int64_
   ended_ = true;
   const int64_t deadline_us = request_.start_us + request_.deadline_us;
   if (now_us - late_us > deadline_us + kGraceUs) {
-    return Say("outcome", absl::StrCat("ended ", now_us - deadline_us, " us past its deadline"));
+    return Say("outcome", absl::StrCat("ended ", now_us - deadline_us, " us after its deadline"));
   }
-  if (status.ok() && !finished()) return Say("outcome", "ended well without a last message");
+  if (status.ok() && !finished())
+    return Say("outcome", "ended with OK before every choice had finished");
   const absl::Status excused =
       excuses.Judge(request_, {.status = status,
                                .deadline_passed = now_us >= deadline_us - kRoundingUs,

@@ -6,7 +6,11 @@
 //   conservation  After every event, every block of every KV group is free, cached, owned or in
 //                 flight. At rest no block is owned, in flight or held beyond the end of a shrunk
 //                 pool.
-//   liveness      After the faults, all requests end, all workers become idle and serve again.
+//   liveness      After the faults, all requests end. A second later, no transfer is open; after
+//   two
+//                 more seconds, no worker holds a block. Then all workers serve again.
+//   detection     A lost peer is found in time, and a peer that answers again counts as alive again
+//                 in time (loss_oracle.h).
 //   index         At rest the router's index equals the caches' contents. The index refuses no
 //                 batch of events.
 //   process       A process follows the rules for its own shutdown.

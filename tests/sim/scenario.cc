@@ -286,6 +286,19 @@ void NarrowToRebirth(SimRandom& random, Scenario& scenario) {
                       .random = random.Bits()}};
 }
 
+std::string TimeOf(const Fault& fault) {
+  std::string time = fault.at_message >= 0  ? absl::StrCat("at message ", fault.at_message)
+                     : fault.at_ticket >= 0 ? absl::StrCat("at ticket ", fault.at_ticket)
+                                            : absl::StrCat("at ", fault.at_us, " us");
+  if (fault.wait_us > 0) absl::StrAppend(&time, " plus ", fault.wait_us, " us");
+  return time;
+}
+
+std::string NodeName(int32_t node) {
+  if (node == Fault::kSender) return "its sender";
+  return node == Fault::kReceiver ? "its receiver" : absl::StrCat("node ", node);
+}
+
 }  // namespace
 
 int32_t Scenario::decode_workers() const {
@@ -317,7 +330,8 @@ std::string Describe(const Scenario& scenario) {
   static constexpr const char* kPlacements[] = {"automatic", "remote", "local"};
   std::string text;
   if (scenario.pulls != 0) {
-    absl::StrAppend(&text, "  pulls are tried, for ", scenario.router.pull_least_ms, " ms\n");
+    absl::StrAppend(&text, "  the router tries pulls, each for at least ",
+                    scenario.router.pull_least_ms, " ms\n");
   }
   if (const SimModel& model = scenario.workers.front().engine.model; model.window > 0) {
     absl::StrAppend(&text, "  layer ", model.window_layer, " has a window of ", model.window,
@@ -335,20 +349,28 @@ std::string Describe(const Scenario& scenario) {
   }
   for (const ScenarioRequest& request : scenario.requests) {
     absl::StrAppend(&text, "  request ", request.request.number, ": at ", request.start_us,
-                    " us, deadline ", request.deadline_us, ", cancels after ",
-                    request.cancel_after_us, " us or ", request.cancel_after_messages,
-                    " messages, reads in ", request.read_us, " us, placement ",
+                    " us, deadline ", request.deadline_us, " us later, placement ",
                     kPlacements[static_cast<int>(request.request.placement)], ", ",
-                    request.request.n, " choices\n");
+                    request.request.n, request.request.n == 1 ? " choice" : " choices");
+    if (request.cancel_after_us > 0) {
+      absl::StrAppend(&text, ", cancels after ", request.cancel_after_us, " us");
+    }
+    if (request.cancel_after_messages > 0) {
+      absl::StrAppend(&text, ", cancels after ", request.cancel_after_messages, " messages");
+    }
+    if (request.read_us > 0) {
+      absl::StrAppend(&text, ", reads a message in ", request.read_us, " us");
+    }
+    absl::StrAppend(&text, "\n");
   }
   for (const ScenarioResize& resize : scenario.resizes) {
     absl::StrAppend(&text, "  node ", resize.node, " is resized to ", resize.blocks, " blocks at ",
                     resize.at_us, " us\n");
   }
   for (const Fault& fault : scenario.faults) {
-    absl::StrAppend(&text, "  fault ", FaultName(fault.kind), ": at message ", fault.at_message,
-                    ", ticket ", fault.at_ticket, " or ", fault.at_us, " us, node ", fault.node,
-                    " towards ", fault.other, " for ", fault.duration_us, " us\n");
+    absl::StrAppend(&text, "  fault ", FaultName(fault.kind), ": ", TimeOf(fault), ", ",
+                    NodeName(fault.node), ", towards ", NodeName(fault.other), ", for ",
+                    fault.duration_us, " us\n");
   }
   return text;
 }

@@ -23,7 +23,7 @@ void SimClients::Send(const std::shared_ptr<Client>& client) {
                        },
                    .unread = client->unread,
                    .max_unread = wanted.max_unread};
-  environment_.node->Note(wanted.request.number, "sends %d tokens, wants %d",
+  environment_.node->Note(wanted.request.number, "sends a prompt of %d tokens and asks for %d",
                           static_cast<int64_t>(wanted.request.prompt.size()),
                           *wanted.request.sampling.max_tokens);
   client->call = SimCall::Start(
@@ -63,7 +63,7 @@ void SimClients::Take(const std::shared_ptr<Client>& client) {
     client->inbox.pop_front();
     --*client->unread;
     ++client->messages;
-    environment_.node->Note(client->request.request.number, "takes message %d", client->messages);
+    environment_.node->Note(client->request.request.number, "reads message %d", client->messages);
     Say(client->oracle.OnResponse(response));
     if (client->messages == client->request.cancel_after_messages) client->call->Cancel();
   }

@@ -106,7 +106,11 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
                                                : std::span<const BlockId>();
                                   },
                               .groups = layout_.groups(),
-                              .wake = [this] { Wake(); }});
+                              .wake = [this] { Wake(); },
+                              .run_later =
+                                  [this](int64_t delay_us, std::function<void()> late) {
+                                    node_.Post(delay_us, std::move(late));
+                                  }});
   machines_ = std::make_unique<EngineMachines>(
       MachinesOptions(), EngineEnvironment{.clock = &node_.clock(),
                                            .layout = layout_,

@@ -121,6 +121,7 @@ class SimEngine final : public EngineRequests {
   const KvCacheManager& cache() const { return machines_->cache(); }
   const Scheduler& scheduler() const { return machines_->scheduler(); }
   const WorkerCore& core() const { return machines_->core(); }
+  const SimTransport& transport() const { return *transport_; }
 
  private:
   void Wake();

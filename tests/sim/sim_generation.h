@@ -196,7 +196,7 @@ class SimRouter::Generation final : public SilenceListener,
   // Returns false if the client has left too many messages unread.
   bool Send(SimResponse response) {
     if (*reader_.unread >= reader_.max_unread) {  // ends the stream; a later End has no effect
-      call_->Finish(absl::ResourceExhaustedError("the client left too much unread"));
+      call_->Finish(absl::ResourceExhaustedError("the client has too many unread messages"));
       return false;
     }
     ++*reader_.unread;

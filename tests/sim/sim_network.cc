@@ -20,11 +20,17 @@ void SimNetwork::Arrive(Path path, std::function<void()> arrive) {
   }
 }
 
+int64_t SimNetwork::changed_us(int32_t from, int32_t to) const {
+  const auto found = changed_us_.find({from, to});
+  return found == changed_us_.end() ? 0 : found->second;
+}
+
 void SimNetwork::Block(int32_t from, int32_t to) {
   if (blocked(from, to)) return;
   const Path path(from, to);
   const uint64_t serial = next_block_++;
   blocked_[path] = serial;
+  changed_us_[path] = queue_.now_us();
   for (const int32_t server : {from, to}) {
     queue_.In(node(server).keepalive_us(), [this, path, serial, server] {
       const auto found = blocked_.find(path);
@@ -38,6 +44,7 @@ void SimNetwork::Block(int32_t from, int32_t to) {
 void SimNetwork::Unblock(int32_t from, int32_t to) {
   const Path path(from, to);
   if (blocked_.erase(path) == 0) return;
+  changed_us_[path] = queue_.now_us();
   for (auto& arrive : std::exchange(held_[path], {})) queue_.In(0, std::move(arrive));
 }
 

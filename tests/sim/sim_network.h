@@ -91,6 +91,8 @@ class SimNetwork {
                std::function<void()> arrive);
 
   bool blocked(int32_t from, int32_t to) const { return blocked_.contains({from, to}); }
+  // Returns the time at which this direction was last blocked or unblocked; 0: never.
+  int64_t changed_us(int32_t from, int32_t to) const;
   void Block(int32_t from, int32_t to);
   void Unblock(int32_t from, int32_t to);
   void UnblockAll();
@@ -117,6 +119,7 @@ class SimNetwork {
   MessageJudge* judge_ = nullptr;
   std::map<Path, uint64_t> blocked_;  // maps to the serial number of the block
   uint64_t next_block_ = 1;
+  std::map<Path, int64_t> changed_us_;
   std::map<Path, std::deque<std::function<void()>>> held_;
   std::vector<KnownLink> links_;
 };

@@ -32,6 +32,8 @@ class SimNode {
   bool up() const { return up_; }
   bool paused() const { return paused_; }
   uint64_t incarnation() const { return incarnation_; }
+  // Time of the queue at which the process last started, died, was paused or resumed.
+  int64_t changed_us() const { return changed_us_; }
   const Clock& clock() const { return clock_; }
   // Time without a reply after which this node, as a server, closes a connection.
   int64_t keepalive_us() const { return keepalive_us_; }
@@ -49,17 +51,23 @@ class SimNode {
   void Start() {
     up_ = true;
     ++incarnation_;
+    changed_us_ = queue_.now_us();
   }
   void Die() {
     up_ = false;
     paused_ = false;
     ++incarnation_;
+    changed_us_ = queue_.now_us();
     deferred_.clear();
   }
-  void Pause() { paused_ = up_; }
+  void Pause() {
+    paused_ = up_;
+    changed_us_ = queue_.now_us();
+  }
   void Resume() {
     if (!paused_) return;
     paused_ = false;
+    changed_us_ = queue_.now_us();
     for (auto& event : std::exchange(deferred_, {})) Post(0, std::move(event));
   }
   // Moves the clock ahead, as on a machine that was suspended or migrated. A steady clock never
@@ -100,6 +108,7 @@ class SimNode {
   bool up_ = false;
   bool paused_ = false;
   uint64_t incarnation_ = 0;
+  int64_t changed_us_ = 0;
   std::deque<std::function<void()>> deferred_;
 };
 

@@ -26,8 +26,9 @@ void SimRouter::Start() {
   node().Note(0, "started");
   core_ = std::make_unique<RouterCore>(options_, &node().clock());
   failure_detector_ = std::make_unique<FailureDetector>();
+  const int64_t slower = environment_.mutant == Mutant::kSlowProbes ? 3 : 1;
   probe_rounds_ = std::make_unique<ProbeRounds>(core_.get(), failure_detector_.get(),
-                                                options_.worker_silence_ms);
+                                                options_.worker_silence_ms * slower);
   subscriber_ = std::make_unique<SimKvEventSubscriber>(
       SimKvEventSubscriber::Environment{.network = environment_.network,
                                         .node = environment_.node,
@@ -45,6 +46,7 @@ void SimRouter::Kill() {
   node().Die();
   subscriber_.reset();
   probe_rounds_.reset();
+  missed_.clear();
   core_.reset();
   failure_detector_.reset();
 }
@@ -92,6 +94,7 @@ void SimRouter::DrawPull(uint64_t request, int32_t tokens, Route& route) const {
 }
 
 void SimRouter::ProbeRound() {
+  if (environment_.mutant == Mutant::kSilentForTooLong) CountMissedRounds();
   probe_rounds_->Run([this](const FailureDetector::Target& target) { Probe(target); });
   node().Post(probe_rounds_->interval_us(), [this] { ProbeRound(); });
 }
@@ -104,7 +107,7 @@ void SimRouter::Probe(const FailureDetector::Target& target) {
   const auto heard = [this, incarnation = node().incarnation(),
                       number = target.number](const absl::Status& status) {
     if (node().incarnation() != incarnation) return;
-    node().Post(0, [this, number, status] { probe_rounds_->OnAnswer(number, status); });
+    node().Post(0, [this, number, status] { OnProbeAnswered(number, status); });
   };
   const auto answer = [this, worker, network, heard, epoch = target.epoch] {
     SimNetwork::Lane back;
@@ -114,6 +117,23 @@ void SimRouter::Probe(const FailureDetector::Target& target) {
   SimNetwork::Lane there;
   network->Deliver(there, node().id(), worker->node().id(), 0,
                    [worker, answer] { worker->node().Post(0, answer); });
+}
+
+void SimRouter::OnProbeAnswered(WorkerNumber worker, const absl::Status& status) {
+  if (environment_.mutant == Mutant::kSilentForTooLong) {
+    Missed& missed = missed_[worker];
+    missed.answered = true;
+    if (missed.rounds > 0) return;
+  }
+  probe_rounds_->OnAnswer(worker, status);
+}
+
+void SimRouter::CountMissedRounds() {
+  for (const WorkerRecord& worker : core_->Workers()) missed_.try_emplace(worker.number);
+  for (auto& [number, missed] : missed_) {
+    missed.rounds += missed.answered ? (missed.rounds > 0 ? -1 : 0) : 1;
+    missed.answered = false;
+  }
 }
 
 void SimRouter::Generate(const std::shared_ptr<SimCall>& call, const SimGenerateRequest& request,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <variant>
@@ -47,6 +48,7 @@ class SimRouter {
     SimNetwork* network;
     SimNode* node;
     uint64_t pulls = 0;  // Scenario::pulls
+    Mutant mutant = Mutant::kNone;
     std::function<SimWorker*(const std::string& address)> worker_at;
     // Runs when the index refuses an event that the worker itself sent.
     std::function<void(const std::string& worker_id, const absl::Status& why)> refused;
@@ -73,6 +75,14 @@ class SimRouter {
   int32_t usable_workers(bool decode) const;
   std::vector<WorkerRecord> workers() const { return core_->Workers(); }
   const FleetIndex& index() const { return core_->index(); }
+  // Returns true if the worker missed so many probes that the failure detector reports it.
+  bool FoundSilent(WorkerNumber worker) const {
+    return failure_detector_->Silent().contains(worker);
+  }
+  // Returns the time between two rounds of probes.
+  int64_t probe_interval_us() const { return silence_us() / FailureDetector::kRoundsToSilence; }
+  // Returns the time within which a lost worker must be found.
+  int64_t silence_us() const { return options_.worker_silence_ms * 1000; }
 
  private:
   class Generation;
@@ -85,6 +95,8 @@ class SimRouter {
   void DrawPull(uint64_t request, int32_t tokens, Route& route) const;
   void ProbeRound();
   void Probe(const FailureDetector::Target& target);
+  void CountMissedRounds();
+  void OnProbeAnswered(WorkerNumber worker, const absl::Status& status);
 
   const RouterOptions options_;
   const Environment environment_;
@@ -93,6 +105,12 @@ class SimRouter {
   std::unique_ptr<FailureDetector> failure_detector_;
   std::unique_ptr<ProbeRounds> probe_rounds_;
   std::unique_ptr<SimKvEventSubscriber> subscriber_;
+  // Only for Mutant::kSilentForTooLong: rounds that a worker missed and has not made up for.
+  struct Missed {
+    int64_t rounds = 0;
+    bool answered = false;  // since the last round
+  };
+  std::map<WorkerNumber, Missed> missed_;
 };
 
 }  // namespace baton

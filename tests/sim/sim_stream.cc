@@ -97,6 +97,8 @@ SimSocket::~SimSocket() {
                                });
 }
 
+int32_t SimSocket::peer_node() const { return connection_->peer_of(end_).node; }
+
 absl::Status SimSocket::ConnectResult() { return connection_->at(end_).broken; }
 
 absl::StatusOr<int64_t> SimSocket::Read(std::span<const iovec> buffers) {

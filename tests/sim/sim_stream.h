@@ -34,6 +34,8 @@ class SimSocket final {
   SimSocket& operator=(const SimSocket&) = delete;
   ~SimSocket();
 
+  // Returns the node of the other end.
+  int32_t peer_node() const;
   // Returns the result of connecting. Valid once the stream has become writable for the first time.
   absl::Status ConnectResult();
   // Return the number of bytes moved; 0 if the call would block. Unavailable: the stream is broken,

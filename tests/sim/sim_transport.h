@@ -28,6 +28,13 @@ class SimTransport final : public PostedTransport, private ConnectionRounds::Hos
 
   std::string address() const override { return address_; }
 
+  // A connection that is not open yet or has open transfers.
+  struct Busy {
+    int32_t peer_node = 0;
+    int64_t since_us = 0;  // time of the queue: the end of the first round that left it so
+  };
+  std::vector<Busy> BusyConnections() const;
+
   // Runs the I/O thread's round in the middle of an engine step, if the thread was woken.
   void RunIfPosted();
 
@@ -52,14 +59,21 @@ class SimTransport final : public PostedTransport, private ConnectionRounds::Hos
   absl::StatusOr<std::unique_ptr<StreamConnection>> Connect(const std::string& way,
                                                             ConnectionParts parts) override;
   void Watch(StreamConnection& connection) override;
+  void OnClosed(PeerId peer) override { peers_.erase(peer); }
   void DeliverReadiness(int64_t now_us) override;
   void TakePosted(std::vector<TransferCommand>& commands) override { TakeCommands(commands); }
   void QueueEvents(std::vector<TransferEvent> events) override { Queue(std::move(events)); }
   void WakeEngine() override { PostedTransport::WakeEngine(); }
 
+  struct Peer {
+    int32_t node = 0;
+    int64_t busy_since_us = -1;  // -1: open, without transfers
+  };
+
   void PostRound();
   void Round();
   void SetTimer();
+  void NoteBusyConnections();
 
   SimNode& node_;
   SimStreams& streams_;
@@ -68,10 +82,11 @@ class SimTransport final : public PostedTransport, private ConnectionRounds::Hos
   const TcpOptions tcp_;
   ConnectionRounds rounds_;
   std::map<PeerId, Readiness> ready_;
+  std::map<PeerId, Peer> peers_;  // of every connection
   std::vector<std::unique_ptr<SimSocket>> accepted_;
   bool round_posted_ = false;
   bool abandoned_ = false;
-  int64_t timer_us_ = 0;  // by the node's clock; 0: no timer
+  int64_t timer_us_ = 0;  // by the queue's time; 0: no timer
 };
 
 }  // namespace baton

@@ -46,7 +46,7 @@ class SimWorker::DecodeSink final : public ServedDecode {
 
  protected:
   bool SendTicket(const TransferTicket& ticket) override {
-    reply_.Note("hands out a ticket from block %d, %d blocks", ticket.first_block,
+    reply_.Note("gives a ticket from block %d on, for %d blocks", ticket.first_block,
                 ticket.block_count);
     return Send(MessageKind::kTicket, ticket);
   }
@@ -287,13 +287,13 @@ void SimWorker::Decode(const std::shared_ptr<SimCall>& call, uint64_t number,
   sink->Start(
       *limit_,
       [&]() -> absl::StatusOr<GenerateRequest> {
-        node().Note(number, "decodes %d tokens, remote prefill %d",
+        node().Note(number, "decodes after %d prompt tokens, remote prefill %d",
                     static_cast<int64_t>(request.prompt.size()), request.remote_prefill ? 1 : 0);
         return std::move(request);
       },
       call->MillisecondsLeft(), sink);
   call->OnCalledOff([this, number, weak = std::weak_ptr(sink)] {
-    node().Note(number, "called off");
+    node().Note(number, "cancelled");
     if (const auto request = weak.lock()) request->CancelRequest();
   });
 }
@@ -310,7 +310,7 @@ void SimWorker::Prefill(const std::shared_ptr<SimCall>& call, uint64_t number,
       },
       sink);
   call->OnCalledOff([this, number, weak = std::weak_ptr(sink)] {
-    node().Note(number, "called off");
+    node().Note(number, "cancelled");
     if (const auto request = weak.lock()) request->CancelRequest();
   });
 }
@@ -318,7 +318,7 @@ void SimWorker::Prefill(const std::shared_ptr<SimCall>& call, uint64_t number,
 void SimWorker::PrefillLocally(const std::shared_ptr<SimCall>& call, uint64_t transfer_id,
                                Epoch epoch) {
   engine_->PrefillLocally(transfer_id, epoch, [this, call](const absl::Status& status) {
-    node().Note(0, "asked to prefill locally", 0, 0, status.ToString());
+    node().Note(0, "is asked to prefill locally", 0, 0, status.ToString());
     call->Finish(status);
   });
 }
@@ -330,7 +330,7 @@ void SimWorker::PullPrefix(const std::shared_ptr<SimCall>& call, uint64_t number
   sink->Start(
       *pulls_, [&]() -> absl::StatusOr<PullRequest> { return std::move(request); }, sink);
   call->OnCalledOff([this, number, weak = std::weak_ptr(sink)] {
-    node().Note(number, "pull called off");
+    node().Note(number, "pull cancelled");
     if (const auto request = weak.lock()) request->CancelRequest();
   });
 }

@@ -322,12 +322,13 @@ def local_names(text):
 
 def check_batches(tree):
     alone = set(re.search(r"set\(UNITY_ALONE ([^)]*)\)", tree.texts["CMakeLists.txt"] + "set(UNITY_ALONE )").group(1).split())
+    cold_kernels = set(re.search(r"set\(COLD_KERNELS ([^)]*)\)", tree.texts["CMakeLists.txt"] + "set(COLD_KERNELS )").group(1).split())
     seen = {}  # (library, name, parameters) → (source, definition)
     for path in sorted(tree.code()):
         library = row_of(tree, path)
         if not path.endswith(".cc") or path in alone or path.endswith(SIMD_ENDINGS + ("main.cc",)):
             continue
-        if (library not in tree.rows or library == "kernels") and library != "cli":
+        if (library not in tree.rows and library != "cli") or (library == "kernels" and path not in cold_kernels):
             continue
         for key, definition in local_names(tree.texts[path]).items():
             other, first = seen.setdefault((library, *key), (path, definition))

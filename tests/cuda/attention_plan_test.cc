@@ -1,0 +1,73 @@
+// Which units of paged attention are divided among blocks, for grids and workspaces of a GPU.
+#include "kernels/cuda/attention_plan.cuh"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tests/cuda/run_kernel.h"
+
+namespace baton {
+namespace {
+
+using attention::FindShare;
+using attention::kScratch;
+using attention::Share;
+
+struct PlanParams {
+  PagedAttentionParams paged;
+  Share* shares;
+};
+
+template <bool kInPieces>
+void FindShares(const PlanParams& p) {
+  const Share share = FindShare<kInPieces>(p.paged, SharedMemory<int64_t>());
+  if (threadIdx.x == 0) p.shares[blockIdx.x] = share;
+}
+
+// One sequence with a chunk of 32 tokens, all of which see `slots` slots.
+template <bool kInPieces>
+std::vector<Share> Plan(int blocks, int states, int units, int64_t slots) {
+  constexpr int kTokens = 32;
+  const VisibleRun run{.end = static_cast<int32_t>(slots)};
+  const std::vector<int32_t> sequences(kTokens, 0);
+  const std::vector<RowRuns> rows(kTokens,
+                                  {.run_count = 1, .last_end = static_cast<int32_t>(slots)});
+  std::vector<Share> shares(blocks);
+  PlanParams params{};
+  params.shares = shares.data();
+  params.paged.sequence_of_token = sequences.data();
+  params.paged.runs = &run;
+  params.paged.row_runs = rows.data();
+  params.paged.tokens = kTokens;
+  params.paged.kv_heads = units;
+  params.paged.head_groups = 1;
+  params.paged.tile_tokens = kTokens;
+  params.paged.states_per_block = states;
+  gpu_emulator::Executor executor;
+  const absl::Status status = RunAsKernel<&FindShares<kInPieces>>(
+      executor, {{blocks, 1, 1}, {256, 1, 1}, kScratch * sizeof(int64_t)}, params);
+  EXPECT_TRUE(status.ok()) << status;
+  return shares;
+}
+
+// A block's share has 32 of the 4096 items. They are four groups of eight segments, and at most
+// seven segments of a group before.
+TEST(AttentionPlan, UnitsOfLongContextsAreDividedWhereThePiecesOfAShareFit) {
+  for (const Share& share : Plan<true>(132, 30, 16, 256 * 256)) {
+    EXPECT_EQ(share.quota, 32);
+    EXPECT_FALSE(share.whole);
+  }
+}
+
+TEST(AttentionPlan, UnitsStayWholeWhereThePiecesOfAShareDoNotFit) {
+  // 8 + 2 pieces besides one for each group of eight, and two states of a unit that the block began
+  EXPECT_FALSE(Plan<true>(132, 16, 16, 256 * 256)[0].whole);
+  EXPECT_TRUE(Plan<true>(132, 15, 16, 256 * 256)[0].whole);
+  // One state for each item, and one of the unit that the block began.
+  EXPECT_FALSE(Plan<false>(132, 33, 16, 256 * 256)[0].whole);
+  EXPECT_TRUE(Plan<false>(132, 32, 16, 256 * 256)[0].whole);
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,28 @@
+#include "tests/gpu_emulator/driver_faults.h"
+
+namespace baton::gpu_emulator {
+
+DriverFaults& DriverFaults::Get() {
+  static DriverFaults faults;
+  return faults;
+}
+
+void DriverFaults::Plant(const DriverFault& fault) {
+  const std::lock_guard lock(mutex_);
+  planted_ = fault;
+  calls_ = {};
+}
+
+int64_t DriverFaults::calls(DriverCall call) {
+  const std::lock_guard lock(mutex_);
+  return calls_[static_cast<size_t>(call)];
+}
+
+CallFault DriverFaults::FaultOf(DriverCall call) {
+  const std::lock_guard lock(mutex_);
+  const int64_t index = calls_[static_cast<size_t>(call)]++;
+  const bool planted = planted_.call == call && (planted_.index == -1 || planted_.index == index);
+  return planted ? planted_.fault : CallFault::kNone;
+}
+
+}  // namespace baton::gpu_emulator

@@ -1,0 +1,62 @@
+// Faults of host code that a test plants into the emulated driver: a call does not do its work, as
+// if the program had left it out, or does it too late. Calls are counted, so that a test can plant
+// a fault at each of them.
+//
+// Thread safety: safe from any thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+
+namespace baton::gpu_emulator {
+
+enum class DriverCall : uint8_t {
+  kStreamSynchronize,
+  kEventSynchronize,
+  kStreamQuery,
+  kEventQuery,
+  kEventRecord,
+  kCopy,        // cuMemcpyAsync
+  kFindKernel,  // cuModuleGetFunction; only counted
+};
+inline constexpr int kDriverCalls = 7;
+
+enum class CallFault : uint8_t {
+  kNone,
+  // A wait returns at once, a query says "done", an event keeps its earlier record, a copy does
+  // nothing.
+  kLeftOut,
+  kLate,  // a copy runs behind the work that is enqueued before the next record or wait
+};
+
+struct DriverFault {
+  CallFault fault = CallFault::kNone;
+  DriverCall call = DriverCall::kCopy;
+  int64_t index = -1;  // of the call, counted from the planting; -1: every one
+};
+
+class DriverFaults {
+ public:
+  static DriverFaults& Get();
+
+  // Starts to count anew.
+  void Plant(const DriverFault& fault);
+  int64_t calls(DriverCall call);
+  // Counts a call, and returns its fault.
+  CallFault FaultOf(DriverCall call);
+
+ private:
+  std::mutex mutex_;
+  // Guarded by mutex_:
+  DriverFault planted_;
+  std::array<int64_t, kDriverCalls> calls_ = {};
+};
+
+// For dlsym.
+inline constexpr char kPlantSymbol[] = "baton_emulator_plant";
+using PlantFunction = void (*)(const DriverFault*);
+inline constexpr char kCallsSymbol[] = "baton_emulator_calls";
+using CallsFunction = int64_t (*)(DriverCall);
+
+}  // namespace baton::gpu_emulator
