@@ -171,7 +171,7 @@ absl::Status EngineImpl::Load() {
   RETURN_IF_ERROR(SettleContextLength(options_, model_.info.spec.context_length));
   RETURN_IF_ERROR(SettleCacheOptions(options_));
   RETURN_IF_ERROR(SettleTransfer(*model_.device, options_));
-  ASSIGN_OR_RETURN(pool_, KvPool::Create(model_.info.spec, *model_.device, options_));
+  ASSIGN_OR_RETURN(pool_, KvPool::Create(model_.info.spec, model_.pool_devices, options_));
   fingerprint_ = FingerprintOf(model_.info, *model_.device, options_);
   ModelRunnerOptions runner;
   runner.limits.max_tokens = options_.token_budget;
@@ -184,7 +184,8 @@ absl::Status EngineImpl::Load() {
   runner.graph = options_.graph;
   runner.limits.max_draws = options_.max_running * kMaxChoices;
   ASSIGN_OR_RETURN(runner_,
-                   model_.weights->CreateRunner(pool_.layout(), pool_.kernel_address(), runner));
+                   model_.weights->CreateRunner(pool_.memory_layout(),
+                                                PoolAddresses(pool_.kernel_addresses()), runner));
   if (options_.steps_in_flight > runner_->max_in_flight()) {
     return absl::InvalidArgumentError(StrCat("steps-in-flight is ", options_.steps_in_flight,
                                              "; the device (", model_.DeviceDescription(),

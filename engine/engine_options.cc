@@ -86,13 +86,15 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
   settings.Add("tensor-parallel", &options.tensor_parallel, 1, kMaxTensorParallel,
                "ranks that compute the model together, each with its share of the heads and "
                "weights; must divide the model's KV heads; on CPUs each rank is a thread, with "
-               "its share of --threads. Answers do not depend on it");
+               "its share of --threads; on GPUs each rank has a GPU of its own, from --device on, "
+               "and NCCL connects them. Answers do not depend on it");
   settings.Add("block-size", &options.block_size, 0, kMaxBlockSize,
                "tokens in a KV block, a power of two; 0: 16 on a CPU, 64 on a GPU");
   settings.Add(
       "kv-cache-mib", &options.kv_cache_mib, 0, kMaxKvCacheMib,
       "size of the KV pool in MiB; 0: on a CPU 1024, or a quarter of the available memory if that "
-      "is less; on a GPU 90 % of the memory that the weights leave");
+      "is less; on a GPU 90 % of the memory that the weights leave. The GPUs of several "
+      "tensor-parallel ranks divide the pool evenly");
   settings.Add("kv-blocks", &options.kv_blocks, 0, kMaxKvBlocks,
                "size of the KV pool in blocks; 0: from --kv-cache-mib. For a model with "
                "sliding windows, this counts blocks of the full-attention layers only");

@@ -13,6 +13,7 @@
 #include "common/check.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
+#include "model/kv_heads.h"
 
 namespace baton {
 namespace {
@@ -20,7 +21,13 @@ namespace {
 constexpr int64_t kBytesPerMiB = 1 << 20;
 constexpr char kPurpose[] = "KV pool";
 
-// Bytes that pools may take; -1: unknown.
+// Returns the device with the least memory available.
+const Device& FullestOf(const std::vector<Device*>& devices) {
+  return **std::ranges::min_element(
+      devices, {}, [](const Device* device) { return device->Memory().available; });
+}
+
+// Bytes that pools may take of one device; -1: unknown.
 int64_t SpareBytes(const Device& device) {
   const DeviceMemory memory = device.Memory();
   if (memory.available < 0 || device.host_accessible()) return memory.available;
@@ -46,10 +53,11 @@ bool IsDividedLater(const Device& device, const EngineOptions& options) {
 
 // Largest number of blocks of group 0 after growth, for a pool that starts with at least `blocks`.
 // A pool that cannot grow has `fixed`.
-absl::StatusOr<int64_t> MaxBlocks(const Device& device, const EngineOptions& options,
+absl::StatusOr<int64_t> MaxBlocks(const std::vector<Device*>& devices, const EngineOptions& options,
                                   int64_t blocks, int64_t fixed, const KvPoolDivision& division) {
   if (options.kv_cache_max_mib == 0) return fixed;
-  const int64_t total = device.Memory().total;
+  int64_t total = 0;
+  for (const Device* const device : devices) total += device->Memory().total;
   if (total >= 0 && options.kv_cache_max_mib > total / kBytesPerMiB) {
     return absl::InvalidArgumentError(StrCat("kv-cache-max-mib is ", options.kv_cache_max_mib,
                                              "; the device has ", total / kBytesPerMiB,
@@ -77,8 +85,11 @@ absl::StatusOr<KvPoolDivision> DivisionOf(const KvCacheSpec& spec, const EngineO
 
 }  // namespace
 
-absl::StatusOr<KvPool> KvPool::Create(const ModelSpec& model, Device& device,
+absl::StatusOr<KvPool> KvPool::Create(const ModelSpec& model, std::vector<Device*> devices,
                                       EngineOptions& options) {
+  Device& device = *devices.front();
+  const auto parts = static_cast<int32_t>(devices.size());
+  CHECK(parts == 1 || !device.host_accessible());
   SettleBlockSize(options, device);
   const KvCacheSpec spec = model.KvOfType(options.kv_type);
   ASSIGN_OR_RETURN(const KvPoolDivision division, DivisionOf(spec, options));
@@ -86,7 +97,8 @@ absl::StatusOr<KvPool> KvPool::Create(const ModelSpec& model, Device& device,
   int64_t blocks = options.kv_blocks;
   if (divided_later) {
     // Addresses for all memory that the pool could get.
-    blocks = std::clamp<int64_t>(division.MostIn(device.Memory().available), 1, kMaxKvBlocks);
+    blocks = std::clamp<int64_t>(division.MostIn(FullestOf(devices).Memory().available * parts), 1,
+                                 kMaxKvBlocks);
   } else if (blocks == 0) {
     if (options.kv_cache_mib == 0) {
       options.kv_cache_mib = DefaultKvCacheMiB(device.Memory().available);
@@ -94,7 +106,7 @@ absl::StatusOr<KvPool> KvPool::Create(const ModelSpec& model, Device& device,
     blocks = std::max<int64_t>(1, division.MostIn(options.kv_cache_mib * kBytesPerMiB));
   }
   ASSIGN_OR_RETURN(const int64_t most,
-                   MaxBlocks(device, options, divided_later ? 1 : blocks, blocks, division));
+                   MaxBlocks(devices, options, divided_later ? 1 : blocks, blocks, division));
   if (most > kMaxKvBlocks) {
     return absl::InvalidArgumentError(
         StrCat("the KV pool would have ", most, " blocks; the limit is ", kMaxKvBlocks));
@@ -107,24 +119,31 @@ absl::StatusOr<KvPool> KvPool::Create(const ModelSpec& model, Device& device,
   }
   ASSIGN_OR_RETURN(const KvPoolLayout layout,
                    KvPoolLayout::Create(spec, options.layout, options.block_size, num_blocks));
+  ASSIGN_OR_RETURN(
+      const KvPoolLayout memory_layout,
+      KvPoolLayout::Create(OfOneRank(spec, parts), options.layout, options.block_size, num_blocks));
   const bool resizable = options.kv_cache_max_mib > 0;
   const bool only_addresses = resizable || !device.host_accessible();
-  std::unique_ptr<DeviceBuffer> memory;
+  Memory memory;
   if (only_addresses) {
-    ASSIGN_OR_RETURN(memory, Reserve(layout.pool_bytes(), device, options));
+    for (Device* const of_part : devices) {
+      ASSIGN_OR_RETURN(memory.emplace_back(),
+                       Reserve(memory_layout.pool_bytes(), *of_part, options));
+    }
   } else {
     const int64_t spare = SpareBytes(device);
     if (spare >= 0 && layout.pool_bytes() > spare) {
       return TooLittleMemory(device, layout.total_blocks(), layout.pool_bytes());
     }
-    ASSIGN_OR_RETURN(memory, Allocate(layout.pool_bytes(), device, options));
+    ASSIGN_OR_RETURN(memory.emplace_back(), Allocate(layout.pool_bytes(), device, options));
   }
-  KvPool pool(layout, division, device, std::move(memory), counts, resizable);
+  KvPool pool(layout, memory_layout, division, std::move(devices), std::move(memory), counts,
+              resizable);
   pool.needs_memory_ = only_addresses;
   if (options.lend_pool) {
     pool.lender_ = options.lend_pool(pool.kernel_address(), layout);
   } else if (!device.host_accessible()) {
-    RETURN_IF_ERROR(pool.LendThroughStaging(device));
+    RETURN_IF_ERROR(pool.LendThroughStaging());
   }
   if (device.host_accessible()) RETURN_IF_ERROR(pool.TakeMemory(options));
   return pool;
@@ -132,12 +151,12 @@ absl::StatusOr<KvPool> KvPool::Create(const ModelSpec& model, Device& device,
 
 absl::Status KvPool::TakeMemory(EngineOptions& options) {
   if (!needs_memory_) return absl::OkStatus();
-  if (IsDividedLater(*device_, options)) {
-    const int64_t available = device_->Memory().available;
-    const int64_t share = DefaultGpuKvCacheMiB(available) * kBytesPerMiB;
-    options.kv_blocks = MostInMemory(std::min(share, SpareBytes(*device_)), most_.full());
+  if (IsDividedLater(*devices_.front(), options)) {
+    const Device& fullest = FullestOf(devices_);
+    const int64_t share = DefaultGpuKvCacheMiB(fullest.Memory().available) * kBytesPerMiB;
+    options.kv_blocks = MostInMemory(std::min(share, SpareBytes(fullest)), most_.full());
     options.kv_cache_mib =
-        (MemoryOf(BlocksFor(options.kv_blocks)) + kBytesPerMiB - 1) / kBytesPerMiB;
+        (MemoryOf(BlocksFor(options.kv_blocks)) * parts() + kBytesPerMiB - 1) / kBytesPerMiB;
   }
   const BlockCounts blocks = BlocksFor(options.kv_blocks);
   RETURN_IF_ERROR(CheckMemory(blocks));
@@ -152,7 +171,7 @@ absl::Status KvPool::TakeMemory(EngineOptions& options) {
 // the scratch blocks.
 template <typename Do>
 void KvPool::ForEachGranuleRange(const BlockCounts& blocks, Do do_range) const {
-  const auto granule = static_cast<int64_t>(memory_->granularity());
+  const auto granule = static_cast<int64_t>(memory_.front()->granularity());
   std::vector<std::pair<int64_t, int64_t>> ranges;  // in granules, with their ends
   const auto add = [&](int64_t offset, int64_t bytes) {
     ranges.emplace_back(offset / granule, (offset + bytes + granule - 1) / granule);
@@ -192,26 +211,39 @@ int32_t KvPool::MostInMemory(int64_t bytes, int32_t most) const {
 }
 
 absl::Status KvPool::CheckMemory(const BlockCounts& blocks) const {
-  int64_t bytes = 0;
-  ForEachGranuleRange(blocks, [&](int64_t offset, int64_t size) {
-    const auto begin = static_cast<size_t>(offset);
-    bytes += static_cast<int64_t>(memory_->MissingMemory(
-        begin, std::min(static_cast<size_t>(size), memory_->size() - begin)));
-  });
-  const int64_t spare = SpareBytes(*device_);
-  if (bytes == 0 || spare < 0 || bytes <= spare) return absl::OkStatus();
-  int64_t count = 0;
-  for (int32_t group = 0; group < layout_.groups(); ++group) count += blocks[group];
-  return TooLittleMemory(*device_, count, bytes, needs_memory_ ? "" : " more");
+  for (size_t part = 0; part < memory_.size(); ++part) {
+    const DeviceBuffer& memory = *memory_[part];
+    int64_t bytes = 0;
+    ForEachGranuleRange(blocks, [&](int64_t offset, int64_t size) {
+      const auto begin = static_cast<size_t>(offset);
+      bytes += static_cast<int64_t>(
+          memory.MissingMemory(begin, std::min(static_cast<size_t>(size), memory.size() - begin)));
+    });
+    const int64_t spare = SpareBytes(*devices_[part]);
+    if (bytes == 0 || spare < 0 || bytes <= spare) continue;
+    int64_t count = 0;
+    for (int32_t at = 0; at < layout_.groups(); ++at) count += blocks[at];
+    return TooLittleMemory(*devices_[part], count, bytes, needs_memory_ ? "" : " more");
+  }
+  return absl::OkStatus();
 }
 
-absl::Status KvPool::LendThroughStaging(Device& device) {
+absl::Status KvPool::LendThroughStaging() {
   const StagedPool::Limits limits;
   const auto bytes = static_cast<size_t>(StagedPool::StagingBytes(layout_, limits));
-  ASSIGN_OR_RETURN(staging_, device.AllocateStaging(bytes, "staging buffers of transfers"));
-  copies_ = std::make_unique<DeviceCopies>(device, memory_->data());
-  lender_ = std::make_unique<StagedPool>(memory_->data(), layout_, *copies_,
-                                         std::span(staging_->data(), staging_->size()), limits);
+  ASSIGN_OR_RETURN(staging_,
+                   devices_.front()->AllocateStaging(bytes, "staging buffers of transfers"));
+  std::vector<DeviceCopies::Part> parts;
+  for (size_t part = 0; part < memory_.size(); ++part) {
+    parts.push_back({.device = devices_[part], .pool = memory_[part]->data()});
+  }
+  copies_ = std::make_unique<DeviceCopies>(parts);
+  const std::span staging(staging_->data(), staging_->size());
+  if (parts.size() == 1) {
+    lender_ = std::make_unique<StagedPool>(kernel_address(), layout_, *copies_, staging, limits);
+  } else {
+    lender_ = std::make_unique<StagedPool>(memory_layout_, layout_, *copies_, staging, limits);
+  }
   return absl::OkStatus();
 }
 
@@ -236,12 +268,13 @@ absl::StatusOr<std::unique_ptr<DeviceBuffer>> KvPool::Reserve(int64_t bytes, Dev
   return memory;
 }
 
-// Calls do_range(offset, bytes) for each memory range of blocks [begin, end) of the group.
+// Calls do_range(offset, bytes) for each memory range of blocks [begin, end) of the group, in each
+// part of the pool.
 template <typename Do>
 void KvPool::ForEachRange(int32_t at, int32_t begin, int32_t end, Do do_range) const {
   if (begin == end) return;
-  const KvLayout& group = layout_.group(at);
-  const int64_t offset = layout_.offset(at);
+  const KvLayout& group = memory_layout_.group(at);
+  const int64_t offset = memory_layout_.offset(at);
   if (group.kind() == KvLayoutKind::kBlockMajor) {
     const int64_t stride = group.bytes_per_block();
     do_range(offset + begin * stride, (end - begin) * stride);
@@ -275,15 +308,19 @@ absl::Status KvPool::PopulateScratch() const {
 absl::Status KvPool::PopulateRange(int32_t group, int32_t begin, int32_t end) const {
   absl::Status populated;
   ForEachRange(group, begin, end, [&](int64_t offset, int64_t size) {
-    if (!populated.ok()) return;
-    populated = memory_->Populate(static_cast<size_t>(offset), static_cast<size_t>(size));
+    for (const auto& memory : memory_) {
+      if (!populated.ok()) return;
+      populated = memory->Populate(static_cast<size_t>(offset), static_cast<size_t>(size));
+    }
   });
   return populated;
 }
 
 void KvPool::Discard(int32_t group, int32_t begin, int32_t end) {
   ForEachRange(group, begin, end, [&](int64_t offset, int64_t size) {
-    memory_->Discard(static_cast<size_t>(offset), static_cast<size_t>(size));
+    for (const auto& memory : memory_) {
+      memory->Discard(static_cast<size_t>(offset), static_cast<size_t>(size));
+    }
   });
 }
 
@@ -298,6 +335,12 @@ std::vector<WindowPoolOptions> KvPool::Windows(const EngineOptions& options) con
   return windows;
 }
 
+std::vector<std::byte*> KvPool::kernel_addresses() const {
+  std::vector<std::byte*> addresses;
+  for (const auto& memory : memory_) addresses.push_back(memory->data());
+  return addresses;
+}
+
 std::string KvPool::Description(const EngineOptions& options) const {
   const int64_t bytes_per_block = layout_.group(0).bytes_per_block();
   std::string windows;
@@ -308,21 +351,23 @@ std::string KvPool::Description(const EngineOptions& options) const {
                                blocks[at], group.bytes_per_block());
   }
   return absl::StrFormat(
-      "%s, %d blocks of %d tokens = %d tokens, %d bytes a block, %d MiB reserved%s, %s, %s%s",
+      "%s, %d blocks of %d tokens = %d tokens, %d bytes a block, %d MiB reserved%s%s, %s, %s%s",
       options.paged ? "paged" : "contiguous", options.kv_blocks, options.block_size,
       int64_t{options.kv_blocks} * options.block_size, bytes_per_block,
-      (resizable_ || device_->host_accessible() ? layout_.pool_bytes() : MemoryOf(blocks)) /
+      (resizable_ || host_accessible() ? memory_layout_.pool_bytes() : MemoryOf(blocks)) * parts() /
           kBytesPerMiB,
+      parts() > 1 ? StrCat(" on ", parts(), " devices") : std::string(),
       resizable_ ? StrCat(" to grow to ", max_blocks(0), " blocks") : std::string(),
       std::string(KvTypeName(options.kv_type)), std::string(KvLayoutKindName(options.layout)),
       windows);
 }
 
 int64_t KvPool::ResidentBytes() const {
-  if (!device_->host_accessible()) return -1;
+  if (!host_accessible()) return -1;
   const int64_t page = sysconf(_SC_PAGESIZE);
-  std::vector<unsigned char> pages((memory_->size() + page - 1) / page);
-  if (mincore(kernel_address(), memory_->size(), pages.data()) != 0) return -1;
+  const size_t size = memory_.front()->size();
+  std::vector<unsigned char> pages((size + page - 1) / page);
+  if (mincore(kernel_address(), size, pages.data()) != 0) return -1;
   return std::count_if(pages.begin(), pages.end(), [](unsigned char p) { return (p & 1) != 0; }) *
          page;
 }

@@ -7,6 +7,10 @@
 // A resizable pool (kv_cache_max_mib) reserves the address range of its largest size at creation,
 // so pointers into it never move. Resizing only adds or returns memory, block by block.
 //
+// If a tensor-parallel group of GPUs computes the model, each rank's device holds a part of the
+// pool: the heads of this rank, of all blocks (model/kv_heads.h). The cache and the transports see
+// one pool with the layout of the whole model. Sizes in bytes count all parts.
+//
 // On a GPU every pool is an address range first. The runner is created with it, takes the memory
 // that steps need, and captures its graphs. TakeMemory then gives the pool its share of what is
 // left. A part of the device's memory always stays free (GpuReserveBytes).
@@ -43,8 +47,14 @@ class KvPool final : public ResizablePool {
   // divided, `kv_cache_mib` and `kv_blocks` to the values in effect. Turns `transfer_shm` off if
   // shared memory is not available and FallBackToTcp allows that. InvalidArgument: too many blocks,
   // or kv_cache_max_mib is below the initial size or above the device's memory. ResourceExhausted:
-  // not enough memory. `device` must outlive the pool.
+  // not enough memory. The device must outlive the pool.
   static absl::StatusOr<KvPool> Create(const ModelSpec& model, Device& device,
+                                       EngineOptions& options) {
+    return Create(model, {&device}, options);
+  }
+  // Same for a pool with a part on each of several GPUs, rank 0 first. REQUIRES: their number
+  // divides the model's KV heads.
+  static absl::StatusOr<KvPool> Create(const ModelSpec& model, std::vector<Device*> devices,
                                        EngineOptions& options);
   // Takes the memory of a pool that only has addresses, and sets `kv_cache_mib` and `kv_blocks`.
   // Call it after everything else that needs device memory was created. Does nothing for a pool
@@ -52,6 +62,8 @@ class KvPool final : public ResizablePool {
   absl::Status TakeMemory(EngineOptions& options);
 
   const KvPoolLayout& layout() const { return layout_; }
+  // Layout of the memory at each of kernel_addresses(): layout(), or one with a rank's heads.
+  const KvPoolLayout& memory_layout() const { return memory_layout_; }
   // Before TakeMemory: an upper limit.
   int32_t max_blocks(int32_t group) const override { return most_[group]; }
   BlockCounts BlocksFor(int32_t full) const override { return division_.BlocksFor(full); }
@@ -64,7 +76,8 @@ class KvPool final : public ResizablePool {
   void Discard(int32_t group, int32_t begin, int32_t end) override;
   // Start of the pool, for kernels only. No other code may dereference it (tests/tree/tree_test.py
   // lists the files that may call this).
-  std::byte* kernel_address() const { return memory_->data(); }
+  std::byte* kernel_address() const { return memory_.front()->data(); }
+  std::vector<std::byte*> kernel_addresses() const;  // of all parts
   // Access to the pool for transports. Valid as long as the pool's memory.
   TransferPool& lender() const { return *lender_; }
   // Describes kind, blocks, bytes and layout, for people.
@@ -73,43 +86,52 @@ class KvPool final : public ResizablePool {
   int64_t ResidentBytes() const;
 
  private:
-  KvPool(const KvPoolLayout& layout, const KvPoolDivision& division, const Device& device,
-         std::unique_ptr<DeviceBuffer> memory, const BlockCounts& most, bool resizable)
+  using Memory = std::vector<std::unique_ptr<DeviceBuffer>>;
+
+  KvPool(const KvPoolLayout& layout, const KvPoolLayout& memory_layout,
+         const KvPoolDivision& division, std::vector<Device*> devices, Memory memory,
+         const BlockCounts& most, bool resizable)
       : layout_(layout),
+        memory_layout_(memory_layout),
         division_(division),
-        device_(&device),
+        devices_(std::move(devices)),
         resizable_(resizable),
         most_(most),
         memory_(std::move(memory)),
-        lender_(std::make_unique<HostPool>(memory_->data(), layout_, memory_->shared_fd())) {}
+        lender_(
+            std::make_unique<HostPool>(kernel_address(), layout_, memory_.front()->shared_fd())) {}
   static absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes, Device& device,
                                                                 EngineOptions& options);
   static absl::StatusOr<std::unique_ptr<DeviceBuffer>> Reserve(int64_t bytes, Device& device,
                                                                EngineOptions& options);
-  // ResourceExhausted if the device has less memory available than these blocks and the scratch
+  int64_t parts() const { return static_cast<int64_t>(devices_.size()); }
+  bool host_accessible() const { return devices_.front()->host_accessible(); }
+  // ResourceExhausted if a device has less memory available than these blocks and the scratch
   // blocks lack.
   absl::Status CheckMemory(const BlockCounts& blocks) const;
-  // Bytes of memory that these blocks and the scratch blocks take, in whole granules.
+  // Bytes of a part's memory that these blocks and the scratch blocks take, in whole granules.
   int64_t MemoryOf(const BlockCounts& blocks) const;
-  // Largest number of blocks of group 0, up to `most`, whose memory is at most `bytes`; at least 1.
+  // Largest number of blocks of group 0, up to `most`, whose part takes at most `bytes`; at
+  // least 1.
   int32_t MostInMemory(int64_t bytes, int32_t most) const;
   // Blocks [begin, end) of one group.
   absl::Status PopulateRange(int32_t group, int32_t begin, int32_t end) const;
   absl::Status PopulateScratch() const;
   // Makes lender_ a pool of staging buffers.
-  absl::Status LendThroughStaging(Device& device);
+  absl::Status LendThroughStaging();
   template <typename Do>
   void ForEachGranuleRange(const BlockCounts& blocks, Do do_range) const;
   template <typename Do>
   void ForEachRange(int32_t group, int32_t begin, int32_t end, Do do_range) const;
 
   KvPoolLayout layout_ = KvLayout();
+  KvPoolLayout memory_layout_ = KvLayout();
   KvPoolDivision division_;
-  const Device* device_ = nullptr;
+  std::vector<Device*> devices_;
   bool resizable_ = false;
   bool needs_memory_ = false;  // until TakeMemory
   BlockCounts most_;           // max_blocks
-  std::unique_ptr<DeviceBuffer> memory_;
+  Memory memory_;              // on each device
   // Only for memory that the host cannot access:
   std::unique_ptr<DeviceBuffer> staging_;
   std::unique_ptr<DeviceCopies> copies_;

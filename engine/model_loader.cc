@@ -179,13 +179,16 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options) {
                    FindArchitecture(*file, options.architectures));
   if (options.tensor_parallel == 1) {
     ASSIGN_OR_RETURN(model.device, CreateDevice(device));
+    model.pool_devices = {model.device.get()};
     model.numerics = NumericsName(model.device->numerics());
     ASSIGN_OR_RETURN(model.weights, architecture->Load(*file, *model.device));
     return model;
   }
   model.tensor_parallel = options.tensor_parallel;
   ASSIGN_OR_RETURN(DeviceGroup group, CreateDeviceGroup(device, options.tensor_parallel));
+  for (const auto& of_rank : group.devices) model.pool_devices.push_back(of_rank.get());
   model.device = std::move(group.devices.front());
+  if (model.device->host_accessible()) model.pool_devices.resize(1);  // one pool for all ranks
   model.numerics = NumericsName(model.device->numerics());
   group.devices.erase(group.devices.begin());
   ASSIGN_OR_RETURN(model.weights,
@@ -195,7 +198,14 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options) {
 
 std::string LoadedModel::DeviceDescription() const {
   if (tensor_parallel == 1) return device->Description();
-  return StrCat(tensor_parallel, " ranks, each on ", device->Description());
+  if (pool_devices.size() == 1) {
+    return StrCat(tensor_parallel, " ranks, each on ", device->Description());
+  }
+  std::string description = StrCat(tensor_parallel, " ranks");
+  for (const Device* const of_rank : pool_devices) {
+    description += StrCat("; ", of_rank->Description());
+  }
+  return description;
 }
 
 std::string LoadedModel::Description(int32_t context_length) const {

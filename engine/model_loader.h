@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/engine_options.h"
@@ -43,6 +44,8 @@ struct LoadedModel {
   std::unique_ptr<const Tokenizer> tokenizer;
   std::unique_ptr<Device> device;  // of rank 0 if several ranks compute the model
   std::unique_ptr<ModelWeights> weights;
+  // Devices that hold the KV pool: those of all ranks if each holds its heads, else `device`.
+  std::vector<Device*> pool_devices;
   // Effective values of these settings on this machine.
   int32_t threads = 0;
   std::string instruction_set;

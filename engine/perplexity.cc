@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <vector>
 
 #include "common/status_macros.h"
 #include "common/str_cat.h"
 #include "model/architecture.h"
+#include "model/kv_heads.h"
 
 namespace baton {
 namespace {
@@ -66,7 +68,8 @@ absl::StatusOr<PerplexityResult> MeasurePerplexity(const LoadedModel& model,
         StrCat("perplexity needs a context of at least 2 tokens; it is ", context));
   }
   const int32_t longest = static_cast<int32_t>(std::min<int64_t>(context, tokens.size()));
-  const KvCacheSpec kv = spec.KvOfType(options.kv_type);
+  const auto pools = static_cast<int32_t>(model.pool_devices.size());
+  const KvCacheSpec kv = OfOneRank(spec.KvOfType(options.kv_type), pools);
   EngineOptions settled = options;
   SettleBlockSize(settled, *model.device);
   const auto layout_of = [&](int64_t blocks) {
@@ -77,7 +80,12 @@ absl::StatusOr<PerplexityResult> MeasurePerplexity(const LoadedModel& model,
   RETURN_IF_ERROR(layout_of(1).status());
   const int32_t blocks = (longest + settled.block_size - 1) / settled.block_size;
   ASSIGN_OR_RETURN(const KvPoolLayout layout, layout_of(int64_t{blocks} + 1));
-  ASSIGN_OR_RETURN(const auto pool, model.device->Allocate(layout.pool_bytes(), "KV pool"));
+  std::vector<std::unique_ptr<DeviceBuffer>> memory;
+  std::vector<std::byte*> addresses;
+  for (Device* const device : model.pool_devices) {
+    ASSIGN_OR_RETURN(memory.emplace_back(), device->Allocate(layout.pool_bytes(), "KV pool"));
+    addresses.push_back(memory.back()->data());
+  }
   ModelRunnerOptions runner_options;
   const int32_t max_chunk = std::min({kMaxChunk, options.max_chunk_tokens, options.token_budget});
   runner_options.limits = {.max_tokens = max_chunk,
@@ -86,7 +94,7 @@ absl::StatusOr<PerplexityResult> MeasurePerplexity(const LoadedModel& model,
                            .max_context = longest};
   runner_options.graph = options.graph;
   ASSIGN_OR_RETURN(const auto runner,
-                   model.weights->CreateRunner(layout, pool->data(), runner_options));
+                   model.weights->CreateRunner(layout, PoolAddresses(addresses), runner_options));
   std::vector<BlockId> table;
   for (int32_t i = 0; i < blocks; ++i) table.push_back(BlockId(i));
   StepChunk tables{.tokens = {}, .block_table = table};  // every group has all blocks

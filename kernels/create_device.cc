@@ -57,17 +57,34 @@ std::string BesideTheProgram(const char* library) {
   return (program.parent_path() / library).string();
 }
 
-absl::StatusOr<std::unique_ptr<Device>> CreateCuda(const DeviceOptions& options) {
+absl::StatusOr<CudaDeviceOptions> CudaOptionsOf(const DeviceOptions& options) {
   const bool emulated = options.name == kCudaEmulated;
   CudaDeviceOptions cuda;
   cuda.driver_libraries = DeviceLibrariesOf(options.name).driver;
   cuda.kernel_library = BesideTheProgram(emulated ? kEmulatorLibrary : kKernelLibrary);
   if (!emulated) cuda.index = *CudaIndexOf(options.name);
   ASSIGN_OR_RETURN(cuda.numerics, NumericsNamed(options.numerics));
+  return cuda;
+}
+
+// Returns `why` with the name of the device.
+absl::Status DeviceError(const DeviceOptions& options, const absl::Status& why) {
+  return {why.code(), StrCat("device is \"", options.name, "\": ", why.message())};
+}
+
+absl::StatusOr<std::unique_ptr<Device>> CreateCuda(const DeviceOptions& options) {
+  ASSIGN_OR_RETURN(const CudaDeviceOptions cuda, CudaOptionsOf(options));
   absl::StatusOr<std::unique_ptr<Device>> device = CreateCudaDevice(cuda);
   if (device.ok()) return device;
-  return absl::Status(device.status().code(),
-                      StrCat("device is \"", options.name, "\": ", device.status().message()));
+  return DeviceError(options, device.status());
+}
+
+absl::StatusOr<DeviceGroup> CreateCudaGroup(const DeviceOptions& options, int32_t degree) {
+  ASSIGN_OR_RETURN(const CudaDeviceOptions cuda, CudaOptionsOf(options));
+  absl::StatusOr<DeviceGroup> group =
+      CreateCudaDeviceGroup(cuda, DeviceLibrariesOf(options.name).nccl, degree);
+  if (group.ok()) return group;
+  return DeviceError(options, group.status());
 }
 
 }  // namespace
@@ -125,10 +142,7 @@ absl::StatusOr<DeviceGroup> CreateDeviceGroup(DeviceOptions options, int32_t deg
     return absl::InvalidArgumentError(
         StrCat("tensor-parallel is ", degree, "; it must be in 1 to ", kMaxTensorParallel));
   }
-  if (!IsCpu(options)) {
-    return absl::UnimplementedError(
-        StrCat("tensor-parallel is ", degree, "; device \"", options.name, "\" supports only 1"));
-  }
+  if (!IsCpu(options)) return CreateCudaGroup(options, degree);
   options.name = kCpuAsync;  // a collective blocks the stream's thread until all ranks are there
   options.threads = std::max(options.threads / degree, 1);
   DeviceGroup group;

@@ -52,8 +52,9 @@ absl::Status SettleDeviceOptions(DeviceOptions& options);
 absl::StatusOr<std::unique_ptr<Device>> CreateDevice(DeviceOptions options);
 
 // Creates the devices of a tensor-parallel group of `degree` ranks. CPU ranks share the threads of
-// the options, with at least one each, and are asynchronous. Errors: those of CreateDevice.
-// InvalidArgument: the degree is out of range. Unimplemented: the device has no collectives.
+// the options, with at least one each, and are asynchronous. GPU ranks use the named GPU and those
+// that follow it. Errors: those of CreateDevice and of CreateCudaDeviceGroup. InvalidArgument: the
+// degree is out of range.
 absl::StatusOr<DeviceGroup> CreateDeviceGroup(DeviceOptions options, int32_t degree);
 
 }  // namespace baton

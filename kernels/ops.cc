@@ -36,4 +36,13 @@ void Ops::CopyRuns(Stream& stream, const CopyRunsArgs& args) const {
   }
 }
 
+void Ops::CopyRows(Stream& stream, const CopyRowsArgs& args) const {
+  for (const ByteRows& run : args.runs) {
+    for (int64_t row = 0; row < run.rows; ++row) {
+      stream.Copy(args.to + run.to + row * run.to_stride,
+                  args.from + run.from + row * run.from_stride, static_cast<size_t>(run.bytes));
+    }
+  }
+}
+
 }  // namespace baton

@@ -193,6 +193,15 @@ struct CopyRunsArgs {
   bool staging = false;
 };
 
+// Copies rows, each from `from` + its offset to `to` + its offset. No two rows write the same byte,
+// and no row is written that another one reads.
+struct CopyRowsArgs {
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  std::span<const ByteRows> runs;  // read before the call returns
+  bool staging = false;            // as in CopyRunsArgs
+};
+
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -222,6 +231,8 @@ class Ops {
   virtual void FeedDrawnTokens(Stream& stream, const FeedDrawnTokensArgs& args) const = 0;
   // By default, one copy of the stream for each run. It never has a row limit.
   virtual void CopyRuns(Stream& stream, const CopyRunsArgs& args) const;
+  // By default, one copy of the stream for each row. It never has a row limit.
+  virtual void CopyRows(Stream& stream, const CopyRowsArgs& args) const;
 };
 
 }  // namespace baton

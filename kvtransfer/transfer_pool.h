@@ -119,8 +119,8 @@ class TransferPool {
   // Returns nothing when other processes cannot map the pool.
   virtual std::optional<PoolExport> exported() const = 0;
   // Returns where the pool begins, for copy engines that accept addresses of any memory
-  // (cudaMemcpyAsync). Callers must not dereference it. tests/tree/tree_test.py lists the files
-  // that may call this.
+  // (cudaMemcpyAsync). Callers must not dereference it. Null: the pool lies on several devices, so
+  // callers must use leases. tests/tree/tree_test.py lists the files that may call this.
   virtual std::byte* AddressForCopyEngine() const = 0;
 
  protected:

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -33,6 +34,22 @@ struct ModelRunnerOptions {
   std::vector<int32_t> graph_buckets = {};  // rising batch sizes; empty: 1–8, then multiples of 4
 };
 
+// Where a KV pool lies, for kernels only. The ranks of a tensor-parallel group share one pool with
+// the heads of all ranks, or each has a pool with its heads (kv_heads.h) on its device.
+class PoolAddresses {
+ public:
+  PoolAddresses(std::byte* only) : of_ranks_{only} {}  // NOLINT(google-explicit-constructor)
+  // One address for each rank, or one for all. REQUIRES: not empty.
+  explicit PoolAddresses(std::vector<std::byte*> of_ranks) : of_ranks_(std::move(of_ranks)) {}
+
+  std::byte* of(size_t rank) const {
+    return of_ranks_.size() == 1 ? of_ranks_[0] : of_ranks_[rank];
+  }
+
+ private:
+  std::vector<std::byte*> of_ranks_;
+};
+
 // The weights of one model on one device. It creates the runners that read them.
 class ModelWeights {
  public:
@@ -40,12 +57,14 @@ class ModelWeights {
 
   virtual size_t bytes() const = 0;
   virtual ModelCost cost() const = 0;
-  // REQUIRES: `pool` has layout.pool_bytes() bytes of address range, and memory before the first
-  // Submit; the weights, their device and the pool outlive the runner. The last block of each group
-  // is its scratch block. ResourceExhausted: no memory for the runner's buffers. InvalidArgument:
-  // the device lacks a resource that a step of this model needs. Both name the value and the limit.
+  // REQUIRES: each pool has layout.pool_bytes() bytes of address range, and memory before the first
+  // Submit; the weights, their device and the pools outlive the runner. The last block of each
+  // group is its scratch block. ResourceExhausted: no memory for the runner's buffers.
+  // InvalidArgument: the device lacks a resource that a step of this model needs. Both name the
+  // value and the limit.
   virtual absl::StatusOr<std::unique_ptr<ModelRunner>> CreateRunner(
-      const KvPoolLayout& layout, std::byte* pool, const ModelRunnerOptions& options) const = 0;
+      const KvPoolLayout& layout, const PoolAddresses& pools,
+      const ModelRunnerOptions& options) const = 0;
 };
 
 class Architecture {

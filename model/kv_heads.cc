@@ -1,11 +1,27 @@
 #include "model/kv_heads.h"
 
+#include "common/check.h"
+
 namespace baton {
 namespace {
 
 constexpr int64_t kScaleBytes = sizeof(float);
 
 }  // namespace
+
+KvCacheSpec OfOneRank(KvCacheSpec model, int32_t ranks) {
+  for (KvGroupSpec& group : model.groups) {
+    CHECK_EQ(group.kv_heads % ranks, 0);
+    group.kv_heads /= ranks;
+  }
+  return model;
+}
+
+TensorRank RankInPool(TensorRank rank, const KvPoolLayout& layout, int32_t kv_heads) {
+  if (layout.group(0).group().kv_heads == kv_heads) return rank;
+  CHECK_EQ(layout.group(0).group().kv_heads, kv_heads / rank.degree);
+  return {};
+}
 
 KvLayerView FromHead(KvLayerView view, int32_t first) {
   const int64_t elements = first * view.head_stride;

@@ -1,4 +1,4 @@
-// The KV heads of one rank in a pool that holds the heads of all ranks.
+// The KV heads of one rank: in a pool that holds the heads of all ranks, or in a pool of its own.
 //
 // A token's row has the values of head after head, then in a pool with scales those of head after
 // head. So the heads of a rank are contiguous in each row, and their scales too.
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cache/block_copy.h"
+#include "cache/kv_cache_spec.h"
 #include "cache/kv_pool_layout.h"
 #include "kernels/byte_run.h"
 #include "kernels/communicator.h"
@@ -27,6 +28,13 @@ inline KvHeads HeadsOf(TensorRank rank, const KvLayout& group) {
   const int32_t count = group.group().kv_heads / rank.degree;
   return {.first = rank.rank * count, .count = count};
 }
+
+// Returns the spec of a rank's own pool. REQUIRES: `ranks` divides the KV heads of every group.
+KvCacheSpec OfOneRank(KvCacheSpec model, int32_t ranks);
+
+// Returns the rank whose heads a pool of `layout` has for `rank`: {0, 1}, that is all of them, if
+// the pool is the rank's own one. `kv_heads`: of the whole model.
+TensorRank RankInPool(TensorRank rank, const KvPoolLayout& layout, int32_t kv_heads);
 
 // Returns the same layer from head `first` on.
 KvLayerView FromHead(KvLayerView view, int32_t first);

@@ -1,5 +1,8 @@
 #include "model/tensor_parallel_runner.h"
 
+#include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "common/check.h"
@@ -8,6 +11,9 @@
 
 namespace baton {
 namespace {
+
+constexpr int kPollsWithoutPause = 100;
+constexpr std::chrono::microseconds kPollPause{20};
 
 absl::Status RankError(size_t rank, const absl::Status& why) {
   return absl::InternalError(
@@ -47,8 +53,9 @@ StepInput OtherInput(const StepInput& input, const std::shared_ptr<std::atomic<i
 
 }  // namespace
 
-TensorParallelRunner::TensorParallelRunner(std::vector<Rank> ranks, Communicator& communicator)
-    : communicator_(communicator), ranks_(std::move(ranks)) {
+TensorParallelRunner::TensorParallelRunner(std::vector<Rank> ranks, Communicator& communicator,
+                                           std::unique_ptr<RankThreads> threads)
+    : communicator_(communicator), threads_(std::move(threads)), ranks_(std::move(ranks)) {
   CHECK_EQ(static_cast<int32_t>(ranks_.size()), communicator.rank().degree);
 }
 
@@ -57,24 +64,58 @@ int32_t TensorParallelRunner::max_in_flight() const { return lead().max_in_fligh
 absl::StatusOr<StepId> TensorParallelRunner::Submit(const StepInput& input) {
   CheckDevices();
   RETURN_IF_ERROR(communicator_.Health());
-  const auto wanted =
-      std::make_shared<std::atomic<int32_t>>(static_cast<int32_t>(input.chunks.size()));
-  // An error of rank 0 leaves nothing enqueued anywhere, so the group goes on.
-  ASSIGN_OR_RETURN(const StepId id, lead().Submit(LeadInput(input, wanted, communicator_)));
-  const StepInput other = OtherInput(input, wanted);
-  for (size_t rank = 1; rank < ranks_.size(); ++rank) {
-    const absl::StatusOr<StepId> same = ranks_[rank].runner->Submit(other);
-    if (!same.ok()) return Fail(rank, same.status());
-    CHECK(*same == id) << "rank " << rank << " counts its steps differently";
+  const Submitted submitted = threads_ == nullptr ? SubmitInOrder(input) : SubmitAtOnce(input);
+  if (std::ranges::none_of(submitted, [](const auto& id) { return id.ok(); })) {
+    // Nothing was enqueued anywhere, so the group goes on unless it was aborted.
+    RETURN_IF_ERROR(communicator_.Health());
+    return submitted.front().status();
   }
-  submitted_ = id;
-  return id;
+  for (size_t rank = 0; rank < submitted.size(); ++rank) {
+    if (!submitted[rank].ok()) return Fail(submitted);
+    CHECK(*submitted[rank] == *submitted.front())
+        << "rank " << rank << " counts its steps differently";
+  }
+  submitted_ = *submitted.front();
+  return submitted_;
 }
 
-absl::Status TensorParallelRunner::Fail(size_t failed, const absl::Status& why) {
-  communicator_.Abort(RankError(failed, why));
+TensorParallelRunner::Submitted TensorParallelRunner::SubmitInOrder(const StepInput& input) {
+  const auto wanted =
+      std::make_shared<std::atomic<int32_t>>(static_cast<int32_t>(input.chunks.size()));
+  Submitted submitted{lead().Submit(LeadInput(input, wanted, communicator_))};
+  const StepInput other = OtherInput(input, wanted);
+  while (submitted.back().ok() && submitted.size() < ranks_.size()) {
+    submitted.push_back(ranks_[submitted.size()].runner->Submit(other));
+  }
+  return submitted;
+}
+
+TensorParallelRunner::Submitted TensorParallelRunner::SubmitAtOnce(const StepInput& input) {
+  const auto wanted =
+      std::make_shared<std::atomic<int32_t>>(static_cast<int32_t>(input.chunks.size()));
+  const StepInput lead_input = LeadInput(input, wanted, communicator_);
+  StepInput other = OtherInput(input, wanted);
+  other.wanted = nullptr;
+  Submitted submitted(ranks_.size(), absl::UnknownError("not submitted"));
+  threads_->Run([&](size_t rank) {
+    submitted[rank] = ranks_[rank].runner->Submit(rank == 0 ? lead_input : other);
+    const absl::Status& status = submitted[rank].status();
+    // The others may be waiting for this rank. All ranks refuse an invalid step, so it keeps the
+    // group.
+    if (!status.ok() && !absl::IsInvalidArgument(status)) {
+      communicator_.Abort(RankError(rank, status));
+    }
+  });
+  return submitted;
+}
+
+absl::Status TensorParallelRunner::Fail(const Submitted& submitted) {
+  for (size_t rank = 0; rank < submitted.size(); ++rank) {
+    if (!submitted[rank].ok()) communicator_.Abort(RankError(rank, submitted[rank].status()));
+  }
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-    const int64_t last = submitted_.value() + (rank < failed ? 1 : 0);
+    const bool has_step = rank < submitted.size() && submitted[rank].ok();
+    const int64_t last = submitted_.value() + (has_step ? 1 : 0);
     for (int64_t step = collected_.value() + 1; step <= last; ++step) {
       ranks_[rank].runner->Collect(StepId(step)).IgnoreError();
     }
@@ -85,6 +126,15 @@ absl::Status TensorParallelRunner::Fail(size_t failed, const absl::Status& why) 
 
 absl::StatusOr<StepResult> TensorParallelRunner::Collect(StepId step) {
   if (step.value() <= collected_.value()) return communicator_.Health();  // Fail has collected it
+  // A rank waits for the others inside a collective. So a device that fails must end the group
+  // before this thread waits for one of them.
+  for (int polls = 0; threads_ != nullptr && !Done(step); ++polls) {
+    if (polls < kPollsWithoutPause) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kPollPause);
+    }
+  }
   CheckDevices();
   absl::StatusOr<StepResult> result = lead().Collect(step);
   CheckDevices();
@@ -102,6 +152,7 @@ void TensorParallelRunner::CheckDevices() const {
     const absl::Status health = ranks_[rank].device->Health();
     if (!health.ok()) communicator_.Abort(RankError(rank, health));
   }
+  communicator_.Health().IgnoreError();  // NCCL reports its errors only when it is asked
 }
 
 bool TensorParallelRunner::Done(StepId step) const {

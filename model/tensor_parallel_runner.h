@@ -4,6 +4,10 @@
 // asks which chunks are still wanted; the others use its latest answer. So they compute at least
 // what rank 0 computes. A rank may leave out rows, but never a collective.
 //
+// Ranks on GPUs get their steps at the same time, each from its own thread (rank_threads.h). A GPU
+// asks which rows are wanted when an op is enqueued, and one rank may enqueue it later than rank 0.
+// So the other ranks compute all rows there.
+//
 // If one rank fails, the group fails: its collectives are aborted, so every rank ends its steps,
 // and every later call returns Internal. No token and no KV of a step that was running leaves the
 // group.
@@ -23,6 +27,7 @@
 #include "kernels/communicator.h"
 #include "kernels/device.h"
 #include "model/model_runner.h"
+#include "model/rank_threads.h"
 
 namespace baton {
 
@@ -33,8 +38,10 @@ class TensorParallelRunner final : public ModelRunner {
     const Device* device = nullptr;
   };
   // REQUIRES: `ranks` has one entry for each rank of `communicator`, rank 0 first; it and the
-  // devices outlive this object; the devices are asynchronous.
-  TensorParallelRunner(std::vector<Rank> ranks, Communicator& communicator);
+  // devices outlive this object; the devices are asynchronous. `threads` has one thread for each
+  // rank; null: the calling thread may enqueue for all ranks, one after another.
+  TensorParallelRunner(std::vector<Rank> ranks, Communicator& communicator,
+                       std::unique_ptr<RankThreads> threads = nullptr);
   // Blocks until the steps in flight have ended.
   ~TensorParallelRunner() override = default;
 
@@ -54,15 +61,20 @@ class TensorParallelRunner final : public ModelRunner {
 
  private:
   ModelRunner& lead() const { return *ranks_.front().runner; }
-  // Aborts the group if a device has failed.
+  // Aborts the group if a device or a collective has failed.
   void CheckDevices() const;
+  // Submits to all ranks. Returns their results, for each rank up to the first that failed.
+  using Submitted = std::vector<absl::StatusOr<StepId>>;
+  Submitted SubmitInOrder(const StepInput& input);
+  Submitted SubmitAtOnce(const StepInput& input);
   // Aborts the group and waits until no step is in flight, because the caller will not collect the
-  // step that it could not submit. Returns the group's error.
-  absl::Status Fail(size_t rank, const absl::Status& why);
+  // step that some ranks have and others lack. Returns the group's error.
+  absl::Status Fail(const Submitted& submitted);
 
   Communicator& communicator_;
   StepId submitted_{0};  // last step that all ranks have
   StepId collected_{0};
+  const std::unique_ptr<RankThreads> threads_;
   std::vector<Rank> ranks_;  // last member: the streams end before the rest
 };
 

@@ -35,15 +35,32 @@ class TensorParallelWeights final : public ModelWeights {
     return total;
   }
 
+  // GPUs capture collectives when a runner is created, so all ranks create theirs at once.
   absl::StatusOr<std::unique_ptr<ModelRunner>> CreateRunner(
-      const KvPoolLayout& layout, std::byte* pool,
+      const KvPoolLayout& layout, const PoolAddresses& pools,
       const ModelRunnerOptions& options) const override {
-    std::vector<TensorParallelRunner::Rank> ranks;
-    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-      ASSIGN_OR_RETURN(auto runner, ranks_[rank]->CreateRunner(layout, pool, options));
-      ranks.push_back({.runner = std::move(runner), .device = devices_[rank]});
+    std::unique_ptr<RankThreads> threads;
+    if (!devices_.front()->host_accessible()) {
+      threads = std::make_unique<RankThreads>(ranks_.size());
     }
-    return std::make_unique<TensorParallelRunner>(std::move(ranks), *others_.communicators.front());
+    Communicator& communicator = *others_.communicators.front();
+    std::vector<TensorParallelRunner::Rank> ranks(ranks_.size());
+    std::vector<absl::Status> errors(ranks_.size());
+    const auto create = [&](size_t rank) {
+      auto runner = ranks_[rank]->CreateRunner(layout, pools.of(rank), options);
+      errors[rank] = runner.status();
+      if (!runner.ok()) return communicator.Abort(runner.status());  // the others may wait for it
+      ranks[rank] = {.runner = *std::move(runner), .device = devices_[rank]};
+    };
+    if (threads != nullptr) {
+      threads->Run(create);
+    } else {
+      for (size_t rank = 0; rank < ranks.size(); ++rank) create(rank);
+    }
+    for (const absl::Status& error : errors) RETURN_IF_ERROR(error);
+    RETURN_IF_ERROR(communicator.Health());
+    return std::make_unique<TensorParallelRunner>(std::move(ranks), communicator,
+                                                  std::move(threads));
   }
 
  private:

@@ -13,11 +13,14 @@ import re
 import struct
 import sys
 
-OPERATIONS = {"HMMA": 0x23C, "HGMMA": 0x9F0}  # mma.sync and wgmma on bf16 and f16
+# mma.sync and wgmma on bf16 and f16 (a in shared memory, or in registers), and tile copies.
+OPERATIONS = {"HMMA": {0x23C}, "HGMMA": {0x9F0, 0xDF0}, "UTMALDG": {0x5B4}}
 # Kernels, a processor, and the operations of which each of these kernels has at least one.
 RULES = (
     (r"baton_t1_(decode|chunks)_\w+", "sm_80", {"HMMA"}),
-    (r"baton_t1_(decode|chunks)_\w+", "sm_90a", {"HMMA", "HGMMA"}),
+    (r"baton_t1_(decode|chunks)_\w+", "sm_90a", {"HMMA"}),
+    (r"baton_t1_warpgroups_\w+", "sm_90a", {"HGMMA"}),
+    (r"baton_t1_warpgroups_\w+", "sm_90a", {"UTMALDG"}),
     (r"baton_(gated_)?tensor_matmul_sm80_\w+", "sm_80", {"HMMA"}),
     (r"baton_(gated_)?tensor_matmul_few_\w+", "sm_90a", {"HMMA"}),
     (r"baton_(gated_)?tensor_matmul_\d+x\d+_\w+", "sm_90a", {"HGMMA"}),
@@ -46,7 +49,7 @@ def processor_of(cubin):
 
 
 def has(code, operation):
-    return any(word & 0xFFF == OPERATIONS[operation] for word, _ in struct.iter_unpack("<QQ", code))
+    return any(word & 0xFFF in OPERATIONS[operation] for word, _ in struct.iter_unpack("<QQ", code))
 
 
 def errors(source, code_of):

@@ -1,6 +1,8 @@
 #include "kernels/cpu/cpu_ops.h"
 
 #include <algorithm>
+#include <cstring>
+#include <vector>
 
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cpu/packed_weights.h"
@@ -287,6 +289,32 @@ void CpuOps::FeedDrawnTokens(Stream& stream, const FeedDrawnTokensArgs& args) co
       if (source >= 0) args.token_ids[token] = std::max<TokenId>(args.drawn[source], 0);
     }
   });
+}
+
+// A rank of a tensor-parallel group copies its heads of a block token by token, so lists are long.
+void CpuOps::CopyRuns(Stream& stream, const CopyRunsArgs& args) const {
+  if (args.runs.empty()) return;
+  static_cast<CpuStream&>(stream).Enqueue(
+      [from = args.from, to = args.to,
+       runs = std::vector<ByteRun>(args.runs.begin(), args.runs.end())](CpuStream&) {
+        for (const ByteRun& run : runs) {
+          std::memmove(to + run.to, from + run.from, static_cast<size_t>(run.bytes));
+        }
+      });
+}
+
+void CpuOps::CopyRows(Stream& stream, const CopyRowsArgs& args) const {
+  if (args.runs.empty()) return;
+  static_cast<CpuStream&>(stream).Enqueue(
+      [from = args.from, to = args.to,
+       runs = std::vector<ByteRows>(args.runs.begin(), args.runs.end())](CpuStream&) {
+        for (const ByteRows& run : runs) {
+          for (int64_t row = 0; row < run.rows; ++row) {
+            std::memmove(to + run.to + row * run.to_stride, from + run.from + row * run.from_stride,
+                         static_cast<size_t>(run.bytes));
+          }
+        }
+      });
 }
 
 }  // namespace baton

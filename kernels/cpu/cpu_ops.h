@@ -37,6 +37,9 @@ class CpuOps final : public Ops {
                 const Activations& out) const override;
   void Sample(Stream& stream, const SampleArgs& args) const override;
   void FeedDrawnTokens(Stream& stream, const FeedDrawnTokensArgs& args) const override;
+  // These are one operation of the stream for the whole list.
+  void CopyRuns(Stream& stream, const CopyRunsArgs& args) const override;
+  void CopyRows(Stream& stream, const CopyRowsArgs& args) const override;
 
  private:
   const CpuKernels& kernels_;

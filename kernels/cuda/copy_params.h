@@ -42,6 +42,17 @@ struct CopyListParams {
 };
 static_assert(sizeof(CopyListParams) <= 4096);
 
+inline constexpr int kListedRowRuns = 84;  // the same for rows
+
+struct CopyRowsParams {
+  const std::byte* from;
+  std::byte* to;
+  int64_t count;
+  int64_t slices;  // parts of each run, which blocks take in turn
+  ByteRows runs[kListedRowRuns];
+};
+static_assert(sizeof(CopyRowsParams) <= 4096);
+
 struct JoinChecksumsParams {
   const uint32_t* parts;
   uint32_t* checksums;  // [count]

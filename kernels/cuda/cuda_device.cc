@@ -12,6 +12,7 @@
 #include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/cuda_stream.h"
+#include "kernels/cuda/nccl_communicator.h"
 
 namespace baton {
 namespace {
@@ -65,6 +66,7 @@ class CudaDevice final : public Device {
   }
   std::unique_ptr<Event> CreateEvent() override { return std::make_unique<CudaEvent>(context_); }
   const Ops& ops() const override { return ops_; }
+  const std::shared_ptr<CudaContext>& context() const { return context_; }
 
  private:
   const std::shared_ptr<CudaContext> context_;
@@ -91,21 +93,72 @@ absl::StatusOr<Numerics> NumericsOf(const CudaContext& context, std::optional<Nu
       capability % 10));
 }
 
-}  // namespace
+absl::StatusOr<CudaDriver> LoadDriver(const CudaDeviceOptions& options) {
+  absl::StatusOr<CudaDriver> driver = LoadCudaDriver(options.driver_libraries);
+  if (driver.ok()) return driver;
+  return absl::UnavailableError(
+      StrCat("this machine has no CUDA driver: ", driver.status().message()));
+}
 
-absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaDeviceOptions& options) {
-  const absl::StatusOr<CudaDriver> driver = LoadCudaDriver(options.driver_libraries);
-  if (!driver.ok()) {
-    return absl::UnavailableError(
-        StrCat("this machine has no CUDA driver: ", driver.status().message()));
-  }
-  ASSIGN_OR_RETURN(std::shared_ptr<CudaContext> context, CudaContext::Open(*driver, options.index));
+absl::StatusOr<std::unique_ptr<CudaDevice>> Create(const CudaDriver& driver,
+                                                   const CudaDeviceOptions& options) {
+  ASSIGN_OR_RETURN(std::shared_ptr<CudaContext> context, CudaContext::Open(driver, options.index));
   ASSIGN_OR_RETURN(const Numerics numerics, NumericsOf(*context, options.numerics));
   ASSIGN_OR_RETURN(std::unique_ptr<CudaKernels> kernels,
                    CudaKernels::Load(context, options.kernel_library));
   ASSIGN_OR_RETURN(std::shared_ptr<CudaMemory> memory, CudaMemory::Create(context));
   return std::make_unique<CudaDevice>(std::move(context), std::move(memory), std::move(kernels),
                                       numerics);
+}
+
+absl::Status CheckDeviceCount(const CudaDriver& driver, int first, int32_t degree) {
+  int devices = 0;
+  const CuResult started = driver.Init(0);
+  const CuResult counted = started == kCuSuccess ? driver.DeviceGetCount(&devices) : started;
+  if (counted != kCuSuccess) {
+    return absl::UnavailableError(CudaErrorOf(driver, "cuDeviceGetCount", counted).message());
+  }
+  if (first + degree <= devices) return absl::OkStatus();
+  return absl::UnavailableError(StrCat("tensor-parallel is ", degree,
+                                       ", which needs as many CUDA devices from device ", first,
+                                       " on, but this machine has ", devices));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaDeviceOptions& options) {
+  ASSIGN_OR_RETURN(const CudaDriver driver, LoadDriver(options));
+  return Create(driver, options);
+}
+
+absl::StatusOr<DeviceGroup> CreateCudaDeviceGroup(const CudaDeviceOptions& options,
+                                                  const std::vector<std::string>& nccl_libraries,
+                                                  int32_t degree) {
+  ASSIGN_OR_RETURN(const CudaDriver driver, LoadDriver(options));
+  RETURN_IF_ERROR(CheckDeviceCount(driver, options.index, degree));
+  const absl::StatusOr<NcclApi> nccl = LoadNccl(nccl_libraries);
+  if (!nccl.ok()) {
+    return absl::Status(
+        nccl.status().code(),
+        StrCat("tensor-parallel is ", degree, ", which needs NCCL: ", nccl.status().message()));
+  }
+  DeviceGroup group;
+  std::vector<std::shared_ptr<CudaContext>> contexts;
+  for (int32_t rank = 0; rank < degree; ++rank) {
+    CudaDeviceOptions of_rank = options;
+    of_rank.index += rank;
+    ASSIGN_OR_RETURN(std::unique_ptr<CudaDevice> device, Create(driver, of_rank));
+    contexts.push_back(device->context());
+    group.devices.push_back(std::move(device));
+    const Numerics numerics = group.devices.back()->numerics();
+    if (numerics == group.devices.front()->numerics()) continue;
+    return absl::FailedPreconditionError(
+        StrCat("CUDA device ", of_rank.index, " would compute with numerics ",
+               NumericsName(numerics), ", and device ", options.index, " with ",
+               NumericsName(group.devices.front()->numerics()), ": choose --numerics r1"));
+  }
+  ASSIGN_OR_RETURN(group.communicators, CreateNcclCommunicators(*nccl, contexts));
+  return group;
 }
 
 }  // namespace baton

@@ -3,9 +3,10 @@
 // The driver and the kernels are libraries that are opened at run time. So the same binary runs
 // where they are missing, and tests/gpu_emulator/ can take the place of both.
 //
-// Thread safety: CreateCudaDevice is safe from any thread. The device follows the rules of Device.
+// Thread safety: the functions are safe from any thread. Devices follow the rules of Device.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/device.h"
+#include "kernels/device_group.h"
 
 namespace baton {
 
@@ -29,5 +31,13 @@ struct CudaDeviceOptions {
 // run on this GPU, or its tensor cores do not have these numerics. Unimplemented: the GPU lacks a
 // feature that Baton needs.
 absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaDeviceOptions& options);
+
+// Creates the GPUs of a tensor-parallel group of `degree` ranks, from `options.index` on, and
+// NCCL's communicators between them. `nccl_libraries`: the first one found is used. Errors: those
+// of CreateCudaDevice and of CreateNcclCommunicators. Unavailable also means that the machine has
+// fewer GPUs, or no NCCL. FailedPrecondition: the GPUs would compute with different numerics.
+absl::StatusOr<DeviceGroup> CreateCudaDeviceGroup(const CudaDeviceOptions& options,
+                                                  const std::vector<std::string>& nccl_libraries,
+                                                  int32_t degree);
 
 }  // namespace baton

@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/cuda/tensor_map.h"
 
 namespace baton {
 
@@ -84,6 +85,11 @@ enum CuLocationType : int { kCuLocationDevice = 1 };
 enum CuHandleType : int { kCuHandleNone = 0 };
 enum CuAccessFlags : int { kCuAccessReadWrite = 3 };
 enum CuGranularity : int { kCuGranularityMinimum = 0 };
+enum CuTileType : int { kCuTileUint16 = 1 };
+enum CuTileInterleave : int { kCuTileInterleaveNone = 0 };
+enum CuTileSwizzle : int { kCuTileSwizzleNone = 0 };  // values of SharedSwizzle
+enum CuTilePromotion : int { kCuTilePromotion256 = 3 };
+enum CuTileFill : int { kCuTileFillZeros = 0 };
 
 inline constexpr unsigned int kCuStreamNonBlocking = 1;
 inline constexpr unsigned int kCuEventDisableTiming = 2;
@@ -178,6 +184,11 @@ struct CudaDriver {
                            unsigned int grid_z, unsigned int block_x, unsigned int block_y,
                            unsigned int block_z, unsigned int shared_bytes, CuStream stream,
                            void** params, void** extra) = nullptr;
+  CuResult (*TensorMapEncodeTiled)(TensorMap* map, CuTileType type, uint32_t rank, void* address,
+                                   const uint64_t* sizes, const uint64_t* strides,
+                                   const uint32_t* box, const uint32_t* element_strides,
+                                   CuTileInterleave interleave, CuTileSwizzle swizzle,
+                                   CuTilePromotion promotion, CuTileFill fill) = nullptr;
 };
 
 // Calls DO(member, exported name) for each function of the table.
@@ -228,7 +239,8 @@ struct CudaDriver {
   DO(ModuleUnload, cuModuleUnload)                               \
   DO(ModuleGetFunction, cuModuleGetFunction)                     \
   DO(FuncSetAttribute, cuFuncSetAttribute)                       \
-  DO(LaunchKernel, cuLaunchKernel)
+  DO(LaunchKernel, cuLaunchKernel)                               \
+  DO(TensorMapEncodeTiled, cuTensorMapEncodeTiled)
 
 // Loads the first of `names` that the dynamic loader finds, such as "libcuda.so.1" or a path.
 // Unavailable names the libraries, or the function that the library lacks.

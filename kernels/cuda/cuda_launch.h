@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "kernels/cuda/tiled_tensor.h"
 
 namespace baton {
 
@@ -44,6 +45,14 @@ class KernelLauncher {
   // the old memory stays valid for the launches that use it. Null: there is no memory. The device
   // has then failed, and the caller enqueues nothing.
   virtual std::byte* Workspace(std::string_view purpose, size_t bytes) = 0;
+  // Describes a tensor for the tile copies of a kernel (LoadTile of hopper.cuh). Returns false if
+  // this launcher has no tile copies, or the driver refuses the tensor: the kernel then copies
+  // without them.
+  virtual bool EncodeTiles(const TiledTensor& tensor, TensorMap& map) {
+    (void)tensor;
+    (void)map;
+    return false;
+  }
 };
 
 }  // namespace baton

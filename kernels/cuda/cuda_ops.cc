@@ -135,4 +135,8 @@ void CudaOps::CopyRuns(Stream& stream, const CopyRunsArgs& args) const {
   LaunchCopyList(CudaStreamOf(stream), args);
 }
 
+void CudaOps::CopyRows(Stream& stream, const CopyRowsArgs& args) const {
+  LaunchCopyRows(CudaStreamOf(stream), args);
+}
+
 }  // namespace baton

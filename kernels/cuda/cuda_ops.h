@@ -35,6 +35,7 @@ class CudaOps final : public Ops {
   void Sample(Stream& stream, const SampleArgs& args) const override;
   void FeedDrawnTokens(Stream& stream, const FeedDrawnTokensArgs& args) const override;
   void CopyRuns(Stream& stream, const CopyRunsArgs& args) const override;
+  void CopyRows(Stream& stream, const CopyRowsArgs& args) const override;
 
  private:
   // Returns true for products that tensor cores compute (NUMERICS_T1 §3).

@@ -61,7 +61,8 @@ std::unique_ptr<OpGraph> CudaStream::EndCapture() {
 }
 
 // Relaxed: the first launch of a kernel may make the driver load it, which a stricter capture could
-// forbid. Nothing but launches and copies happens inside the capture.
+// forbid. So may a library's call. Nothing but launches, copies and such calls happens inside the
+// capture.
 CuGraphExec CudaStream::Instantiate(const std::vector<CudaCommand>& commands) {
   if (!context_->Health().ok()) return nullptr;
   const CudaDriver& driver = context_->Enter();
@@ -135,8 +136,16 @@ void CudaStream::Copy(void* destination, const void* source, size_t bytes) {
   recorded_.push_back({.destination = destination, .source = source, .bytes = bytes});
 }
 
+void CudaStream::CallLibrary(std::function<void(CuStream)> call) {
+  if (preparing_ || !context_->Health().ok()) return;
+  if (!capturing_) return call(stream_);
+  recorded_.push_back({.call = std::move(call)});
+}
+
 void CudaStream::Issue(const CudaCommand& command) {
-  if (command.function == nullptr) {
+  if (command.call != nullptr) {
+    command.call(stream_);
+  } else if (command.function == nullptr) {
     IssueCopy(command.destination, command.source, command.bytes);
   } else {
     IssueLaunch(command.function, command.shape, command.params.data());
@@ -202,6 +211,18 @@ std::byte* CudaStream::Workspace(std::string_view purpose, size_t bytes) {
     buffers.push_back(*std::move(buffer));
   }
   return buffers.back()->data();
+}
+
+bool CudaStream::EncodeTiles(const TiledTensor& tensor, TensorMap& map) {
+  CHECK(tensor.element_bytes == 2) << "tiles with elements of " << tensor.element_bytes << " bytes";
+  if (!context_->Health().ok()) return false;
+  constexpr uint32_t kDense[kMostTileRank] = {1, 1, 1, 1, 1};
+  return context_->Enter().TensorMapEncodeTiled(
+             &map, kCuTileUint16, static_cast<uint32_t>(tensor.rank),
+             const_cast<void*>(tensor.address),  // the driver only keeps it
+             tensor.sizes.data(), tensor.stride_bytes.data() + 1, tensor.box.data(), kDense,
+             kCuTileInterleaveNone, static_cast<CuTileSwizzle>(tensor.swizzle), kCuTilePromotion256,
+             kCuTileFillZeros) == kCuSuccess;
 }
 
 }  // namespace baton

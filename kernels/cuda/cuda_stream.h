@@ -20,6 +20,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -35,14 +36,15 @@
 
 namespace baton {
 
-// A recorded launch or copy.
+// A recorded launch, copy or call of a library.
 struct CudaCommand {
-  CuFunction function = nullptr;  // null: a copy
+  CuFunction function = nullptr;  // null: a copy or a call
   LaunchShape shape = {};
   std::vector<std::byte> params = {};
   void* destination = nullptr;
   const void* source = nullptr;
   size_t bytes = 0;
+  std::function<void(CuStream)> call = nullptr;
 };
 
 class CudaStream final : public Stream, public KernelLauncher {
@@ -66,6 +68,11 @@ class CudaStream final : public Stream, public KernelLauncher {
   void CallBetweenLimits(std::function<void()> function) override;
   absl::Status Prepare(const std::function<void()>& enqueue) override;
 
+  // Enqueues the work that `call` puts on the driver's stream, such as a collective of NCCL. `call`
+  // is called now, or while capturing once for each graph, inside EndCapture. It is not called if
+  // the device has failed, nor while preparing. What it refers to outlives the stream.
+  void CallLibrary(std::function<void(CuStream)> call);
+
   void Launch(std::string_view kernel, const LaunchShape& shape, const void* params,
               size_t bytes) override;
   int multiprocessors() const override { return context_->multiprocessors(); }
@@ -73,6 +80,8 @@ class CudaStream final : public Stream, public KernelLauncher {
     return static_cast<uint32_t>(context_->max_shared_bytes());
   }
   std::byte* Workspace(std::string_view purpose, size_t bytes) override;
+  // REQUIRES: elements of 2 bytes.
+  bool EncodeTiles(const TiledTensor& tensor, TensorMap& map) override;
 
  private:
   void IssueCopy(void* destination, const void* source, size_t bytes);

@@ -13,6 +13,10 @@ constexpr int64_t kCopyBlocksPerMultiprocessor = 8;
 // Sixteen blocks have 64 KiB in flight for each unrolled step, enough to keep PCIe busy.
 constexpr int64_t kPcieBlocks = 16;
 
+// A slice of rows lasts a few steps of its block.
+constexpr int64_t kSliceBytes = 4 * kCopyStep;
+constexpr int64_t kMostRowSlices = 1024;
+
 constexpr uint32_t SquareOf(uint32_t a) {
   uint32_t product = 0;
   for (uint32_t b = a, rest = a; rest != 0; rest <<= 1) {
@@ -40,6 +44,32 @@ void LaunchCopyList(KernelLauncher& launcher, const CopyRunsArgs& args) {
                      .block = {kCopyThreads, 1, 1}},
                     &params, sizeof(params));
   }
+}
+
+void LaunchCopyRows(KernelLauncher& launcher, const CopyRowsArgs& args) {
+  CopyRowsParams params{};
+  params.from = args.from;
+  params.to = args.to;
+  const int64_t most_blocks =
+      args.staging ? kPcieBlocks : kCopyBlocksPerMultiprocessor * launcher.multiprocessors();
+  const auto launch = [&] {
+    int64_t most = 1;
+    for (int64_t i = 0; i < params.count; ++i) {
+      most = std::max(most, params.runs[i].rows * params.runs[i].bytes);
+    }
+    params.slices = std::clamp<int64_t>(BlocksFor(most, kSliceBytes), 1, kMostRowSlices);
+    launcher.Launch("baton_copy_rows",
+                    {.grid = {std::min(params.count * params.slices, most_blocks), 1, 1},
+                     .block = {kCopyThreads, 1, 1}},
+                    &params, sizeof(params));
+    params.count = 0;
+  };
+  for (const ByteRows& run : args.runs) {
+    if (run.rows == 0 || run.bytes == 0) continue;
+    params.runs[params.count++] = run;
+    if (params.count == kListedRowRuns) launch();
+  }
+  if (params.count > 0) launch();
 }
 
 void LaunchCopyRuns(KernelLauncher& launcher, const std::byte* from, std::byte* to,

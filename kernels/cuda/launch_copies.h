@@ -25,6 +25,10 @@ namespace baton {
 // pinned: kernels read and write it over PCIe, on few multiprocessors.
 void LaunchCopyList(KernelLauncher& launcher, const CopyRunsArgs& args);
 
+// Implements Ops::CopyRows, with one launch for each kListedRowRuns runs. Staging memory must be
+// pinned. Rows whose addresses, sizes and strides are multiples of 16 are fast.
+void LaunchCopyRows(KernelLauncher& launcher, const CopyRowsArgs& args);
+
 // Copies `count` runs from `from` to `to`. All pointers are device memory, `runs` too. No written
 // range may overlap another range of the call. Runs whose addresses are multiples of 16 are fast.
 //

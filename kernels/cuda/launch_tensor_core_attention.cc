@@ -1,6 +1,7 @@
 #include "kernels/cuda/launch_tensor_core_attention.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -15,14 +16,75 @@ constexpr float kLog2E = 1.44269504088896341f;
 constexpr int64_t kSharedBytesOfSystem = 1 << 10;  // for each block
 // Before the states: for each block a counter of arrivals, then its number of pieces.
 constexpr int64_t kMostBlocks = 8 << 10;
+// The kernel names only blocks that exist, so any number that is large enough will do.
+constexpr uint64_t kMostBlocksOfPool = uint64_t{1} << 31;
 constexpr int64_t kCounterBytes = 2 * kMostBlocks * static_cast<int64_t>(sizeof(uint32_t));
 
-int DimOf(int64_t head_dim) {
-  for (const int dim : t1::kDims) {
+// What the launch of one kernel needs.
+struct Variant {
+  const char* kind = nullptr;  // the first part of its name
+  int dim = 0;
+  int rows = 0;
+  int threads = 0;
+  int shared_bytes = 0;
+  int blocks_by_registers = 0;
+  bool warpgroups = false;
+  bool groups_in_workspace = false;
+};
+
+int DimOf(int64_t head_dim, std::span<const int> dims) {
+  for (const int dim : dims) {
     if (head_dim <= dim) return dim;
   }
   CHECK(false) << "head_dim " << head_dim << " exceeds " << kMaxHeadDim;
   return 0;
+}
+
+Variant VariantFor(const PagedAttentionArgs& args, Numerics numerics, bool decode) {
+  const bool is_scaled = HasScales(args.kv.type);
+  Variant variant;
+  variant.dim = DimOf(args.head_dim, t1::kDims);
+  variant.warpgroups = !decode && numerics == Numerics::kT1Sm90 &&
+                       t1::UsesWarpgroups(static_cast<int>(KvTypeBytes(args.kv.type)), variant.dim);
+  variant.kind = decode ? "decode_" : "chunks_";
+  if (variant.warpgroups) {
+    variant.kind = "warpgroups_";
+    variant.dim = DimOf(args.head_dim, t1::kWarpgroupsDims);
+    variant.rows = t1::kWarpgroupsRows;
+    variant.threads = t1::kWarpgroupsThreads;
+    variant.shared_bytes = t1::WarpgroupsLayoutOf(variant.dim).bytes;
+    variant.blocks_by_registers = 1;
+    return variant;
+  }
+  const int warps = decode ? t1::kDecodeSplit : t1::WarpsOfChunks(variant.dim);
+  variant.rows = decode ? t1::kMmaRows : t1::kMmaRows * warps;
+  variant.threads = 32 * warps;
+  const t1::SharedLayout layout = t1::LayoutOf(is_scaled, variant.dim, decode);
+  variant.shared_bytes = layout.bytes;
+  variant.groups_in_workspace = layout.group < 0;
+  variant.blocks_by_registers = t1::BlocksByRegisters(decode);
+  return variant;
+}
+
+// Describes the pool for tile copies, if its rows permit them and blocks are not smaller than the
+// swizzle's pattern. Otherwise box_tokens stays 0.
+void EncodePool(KernelLauncher& launcher, TensorCoreAttentionParams& params) {
+  const PagedAttentionParams& p = params.paged;
+  const int64_t block_tokens = int64_t{1} << p.kv.block_size_log2;
+  const int64_t box_tokens = std::min<int64_t>(block_tokens, kAttentionTile);
+  if (!p.copies_16_bytes || box_tokens < t1::kLeastBoxTokens) return;
+  const auto bytes = [](int64_t elements) { return static_cast<uint64_t>(2 * elements); };
+  const TiledTensor pool{
+      .address = p.kv.base,
+      .element_bytes = 2,
+      .rank = 5,
+      .sizes = {static_cast<uint64_t>(p.head_dim), static_cast<uint64_t>(block_tokens),
+                static_cast<uint64_t>(p.kv_heads), 2, kMostBlocksOfPool},
+      .stride_bytes = {0, bytes(p.kv.token_stride), bytes(p.kv.head_stride),
+                       bytes(p.kv.value_offset), bytes(p.kv.block_stride)},
+      .box = {t1::kPanelCols, static_cast<uint32_t>(box_tokens), 1, 1, 1},
+      .swizzle = SharedSwizzle::k128Bytes};
+  if (launcher.EncodeTiles(pool, params.pool)) params.box_tokens = static_cast<int>(box_tokens);
 }
 
 }  // namespace
@@ -33,11 +95,9 @@ void LaunchTensorCoreAttention(KernelLauncher& launcher, const PagedAttentionArg
   CHECK(IsTensorCorePool(args.kv.type)) << "pools of " << KvTypeName(args.kv.type) << " use r1";
   CHECK(IsT1(numerics));
   const bool decode = batch == AttentionBatch::kDecode;
-  const int dim = DimOf(args.head_dim);
-  const int warps = decode ? t1::kDecodeSplit : t1::WarpsOfChunks(dim);
-  const int rows = decode ? t1::kMmaRows : t1::kMmaRows * warps;
+  const Variant variant = VariantFor(args, numerics, decode);
+  const int rows = variant.rows;
   const int64_t heads = args.query_heads / args.kv_heads;
-  const t1::SharedLayout layout = t1::LayoutOf(HasScales(args.kv.type), dim, decode);
 
   TensorCoreAttentionParams params{};
   PagedAttentionParams& paged = params.paged;
@@ -50,11 +110,13 @@ void LaunchTensorCoreAttention(KernelLauncher& launcher, const PagedAttentionArg
 
   // All blocks run at once, as in r1. A multiprocessor has what one block can have, and the
   // system's part.
-  const int64_t per_multiprocessor = std::clamp<int64_t>(
-      (launcher.max_shared_bytes() + kSharedBytesOfSystem) / (layout.bytes + kSharedBytesOfSystem),
-      1, t1::BlocksByRegisters(decode));
+  const int64_t per_multiprocessor =
+      std::clamp<int64_t>((launcher.max_shared_bytes() + kSharedBytesOfSystem) /
+                              (variant.shared_bytes + kSharedBytesOfSystem),
+                          1, variant.blocks_by_registers);
   const int64_t blocks = std::min(launcher.multiprocessors() * per_multiprocessor, kMostBlocks);
-  const int64_t state_bytes = t1::StateFloats(dim, rows) * static_cast<int64_t>(sizeof(float));
+  const int64_t state_bytes =
+      t1::StateFloats(variant.dim, rows) * static_cast<int64_t>(sizeof(float));
   // Pieces of a row (attention_plan.cuh), and the two states of a unit that the block began.
   constexpr int64_t kStatesOfBeginner = 2;
   const int64_t segments = MostAttentionSegments(args);
@@ -65,7 +127,7 @@ void LaunchTensorCoreAttention(KernelLauncher& launcher, const PagedAttentionArg
   int64_t bytes = blocks * paged.states_per_block * state_bytes;
   // As in r1: all launches that reach the limit want the same size.
   if (wanted >= most) bytes = std::max(bytes, most_state_bytes);
-  if (layout.group < 0) bytes += blocks * state_bytes;
+  if (variant.groups_in_workspace) bytes += blocks * state_bytes;
   std::byte* const workspace =
       launcher.Workspace("t1 attention states", static_cast<size_t>(kCounterBytes + bytes));
   if (workspace == nullptr) return;
@@ -73,11 +135,13 @@ void LaunchTensorCoreAttention(KernelLauncher& launcher, const PagedAttentionArg
   params.pieces = paged.arrivals + kMostBlocks;
   paged.states = reinterpret_cast<float*>(workspace + kCounterBytes);
 
-  launcher.Launch(absl::StrCat("baton_t1_", decode ? "decode_" : "chunks_",
-                               std::string(KvTypeName(args.kv.type)), "_", dim),
+  if (variant.warpgroups) EncodePool(launcher, params);
+
+  launcher.Launch(absl::StrCat("baton_t1_", variant.kind, std::string(KvTypeName(args.kv.type)),
+                               "_", variant.dim),
                   {.grid = {blocks, 1, 1},
-                   .block = {static_cast<uint32_t>(32 * warps), 1, 1},
-                   .shared_bytes = static_cast<uint32_t>(layout.bytes)},
+                   .block = {static_cast<uint32_t>(variant.threads), 1, 1},
+                   .shared_bytes = static_cast<uint32_t>(variant.shared_bytes)},
                   &params, sizeof(params));
 }
 

@@ -10,16 +10,9 @@
 #pragma once
 
 #include "kernels/cuda/tensor_core_tile.cuh"
+#include "kernels/cuda/tensor_core_unit.cuh"
 
 namespace baton::t1 {
-
-using attention::RunOf;
-using attention::Sees;
-using attention::SegmentsOf;
-using attention::SlotOffset;
-using attention::TileEnd;
-
-inline constexpr int kTilesPerSegment = kAttentionSegment / kAttentionTile;
 
 // One thread's view of its block's work.
 template <typename Pool, int kDim, int kSplit, int kChunks>
@@ -32,10 +25,14 @@ class Worker {
   static constexpr int kStages = LayoutOf(Pool::kScaled, kDim, kDecode).stages;
 
   __device__ explicit Worker(const TensorCoreAttentionParams& params)
-      : params_(params), p(params.paged), shared{SharedMemory<std::byte>()}, state(params) {}
+      : params_(params),
+        p(params.paged),
+        shared{SharedMemory<std::byte>()},
+        unit{params.paged, shared},
+        state(params) {}
 
   __device__ void Run() {
-    ZeroUnseenRows();
+    ZeroUnseenRows(p);
     BlockWork& work = shared.work();
     BeginWork(p, shared.scratch(), work);
     if (p.head_dim < kDim) ClearStages();
@@ -43,9 +40,10 @@ class Worker {
       if (threadIdx.x == 0) NextUnit(p, work);
       __syncthreads();
       if (work.item >= work.stop) return;
-      SetUnit(work.tile, work.head);
       state.Begin(work.keeps_unit());
-      RunUnit();
+      unit.ForRuns([&](const Hull& hull, int group, int run, int number, int first, int last) {
+        RunSegments(hull, group, run, number, first, last);
+      });
       bool finished = work.whole_unit();
       if (!finished) {
         state.WriteRest();
@@ -58,23 +56,6 @@ class Worker {
   }
 
  private:
-  // Writes zeros for tokens that see no slot: no unit has them. A warp takes a token.
-  __device__ void ZeroUnseenRows() {
-    const int64_t warps = int64_t{gridDim.x} * (kThreads / 32);
-    const int64_t values = int64_t{p.query_heads} * p.head_dim;
-    for (int64_t token = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32; token < p.tokens;
-         token += warps) {
-      const RowRuns row = p.row_runs[token];
-      bool sees = false;
-      for (int run = 0; run < row.run_count && !sees; ++run) {
-        const VisibleRun found = RunOf(p, row, run);
-        sees = Sees(found.begin, found.end);
-      }
-      if (sees) continue;
-      for (int64_t i = threadIdx.x % 32; i < values; i += 32) p.out[token * values + i] = 0;
-    }
-  }
-
   // Zeros for d in [head_dim, kDim), which no copy writes.
   __device__ void ClearStages() {
     const SharedLayout layout = shared.layout();
@@ -83,97 +64,13 @@ class Worker {
     __syncthreads();
   }
 
-  // ---- rows ------------------------------------------------------------------------------------
-
-  // Takes head group `head` of a tile, counted over all kv heads.
-  __device__ void SetUnit(int32_t tile, int head) {
-    kv_head = head / p.head_groups;
-    first_head = head % p.head_groups * p.heads_per_group;
-    tile_begin = tile * p.tile_tokens;
-    tile_end = static_cast<int32_t>(TileEnd(p, tile));
-  }
-  // Row `row` of the block is token token_of(row) and query head head_of(row).
-  __device__ int64_t token_of(int row) const { return tile_begin + row / p.heads_per_group; }
-  __device__ int head_of(int row) const {
-    return kv_head * (p.query_heads / p.kv_heads) + first_head + row % p.heads_per_group;
-  }
-  __device__ bool Exists(int row) const {
-    return row < (tile_end - tile_begin) * p.heads_per_group &&
-           first_head + row % p.heads_per_group < p.query_heads / p.kv_heads;
-  }
-
-  // Sets the bounds of all rows for one run of the tokens [begin, end).
-  __device__ void SetBounds(int begin, int end, int run) {
-    int32_t* const begins = shared.bounds();
-    int32_t* const ends = begins + kRows;
-    for (int row = threadIdx.x; row < kRows; row += kThreads) {
-      const int64_t token = token_of(row);
-      VisibleRun found;
-      if (Exists(row) && token >= begin && token < end) found = RunOf(p, p.row_runs[token], run);
-      begins[row] = found.begin;
-      ends[row] = found.end;
-    }
-    __syncthreads();
-    int32_t latest_begin = INT32_MIN;
-    int32_t earliest_end = INT32_MAX;
-    for (int row = threadIdx.x % 32; row < kRows; row += 32) {
-      if (!Exists(row)) continue;
-      latest_begin = begins[row] > latest_begin ? begins[row] : latest_begin;
-      earliest_end = ends[row] < earliest_end ? ends[row] : earliest_end;
-    }
-    latest_begin = __reduce_max_sync(kWholeWarp, latest_begin);
-    earliest_end = __reduce_min_sync(kWholeWarp, earliest_end);
-    if (threadIdx.x == 0) {
-      shared.all_see()[0] = latest_begin;
-      shared.all_see()[1] = earliest_end;
-    }
-    __syncthreads();
-  }
-
-  // Every row of the block sees all slots of the tile.
-  __device__ bool IsFull(int32_t tile_slot) const {
-    return shared.all_see()[0] <= tile_slot &&
-           int64_t{tile_slot} + kAttentionTile <= shared.all_see()[1];
-  }
   // ---- segments --------------------------------------------------------------------------------
-
-  // Computes the block's items of the unit.
-  __device__ void RunUnit() {
-    int item = 0;  // the first of the run
-    for (int begin = tile_begin; begin < tile_end;) {
-      const int end = EndOfGroup(p, begin, tile_end);
-      const int runs = p.row_runs[begin].run_count;
-      int number = 0;  // of the run's first segment
-      for (int run = 0; run < runs; ++run) {
-        const Hull hull = HullOf(p, begin, end, run);
-        const int segments = hull.last_segment() - hull.first_segment();
-        const BlockWork& work = shared.work();
-        const int from = static_cast<int>(work.item - work.begin) - item;
-        const int to = static_cast<int>(work.stop - work.begin) - item;
-        const int first = from > 0 ? from : 0;
-        const int last = to < segments ? to : segments;
-        if (first < last) {
-          SetBounds(begin, end, run);
-          RunSegments(hull, begin, run, number, hull.first_segment() + first,
-                      hull.first_segment() + last);
-        }
-        item += segments;
-        if (run + 1 < runs) number += SegmentsOf(p.runs[p.row_runs[begin].first_run + run]);
-      }
-      begin = end;
-    }
-  }
 
   // The offset of slot `tile_slot` + thread for the first 64 threads; -1: no row sees it.
   __device__ int64_t TileOffset(int32_t sequence, int64_t tile_slot) const {
     if (threadIdx.x >= kAttentionTile) return -1;
     const int64_t slot = tile_slot + threadIdx.x;
-    bool seen = IsFull(static_cast<int32_t>(tile_slot));
-    // Rows of one token have equal bounds, so one of them is enough.
-#pragma unroll 1
-    for (int row = 0; row < kRows && !seen; row += p.heads_per_group) {
-      seen = slot >= shared.bounds()[row] && slot < shared.bounds()[kRows + row];
-    }
+    const bool seen = unit.IsFull(static_cast<int32_t>(tile_slot)) || unit.IsSeen(slot);
     return seen ? SlotOffset(p, sequence, slot) : -1;
   }
 
@@ -184,10 +81,7 @@ class Worker {
     const RowRuns row = p.row_runs[group];
     const int64_t offset = p.runs[row.first_run + run].query_offset;
     const int32_t sequence = p.sequence_of_token[group];
-    LoadQueries(p, shared, kRows, [&](int row) -> const float* {
-      if (shared.bounds()[row] >= shared.bounds()[kRows + row]) return nullptr;
-      return p.q + (token_of(row) + offset) * p.q_stride + int64_t{head_of(row)} * p.head_dim;
-    });
+    LoadQueries(p, shared, kRows, [&](int row) { return unit.QueryOf(row, offset); });
     int tile = first * kTilesPerSegment;
     tile = tile < hull.first_tile() ? hull.first_tile() : tile;
     int end = last * kTilesPerSegment;
@@ -218,7 +112,7 @@ class Worker {
       }
       const float scale = Pool::kScaled && tile + 1 < end ? ScaleOf(tile + 1) : 0.0f;
       const int64_t later = offset_of(tile + kStages);
-      if (rows.SetTile(shared, slot_of(tile), IsFull(slot_of(tile)))) {
+      if (rows.SetTile(shared, slot_of(tile), unit.IsFull(slot_of(tile)))) {
         rows.AddTile(params_, shared, tile, state.segment);
       }
       StoreOffset(tile + kStages, later);
@@ -232,13 +126,16 @@ class Worker {
     if (threadIdx.x < kAttentionTile) shared.offsets(tile)[threadIdx.x] = offset;
   }
   __device__ void BeginTile(int tile, int end) {
-    if (tile < end) CopyTile<kThreads>(p, shared, tile % kStages, kv_head, shared.offsets(tile));
+    if (tile < end) {
+      CopyTile<kThreads, (kDecode ? 4 : 1)>(p, shared, tile % kStages, shared.work().kv_head,
+                                            shared.offsets(tile), threadIdx.x);
+    }
     CommitCopies();
   }
   // Pools with scales: the scale of slot (thread % 64), of K for the first 64 threads, of V for the
   // next.
   __device__ float ScaleOf(int tile) const {
-    const float scale = attention::LoadScale(p, kv_head, shared.offsets(tile));
+    const float scale = attention::LoadScale(p, shared.work().kv_head, shared.offsets(tile));
     return threadIdx.x < kAttentionTile ? r1::Multiply(params_.factor, scale) : scale;
   }
   __device__ void StoreScale(int tile, float scale) {
@@ -250,8 +147,8 @@ class Worker {
     state.Finish([&](int i, int n, float first, float second) {
       const int row = rows.RowOf(i);
       const int d = 8 * (rows.part * State::kTiles + n) + 2 * rows.pair;
-      if (!Exists(row)) return;
-      float* const out = p.out + (token_of(row) * p.query_heads + head_of(row)) * p.head_dim + d;
+      if (!unit.Exists(row)) return;
+      float* const out = unit.OutputOf(row) + d;
       if (d < p.head_dim) out[0] = first;
       if (d + 1 < p.head_dim) out[1] = second;
     });
@@ -260,14 +157,9 @@ class Worker {
   const TensorCoreAttentionParams& params_;
   const PagedAttentionParams& p;
   Shared<Pool, kDim, kDecode> shared;
+  Unit<Shared<Pool, kDim, kDecode>, kRows> unit;
   State state;
   ChunkRows<Pool, kDim, kSplit, kChunks> rows;
-
-  // The unit.
-  int kv_head = 0;
-  int first_head = 0;  // of the head group, in the kv head
-  int32_t tile_begin = 0;
-  int32_t tile_end = 0;
 };
 
 // The bodies of the kernels. Their tensor cores decide which t1 they compute.

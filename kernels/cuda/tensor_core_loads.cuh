@@ -11,8 +11,10 @@
 namespace baton::t1 {
 
 // Pointers into shared memory. Passed by value, so that nothing that holds one needs an address.
-template <typename Pool, int kDim, bool kDecode>
+template <typename PoolType, int kHeadDim, bool kDecode>
 struct Shared {
+  using Pool = PoolType;
+  static constexpr int kDim = kHeadDim;
   std::byte* base;
 
   __device__ static constexpr SharedLayout layout() {
@@ -52,72 +54,75 @@ struct Shared {
     return bounds() + 2 * kRows;
   }
   __device__ int32_t* bounds() const { return reinterpret_cast<int32_t*>(base + layout().bounds); }
+  // The place of byte `byte` of a slot's row in `stage`.
+  __device__ std::byte* place(int stage, bool value, int slot, int byte) const {
+    if constexpr (Pool::kScaled) {
+      return raw(stage, value, slot) + byte;
+    } else {
+      return tile(stage, value) + ChunkOffset(kAttentionTile, slot, byte / 16) + byte % 16;
+    }
+  }
 };
 
-// The place of byte d of a slot's element row in `stage`.
-template <typename Pool, int kDim, bool kDecode>
-__device__ inline std::byte* PlaceOf(Shared<Pool, kDim, kDecode> shared, int stage, bool value,
-                                     int slot, int byte) {
-  if constexpr (Pool::kScaled) {
-    return shared.raw(stage, value, slot) + byte;
-  } else {
-    return shared.tile(stage, value) + ChunkOffset(kAttentionTile, slot, byte / 16) + byte % 16;
-  }
-}
-
 // Copies the rows of K and V of one kv head at `offsets` (-1: zeros) into `stage`, in pieces of 16
-// bytes, asynchronously. `chunks` is the number of pieces of a row.
-template <int kThreads, int kUnroll, typename Pool, int kDim, bool kDecode>
-__device__ __forceinline__ void CopyChunks(const PagedAttentionParams& p,
-                                           Shared<Pool, kDim, kDecode> shared, int stage,
-                                           int kv_head, const int64_t* offsets, int chunks) {
-  using Element = typename Pool::Element;
+// bytes, asynchronously: those of slots [first, first + slots). `chunks` is the number of pieces of
+// a row. `thread` is one of kThreads.
+template <int kThreads, int kUnroll, typename SharedMemory>
+__device__ __forceinline__ void CopyChunks(const PagedAttentionParams& p, SharedMemory shared,
+                                           int stage, int kv_head, const int64_t* offsets,
+                                           int chunks, int thread, int first, int slots) {
+  using Element = typename SharedMemory::Pool::Element;
   constexpr int kElements = 16 / sizeof(Element);
   const auto* base = static_cast<const Element*>(p.kv.base) + kv_head * p.kv.head_stride;
 #pragma unroll kUnroll
-  for (int i = threadIdx.x; i < kAttentionTile * chunks; i += kThreads) {
-    const int slot = i / chunks;
-    const int chunk = i - slot * chunks;
+  for (int i = thread; i < slots * chunks; i += kThreads) {
+    const int row = i / chunks;
+    const int chunk = i - row * chunks;
+    const int slot = first + row;
     const int64_t offset = offsets[slot];
     const bool is_seen = offset >= 0;
     const Element* const key = base + (is_seen ? offset + chunk * kElements : int64_t{0});
     const Element* const value = key + (is_seen ? p.kv.value_offset : int64_t{0});
-    CopyAsync16(PlaceOf(shared, stage, false, slot, 16 * chunk), key, is_seen);
-    CopyAsync16(PlaceOf(shared, stage, true, slot, 16 * chunk), value, is_seen);
+    CopyAsync16(shared.place(stage, false, slot, 16 * chunk), key, is_seen);
+    CopyAsync16(shared.place(stage, true, slot, 16 * chunk), value, is_seen);
   }
 }
 
 // The same, element by element, where rows are not pieces of 16 bytes.
-template <int kThreads, typename Pool, int kDim, bool kDecode>
-__device__ __forceinline__ void CopyElements(const PagedAttentionParams& p,
-                                             Shared<Pool, kDim, kDecode> shared, int stage,
-                                             int kv_head, const int64_t* offsets) {
-  using Element = typename Pool::Element;
+template <int kThreads, typename SharedMemory>
+__device__ __forceinline__ void CopyElements(const PagedAttentionParams& p, SharedMemory shared,
+                                             int stage, int kv_head, const int64_t* offsets,
+                                             int thread, int first, int slots) {
+  using Element = typename SharedMemory::Pool::Element;
   const auto* base = static_cast<const Element*>(p.kv.base) + kv_head * p.kv.head_stride;
 #pragma unroll 1
-  for (int i = threadIdx.x; i < kAttentionTile * p.head_dim; i += kThreads) {
-    const int slot = i / p.head_dim;
-    const int d = i - slot * p.head_dim;
+  for (int i = thread; i < slots * p.head_dim; i += kThreads) {
+    const int row = i / p.head_dim;
+    const int d = i - row * p.head_dim;
+    const int slot = first + row;
     const int64_t offset = offsets[slot];
     const int byte = d * static_cast<int>(sizeof(Element));
-    *reinterpret_cast<Element*>(PlaceOf(shared, stage, false, slot, byte)) =
+    *reinterpret_cast<Element*>(shared.place(stage, false, slot, byte)) =
         offset < 0 ? Element{0} : base[offset + d];
-    *reinterpret_cast<Element*>(PlaceOf(shared, stage, true, slot, byte)) =
+    *reinterpret_cast<Element*>(shared.place(stage, true, slot, byte)) =
         offset < 0 ? Element{0} : base[offset + p.kv.value_offset + d];
   }
 }
 
-template <int kThreads, typename Pool, int kDim, bool kDecode>
-__device__ __forceinline__ void CopyTile(const PagedAttentionParams& p,
-                                         Shared<Pool, kDim, kDecode> shared, int stage, int kv_head,
-                                         const int64_t* offsets) {
-  constexpr int kElements = 16 / sizeof(typename Pool::Element);
+template <int kThreads, int kUnroll, typename SharedMemory>
+__device__ __forceinline__ void CopyTile(const PagedAttentionParams& p, SharedMemory shared,
+                                         int stage, int kv_head, const int64_t* offsets, int thread,
+                                         int first = 0, int slots = kAttentionTile) {
+  constexpr int kDim = SharedMemory::kDim;
+  constexpr int kElements = 16 / sizeof(typename SharedMemory::Pool::Element);
   if (!p.copies_16_bytes) {
-    CopyElements<kThreads>(p, shared, stage, kv_head, offsets);
+    CopyElements<kThreads>(p, shared, stage, kv_head, offsets, thread, first, slots);
   } else if (p.head_dim == kDim) {
-    CopyChunks<kThreads, (kDecode ? 4 : 1)>(p, shared, stage, kv_head, offsets, kDim / kElements);
+    CopyChunks<kThreads, kUnroll>(p, shared, stage, kv_head, offsets, kDim / kElements, thread,
+                                  first, slots);
   } else {
-    CopyChunks<kThreads, 1>(p, shared, stage, kv_head, offsets, p.head_dim / kElements);
+    CopyChunks<kThreads, 1>(p, shared, stage, kv_head, offsets, p.head_dim / kElements, thread,
+                            first, slots);
   }
 }
 

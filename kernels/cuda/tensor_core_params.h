@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/attention_params.h"
+#include "kernels/cuda/tensor_map.h"
 #include "kernels/host_device.h"
 #include "kernels/numerics.h"
 
@@ -21,6 +22,10 @@ struct TensorCoreAttentionParams {
   float factor;          // softmax_scale · log2(e)
   float inverse_factor;  // 1 / factor
   uint32_t* pieces;      // for each thread block, the states that it wrote of the unit it continued
+  // Warpgroups: the pool as a tensor [blocks][2: K, V][kv heads][tokens of a block][head_dim], with
+  // boxes of `box_tokens` tokens and 64 columns. 0: there are no tile copies.
+  int32_t box_tokens;
+  TensorMap pool;
 };
 
 namespace t1 {
@@ -35,6 +40,17 @@ inline constexpr int kPanelRowBytes = 2 * kPanelCols;
 inline constexpr int kDecodeSplit = 4;
 // For chunks of a prompt, each warp has 16 rows. Larger heads leave room for fewer.
 BATON_HOST_DEVICE constexpr int WarpsOfChunks(int dim) { return dim <= 128 ? 8 : 4; }
+// On sm_90, chunks of 16-bit pools run on two warpgroups, of 64 rows each. Heads of 256 leave no
+// room for that, and bytes of other pools must become operands in shared memory first.
+BATON_HOST_DEVICE constexpr bool UsesWarpgroups(int element_bytes, int dim) {
+  return element_bytes == 2 && dim <= 128;
+}
+inline constexpr int kWarpgroupsThreads = 256;  // of a thread block
+inline constexpr int kWarpgroupsRows = 128;
+// Head dimensions of warpgroups.
+inline constexpr int kWarpgroupsDims[] = {64, 128};
+// Boxes of a tile copy have at least this many tokens: the swizzle repeats after as many rows.
+inline constexpr int kLeastBoxTokens = 8;
 // Thread blocks whose registers fit in a multiprocessor: the second number of __launch_bounds__.
 constexpr int BlocksByRegisters(bool decode) { return decode ? 2 : 1; }
 
@@ -101,6 +117,53 @@ BATON_HOST_DEVICE constexpr SharedLayout LayoutOf(bool is_scaled, int dim, bool 
   if (shares_group && at > kMostLayoutBytes) return LayoutOf(is_scaled, dim, decode, false);
   return layout;
 }
+
+// The same for warpgroups. A stage has Panels(dim) panels of K and of V, each of 64 slots. Two
+// panels of V and the panel of ones lie at equal distances, so that one product gives the outputs
+// and the sum of the weights.
+struct WarpgroupsLayout {
+  int stages;
+  int ones;      // a panel of ones; before it: panels of all stages
+  int group;     // f32 [rows * dim], outputs of the merged segments
+  int offsets;   // int64 [slots], as in SharedLayout
+  int barriers;  // [stages]
+  int scratch;   // as in SharedLayout, like the following
+  int work;
+  int bounds;
+  int bytes;
+};
+inline constexpr int kPanelBytes = kAttentionTile * kPanelRowBytes;
+
+BATON_HOST_DEVICE constexpr WarpgroupsLayout WarpgroupsLayoutOf(int dim) {
+  WarpgroupsLayout layout{};
+  layout.stages = dim <= 64 ? 6 : 4;
+  int at = 2 * Panels(dim) * layout.stages * kPanelBytes;
+  layout.ones = at;
+  at += kPanelBytes;
+  layout.group = at;
+  at += kWarpgroupsRows * dim * 4;
+  layout.offsets = at;
+  at += kAttentionTile * 8;
+  layout.barriers = at;
+  at += layout.stages * 8;
+  layout.scratch = at;
+  at += attention::kScratch * 8;
+  layout.work = at;
+  at += kWorkBytes;
+  layout.bounds = at;
+  at += 2 * (kWarpgroupsRows + 1) * 4;
+  layout.bytes = at;
+  return layout;
+}
+
+// Every kernel fits into the shared memory of a block: of sm_80, or of sm_90 for warpgroups.
+inline constexpr int kMostWarpgroupsBytes = 227 << 10;
+static_assert(LayoutOf(true, 256, false).bytes <= kMostLayoutBytes);
+static_assert(LayoutOf(false, 256, false).bytes <= kMostLayoutBytes);
+static_assert(LayoutOf(true, 256, true).bytes <= kMostLayoutBytes);
+static_assert(LayoutOf(false, 256, true).bytes <= kMostLayoutBytes);
+static_assert(WarpgroupsLayoutOf(64).bytes <= kMostWarpgroupsBytes);
+static_assert(WarpgroupsLayoutOf(128).bytes <= kMostWarpgroupsBytes);
 
 // Floats of a stored state of all rows: outputs, references, sums, and the number of its group of
 // segments. It ends at a multiple of 128 bytes, so that no cache line has two states.

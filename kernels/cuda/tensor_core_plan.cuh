@@ -23,6 +23,12 @@ struct BlockWork {
   int64_t stop;
   int32_t tile;
   int32_t head;
+  // Its rows: query heads from `first_head` on of kv head `kv_head`, tokens [first_token,
+  // last_token).
+  int32_t kv_head;
+  int32_t first_head;  // in the kv head
+  int32_t first_token;
+  int32_t last_token;
 
   __device__ bool keeps_unit() const { return item == begin; }
   __device__ bool whole_unit() const { return item == begin && stop == end; }
@@ -61,6 +67,10 @@ BATON_NOINLINE __device__ inline void NextUnit(const PagedAttentionParams& p, Bl
     work.begin = work.first + int64_t{work.head} * items;
     work.end = work.begin + items;
     work.stop = share.whole || work.end < share.end ? work.end : share.end;
+    work.kv_head = work.head / p.head_groups;
+    work.first_head = work.head % p.head_groups * p.heads_per_group;
+    work.first_token = work.tile * p.tile_tokens;
+    work.last_token = static_cast<int32_t>(attention::TileEnd(p, work.tile));
     if (!share.whole || work.begin >= share.begin) return;
     work.item = work.end;  // another block has it
   }

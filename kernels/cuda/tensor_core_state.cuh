@@ -109,7 +109,9 @@ struct StoredState {
 //
 // kGroup: offset of the group's outputs in shared memory, float4 [kTiles][threads]. −1: they are in
 // the workspace, one state for each block after the states of all blocks.
-template <int kDim, int kSplit, int kChunks, int kGroup>
+// kSumTiles: output tiles of `segment` behind those of the head. All columns of such a tile are the
+// sum of the weights. The kernel moves it into `segment.rows`.
+template <int kDim, int kSplit, int kChunks, int kGroup, int kSumTiles = 0>
 class UnitState {
  public:
   using Stored = StoredState<kDim, kSplit, kChunks>;
@@ -127,6 +129,11 @@ class UnitState {
   // progress if the segment cannot join it. Here, and not when the segment ends, `segment` needs no
   // registers.
   __device__ void BeginSegment(int number) {
+    BeginInGroup(number);
+    segment.Clear();
+  }
+  // The same, but leaves `segment` as it is.
+  __device__ void BeginInGroup(int number) {
     const int next = number / kT1GroupSegments;
     if (!(Is(kOpen) && next == number_ && (Is(kKeeps) || Is(kPrefix)))) {
       // What this block saw of the group before is all that there is of it.
@@ -134,7 +141,6 @@ class UnitState {
       EndGroup();
       number_ = next;
     }
-    segment.Clear();
   }
 
   // Adds the state in `segment` to the group.
@@ -224,7 +230,7 @@ class UnitState {
     }
   }
 
-  ThreadState<kTiles> segment;
+  ThreadState<kTiles + kSumTiles> segment;
 
  private:
   struct BothRows {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "kernels/cuda/tensor_core_loads.cuh"
+#include "kernels/cuda/tensor_core_softmax.cuh"
 #include "kernels/cuda/tensor_core_state.cuh"
 
 namespace baton::t1 {
@@ -48,20 +49,13 @@ class ChunkRows {
   // Takes the tile that begins at `slot`. `full`: every row of the block sees all its slots.
   // Returns false if no row of the chunk sees any.
   __device__ bool SetTile(SharedMemory shared, int32_t slot, bool full) {
-    full_ = full;
+    mask_.full = full;
     if (full) return true;
-    const auto in_tile = [slot](int32_t bound) {
-      const int64_t distance = int64_t{bound} - slot;
-      return static_cast<int>(distance < 0                ? 0
-                              : distance > kAttentionTile ? kAttentionTile
-                                                          : distance);
-    };
     bool sees = false;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      visible_begin_[i] = in_tile(shared.bounds()[RowOf(i)]);
-      visible_end_[i] = in_tile(shared.bounds()[kRows + RowOf(i)]);
-      sees = sees || visible_begin_[i] < visible_end_[i];
+      mask_.SetRow(i, slot, shared.bounds()[RowOf(i)], shared.bounds()[kRows + RowOf(i)]);
+      sees = sees || !mask_.SeesNone(i);
     }
     return __any_sync(kWholeWarp, sees);
   }
@@ -74,39 +68,18 @@ class ChunkRows {
     Scores z;
     Score(shared, tile, z);
     // Sums and maxima run one path for all tiles. Only these two passes differ.
-    if (!full_) SetUnseen(z, -__uint_as_float(0x7f800000u));
+    mask_.SetUnseen(z, part * kScoreTiles, LowestScore());
     float largest[2];
     FindLargest(shared, z, largest);
     UpdateReferences(largest, factor, state);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const RowScale scale(state.rows.reference[i], inverse);
-#pragma unroll
-      for (int n = 0; n < kScoreTiles; ++n) {
-#pragma unroll
-        for (int col = 0; col < 2; ++col) {
-          z[n][2 * i + col] = WeightOf(z[n][2 * i + col], factor, scale);
-        }
-      }
-    }
-    if (!full_) SetUnseen(z, 0);
+    WeighScores(z, factor, inverse, state.rows.reference);
+    mask_.SetUnseen(z, part * kScoreTiles, 0);
     AddValues(shared, tile, z, state);
   }
 
  private:
   // The tile's slot of the thread's first column of score tile n.
   __device__ int ColumnOf(int n) const { return 8 * (part * kScoreTiles + n) + 2 * pair; }
-  // Sets the scores or weights of invisible slots. REQUIRES: not full_.
-  __device__ void SetUnseen(Scores& z, float value) const {
-#pragma unroll
-    for (int n = 0; n < kScoreTiles; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int slot = ColumnOf(n) + i % 2;
-        if (slot < visible_begin_[i / 2] || slot >= visible_end_[i / 2]) z[n][i] = value;
-      }
-    }
-  }
 
   // Computes the scores of the warp's slots.
   __device__ void Score(SharedMemory shared, int tile, Scores& z) const {
@@ -146,15 +119,7 @@ class ChunkRows {
   // Finds the largest score of both rows, over all warps of the chunk.
   __device__ void FindLargest(SharedMemory shared, const Scores& z, float (&largest)[2]) const {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      largest[i] = MaxOrNan(z[0][2 * i], z[0][2 * i + 1]);
-#pragma unroll
-      for (int n = 1; n < kScoreTiles; ++n) {
-        largest[i] = MaxOrNan(largest[i], MaxOrNan(z[n][2 * i], z[n][2 * i + 1]));
-      }
-      largest[i] = MaxOrNan(largest[i], __shfl_xor_sync(kWholeWarp, largest[i], 1));
-      largest[i] = MaxOrNan(largest[i], __shfl_xor_sync(kWholeWarp, largest[i], 2));
-    }
+    for (int i = 0; i < 2; ++i) largest[i] = LargestOfRow(z, i);
     if constexpr (kSplit > 1) {
       if (pair == 0) {
         shared.maxima(part)[RowOf(0)] = largest[0];
@@ -172,32 +137,18 @@ class ChunkRows {
     }
   }
 
-  // Steps "Reference", and 1 of "Tile". A row without a visible slot stays as it is.
+  // Steps "Reference", and 1 of "Tile".
   __device__ void UpdateReferences(const float (&largest)[2], float factor,
                                    ThreadState<kOutputTiles>& state) const {
     float change[2];
-    bool changes = false;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const float before = state.rows.reference[i];
-      float next = NextReference(before, r1::Multiply(largest[i], factor), Pool::kBias);
-      if (!full_ && visible_begin_[i] >= visible_end_[i]) next = before;
-      // Outputs of a fresh state are zeros.
-      const bool keeps = next == before || before == -__uint_as_float(0x7f800000u);
-      change[i] = keeps ? 1.0f : PowerOfTwo(r1::Subtract(before, next));
-      changes = changes || change[i] != 1.0f;
-      state.rows.reference[i] = next;
+      change[i] = UpdateReference<Pool>(mask_, i, largest[i], factor, state.rows.reference[i]);
     }
-    if (!__any_sync(kWholeWarp, changes)) return;
+    if (!__any_sync(kWholeWarp, change[0] != 1.0f || change[1] != 1.0f)) return;
 #pragma unroll
     for (int i = 0; i < 2; ++i) state.rows.sum[i] = r1::Multiply(state.rows.sum[i], change[i]);
-#pragma unroll
-    for (int n = 0; n < kOutputTiles; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        state.output[n][i] = r1::Multiply(state.output[n][i], change[i / 2]);
-      }
-    }
+    ScaleRows(state.output, change);
   }
 
   // Packs weights into operands: word[i] has row i's two columns of score tile n.
@@ -296,10 +247,7 @@ class ChunkRows {
   }
 
   unsigned query_[kQueriesInRegisters ? kSteps : 1][4];
-  // The tile. Without full_, slots [visible_begin_, visible_end_) of it are those that a row sees.
-  bool full_ = false;
-  int visible_begin_[2];
-  int visible_end_[2];
+  TileMask mask_;  // of the tile
 };
 
 }  // namespace baton::t1

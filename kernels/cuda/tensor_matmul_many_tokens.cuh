@@ -17,6 +17,7 @@
 // The stores of a tile are not hidden: 128 KiB, about 2500 clocks after 65500 for 4096 columns.
 #pragma once
 
+#include "kernels/cuda/stage_ring.cuh"
 #include "kernels/cuda/tensor_rows.cuh"
 #include "kernels/cuda/warpgroup_mma.cuh"
 
@@ -32,18 +33,6 @@ struct TensorManyShared {
   uint8_t rows[kStages][kTokens / 8][kHalfTileBytes];
   uint64_t full[kStages];
   uint64_t empty[kStages];
-};
-
-template <int kStages>
-struct ManyTokensRing {
-  int slot = 0;
-  unsigned phase = 0;
-
-  __device__ __forceinline__ void Next() {
-    if (++slot < kStages) return;
-    slot = 0;
-    phase ^= 1;
-  }
 };
 
 // Calls fn(first pair, first token) for each tile of the block.
@@ -67,7 +56,7 @@ __device__ __forceinline__ void CopyManyTokens(const TensorMatMulParams& p, int 
   const TilePairs<kGated> pairs(p.rows);
   const int blocks = static_cast<int>(HalfColumnBlocks(p.cols));
   const int64_t token_tiles = HalfTokenTiles(p.tokens);
-  ManyTokensRing<TensorManyShared<kWarpgroups, kTokens>::kStages> ring;
+  StageRing<TensorManyShared<kWarpgroups, kTokens>::kStages> ring;
   ForTiles<kWarpgroups, kTokens, kGated>(p, [&](int first_pair, int first_token) {
     const int tile = lane < 8 * kWarpgroups ? pairs.TileOf(first_pair + lane / 2, lane % 2) : -1;
     const auto tiles = static_cast<unsigned>(__popc(__ballot_sync(0xffffffffu, tile >= 0)));
@@ -130,7 +119,7 @@ __device__ __forceinline__ void MultiplyManyTokens(const TensorMatMulParams& p) 
   if (warp == 4 * kWarpgroups) return CopyManyTokens<kWarpgroups, kTokens, kGated>(p, lane, shared);
 
   const int blocks = static_cast<int>(HalfColumnBlocks(p.cols));
-  ManyTokensRing<Shared::kStages> ring;
+  StageRing<Shared::kStages> ring;
   ForTiles<kWarpgroups, kTokens, kGated>(p, [&](int first_pair, int first_token) {
     float sums[kTokens / 2];
     int earlier = 0;  // slot of the stage before

@@ -1,5 +1,7 @@
 #include "kvtransfer/nccl/nccl_runtime.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -40,6 +42,19 @@ absl::StatusOr<std::shared_ptr<CudaContext>> OpenGpu(const NcclOptions& options)
   return absl::UnavailableError(absl::StrCat("no GPU: ", context.status().message()));
 }
 
+absl::Status NoLease() {
+  return absl::UnavailableError("all staging buffers of the KV pool are in use");
+}
+
+// Copies between a pool and its staging memory end within microseconds.
+absl::Status WaitFor(PoolLease& lease) {
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool ready, lease.Ready());
+    if (ready) return absl::OkStatus();
+    sched_yield();
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<NcclRuntime>> NcclRuntime::Open(NcclOptions options,
@@ -77,14 +92,10 @@ void NcclRuntime::Start(std::function<void()> wake) {
 }
 
 template <typename CopyRun>
-absl::Status NcclRuntime::CopyBlocks(const GroupBlocks& blocks, int32_t valid_tokens,
-                                     const CopyRun& copy_run) {
+absl::Status NcclRuntime::CopyPieces(const PieceBytes& pieces, const CopyRun& copy_run) {
   const CudaDriver& cuda = context_->Enter();
   CuResult result = kCuSuccess;
   int64_t done = 0;
-  // Addresses for the copy engine only.
-  const PieceBytes pieces(pool_.AddressForCopyEngine(), pool_.layout(),
-                          LeadingTokens(blocks, valid_tokens), LayerRange{});
   for (const iovec& run : pieces.Runs()) {
     result = copy_run(cuda, static_cast<std::byte*>(run.iov_base), done, run.iov_len);
     if (result != kCuSuccess) break;
@@ -96,22 +107,44 @@ absl::Status NcclRuntime::CopyBlocks(const GroupBlocks& blocks, int32_t valid_to
   return result == kCuSuccess ? absl::OkStatus() : NcclCudaError(cuda, "cuMemcpyAsync", result);
 }
 
+absl::Status NcclRuntime::GatherPieces(const PieceBytes& pieces, std::byte* to) {
+  return CopyPieces(
+      pieces, [&](const CudaDriver& cuda, const std::byte* run, int64_t at, size_t bytes) {
+        return cuda.MemcpyAsync(reinterpret_cast<CuDevicePointer>(to + at),
+                                reinterpret_cast<CuDevicePointer>(run), bytes, copies_);
+      });
+}
+
+absl::Status NcclRuntime::ScatterPieces(const std::byte* from, const PieceBytes& pieces) {
+  return CopyPieces(pieces, [&](const CudaDriver& cuda, std::byte* run, int64_t at, size_t bytes) {
+    return cuda.MemcpyAsync(reinterpret_cast<CuDevicePointer>(run),
+                            reinterpret_cast<CuDevicePointer>(from + at), bytes, copies_);
+  });
+}
+
 absl::Status NcclRuntime::Gather(const GroupBlocks& blocks, int32_t valid_tokens, std::byte* to) {
-  return CopyBlocks(blocks, valid_tokens,
-                    [&](const CudaDriver& cuda, const std::byte* run, int64_t at, size_t bytes) {
-                      return cuda.MemcpyAsync(reinterpret_cast<CuDevicePointer>(to + at),
-                                              reinterpret_cast<CuDevicePointer>(run), bytes,
-                                              copies_);
-                    });
+  LandingParts parts = LeadingTokens(blocks, valid_tokens);
+  if (std::byte* const pool = pool_.AddressForCopyEngine(); pool != nullptr) {
+    return GatherPieces(PieceBytes(pool, pool_.layout(), std::move(parts), LayerRange{}), to);
+  }
+  std::optional<PoolLease> lease = pool_.Acquire(PoolAccess::kRead, std::move(parts), LayerRange{});
+  if (!lease.has_value()) return NoLease();
+  RETURN_IF_ERROR(WaitFor(*lease));
+  return GatherPieces(lease->bytes(), to);
 }
 
 absl::Status NcclRuntime::Scatter(const std::byte* from, const GroupBlocks& blocks,
                                   int32_t valid_tokens) {
-  return CopyBlocks(
-      blocks, valid_tokens, [&](const CudaDriver& cuda, std::byte* run, int64_t at, size_t bytes) {
-        return cuda.MemcpyAsync(reinterpret_cast<CuDevicePointer>(run),
-                                reinterpret_cast<CuDevicePointer>(from + at), bytes, copies_);
-      });
+  LandingParts parts = LeadingTokens(blocks, valid_tokens);
+  if (std::byte* const pool = pool_.AddressForCopyEngine(); pool != nullptr) {
+    return ScatterPieces(from, PieceBytes(pool, pool_.layout(), std::move(parts), LayerRange{}));
+  }
+  std::optional<PoolLease> lease = pool_.Acquire(PoolAccess::kLand, std::move(parts), LayerRange{});
+  if (!lease.has_value()) return NoLease();
+  RETURN_IF_ERROR(WaitFor(*lease));
+  RETURN_IF_ERROR(ScatterPieces(from, lease->bytes()));
+  lease->Store();
+  return WaitFor(*lease);
 }
 
 void NcclRuntime::ReportFallback(const absl::Status& why) {

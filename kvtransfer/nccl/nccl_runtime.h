@@ -5,6 +5,9 @@
 // received from there, and scattered into blocks that nothing reads yet. The device's copy engine
 // makes these copies by address, in host or device memory; this code dereferences no address.
 //
+// A pool that is divided among several devices has no such address. Its bytes go through a lease of
+// the pool's pinned staging memory. If no lease is free, the batch goes over TCP.
+//
 // Both copies end within the call, on the I/O thread. So a transfer may end at any time without
 // waiting for NCCL, and a late batch writes to staging memory only. The price: a device that never
 // finishes a copy blocks the I/O thread. A copy into the pool cannot be undone, and the engine gets
@@ -24,7 +27,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/strong_int.h"
-#include "kvtransfer/nccl/nccl_api.h"
+#include "kernels/cuda/nccl_api.h"
 #include "kvtransfer/nccl/nccl_driver.h"
 #include "kvtransfer/nccl/nccl_options.h"
 #include "kvtransfer/nccl/nccl_thread.h"
@@ -67,9 +70,11 @@ class NcclRuntime {
         nccl_(nccl),
         context_(std::move(context)),
         version_(version) {}
-  // Makes one memory copy for each contiguous run of the blocks.
+  // Makes one memory copy for each contiguous run of `pieces`.
   template <typename CopyRun>
-  absl::Status CopyBlocks(const GroupBlocks& blocks, int32_t valid_tokens, const CopyRun& copy_run);
+  absl::Status CopyPieces(const PieceBytes& pieces, const CopyRun& copy_run);
+  absl::Status GatherPieces(const PieceBytes& pieces, std::byte* to);
+  absl::Status ScatterPieces(const std::byte* from, const PieceBytes& pieces);
 
   const NcclOptions options_;
   TransferPool& pool_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "kvtransfer/pool/rank_runs.h"
 
 namespace baton {
 
@@ -29,9 +30,14 @@ int64_t StagedPool::BufferBytes(const KvPoolLayout& layout) {
   return BufferLayout(layout, kMaxBlockSize).pool_bytes();
 }
 
-StagedPool::StagedPool(std::byte* address, const KvPoolLayout& layout, PoolCopies& copies,
-                       std::span<std::byte> staging, const Limits& limits)
-    : TransferPool(layout), address_(address), copies_(copies), read_buffers_(limits.read_buffers) {
+StagedPool::StagedPool(std::optional<KvPoolLayout> rank_layout, std::byte* address,
+                       const KvPoolLayout& layout, PoolCopies& copies, std::span<std::byte> staging,
+                       const Limits& limits)
+    : TransferPool(layout),
+      rank_layout_(std::move(rank_layout)),
+      address_(address),
+      copies_(copies),
+      read_buffers_(limits.read_buffers) {
   CHECK(limits.read_buffers >= 1 && limits.land_buffers >= 1);
   CHECK_GE(static_cast<int64_t>(staging.size()), StagingBytes(layout, limits));
   const auto bytes = static_cast<size_t>(BufferBytes(layout));
@@ -43,6 +49,14 @@ StagedPool::StagedPool(std::byte* address, const KvPoolLayout& layout, PoolCopie
     layouts_.push_back(BufferLayout(layout, tokens));
   }
 }
+
+StagedPool::StagedPool(const KvPoolLayout& rank_layout, const KvPoolLayout& layout,
+                       PoolCopies& copies, std::span<std::byte> staging, const Limits& limits)
+    : StagedPool(rank_layout, nullptr, layout, copies, staging, limits) {}
+
+StagedPool::StagedPool(std::byte* address, const KvPoolLayout& layout, PoolCopies& copies,
+                       std::span<std::byte> staging, const Limits& limits)
+    : StagedPool(std::nullopt, address, layout, copies, staging, limits) {}
 
 StagedPool::~StagedPool() {
   while (!Settled()) sched_yield();
@@ -82,9 +96,21 @@ std::optional<PoolLease> StagedPool::Acquire(PoolAccess access, LandingParts par
   buffer.told = false;
   buffer.failed = absl::OkStatus();
   PieceBytes staged = Staged(buffer, parts, layers);
-  // `pool` only computes addresses; nothing reads through it.
-  const PieceBytes pool(address_, layout(), std::move(parts), layers);
   buffer.runs.clear();
+  if (rank_layout_.has_value()) {
+    AppendRankRuns(*rank_layout_, parts, staged, buffer.runs);
+    if (access != PoolAccess::kLand) ClearPadding(staged);
+  } else {
+    AppendRuns(parts, layers, staged, buffer.runs);
+  }
+  if (access != PoolAccess::kLand) Begin(buffer, PoolCopies::Direction::kFromPool);
+  return PoolLease(this, free, std::move(staged));
+}
+
+void StagedPool::AppendRuns(const LandingParts& parts, LayerRange layers, const PieceBytes& staged,
+                            std::vector<PoolCopies::Run>& runs) const {
+  // `pool` only computes addresses; nothing reads through it.
+  const PieceBytes pool(address_, layout(), parts, layers);
   for (const Piece piece : pool.pieces()) {
     for (size_t part = 0; part < pool.parts().size(); ++part) {
       const std::span<std::byte> from = pool.Part(piece, part);
@@ -92,17 +118,15 @@ std::optional<PoolLease> StagedPool::Acquire(PoolAccess access, LandingParts par
       const PoolCopies::Run run{.pool_offset = from.data() - address_,
                                 .staging = staged.Part(piece, part).data(),
                                 .bytes = static_cast<int64_t>(from.size())};
-      PoolCopies::Run* const last = buffer.runs.empty() ? nullptr : &buffer.runs.back();
+      PoolCopies::Run* const last = runs.empty() ? nullptr : &runs.back();
       if (last != nullptr && last->pool_offset + last->bytes == run.pool_offset &&
           last->staging + last->bytes == run.staging) {
         last->bytes += run.bytes;
       } else {
-        buffer.runs.push_back(run);
+        runs.push_back(run);
       }
     }
   }
-  if (access != PoolAccess::kLand) Begin(buffer, PoolCopies::Direction::kFromPool);
-  return PoolLease(this, free, std::move(staged));
 }
 
 void StagedPool::Begin(Buffer& buffer, PoolCopies::Direction direction) {

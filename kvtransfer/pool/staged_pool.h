@@ -8,6 +8,9 @@
 // to each other could deadlock. Each would wait for a buffer to land in, while data that the other
 // cannot accept fills all its buffers.
 //
+// The pool may be divided: each rank of a tensor-parallel group has the rows of its KV heads on its
+// own device (rank_runs.h). Staging buffers always have the rows of the whole model.
+//
 // Invariant: if a lease is released while its copy runs, its buffer becomes free only when that
 // copy has ended. If that copy fails, and stores into the pool, its error is kept (TakeStoreError).
 //
@@ -32,11 +35,16 @@ namespace baton {
 class PoolCopies {
  public:
   enum class Direction : uint8_t { kFromPool, kToPool };
-  // One contiguous copy. `pool_offset` counts from the pool's beginning.
+  // One contiguous copy, or one of rows at equal distances. `pool_offset` counts from the beginning
+  // of the rank's pool.
   struct Run {
     int64_t pool_offset = 0;
     std::byte* staging = nullptr;
-    int64_t bytes = 0;
+    int64_t bytes = 0;  // of a row
+    int32_t rank = 0;
+    int64_t rows = 1;
+    int64_t pool_stride = 0;
+    int64_t staging_stride = 0;
   };
 
   virtual ~PoolCopies() = default;
@@ -65,6 +73,9 @@ class StagedPool final : public TransferPool {
   // limits of at least 1, and StagingBytes() bytes of staging.
   StagedPool(std::byte* address, const KvPoolLayout& layout, PoolCopies& copies,
              std::span<std::byte> staging, const Limits& limits);
+  // Same for a divided pool. `rank_layout`: of each rank's part.
+  StagedPool(const KvPoolLayout& rank_layout, const KvPoolLayout& layout, PoolCopies& copies,
+             std::span<std::byte> staging, const Limits& limits);
   // Waits for the running copies.
   ~StagedPool() override;
 
@@ -77,6 +88,10 @@ class StagedPool final : public TransferPool {
   std::byte* AddressForCopyEngine() const override { return address_; }
 
  private:
+  StagedPool(std::optional<KvPoolLayout> rank_layout, std::byte* address,
+             const KvPoolLayout& layout, PoolCopies& copies, std::span<std::byte> staging,
+             const Limits& limits);
+
   struct Buffer {
     std::span<std::byte> memory;
     bool leased = false;
@@ -99,7 +114,12 @@ class StagedPool final : public TransferPool {
   // Returns the tokens of `parts` in a staging buffer, where they lie side by side.
   PieceBytes Staged(Buffer& buffer, const LandingParts& parts, LayerRange layers) const;
 
-  std::byte* const address_;
+  // Appends the copies of a buffer in a pool that is not divided.
+  void AppendRuns(const LandingParts& parts, LayerRange layers, const PieceBytes& staged,
+                  std::vector<PoolCopies::Run>& runs) const;
+
+  const std::optional<KvPoolLayout> rank_layout_;  // absent: the pool is not divided
+  std::byte* const address_;                       // null: the pool is divided
   PoolCopies& copies_;
   const int32_t read_buffers_;
   absl::Status store_error_;           // of a released lease

@@ -47,9 +47,10 @@ class LlamaModelWeights final : public ModelWeights {
   }
 
   absl::StatusOr<std::unique_ptr<ModelRunner>> CreateRunner(
-      const KvPoolLayout& layout, std::byte* pool,
+      const KvPoolLayout& layout, const PoolAddresses& pools,
       const ModelRunnerOptions& options) const override {
-    return LlamaRunner::Create(config_, *weights_, layout, pool, device_, options, communicator_);
+    return LlamaRunner::Create(config_, *weights_, layout, pools.of(0), device_, options,
+                               communicator_);
   }
 
  private:

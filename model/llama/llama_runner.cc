@@ -68,6 +68,7 @@ LlamaRunner::LlamaRunner(const LlamaConfig& config, const LlamaWeights& weights,
       options_(options),
       communicator_(communicator),
       rank_(RankOf(communicator)),
+      pool_rank_(RankInPool(rank_, layout, config.kv_heads)),
       decoder_(DecoderOf(config, rank_)),
       vocabulary_(config.vocabulary),
       draws_(device),
@@ -92,7 +93,7 @@ LlamaRunner::LayerKv LlamaRunner::KvOf(int32_t layer) const {
                       .head_stride = group.head_stride(),
                       .value_offset = group.value_offset(),
                       .scale_offset = group.scale_offset()};
-  return {.view = FromHead(view, HeadsOf(rank_, group).first),
+  return {.view = FromHead(view, HeadsOf(pool_rank_, group).first),
           .inputs = buffers_->groups[layout_.place(layer).group]};
 }
 
@@ -426,7 +427,7 @@ std::span<const float> LlamaRunner::LogitsIn(int slot, int32_t row) const {
 }
 
 absl::Status LlamaRunner::CopyBlocks(std::span<const BlockCopy> copies) {
-  for (const std::vector<ByteRun>& runs : BlockCopyRuns(copies, layout_, rank_)) {
+  for (const std::vector<ByteRun>& runs : BlockCopyRuns(copies, layout_, pool_rank_)) {
     ops_.CopyRuns(*stream_, {.from = pool_, .to = pool_, .runs = runs});
   }
   if (last_ == collected_) stream_->Synchronize();

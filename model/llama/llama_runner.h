@@ -61,9 +61,10 @@ class LlamaRunner final : public ModelRunner {
   // range, with memory before the first Submit; the groups are those of config.Kv(); all arguments
   // outlive the runner. The last block of each group is its scratch block.
   //
-  // A `communicator` makes this the runner of its rank. `config` and `pool` are of the whole model,
-  // `weights` of the rank. The rank reads and writes the KV of its heads only. REQUIRES: `device`
-  // is asynchronous; another runner for each other rank gets the same steps.
+  // A `communicator` makes this the runner of its rank. `config` is of the whole model, `weights`
+  // of the rank. The pool is of the whole model, or the rank's own one (OfOneRank). The rank reads
+  // and writes the KV of its heads only. REQUIRES: `device` is asynchronous; another runner for
+  // each other rank gets the same steps.
   static absl::StatusOr<std::unique_ptr<LlamaRunner>> Create(const LlamaConfig& config,
                                                              const LlamaWeights& weights,
                                                              const KvPoolLayout& layout,
@@ -158,6 +159,7 @@ class LlamaRunner final : public ModelRunner {
   ModelRunnerOptions options_;
   Communicator* const communicator_;  // null: there is one rank
   const TensorRank rank_;
+  const TensorRank pool_rank_;   // whose heads of the pool this runner uses
   const DecoderConfig decoder_;  // sizes of the buffers
   const int64_t vocabulary_;     // of the model
   std::unique_ptr<StepBuffers> buffers_;

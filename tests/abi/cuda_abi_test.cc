@@ -91,6 +91,16 @@ BATON_SAME_VALUE(kCuGranularityMinimum, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
 BATON_SAME_VALUE(kCuStreamNonBlocking, CU_STREAM_NON_BLOCKING);
 BATON_SAME_VALUE(kCuEventDisableTiming, CU_EVENT_DISABLE_TIMING);
 BATON_SAME_VALUE(kCuHostAllocPortable, CU_MEMHOSTALLOC_PORTABLE);
+BATON_SAME_VALUE(kCuTileUint16, CU_TENSOR_MAP_DATA_TYPE_UINT16);
+BATON_SAME_VALUE(kCuTileInterleaveNone, CU_TENSOR_MAP_INTERLEAVE_NONE);
+BATON_SAME_VALUE(kCuTilePromotion256, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
+BATON_SAME_VALUE(kCuTileFillZeros, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+BATON_SAME_VALUE(SharedSwizzle::kNone, CU_TENSOR_MAP_SWIZZLE_NONE);
+BATON_SAME_VALUE(SharedSwizzle::k32Bytes, CU_TENSOR_MAP_SWIZZLE_32B);
+BATON_SAME_VALUE(SharedSwizzle::k64Bytes, CU_TENSOR_MAP_SWIZZLE_64B);
+BATON_SAME_VALUE(SharedSwizzle::k128Bytes, CU_TENSOR_MAP_SWIZZLE_128B);
+static_assert(sizeof(TensorMap) == sizeof(CUtensorMap) &&
+              alignof(TensorMap) == alignof(CUtensorMap));
 #undef BATON_SAME_VALUE
 
 static_assert(std::is_same_v<CuDevicePointer, CUdeviceptr> && std::is_same_v<CuDevice, CUdevice> &&

@@ -1,4 +1,4 @@
-// Compares kvtransfer/nccl/nccl_api.h with the real nccl.h and its library. Built where both are
+// Compares kernels/cuda/nccl_api.h with the real nccl.h and its library. Built where both are
 // installed.
 
 #include <nccl.h>
@@ -6,7 +6,7 @@
 #include <cstddef>
 
 #include "gtest/gtest.h"
-#include "kvtransfer/nccl/nccl_api.h"
+#include "kernels/cuda/nccl_api.h"
 #include "kvtransfer/nccl/nccl_options.h"
 #include "kvtransfer/nccl/nccl_runtime.h"
 #include "kvtransfer/pool/host_pool.h"
@@ -27,6 +27,8 @@ BATON_SAME_FUNCTION(NcclApi, GroupStart, ncclGroupStart);
 BATON_SAME_FUNCTION(NcclApi, GroupEnd, ncclGroupEnd);
 BATON_SAME_FUNCTION(NcclApi, Send, ncclSend);
 BATON_SAME_FUNCTION(NcclApi, Recv, ncclRecv);
+BATON_SAME_FUNCTION(NcclApi, AllGather, ncclAllGather);
+BATON_SAME_FUNCTION(NcclApi, Broadcast, ncclBroadcast);
 BATON_SAME_FUNCTION(NcclApi, GetErrorString, ncclGetErrorString);
 #undef BATON_SAME_FUNCTION
 

@@ -58,6 +58,7 @@ class Nvcc(unittest.TestCase):
         self.assertEqual(assembled, built)
 
 
+HGMMA_OF_REGISTERS, TILE_COPY = 0x00E0000894187DF0, 0x000000081A0075B4
 HMMA, HGMMA, OTHER = 0x000000160C08723C, 0x03E00000041879F0, 0x0000000000007918  # first words of instructions
 
 
@@ -72,10 +73,18 @@ extern "C" __global__ void __launch_bounds__(kTile64x64.threads(), 2)
 extern "C" __global__ void baton_tensor_matmul_128x256_f16(const __grid_constant__ TensorMatMulParams p) {}
 extern "C" __global__ void baton_rms_norm(const __grid_constant__ RmsNormParams p) {}
 """
+    WARPGROUPS = 'extern "C" __global__ void baton_t1_warpgroups_f16_64(const __grid_constant__ TensorCoreAttentionParams p) {}'
 
     def errors(self, sm_80, sm_90a):
         return list(tensor_instructions.errors(self.SOURCE, {
             "sm_80": {"baton_tensor_matmul_sm80_64x64_bf16": sm_80}, "sm_90a": {"baton_tensor_matmul_128x256_f16": sm_90a}}))
+
+    def test_attention_of_warpgroups_has_their_products_and_tile_copies(self):
+        def errors(*words):
+            return list(tensor_instructions.errors(self.WARPGROUPS, {"sm_90a": {"baton_t1_warpgroups_f16_64": code(*words)}}))
+        self.assertEqual(errors(OTHER, HGMMA_OF_REGISTERS, TILE_COPY), [])
+        self.assertEqual(errors(TILE_COPY), ["baton_t1_warpgroups_f16_64: no HGMMA for sm_90a"])
+        self.assertEqual(errors(HGMMA_OF_REGISTERS), ["baton_t1_warpgroups_f16_64: no UTMALDG for sm_90a"])
 
     def test_kernels_with_their_instructions_are_right(self):
         self.assertEqual(self.errors(code(OTHER, HMMA), code(HGMMA, OTHER)), [])

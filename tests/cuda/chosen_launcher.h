@@ -59,6 +59,12 @@ class ChosenDevice {
     mirror_->FromDevice(*stream_);
     CHECK(device_->Health().ok()) << kernel << ": " << device_->Health();
   }
+  // REQUIRES: the tensor lies on the heap.
+  bool EncodeTilesOfHostMemory(TiledTensor tensor, TensorMap& map) {
+    tensor.address = mirror_->OnDevice(tensor.address);
+    CHECK(launcher_->EncodeTiles(tensor, map)) << "the driver refuses a tensor map";
+    return true;
+  }
 
  private:
   explicit ChosenDevice(const std::string& name) {
@@ -112,6 +118,10 @@ class ChosenLauncher final : public KernelLauncher {
   std::byte* Workspace(std::string_view purpose, size_t bytes) override {
     if (emulator_) return emulator_->Workspace(purpose, bytes);
     return ChosenDevice::Get().launcher().Workspace(purpose, bytes);
+  }
+  bool EncodeTiles(const TiledTensor& tensor, TensorMap& map) override {
+    if (emulator_) return emulator_->EncodeTiles(tensor, map);
+    return ChosenDevice::Get().EncodeTilesOfHostMemory(tensor, map);
   }
 
  private:

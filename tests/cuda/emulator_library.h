@@ -38,6 +38,7 @@ class EmulatorLibrary {
     library_.Find("baton_emulator_maps_waiting", maps_waiting_);
     library_.Find("baton_emulator_fail_unmaps", fail_unmaps_);
     library_.Find("baton_emulator_enqueue", enqueue_);
+    library_.Find("baton_emulator_call_faults", call_faults_);
     CHECK(library_.status().ok()) << library_.status();
   }
   void Configure(const gpu_emulator::EmulatorSettings& settings) const { configure_(&settings); }
@@ -52,6 +53,7 @@ class EmulatorLibrary {
   void HoldMaps(bool hold) const { hold_maps_(hold); }
   int64_t maps_waiting() const { return maps_waiting_(); }
   void FailUnmaps(int64_t count) const { fail_unmaps_(count); }
+  gpu_emulator::EmulatedCallFaults& call_faults() const { return *call_faults_(); }
   CuResult Enqueue(CuStream stream, const gpu_emulator::ExternalWork& work) const {
     return enqueue_(stream, work);
   }
@@ -66,6 +68,7 @@ class EmulatorLibrary {
   int64_t (*maps_waiting_)() = nullptr;
   void (*fail_unmaps_)(int64_t) = nullptr;
   CuResult (*enqueue_)(CuStream, const gpu_emulator::ExternalWork&) = nullptr;
+  gpu_emulator::EmulatedCallFaults* (*call_faults_)() = nullptr;
 };
 
 // Creates the device. Without `numerics` it chooses them, as --numerics auto does. REQUIRES: no
@@ -79,6 +82,27 @@ inline std::unique_ptr<Device> CreateEmulatedDevice(
                                   .numerics = numerics});
   CHECK(device.ok()) << device.status();
   return *std::move(device);
+}
+
+// NCCL's stand-in on the emulator (tests/kvtransfer/fake_nccl.h), beside it.
+inline std::string EmulatedNcclPath() {
+  return (std::filesystem::path(EmulatorLibrary::Path()).parent_path() /
+          "libbaton_emulated_nccl.so")
+      .string();
+}
+
+// Creates the devices of a tensor-parallel group, on an emulator with that many devices. The number
+// stays until the next call. REQUIRES: as CreateEmulatedDevice.
+inline absl::StatusOr<DeviceGroup> CreateEmulatedGroup(
+    int32_t degree, const gpu_emulator::EmulatorSettings& settings = {},
+    std::optional<Numerics> numerics = std::nullopt) {
+  const EmulatorLibrary emulator;
+  emulator.Configure(settings);
+  emulator.call_faults().devices = degree;
+  return CreateCudaDeviceGroup({.driver_libraries = {EmulatorLibrary::Path()},
+                                .kernel_library = EmulatorLibrary::Path(),
+                                .numerics = numerics},
+                               {EmulatedNcclPath()}, degree);
 }
 
 // Copies values of the host to new device memory.

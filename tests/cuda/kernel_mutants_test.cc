@@ -136,9 +136,6 @@ INSTANTIATE_TEST_SUITE_P(
             "DecodeT1Int8",
             &RunTensorCoreAttention<AttentionBatch::kDecode, KvType::kInt8>,
             {{Primitive::kBlockBarrier, "RrRRRbRRbRRbbbbbRr"}, {Primitive::kCopyWait, "="}}},
-        MutatedKernel{"ChunksT1F16",
-                      &RunTensorCoreAttention<AttentionBatch::kChunks, KvType::kF16>,
-                      {{Primitive::kBlockBarrier, "RrRRRRRRbRRrbRr"}, {Primitive::kCopyWait, "b"}}},
         MutatedKernel{
             "ChunksT1Int8",
             &RunTensorCoreAttention<AttentionBatch::kChunks, KvType::kInt8>,

@@ -69,6 +69,39 @@ TEST(CudaCopies, RunsArriveWithTheirChecksums) {
   }
 }
 
+// Units of 16, 4 and 1 bytes, rows shorter and longer than a block has threads, and one row.
+TEST(CudaCopies, RowsArrive) {
+  std::mt19937_64 random(kSeed + 4);
+  ChosenLauncher launcher;
+  for (const int64_t unit : {16, 4, 1}) {
+    SCOPED_TRACE(testing::Message() << "units of " << unit);
+    std::vector<ByteRows> runs;
+    int64_t from_end = 0, to_end = 0;
+    for (int i = 0; i < kListedRowRuns + 9; ++i) {
+      const int64_t columns = i == 5 ? 1100 : 1 + static_cast<int64_t>(random() % 40);
+      ByteRows run{.from = from_end, .to = to_end, .bytes = unit * columns};
+      run.rows = i == 7 ? 0 : i == 9 ? 1 : 1 + static_cast<int64_t>(random() % 20);
+      run.from_stride = run.bytes + unit * static_cast<int64_t>(random() % 3);
+      run.to_stride = run.bytes + unit * static_cast<int64_t>(random() % 3);
+      from_end += run.rows * run.from_stride + unit;
+      to_end += run.rows * run.to_stride + unit;
+      runs.push_back(run);
+    }
+    runs.push_back({.from = 3 * unit, .to = to_end, .bytes = 0, .rows = 5});
+    const std::vector<std::byte> from = RandomBytes(random, static_cast<size_t>(from_end));
+    std::vector<std::byte> to(static_cast<size_t>(to_end), std::byte{0x77});
+    std::vector<std::byte> expected = to;
+    for (const ByteRows& run : runs) {
+      for (int64_t row = 0; row < run.rows; ++row) {
+        std::copy_n(from.begin() + run.from + row * run.from_stride, run.bytes,
+                    expected.begin() + run.to + row * run.to_stride);
+      }
+    }
+    LaunchCopyRows(launcher, {.from = from.data(), .to = to.data(), .runs = runs});
+    EXPECT_TRUE(to == expected);
+  }
+}
+
 TEST(CudaCopies, AListOfAnyLengthArrives) {
   std::mt19937_64 random(kSeed + 2);
   ChosenLauncher launcher;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/cuda/chosen_launcher.h"
+#include "tests/cuda/every_batch.h"
 #include "tests/cuda/guarded_rows.h"
 
 namespace baton {
@@ -214,19 +215,13 @@ TEST_P(CudaQuantizedMatMul, ATokenHasTheSameBitsInEveryBatch) {
   const int64_t cols = WholeBlocks(GetParam(), 160), rows = 24;
   const BothMatrices weight(random_, GetParam(), rows, cols);
   auto x = QuantizedRows(RandomFloats(random_, 66 * cols), 66, cols);
-  std::vector<std::vector<float>> outs;
-  for (const int64_t tokens : {1, 9, 20, 66}) {
-    std::vector<float> out(tokens * rows);
+  ExpectSameBitsInEveryBatch({1, 9, 20, 66}, rows, [&](int64_t tokens, float* out) {
     LaunchMatMul(launcher_, {.x = x.view(),
                              .weight = weight.ForCuda(),
-                             .out = out.data(),
+                             .out = out,
                              .out_stride = rows,
                              .tokens = tokens});
-    for (const auto& earlier : outs) {
-      ASSERT_TRUE(std::equal(earlier.begin(), earlier.end(), out.begin())) << tokens;
-    }
-    outs.push_back(std::move(out));
-  }
+  });
 }
 
 // Blocks in any order give the same bits, and a kernel reads no shared memory that it has not

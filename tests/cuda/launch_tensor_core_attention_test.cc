@@ -228,6 +228,56 @@ TEST(CudaTensorCoreAttentionSplit, LengthsAreReadWhenTheKernelRuns) {
   }
 }
 
+// Notes the boxes of tile copies, and can refuse them as a driver might.
+class BoxesLauncher final : public gpu_emulator::EmulatedLauncher {
+ public:
+  explicit BoxesLauncher(bool refuses) : refuses_(refuses) {}
+  bool EncodeTiles(const TiledTensor& tensor, TensorMap& map) override {
+    box_tokens = tensor.box[1];
+    return !refuses_ && EmulatedLauncher::EncodeTiles(tensor, map);
+  }
+  uint32_t box_tokens = 0;
+
+ private:
+  const bool refuses_;
+};
+
+TEST(CudaTensorCoreAttentionBoxes, BlocksOfEightTokensAndMoreAreCopiedInBoxes) {
+  struct Pool {
+    KvType type;
+    int64_t head_dim;
+    int block_size_log2;
+    AttentionBatch batch;
+    uint32_t box_tokens;  // 0: none
+  };
+  for (const Pool& pool :
+       {Pool{KvType::kBF16, 128, 6, AttentionBatch::kChunks, 64},
+        Pool{KvType::kF16, 96, 7, AttentionBatch::kChunks, 64},
+        Pool{KvType::kBF16, 64, 4, AttentionBatch::kChunks, 16},
+        Pool{KvType::kF16, 80, 3, AttentionBatch::kChunks, 8},
+        Pool{KvType::kBF16, 64, 2, AttentionBatch::kChunks, 0},
+        Pool{KvType::kBF16, 36, 6, AttentionBatch::kChunks, 0},  // rows of 72 bytes
+        Pool{KvType::kBF16, 256, 6, AttentionBatch::kChunks, 0},
+        Pool{KvType::kInt8, 64, 6, AttentionBatch::kChunks, 0},
+        Pool{KvType::kBF16, 64, 6, AttentionBatch::kDecode, 0}}) {
+    const AttentionShape shape{.query_heads = 4,
+                               .kv_heads = 2,
+                               .head_dim = pool.head_dim,
+                               .type = pool.type,
+                               .block_size_log2 = pool.block_size_log2};
+    const AttentionCase problem(shape, {CausalSequence(330, 40)}, kSeed);
+    const PagedAttentionArgs args = problem.Args(nullptr);
+    const std::vector<float> expected = Twin(args);
+    for (const bool refuses : {false, true}) {
+      BoxesLauncher launcher(refuses);
+      ASSERT_NO_FATAL_FAILURE(ExpectSameBits(
+          expected, Attend(args, launcher, pool.batch),
+          absl::StrCat("blocks of 2^", pool.block_size_log2, refuses ? ", refused" : "")));
+      EXPECT_EQ(launcher.box_tokens, pool.box_tokens);
+    }
+  }
+}
+
 // Random runs over garbage, infinities and NaNs. Blocks outside the runs are missing from memory.
 TEST_P(CudaTensorCoreAttention, IsTheTwinForManyRunsOverGarbage) {
   std::mt19937_64 random(kSeed);

@@ -13,6 +13,7 @@
 #include "kernels/tensor_core/fused_dot.h"
 #include "kernels/tensor_core/tensor_core_matmul.h"
 #include "tests/cuda/chosen_launcher.h"
+#include "tests/cuda/every_batch.h"
 #include "tests/cuda/guarded_rows.h"
 
 namespace baton {
@@ -253,19 +254,13 @@ TEST_P(CudaTensorMatMul, ATokenHasTheSameBitsInEveryBatch) {
   const int64_t cols = 160, rows = 24;
   const BothMatrices weight = RandomMatrix(random_, rows, cols, false);
   std::vector<float> x = RandomFloats(random_, 130 * cols);
-  std::vector<std::vector<float>> outs;
-  for (const int64_t tokens : {1, 8, 9, 66, 130}) {
-    std::vector<float> out(tokens * rows);
+  ExpectSameBitsInEveryBatch({1, 8, 9, 66, 130}, rows, [&](int64_t tokens, float* out) {
     Launch(launcher_, {.x = {.f32 = x.data()},
                        .weight = weight.ForCuda(),
-                       .out = out.data(),
+                       .out = out,
                        .out_stride = rows,
                        .tokens = tokens});
-    for (const auto& earlier : outs) {
-      ASSERT_TRUE(std::equal(earlier.begin(), earlier.end(), out.begin())) << tokens;
-    }
-    outs.push_back(std::move(out));
-  }
+  });
 }
 
 // The two numerics differ, so a kernel that ran on the wrong tensor cores would be noticed.

@@ -46,6 +46,8 @@ class MemoryMirror {
       for (const Range* range : {&heap_, &stack_}) range->Replace(word);
     }
   }
+  // Where the copy of an address of the heap lies, in every launch.
+  const void* OnDevice(const void* heap_address) const { return heap_.OnDevice(heap_address); }
   // Both wait until the copies are done. The stack above `frame` is copied.
   void ToDevice(Stream& stream, const void* frame) {
     heap_.ToDevice(stream, heap_.begin(), reinterpret_cast<uintptr_t>(sbrk(0)));
@@ -80,6 +82,12 @@ class MemoryMirror {
     }
     uintptr_t begin() const { return begin_; }
     uintptr_t end() const { return end_; }
+    // REQUIRES: all copies begin at begin().
+    const void* OnDevice(const void* address) const {
+      const size_t offset = reinterpret_cast<uintptr_t>(address) - begin_;
+      CHECK(offset < copy_->size()) << "no address of the mirrored range";
+      return copy_->data() + offset;
+    }
 
     void Replace(uint64_t& word) const {
       if (word < first_ || word > first_ + bytes_) return;

@@ -25,7 +25,7 @@
 #include "kernels/create_device.h"
 #include "kernels/cuda/cuda_context.h"
 #include "kernels/cuda/cuda_driver.h"
-#include "kvtransfer/nccl/nccl_api.h"
+#include "kernels/cuda/nccl_api.h"
 #include "kvtransfer/nccl/nccl_communicators.h"
 #include "tests/cuda/chosen_launcher.h"
 #include "tests/gpu_emulator/sanitizers.h"

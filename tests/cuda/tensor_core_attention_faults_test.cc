@@ -1,6 +1,7 @@
 // Faults planted in the attention kernels of t1: every barrier between the warps that share a tile,
 // and every wait for copies, does nothing, one at a time. Each must change a result, or break a
-// rule of the emulator, under some order of execution.
+// rule of the emulator, under some order of execution. tensor_core_warpgroups_faults_test.cc has
+// the kernel for chunks of 16-bit pools.
 //
 // Barriers of the plan are left out: without them, a block's share of the work is undefined.
 #include <gmock/gmock.h>
@@ -87,7 +88,7 @@ absl::Status AttendOn(Executor& executor, const FaultyKernel& kernel) {
 
 const FaultyKernel kFaultyKernels[] = {
     {"Decode", AttentionBatch::kDecode, KvType::kInt8, 3},
-    {"Chunks", AttentionBatch::kChunks, KvType::kBF16, 1},
+    {"Chunks", AttentionBatch::kChunks, KvType::kInt8, 1},
 };
 
 class TensorCoreAttentionFaults : public testing::TestWithParam<FaultyKernel> {};

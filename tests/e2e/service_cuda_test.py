@@ -109,6 +109,30 @@ class LosingTheGpuOfADecodeWorker(Fleet):
         self.assertEqual(worker.process.wait(SEEN_TIMEOUT_S), DEVICE_FAILED, worker.log())
 
 
+class LosingTheGpuOfARank(Fleet):
+
+    def test_a_failed_gpu_of_one_rank_ends_the_worker_and_another_one_completes_the_answers(self):
+        jobs = jobs_of(seed=13, count=4, max_tokens=40)
+        want = run_on_cpu(jobs)
+        worker = self.start_late("decode", "--tensor-parallel=2", emulator={"DEVICES": 2, "FAULTY_DEVICE": 1, "FAIL_AFTER": 600})
+        got = self.answer_while(jobs, lambda: worker.process.poll() is not None, "the worker's end")
+        self.assert_same_answers(got, want)
+        self.assertEqual(worker.process.returncode, DEVICE_FAILED, worker.log())
+        self.assertIn("CUDA device 1 failed: ", worker.log())
+        self.assertNotIn("late", self.cluster.workers())
+        self.cluster.wait_at_rest()
+
+    def test_a_kernel_of_one_rank_that_never_ends_is_noticed(self):
+        jobs = jobs_of(seed=14, count=4, max_tokens=40)
+        want = run_on_cpu(jobs)
+        worker = self.start_late("decode", "--tensor-parallel=2", "--op-stall-ms=10000", "--drain-ms=0",
+                                 emulator={"DEVICES": 2, "FAULTY_DEVICE": 1, "HANG_AFTER": 600})
+        got = self.answer_while(jobs, lambda: "not serving: " in worker.log(), "the worker's notice")
+        self.assert_same_answers(got, want)
+        worker.process.terminate()
+        self.assertEqual(worker.process.wait(SEEN_TIMEOUT_S), DEVICE_FAILED, worker.log())
+
+
 class LosingTheGpuOfAPrefillWorker(Fleet):
 
     def test_a_failed_gpu_ends_its_worker_and_the_prompts_are_computed_elsewhere(self):

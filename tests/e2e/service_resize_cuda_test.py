@@ -7,6 +7,7 @@ The emulated GPU ends a process that uses device memory without physical memory 
 context of a GPU. Answers must equal those of `baton run --device cpu`. Standard library only.
 """
 
+import os
 import random
 import threading
 
@@ -86,6 +87,30 @@ class ResizeOnCuda(ResizeOnCudaLayerMajor):
 
     def test_a_pool_that_was_small_has_all_its_blocks_after_growth(self):
         for salt, size in (("small", SMALL), ("large", LARGE)):
+            for worker in self.cluster.workers().values():
+                code, said = resize(worker, "--blocks", str(size))
+                self.assertEqual((code, said["limit"]), (0, size), said)
+            got, code = self.cluster.generate(jobs(salt), concurrency=6)
+            self.assertEqual(code, 0, [r["error"] for r in got.values() if "error" in r])
+            self.assert_same_answers(got, self.want, salt)
+        self.cluster.wait_at_rest()
+
+
+class ResizeOnRanks(ServiceTest):
+    """The pool of a worker with two ranks: each of their GPUs has a part."""
+
+    @classmethod
+    def setUpClass(cls):
+        os.environ["BATON_GPU_EMULATOR_DEVICES"] = "2"
+        cls.addClassCleanup(os.environ.pop, "BATON_GPU_EMULATOR_DEVICES")
+        arguments = (*POOL, "--device=cuda-emulated", "--tensor-parallel=2")
+        cls.cluster = cls.enterClassContext(Cluster(ARGUMENTS.bin, ARGUMENTS.model, 0, 1, arguments, PATIENT_ROUTER))
+        cls.want, code = answer([baton(), "run", "--model", ARGUMENTS.model, "--device", "cpu", "--kv-type", "f32", "--jobs", "-",
+                                 "--json", "--hash-logits", "--no-prefix-cache"], jobs())
+        assert code == 0, cls.want
+
+    def test_a_pool_on_two_gpus_shrinks_and_grows(self):
+        for salt, size in (("small", SMALL), ("large", LARGE), ("small again", SMALL)):
             for worker in self.cluster.workers().values():
                 code, said = resize(worker, "--blocks", str(size))
                 self.assertEqual((code, said["limit"]), (0, size), said)

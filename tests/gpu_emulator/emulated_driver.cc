@@ -14,6 +14,7 @@
 #include "tests/gpu_emulator/emulated_gpu.h"
 #include "tests/gpu_emulator/planted_faults.h"
 #include "tests/gpu_emulator/stream_order.h"
+#include "tests/gpu_emulator/tensor_map.h"
 
 namespace baton::gpu_emulator {
 namespace {
@@ -21,7 +22,10 @@ namespace {
 constexpr uint32_t kMostGridYz = 65535;
 constexpr char kImage[] = "emulated kernels";
 
-EmulatedGpu& Gpu() { return EmulatedGpu::Get(); }
+// The GPU of the current context.
+EmulatedGpu& Gpu() { return EmulatedGpu::Current(); }
+
+EmulatedGpu& FaultyGpu() { return EmulatedGpu::Of(Gpu().settings().faulty_device); }
 
 const std::pair<CuResult, const char*> kErrors[] = {
     {kCuSuccess, "CUDA_SUCCESS"},
@@ -55,9 +59,8 @@ bool LeftOut(DriverCall call) { return DriverFaults::Get().FaultOf(call) == Call
 CuResult EnqueueCopy(CuDevicePointer to, CuDevicePointer from, size_t bytes, CuStream stream) {
   Residence target = Residence::kPageable;
   Residence source = Residence::kPageable;
-  EmulatedMemory& memory = Gpu().memory();
-  if (memory.Locate(to, bytes, &target) != kCuSuccess ||
-      memory.Locate(from, bytes, &source) != kCuSuccess) {
+  if (Gpu().Locate(to, bytes, &target) != kCuSuccess ||
+      Gpu().Locate(from, bytes, &source) != kCuSuccess) {
     return kCuInvalidValue;
   }
   const CallFault fault = DriverFaults::Get().FaultOf(DriverCall::kCopy);
@@ -88,17 +91,25 @@ extern "C" {
 extern const void* const baton_cuda_images[];
 const void* const baton_cuda_images[] = {kImage, nullptr};
 
-void baton_emulator_configure(const EmulatorSettings* settings) { Gpu().Configure(*settings); }
-void baton_emulator_counters(EmulatorCounters* counters) { *counters = Gpu().counters(); }
-void baton_emulator_fail_after(int64_t launches) { Gpu().FailAfter(launches); }
-void baton_emulator_hang_after(int64_t launches) { Gpu().HangAfter(launches); }
+void baton_emulator_configure(const EmulatorSettings* settings) {
+  for (int device = 0; device < kMostDevices; ++device) {
+    EmulatedGpu::Of(device).Configure(*settings);
+  }
+}
+void baton_emulator_counters(EmulatorCounters* counters) {
+  *counters = EmulatedGpu::Of(0).counters();
+}
+void baton_emulator_fail_after(int64_t launches) { FaultyGpu().FailAfter(launches); }
+void baton_emulator_hang_after(int64_t launches) { FaultyGpu().HangAfter(launches); }
 void baton_emulator_hold_maps(bool hold) { PlantedFaults::Get().HoldMaps(hold); }
 int64_t baton_emulator_maps_waiting() { return PlantedFaults::Get().maps_waiting(); }
 void baton_emulator_fail_unmaps(int64_t count) { PlantedFaults::Get().FailUnmaps(count); }
-void baton_emulator_order_streams(const StreamTimes* times) { Gpu().OrderStreams(*times); }
+void baton_emulator_order_streams(const StreamTimes* times) {
+  EmulatedGpu::Of(0).OrderStreams(*times);
+}
 void baton_emulator_plant(const DriverFault* fault) { DriverFaults::Get().Plant(*fault); }
 int64_t baton_emulator_calls(DriverCall call) { return DriverFaults::Get().calls(call); }
-EmulatedCallFaults* baton_emulator_call_faults() { return &Gpu().call_faults(); }
+EmulatedCallFaults* baton_emulator_call_faults() { return &EmulatedGpu::Of(0).call_faults(); }
 
 CuResult baton_emulator_enqueue(CuStream stream, const ExternalWork& work) {
   USABLE();
@@ -110,6 +121,8 @@ CuResult baton_emulator_enqueue(CuStream stream, const ExternalWork& work) {
                                 .bytes = work.bytes,
                                 .external = work.poll});
 }
+
+void baton_emulator_want(CuStream stream, bool news) { EmulatedGpu::Want(stream, news); }
 
 CuResult baton_emulator_adopt(void* memory, size_t bytes) {
   return Gpu().memory().Adopt(reinterpret_cast<CuDevicePointer>(memory), bytes);
@@ -138,13 +151,14 @@ CuResult cuGetErrorString(CuResult error, const char** text) {
 }
 
 CuResult cuDeviceGetCount(int* count) {
-  *count = Gpu().call_faults().devices;
+  *count = EmulatedGpu::Of(0).call_faults().devices;
   return kCuSuccess;
 }
 
 CuResult cuDeviceGet(CuDevice* device, int ordinal) {
-  *device = 0;
-  return ordinal == 0 ? kCuSuccess : kCuInvalidDevice;
+  if (ordinal < 0 || ordinal >= EmulatedGpu::Of(0).call_faults().devices) return kCuInvalidDevice;
+  *device = ordinal;
+  return kCuSuccess;
 }
 
 CuResult cuDeviceGetName(char* name, int length, CuDevice) {
@@ -152,7 +166,9 @@ CuResult cuDeviceGetName(char* name, int length, CuDevice) {
   return kCuSuccess;
 }
 
-CuResult cuDeviceGetAttribute(int* value, CuDeviceAttribute attribute, CuDevice) {
+CuResult cuDeviceGetAttribute(int* value, CuDeviceAttribute attribute, CuDevice device) {
+  if (device < 0 || device >= kMostDevices) return kCuInvalidDevice;
+  EmulatedGpu& gpu = EmulatedGpu::Of(device);
   switch (attribute) {
     case kCuMultiprocessorCount:
       *value = 4;  // few, so that persistent kernels have several units for each block
@@ -162,24 +178,28 @@ CuResult cuDeviceGetAttribute(int* value, CuDeviceAttribute attribute, CuDevice)
       *value = 1;
       return kCuSuccess;
     case kCuComputeCapabilityMajor:
-      *value = Gpu().compute_capability() / 10;
+      *value = gpu.compute_capability() / 10;
       return kCuSuccess;
     case kCuComputeCapabilityMinor:
-      *value = Gpu().compute_capability() % 10;
+      *value = gpu.compute_capability() % 10;
       return kCuSuccess;
     case kCuMaxSharedMemoryPerBlockOptin:
-      *value = static_cast<int>(Gpu().settings().shared_bytes);
+      *value = static_cast<int>(gpu.settings().shared_bytes);
       return kCuSuccess;
   }
   return kCuInvalidValue;
 }
 
-CuResult cuDevicePrimaryCtxRetain(CuContext* context, CuDevice) {
-  *context = Gpu().Retain();
+CuResult cuDevicePrimaryCtxRetain(CuContext* context, CuDevice device) {
+  if (device < 0 || device >= kMostDevices) return kCuInvalidDevice;
+  *context = EmulatedGpu::Of(device).Retain();
   return kCuSuccess;
 }
-CuResult cuDevicePrimaryCtxRelease_v2(CuDevice) { return Gpu().Release(); }
-CuResult cuCtxSetCurrent(CuContext context) { return Gpu().SetCurrent(context); }
+CuResult cuDevicePrimaryCtxRelease_v2(CuDevice device) {
+  if (device < 0 || device >= kMostDevices) return kCuInvalidDevice;
+  return EmulatedGpu::Of(device).Release();
+}
+CuResult cuCtxSetCurrent(CuContext context) { return EmulatedGpu::SetCurrent(context); }
 
 // ---- memory -------------------------------------------------------------------------------------
 
@@ -260,7 +280,7 @@ CuResult cuMemSetAccess(CuDevicePointer memory, size_t bytes, const CuAccess* ac
 
 CuResult cuMemcpyAsync(CuDevicePointer to, CuDevicePointer from, size_t bytes, CuStream stream) {
   USABLE();
-  const auto refused = static_cast<CuResult>(Gpu().call_faults().copy_result.load());
+  const auto refused = static_cast<CuResult>(EmulatedGpu::Of(0).call_faults().copy_result.load());
   if (refused != kCuSuccess) return refused;
   return EnqueueCopy(to, from, bytes, stream);
 }
@@ -394,6 +414,33 @@ CuResult cuLaunchKernel(CuFunction function, unsigned int grid_x, unsigned int g
                                           .block = {block_x, block_y, block_z},
                                           .shared_bytes = shared_bytes},
                                 .params = {begin, begin + found->kernel->params_bytes}});
+}
+
+CuResult cuTensorMapEncodeTiled(TensorMap* map, CuTileType type, uint32_t rank, void* address,
+                                const uint64_t* sizes, const uint64_t* strides, const uint32_t* box,
+                                const uint32_t* element_strides, CuTileInterleave interleave,
+                                CuTileSwizzle swizzle, CuTilePromotion promotion, CuTileFill fill) {
+  USABLE();
+  if (type != kCuTileUint16 || rank < 1 || rank > kMostTileRank ||
+      interleave != kCuTileInterleaveNone || promotion != kCuTilePromotion256 ||
+      fill != kCuTileFillZeros || reinterpret_cast<uintptr_t>(map) % alignof(TensorMap) != 0) {
+    return kCuInvalidValue;
+  }
+  TiledTensor tensor;
+  tensor.address = address;
+  tensor.element_bytes = 2;
+  tensor.rank = static_cast<int>(rank);
+  tensor.swizzle = static_cast<SharedSwizzle>(swizzle);
+  for (uint32_t i = 0; i < rank; ++i) {
+    if (element_strides[i] != 1) return kCuInvalidValue;
+    tensor.sizes[i] = sizes[i];
+    tensor.box[i] = box[i];
+    if (i > 0) tensor.stride_bytes[i] = strides[i - 1];
+  }
+  const absl::StatusOr<TensorMap> encoded = EncodeTensorMap(tensor);
+  if (!encoded.ok()) return kCuInvalidValue;
+  *map = *encoded;
+  return kCuSuccess;
 }
 
 }  // extern "C"

@@ -4,9 +4,11 @@
 // The library exports the functions declared here. A program that loads it looks them up by name.
 // Environment variables give the settings at the start:
 // - BATON_GPU_EMULATOR_SEED: 0 runs everything in order, other numbers in seeded orders;
-// - BATON_GPU_EMULATOR_MIB: device memory;
+// - BATON_GPU_EMULATOR_MIB: memory of each device;
 // - BATON_GPU_EMULATOR_FAIL_AFTER: number of kernels that run before one fails;
 // - BATON_GPU_EMULATOR_HANG_AFTER: number of kernels that run before one never ends;
+// - BATON_GPU_EMULATOR_FAULTY_DEVICE: the device with these faults; 0 by default;
+// - BATON_GPU_EMULATOR_DEVICES: number of devices; 1 by default, at most 8;
 // - BATON_GPU_EMULATOR_CAPABILITY: compute capability, 90 for 9.0 (SettingsOfCapability);
 // - BATON_GPU_EMULATOR_SHARED_BYTES: shared memory of a thread block, instead of its default.
 //
@@ -33,6 +35,7 @@ struct EmulatorSettings {
   uint64_t queue_depth = 1024;  // operations of a stream; one more waits for the first, as on GPUs
   int64_t fail_after = -1;      // as baton_emulator_fail_after; negative: no kernel fails
   int64_t hang_after = -1;      // as baton_emulator_hang_after; negative: no kernel hangs
+  int32_t faulty_device = 0;    // fail_after and hang_after are of this device
   uint32_t shared_bytes = kMostSharedBytes;  // of a thread block; at most kMostSharedBytes
   int compute_capability = 90;  // as the driver reports it; `rules` has the tensor cores
 };
@@ -77,9 +80,11 @@ struct ExternalWork {
 };
 
 extern "C" {
-// Takes effect when the next primary context is created. REQUIRES: none exists.
+// Takes effect for all devices when their next primary context is created. REQUIRES: none exists.
 void baton_emulator_configure(const EmulatorSettings* settings);
-void baton_emulator_counters(EmulatorCounters* counters);  // since the context was created
+// Those of device 0, since its context was created.
+void baton_emulator_counters(EmulatorCounters* counters);
+// The next two functions act on the device EmulatorSettings::faulty_device.
 // The kernel that runs after `launches` others fails with kCuIllegalAddress, and all later calls.
 void baton_emulator_fail_after(int64_t launches);
 // The kernel that runs after `launches` others does not end before this function is called again.
@@ -90,8 +95,12 @@ int64_t baton_emulator_maps_waiting();
 // The next `count` calls of cuMemUnmap fail with kCuUnmapFailed.
 void baton_emulator_fail_unmaps(int64_t count);
 EmulatedCallFaults* baton_emulator_call_faults();
-// InvalidValue: the range is not device memory.
+// Uses the device whose context is current. InvalidValue: the range is not memory of this device.
 CuResult baton_emulator_enqueue(CuStream stream, const ExternalWork& work);
+// Makes the work of a stream of any device run that is enqueued now, as a waiting call does. Never
+// waits. A GPU's streams run on their own; here, external work that needs another stream asks.
+// `news`: external work of that stream may be done now, so it is polled at once.
+void baton_emulator_want(CuStream stream, bool news);
 // Makes memory of the caller device memory until it is disowned. REQUIRES: a context exists; whole
 // pages of one mapping without access rights; no work uses it when it is disowned.
 CuResult baton_emulator_adopt(void* memory, size_t bytes);

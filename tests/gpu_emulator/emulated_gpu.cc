@@ -1,6 +1,7 @@
 #include "tests/gpu_emulator/emulated_gpu.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -39,17 +40,65 @@ EmulatorSettings SettingsOfEnvironment() {
       NumberInEnvironment("BATON_GPU_EMULATOR_HANG_AFTER", static_cast<uint64_t>(-1)));
   settings.shared_bytes = static_cast<uint32_t>(
       NumberInEnvironment("BATON_GPU_EMULATOR_SHARED_BYTES", settings.shared_bytes));
+  settings.faulty_device =
+      static_cast<int32_t>(NumberInEnvironment("BATON_GPU_EMULATOR_FAULTY_DEVICE", 0));
   return settings;
 }
 
 }  // namespace
 
-EmulatedGpu& EmulatedGpu::Get() {
-  static EmulatedGpu* const gpu = new EmulatedGpu;  // never destroyed: threads may outlive main
-  return *gpu;
+EmulatedGpu& EmulatedGpu::Of(int device) {
+  CHECK(device >= 0 && device < kMostDevices);
+  // Never destroyed: threads may outlive main.
+  static auto* const gpus = [] {
+    auto* const made = new std::array<EmulatedGpu*, kMostDevices>;
+    for (int i = 0; i < kMostDevices; ++i) (*made)[static_cast<size_t>(i)] = new EmulatedGpu(i);
+    return made;
+  }();
+  return *(*gpus)[static_cast<size_t>(device)];
 }
 
-EmulatedGpu::EmulatedGpu() : settings_(SettingsOfEnvironment()) {}
+EmulatedGpu& EmulatedGpu::Current() {
+  return current_context == nullptr ? Of(0) : *reinterpret_cast<EmulatedGpu*>(current_context);
+}
+
+CuResult EmulatedGpu::SetCurrent(CuContext context) {
+  current_context = context;
+  return kCuSuccess;
+}
+
+EmulatedGpu::EmulatedGpu(int device) : device_(device), settings_(SettingsOfEnvironment()) {
+  call_faults_.devices = static_cast<int>(
+      std::clamp<uint64_t>(NumberInEnvironment("BATON_GPU_EMULATOR_DEVICES", 1), 0, kMostDevices));
+}
+
+CuResult EmulatedGpu::Locate(CuDevicePointer address, size_t bytes, Residence* residence) {
+  const CuResult here = memory_->Locate(address, bytes, residence);
+  if (here != kCuSuccess || *residence != Residence::kPageable) return here;
+  for (int device = 0; device < kMostDevices; ++device) {
+    EmulatedGpu& other = Of(device);
+    if (&other == this) continue;
+    const std::lock_guard lock(other.mutex_);
+    if (other.memory_ == nullptr) continue;
+    const CuResult there = other.memory_->Locate(address, bytes, residence);
+    if (there != kCuSuccess || *residence == Residence::kDevice) return kCuInvalidValue;
+    if (*residence == Residence::kPinned) return kCuSuccess;
+  }
+  return kCuSuccess;
+}
+
+void EmulatedGpu::Want(CuStream stream, bool news) {
+  for (int device = 0; device < kMostDevices; ++device) {
+    EmulatedGpu& gpu = Of(device);
+    const std::lock_guard lock(gpu.mutex_);
+    const std::shared_ptr<EmulatedStream> found = gpu.Find(stream);
+    if (found == nullptr) continue;
+    found->wanted = std::max(found->wanted, found->enqueued);
+    if (news) found->poll_at = {};
+    gpu.wanted_.notify_one();
+    return;
+  }
+}
 
 int EmulatedGpu::compute_capability() {
   const std::lock_guard lock(mutex_);
@@ -101,8 +150,9 @@ CuContext EmulatedGpu::Retain() {
     counters_ = {};
     times_ = {};
     streams_created_ = 0;
-    launches_left_ = settings_.fail_after;
-    hang_in_ = settings_.hang_after;
+    const bool faulty = settings_.faulty_device == device_;
+    launches_left_ = faulty ? settings_.fail_after : -1;
+    hang_in_ = faulty ? settings_.hang_after : -1;
     ending_ = false;
     thread_ = std::thread([this] { RunWork(); });
   }
@@ -125,11 +175,6 @@ CuResult EmulatedGpu::Release() {
   graphs_.clear();
   execs_.clear();
   memory_.reset();
-  return kCuSuccess;
-}
-
-CuResult EmulatedGpu::SetCurrent(CuContext context) {
-  current_context = context;
   return kCuSuccess;
 }
 

@@ -1,5 +1,5 @@
-// The emulated GPU behind the driver's functions: its streams, events, graphs and the thread that
-// runs their work.
+// An emulated GPU behind the driver's functions: its streams, events, graphs and the thread that
+// runs their work. A process has up to kMostDevices of them, which share nothing but pinned memory.
 //
 // Work runs as late as CUDA allows: only when a call waits for it (a synchronisation, the release
 // of device memory). A query asks for it now and then and never waits. So a result that is used too
@@ -83,9 +83,21 @@ struct EmulatedFunction {
   uint32_t max_shared_bytes = 48 << 10;
 };
 
+inline constexpr int kMostDevices = 8;
+
 class EmulatedGpu {
  public:
-  static EmulatedGpu& Get();
+  // REQUIRES: 0 <= device < kMostDevices.
+  static EmulatedGpu& Of(int device);
+  // Returns the GPU of the context that is current on the calling thread; without one, device 0.
+  static EmulatedGpu& Current();
+  static CuResult SetCurrent(CuContext context);
+  // As EmulatedMemory::Locate of this GPU. Also finds pinned memory of the others. Device memory of
+  // another GPU is an error.
+  CuResult Locate(CuDevicePointer address, size_t bytes, Residence* residence);
+  // Runs the work of a stream that is enqueued now, as if a call waited for it. Never waits.
+  // `news`: its external work is polled at once.
+  static void Want(CuStream stream, bool news);
 
   void Configure(const EmulatorSettings& settings);
   EmulatorCounters counters();
@@ -99,7 +111,6 @@ class EmulatedGpu {
   CuContext Retain();
   // The last one ends the GPU's thread. Work that nothing has waited for is lost.
   CuResult Release();
-  CuResult SetCurrent(CuContext context);
 
   // Returns kCuSuccess if the calling thread has the context and the device has not failed.
   CuResult Usable();
@@ -141,7 +152,7 @@ class EmulatedGpu {
     CuDevicePointer memory = 0;  // 0: not uploaded
   };
 
-  EmulatedGpu();
+  explicit EmulatedGpu(int device);
   std::shared_ptr<EmulatedStream> Find(CuStream stream);
   CuResult WaitFor(const std::shared_ptr<EmulatedStream>& stream, uint64_t position,
                    std::unique_lock<std::mutex>& lock);
@@ -164,6 +175,7 @@ class EmulatedGpu {
   CuResult RunKernel(const Work& work, Executor& executor);
   void Count(int64_t EmulatorCounters::*counter);
 
+  const int device_;
   EmulatedCallFaults call_faults_;
   std::mutex context_mutex_;  // held by Retain and Release; taken before mutex_
   std::thread thread_;        // guarded by context_mutex_

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "tests/gpu_emulator/kernel_registry.h"
+#include "tests/gpu_emulator/tensor_map.h"
 
 namespace baton::gpu_emulator {
 
@@ -32,6 +33,12 @@ std::byte* EmulatedLauncher::Workspace(std::string_view purpose, size_t bytes) {
     scratch = {std::unique_ptr<std::byte, Free>(static_cast<std::byte*>(memory)), bytes};
   }
   return scratch.memory.get();
+}
+
+bool EmulatedLauncher::EncodeTiles(const TiledTensor& tensor, TensorMap& map) {
+  const absl::StatusOr<TensorMap> encoded = EncodeTensorMap(tensor);
+  if (encoded.ok()) map = *encoded;
+  return encoded.ok();
 }
 
 }  // namespace baton::gpu_emulator

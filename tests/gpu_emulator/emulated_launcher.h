@@ -28,6 +28,7 @@ class EmulatedLauncher : public KernelLauncher {
     return MostSharedBytes(executor_.rules().tensor_core);
   }
   std::byte* Workspace(std::string_view purpose, size_t bytes) override;
+  bool EncodeTiles(const TiledTensor& tensor, TensorMap& map) override;
 
  private:
   struct Free {

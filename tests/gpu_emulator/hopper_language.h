@@ -81,6 +81,11 @@ template <typename A, typename B, typename C>
 void FenceMatrixRegisters(A& a, B& b, C& c, BATON_PLACE) {
   gpu_emulator::FenceProducts({{&a, sizeof(a)}, {&b, sizeof(b)}, {&c, sizeof(c)}}, place);
 }
+template <typename A, typename B, typename C, typename D>
+void FenceMatrixRegisters(A& a, B& b, C& c, D& d, BATON_PLACE) {
+  gpu_emulator::FenceProducts({{&a, sizeof(a)}, {&b, sizeof(b)}, {&c, sizeof(c)}, {&d, sizeof(d)}},
+                              place);
+}
 inline void CommitMatrixProducts(BATON_PLACE) { gpu_emulator::CommitProducts(place); }
 template <int kGroups>
 BATON_MEMORY_CALL void WaitMatrixProducts(BATON_PLACE) {

@@ -29,12 +29,6 @@ absl::Status Refused(const char* what, uint64_t value, const char* rule) {
 
 }  // namespace
 
-uint32_t TiledTensor::box_bytes() const {
-  uint32_t bytes = element_bytes;
-  for (int i = 0; i < rank; ++i) bytes *= box[i];
-  return bytes;
-}
-
 uint32_t SwizzleBytes(SharedSwizzle swizzle) { return 16u << static_cast<int>(swizzle); }
 
 uint32_t Swizzled(uint32_t address, SharedSwizzle swizzle) {

@@ -363,6 +363,54 @@ TEST(CpuOps, RowsAreGatheredWithinABufferOfAnyStride) {
   EXPECT_EQ(x, expected);
 }
 
+// A rank of a tensor-parallel group copies a block with one run for each token and plane.
+TEST(CpuOps, AListOfRunsIsOneOperationOfTheStream) {
+  Backend backend(1);
+  std::vector<std::byte> bytes(64);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i);
+  std::vector<std::byte> expected = bytes;
+  backend.stream.BeginCapture();
+  {
+    std::vector<ByteRun> runs;  // gone when the operation runs
+    for (int64_t token = 0; token < 8; ++token) {
+      runs.push_back({.from = token * 4 + 1, .to = token * 4, .bytes = 2});
+      expected[32 + token * 4] = bytes[token * 4 + 1];
+      expected[32 + token * 4 + 1] = bytes[token * 4 + 2];
+    }
+    backend.ops.CopyRuns(backend.stream,
+                         {.from = bytes.data(), .to = bytes.data() + 32, .runs = runs});
+    backend.ops.CopyRuns(backend.stream, {.from = bytes.data(), .to = bytes.data(), .runs = {}});
+  }
+  const auto graph = backend.stream.EndCapture();
+  EXPECT_EQ(graph->op_count(), 1u);
+  backend.stream.Launch(*graph);
+  EXPECT_EQ(bytes, expected);
+}
+
+TEST(CpuOps, AListOfRowsIsOneOperationOfTheStream) {
+  Backend backend(1);
+  std::vector<std::byte> from(40);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i + 1);
+  std::vector<std::byte> to(40), expected(40);
+  const std::vector<ByteRows> runs = {
+      {.from = 2, .to = 0, .bytes = 3, .rows = 4, .from_stride = 5, .to_stride = 3},
+      {.from = 30, .to = 20, .bytes = 7}};
+  for (int64_t row = 0; row < 4; ++row) {
+    std::copy_n(from.begin() + 2 + row * 5, 3, expected.begin() + row * 3);
+  }
+  std::copy_n(from.begin() + 30, 7, expected.begin() + 20);
+  backend.stream.BeginCapture();
+  backend.ops.CopyRows(backend.stream, {.from = from.data(), .to = to.data(), .runs = runs});
+  const auto graph = backend.stream.EndCapture();
+  EXPECT_EQ(graph->op_count(), 1u);
+  backend.stream.Launch(*graph);
+  EXPECT_EQ(to, expected);
+  std::vector<std::byte> by_default(40);
+  backend.ops.Ops::CopyRows(backend.stream,
+                            {.from = from.data(), .to = by_default.data(), .runs = runs});
+  EXPECT_EQ(by_default, expected);
+}
+
 TEST(CpuOps, EmptyBatchesDoNothing) {
   Backend backend(2);
   const Weights weights(backend.ops, WeightFormat::kQ8_0);

@@ -117,14 +117,15 @@ TEST(CreateDeviceGroup, CpuRanksAreAsynchronousAndShareTheThreads) {
   }
 }
 
-TEST(CreateDeviceGroup, RefusesDegreesOutOfRangeAndDevicesWithoutCollectives) {
+TEST(CreateDeviceGroup, RefusesDegreesOutOfRangeAndGpusThatAreMissing) {
   for (const int32_t degree : {-1, 0, 65}) {
     EXPECT_EQ(CreateDeviceGroup({.name = "cpu"}, degree).status(),
               absl::InvalidArgumentError("tensor-parallel is " + std::to_string(degree) +
                                          "; it must be in 1 to 64"));
   }
-  EXPECT_EQ(CreateDeviceGroup({.name = "cuda:1", .numerics = "r1"}, 2).status(),
-            absl::UnimplementedError("tensor-parallel is 2; device \"cuda:1\" supports only 1"));
+  const absl::Status absent = CreateDeviceGroup({.name = "cuda:999", .numerics = "r1"}, 2).status();
+  EXPECT_EQ(absent.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(absent.message()), HasSubstr("device is \"cuda:999\": "));
 }
 
 }  // namespace

@@ -8,20 +8,25 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <sstream>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
-#include "kvtransfer/nccl/nccl_api.h"
+#include "kernels/cuda/nccl_api.h"
 #include "tests/kvtransfer/fake_nccl_communicator.h"
+#include "tests/kvtransfer/fake_nccl_group.h"
 
 namespace baton {
 
 struct NcclComm {
-  std::shared_ptr<FakeNcclCommunicator> communicator;
+  std::shared_ptr<FakeNcclCommunicator> communicator = nullptr;  // null: of a group
+  std::shared_ptr<FakeNcclGroup> group = nullptr;
+  int rank = 0;
 };
 
 namespace {
@@ -52,7 +57,8 @@ struct Process {
     const char* const path = std::getenv("BATON_FAKE_NCCL_REPORT");
     if (path == nullptr) return;
     std::ofstream(path, std::ios::app)
-        << "0 " << fake.sides[0].bytes << " 1 " << fake.sides[1].bytes << std::endl;
+        << "0 " << fake.sides[0].bytes << " 1 " << fake.sides[1].bytes << " collectives "
+        << fake.sides[0].collectives << " " << fake.sides[1].collectives << std::endl;
   }
 
   // `setting`: RANK.NAME=NUMBER. An unknown one ends the program, so that no test passes in vain.
@@ -78,21 +84,44 @@ FakeNccl& Fake() {
 }
 
 // Calls between ncclGroupStart and ncclGroupEnd.
-thread_local std::vector<std::pair<FakeNcclCommunicator*, Operation>> group;
+thread_local std::vector<std::function<NcclResult()>> calls;
+
+FakeNcclSide& SideOf(const NcclComm* comm) { return Fake().sides[comm->rank == 0 ? 0 : 1]; }
 
 FakeNcclCommunicator& Checked(NcclComm* comm) {
   if (!comm->communicator->OnItsThread()) ++Fake().calls_from_two_threads;
   return *comm->communicator;
 }
 
-NcclResult Enqueue(std::byte* memory, size_t bytes, int peer, NcclComm* comm, CuStream stream) {
-  FakeNcclCommunicator& communicator = Checked(comm);
-  if (peer == communicator.rank()) return kNcclInvalidArgument;
-  const int result = communicator.side().issue_result;
+NcclResult Enqueue(FakeNcclGroup::Operation operation, NcclComm* comm) {
+  if (operation.peer == comm->rank && operation.kind != FakeNcclGroup::Kind::kBroadcast &&
+      operation.kind != FakeNcclGroup::Kind::kAllGather) {
+    return kNcclInvalidArgument;
+  }
+  const int result = SideOf(comm).issue_result;
   if (result != 0) return static_cast<NcclResult>(result);
-  group.push_back({&communicator, {memory, bytes, stream}});
+  if (comm->group != nullptr) {
+    calls.emplace_back([comm, operation] { return comm->group->Add(comm->rank, operation); });
+    return kNcclSuccess;
+  }
+  FakeNcclCommunicator& communicator = Checked(comm);
+  const Operation moved{operation.memory, operation.bytes, operation.stream};
+  calls.emplace_back([&communicator, moved] { return communicator.Add(moved); });
   return kNcclSuccess;
 }
+
+// The groups of this process. They last as long as the process, because captured operations may
+// outlive their communicators.
+std::shared_ptr<FakeNcclGroup> GroupOf(const NcclUniqueId& id, int ranks) {
+  static std::mutex mutex;
+  static std::map<std::string, std::shared_ptr<FakeNcclGroup>> groups;
+  const std::lock_guard lock(mutex);
+  auto& group = groups[std::string(id.internal, sizeof(id.internal))];
+  if (group == nullptr) group = std::make_shared<FakeNcclGroup>(ranks);
+  return group;
+}
+
+std::byte* Bytes(const void* memory) { return static_cast<std::byte*>(const_cast<void*>(memory)); }
 
 }  // namespace
 
@@ -117,51 +146,80 @@ NcclResult ncclGetUniqueId(NcclUniqueId* id) {
 
 NcclResult ncclCommInitRankConfig(NcclComm** comm, int ranks, NcclUniqueId id, int rank,
                                   NcclConfig* config) {
-  const bool usable = ranks == 2 && rank >= 0 && rank < 2 && config->magic == 0xcafebeef &&
-                      config->size == sizeof(NcclConfig) && config->blocking == 0;
+  const bool groups =
+      config->comm_name != nullptr && std::string(config->comm_name) == kFakeNcclGroupName;
+  const bool usable = (groups || ranks == 2) && rank >= 0 && rank < ranks &&
+                      config->magic == 0xcafebeef && config->size == sizeof(NcclConfig) &&
+                      config->blocking == 0;
   if (!usable) return kNcclInvalidArgument;
-  FakeNcclSide& side = Fake().sides[rank];
+  FakeNcclSide& side = Fake().sides[rank == 0 ? 0 : 1];
   ++side.create_calls;
   while (side.create_call_hangs) std::this_thread::sleep_for(std::chrono::microseconds(200));
   if (side.create_result != 0) return static_cast<NcclResult>(side.create_result.load());
-  *comm = new NcclComm{std::make_shared<FakeNcclCommunicator>(rank, id, side)};
+  *comm = new NcclComm{.rank = rank};
+  if (groups) {
+    (*comm)->group = GroupOf(id, ranks);
+    (*comm)->group->Join(rank);
+  } else {
+    (*comm)->communicator = std::make_shared<FakeNcclCommunicator>(rank, id, side);
+  }
   return kNcclInProgress;
 }
 
 NcclResult ncclCommGetAsyncError(NcclComm* comm, NcclResult* error) {
-  *error = Checked(comm).State();
+  *error =
+      comm->group != nullptr ? comm->group->State(comm->rank, SideOf(comm)) : Checked(comm).State();
   return kNcclSuccess;
 }
 
 NcclResult ncclCommAbort(NcclComm* comm) {
-  Checked(comm).Abort();
+  if (comm->group != nullptr) {
+    comm->group->Abort(comm->rank);
+  } else {
+    Checked(comm).Abort();
+  }
   delete comm;
   return kNcclSuccess;
 }
 
 NcclResult ncclGroupStart() {
-  group.clear();
+  calls.clear();
   return kNcclSuccess;
 }
 
 NcclResult ncclGroupEnd() {
   NcclResult result = kNcclSuccess;
-  for (const auto& [communicator, operation] : group) result = communicator->Add(operation);
-  group.clear();
+  for (const auto& call : calls) result = call();
+  calls.clear();
   return result;
 }
 
 NcclResult ncclSend(const void* from, size_t count, NcclDataType, int peer, NcclComm* comm,
                     CuStream stream) {
-  return Enqueue(static_cast<std::byte*>(const_cast<void*>(from)), count, peer, comm, stream);
+  return Enqueue({FakeNcclGroup::Kind::kSend, Bytes(from), count, peer, stream}, comm);
 }
 
 #ifndef FAKE_NCCL_WITHOUT_RECV
 NcclResult ncclRecv(void* to, size_t count, NcclDataType, int peer, NcclComm* comm,
                     CuStream stream) {
-  return Enqueue(static_cast<std::byte*>(to), count, peer, comm, stream);
+  return Enqueue({FakeNcclGroup::Kind::kReceive, Bytes(to), count, peer, stream}, comm);
 }
 #endif
+
+// Only in place, and only within a group.
+NcclResult ncclAllGather(const void* from, void* to, size_t count, NcclDataType, NcclComm* comm,
+                         CuStream stream) {
+  if (comm->group == nullptr || Bytes(from) != Bytes(to) + comm->rank * count) {
+    return kNcclInvalidArgument;
+  }
+  return Enqueue({FakeNcclGroup::Kind::kAllGather, Bytes(to), count, 0, stream}, comm);
+}
+
+NcclResult ncclBroadcast(const void* from, void* to, size_t count, NcclDataType, int root,
+                         NcclComm* comm, CuStream stream) {
+  if (comm->group == nullptr || from != to) return kNcclInvalidArgument;
+  return Enqueue({FakeNcclGroup::Kind::kBroadcast, Bytes(to), count, root, stream}, comm);
+}
 
 const char* ncclGetErrorString(NcclResult result) {
   return result == kNcclRemoteError ? "fake remote error" : "fake error";

@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "kvtransfer/nccl/nccl_api.h"
+#include "kernels/cuda/nccl_api.h"
 #include "tests/kvtransfer/fake_nccl.h"
 #include "tests/kvtransfer/fake_nccl_link.h"
 

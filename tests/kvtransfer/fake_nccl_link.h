@@ -10,7 +10,7 @@
 #include <span>
 
 #include "common/file_descriptor.h"
-#include "kvtransfer/nccl/nccl_api.h"
+#include "kernels/cuda/nccl_api.h"
 
 namespace baton {
 

@@ -70,7 +70,7 @@ inline void ResetFakeNccl() {
     side.create_hangs = side.create_call_hangs = false;
     side.hangs_at_operation = side.fails_at_operation = -1;
     side.dies_at_operation = side.spoils_at_operation = -1;
-    side.operations = side.bytes = 0;
+    side.operations = side.bytes = side.collectives = 0;
     side.create_calls = side.created = side.aborted = 0;
   }
   fake.version = 22809;

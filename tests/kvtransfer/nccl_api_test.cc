@@ -1,4 +1,4 @@
-#include "kvtransfer/nccl/nccl_api.h"
+#include "kernels/cuda/nccl_api.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -123,5 +123,20 @@ TEST_P(KvHeadsTest, CopiesOfAllRanksTogetherCopyTheLeadingSlots) {
   }
 }
 
+TEST(KvHeads, ARankHasAPartOfASharedPoolOrAllOfItsOwn) {
+  const TensorRank second{.rank = 1, .degree = 3};
+  const KvPoolLayout shared = LayoutOf(KvType::kInt8, KvLayoutKind::kBlockMajor);
+  EXPECT_EQ(RankInPool(second, shared, kHeads).rank, 1);
+  EXPECT_EQ(RankInPool(second, shared, kHeads).degree, 3);
+  const KvCacheSpec spec = OfOneRank({.groups = {shared.group(0).group()}}, 3);
+  EXPECT_EQ(spec.groups[0].kv_heads, kHeads / 3);
+  const int64_t blocks[] = {kBlocks};
+  const KvPoolLayout own =
+      *KvPoolLayout::Create(spec, KvLayoutKind::kBlockMajor, kBlockSize, blocks);
+  const TensorRank all = RankInPool(second, own, kHeads);
+  EXPECT_EQ(HeadsOf(all, own.group(0)).first, 0);
+  EXPECT_EQ(HeadsOf(all, own.group(0)).count, kHeads / 3);
+}
+
 }  // namespace
 }  // namespace baton

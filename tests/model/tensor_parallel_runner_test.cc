@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,6 +23,7 @@ class ScriptedRunner final : public ModelRunner {
  public:
   int32_t max_in_flight() const override { return 2; }
   absl::StatusOr<StepId> Submit(const StepInput& input) override {
+    if (before_submit) before_submit();
     if (!refuse.ok()) return refuse;
     inputs.push_back(input);
     return StepId(++submitted);
@@ -46,18 +49,20 @@ class ScriptedRunner final : public ModelRunner {
   int copied = 0;
   std::vector<StepInput> inputs;
   std::function<void()> waker;
+  std::function<void()> before_submit;
 };
 
 class TensorParallelRunnerTest : public ::testing::Test {
  protected:
-  TensorParallelRunnerTest() : communicators_(CreateCpuCommunicators(3)) {
+  explicit TensorParallelRunnerTest(std::unique_ptr<RankThreads> threads = nullptr)
+      : communicators_(CreateCpuCommunicators(3)) {
     std::vector<TensorParallelRunner::Rank> ranks;
     for (int rank = 0; rank < 3; ++rank) {
       auto runner = std::make_unique<ScriptedRunner>();
       ranks_.push_back(runner.get());
       ranks.push_back({.runner = std::move(runner), .device = device_.get()});
     }
-    runner_.emplace(std::move(ranks), *communicators_[0]);
+    runner_.emplace(std::move(ranks), *communicators_[0], std::move(threads));
   }
   StepInput Step() {
     StepInput input;
@@ -75,6 +80,12 @@ class TensorParallelRunnerTest : public ::testing::Test {
   const std::vector<std::unique_ptr<Communicator>> communicators_;
   std::vector<ScriptedRunner*> ranks_;
   std::optional<TensorParallelRunner> runner_;
+};
+
+// Ranks on GPUs.
+class ThreadedRanksTest : public TensorParallelRunnerTest {
+ protected:
+  ThreadedRanksTest() : TensorParallelRunnerTest(std::make_unique<RankThreads>(3)) {}
 };
 
 TEST_F(TensorParallelRunnerTest, OnlyRank0DrawsAndReportsAndTheOthersUseItsDemand) {
@@ -170,6 +181,47 @@ TEST_F(TensorParallelRunnerTest, AnAbandonedStepIsNoFailure) {
   EXPECT_TRUE(absl::IsCancelled(runner_->Collect(step).status()));
   for (ScriptedRunner* rank : ranks_) rank->fail = absl::OkStatus();
   EXPECT_TRUE(runner_->Collect(*runner_->Submit(Step())).ok());
+}
+
+// A rank may wait inside Submit until the others have the step too.
+TEST_F(ThreadedRanksTest, AllRanksGetAStepAtTheSameTime) {
+  std::barrier all(3);
+  for (ScriptedRunner* rank : ranks_) rank->before_submit = [&] { all.arrive_and_wait(); };
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(runner_->Collect(*runner_->Submit(Step())).ok());
+}
+
+// Rank 0 may ask before another rank enqueues the same op, and its answer counts.
+TEST_F(ThreadedRanksTest, TheOtherRanksComputeAllRows) {
+  StepInput input = Step();
+  input.wanted = [] { return 0; };
+  ASSERT_TRUE(runner_->Submit(input).ok());
+  EXPECT_EQ(ranks_[0]->inputs[0].wanted(), 0);
+  EXPECT_FALSE(ranks_[1]->inputs[0].wanted);
+  EXPECT_FALSE(ranks_[2]->inputs[0].wanted);
+}
+
+TEST_F(ThreadedRanksTest, AStepThatAllRanksRefuseLeavesTheGroupHealthy) {
+  for (ScriptedRunner* rank : ranks_) rank->refuse = absl::InvalidArgumentError("too many runs");
+  EXPECT_EQ(runner_->Submit(Step()).status(), ranks_[0]->refuse);
+  for (ScriptedRunner* rank : ranks_) rank->refuse = absl::OkStatus();
+  EXPECT_TRUE(runner_->Collect(*runner_->Submit(Step())).ok());
+}
+
+// The other ranks would wait for it for ever, so the group ends while they still submit.
+TEST_F(ThreadedRanksTest, ARankThatCannotStartAStepEndsTheGroupAtOnce) {
+  const StepId before = *runner_->Submit(Step());
+  ranks_[2]->refuse = absl::ResourceExhaustedError("no memory");
+  ranks_[1]->before_submit = [&] {
+    while (communicators_[1]->Health().ok()) std::this_thread::yield();
+  };
+  const absl::Status expected =
+      absl::InternalError("rank 2 of the tensor-parallel group failed: no memory");
+  EXPECT_EQ(runner_->Submit(Step()).status(), expected);
+  EXPECT_EQ(runner_->Collect(before).status(), expected);
+  EXPECT_EQ(ranks_[0]->collected, 2);
+  EXPECT_EQ(ranks_[1]->collected, 2);
+  EXPECT_EQ(ranks_[2]->collected, 1);
+  EXPECT_EQ(runner_->Submit(Step()).status(), expected);
 }
 
 }  // namespace

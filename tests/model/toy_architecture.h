@@ -81,11 +81,12 @@ class ToyWeights final : public ModelWeights {
   size_t bytes() const override { return 0; }
   ModelCost cost() const override { return {}; }
   absl::StatusOr<std::unique_ptr<ModelRunner>> CreateRunner(
-      const KvPoolLayout& layout, std::byte* pool, const ModelRunnerOptions&) const override {
+      const KvPoolLayout& layout, const PoolAddresses& pools,
+      const ModelRunnerOptions&) const override {
     if (layout.group(0).group().type != KvType::kF32) {
       return absl::UnimplementedError("the toy architecture supports only KV type f32");
     }
-    return std::make_unique<ToyRunner>(layout.group(0), pool);
+    return std::make_unique<ToyRunner>(layout.group(0), pools.of(0));
   }
 };
 

@@ -55,6 +55,8 @@ TESTED_ELSEWHERE = {
     "kernels/cuda/cuda_event.cc": "tests/cuda/cuda_stream_test.cc",
     "kernels/cuda/cuda_kernels.cc": "tests/cuda/cuda_device_test.cc",
     "kernels/cuda/cuda_memory.cc": "tests/cuda/cuda_device_test.cc",
+    # NCCL's table and communicators, with NCCL's stand-in.
+    "kernels/cuda/nccl_api.cc": "tests/kvtransfer/nccl_api_test.cc",
     # The hardware versions of one function. Its test compares them with the table version.
     "common/crc32c_sse42.cc": "tests/common/crc32c_test.cc",
     "common/crc32c_avx512.cc": "tests/common/crc32c_test.cc",
@@ -86,7 +88,8 @@ EDGE_ROWS = ["rpc", "worker_rpc", "router/grpc"]
 # Functions that return a KV pool's address → the files that may use them, besides tests and benchmarks. These files declare the
 # function, or pass the address directly to kernels or to a device's copy engine.
 POOL_ADDRESSES = {
-    "kernel_address": {"engine/kv_pool.h", "engine/kv_pool.cc", "engine/engine.cc"},
+    "kernel_address": {"engine/kv_pool.h", "engine/kv_pool.cc"},
+    "kernel_addresses": {"engine/kv_pool.h", "engine/kv_pool.cc", "engine/engine.cc"},
     "AddressForCopyEngine": {"kvtransfer/transfer_pool.h", "kvtransfer/pool/host_pool.h", "kvtransfer/pool/staged_pool.h",
                              "kvtransfer/nccl/nccl_runtime.cc"},
 }

@@ -1,4 +1,4 @@
-#include "kvtransfer/nccl/nccl_api.h"
+#include "kernels/cuda/nccl_api.h"
 
 #include "absl/strings/str_format.h"
 #include "common/shared_library.h"
@@ -18,6 +18,8 @@ absl::StatusOr<NcclApi> LoadNccl(const std::vector<std::string>& names) {
   library.Find("ncclGroupEnd", nccl.GroupEnd);
   library.Find("ncclSend", nccl.Send);
   library.Find("ncclRecv", nccl.Recv);
+  library.Find("ncclAllGather", nccl.AllGather);
+  library.Find("ncclBroadcast", nccl.Broadcast);
   library.Find("ncclGetErrorString", nccl.GetErrorString);
   RETURN_IF_ERROR(library.status());
   ASSIGN_OR_RETURN(const int version, NcclVersionOf(nccl));

@@ -72,6 +72,10 @@ struct NcclApi {
                      CuStream stream) = nullptr;
   NcclResult (*Recv)(void* to, size_t count, NcclDataType type, int peer, NcclComm* comm,
                      CuStream stream) = nullptr;
+  NcclResult (*AllGather)(const void* from, void* to, size_t count, NcclDataType type,
+                          NcclComm* comm, CuStream stream) = nullptr;
+  NcclResult (*Broadcast)(const void* from, void* to, size_t count, NcclDataType type, int root,
+                          NcclComm* comm, CuStream stream) = nullptr;
   const char* (*GetErrorString)(NcclResult result) = nullptr;
 };
 

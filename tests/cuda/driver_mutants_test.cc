@@ -1,0 +1,435 @@
+// Planted faults of host code: each wait, query, record and copy of a scenario does nothing, or a
+// copy runs too late, one at a time. Each fault must be caught by the oracle that is meant to.
+//
+// A letter for each call of the driver, in order, says which oracle that is:
+//   b  the result is wrong
+//   s  a signal: the host or the device touches memory that it may not
+//   c  a CHECK of the program
+//   e  the program reports an error
+//   d  the program does not end
+//   =  nothing: no result depends on the call here (the scenario says why)
+// A call may be harmless while streams run late, and wrong while one of them runs early. So every
+// fault is tried with all streams late, with each stream early, and with a host that comes first
+// (tests/gpu_emulator/stream_order.h).
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/status_macros.h"
+#include "gtest/gtest.h"
+#include "kernels/ops.h"
+#include "kvtransfer/pool/device_copies.h"
+#include "model/device_writer.h"
+#include "model/llama/llama_runner.h"
+#include "tests/cuda/emulator_faults.h"
+#include "tests/cuda/emulator_library.h"
+#include "tests/gpu_emulator/sanitizers.h"
+#include "tests/model/tiny_model.h"
+
+namespace baton {
+namespace {
+
+using gpu_emulator::CallFault;
+using gpu_emulator::DriverCall;
+using gpu_emulator::DriverFault;
+using gpu_emulator::StreamOrder;
+using gpu_emulator::StreamTimes;
+using Start = std::function<void()>;  // plants the fault; a scenario calls it once it is set up
+
+struct CallOracles {
+  DriverCall call;
+  const char* name;
+  CallFault fault;
+  // A letter for each call, or one letter for the fault in all calls.
+  std::string letters;
+  bool every = false;
+  bool all_times = true;  // false: a call of one stream only, where times change nothing
+};
+
+struct Scenario {
+  const char* name;
+  absl::Status (*run)(const Start& start);  // DataLoss: a result is wrong
+  std::vector<int> streams;                 // that do its work, by number
+  std::vector<CallOracles> oracles;
+};
+
+void PrintTo(const Scenario& scenario, std::ostream* out) { *out << scenario.name; }
+
+// ---- scenarios ----------------------------------------------------------------------------------
+
+absl::Status Compare(bool same) {
+  return same ? absl::OkStatus() : absl::DataLossError("the result is wrong");
+}
+
+// Three steps of two sequences: their prompts, then two tokens of each by the graph. The last step
+// has the sequences in the other order, feeds on tokens that the host does not know yet, and needs
+// another block for each of them.
+struct ThreeSteps {
+  std::vector<std::vector<float>> rows;
+  std::vector<TokenId> drawn;
+  bool operator==(const ThreeSteps&) const = default;
+};
+
+class StepsOfTwoSequences {
+ public:
+  explicit StepsOfTwoSequences(const TinyModel& model)
+      : tiny_(model, {.block_size = kBlockSize, .graph_buckets = {2}}) {}
+
+  // `overlap`: submits the last step before the one before it is collected.
+  absl::StatusOr<ThreeSteps> Run(bool overlap) {
+    RETURN_IF_ERROR(Submit({0, 1}, /*known=*/true));
+    RETURN_IF_ERROR(Collect({0, 1}));
+    RETURN_IF_ERROR(Submit({0, 1}, /*known=*/true));
+    if (!overlap) RETURN_IF_ERROR(Collect({0, 1}));
+    RETURN_IF_ERROR(Submit({1, 0}, /*known=*/!overlap));
+    if (overlap) RETURN_IF_ERROR(Collect({0, 1}));
+    RETURN_IF_ERROR(Collect({1, 0}));
+    return result_;
+  }
+
+ private:
+  static constexpr int32_t kBlockSize = 4;
+
+  absl::Status Submit(const std::vector<int>& order, bool known) {
+    StepInput input;
+    std::vector<std::vector<TokenId>> tokens;
+    const LogitAddition addition = {.token = 17, .value = 100.0f};
+    std::vector<TokenDraw> draws(2);
+    draws[0].temperature = 0.0f;
+    draws[1].temperature = 0.9f;
+    draws[1].key = {.seed = 5, .sample = 0, .position = static_cast<uint64_t>(submitted_)};
+    draws[submitted_ % 2].additions = {&addition, 1};
+    for (const int s : order) {
+      const std::vector<TokenId>& all = tokens_[s];
+      const int32_t begin = computed_[s];
+      const int32_t count = known ? static_cast<int32_t>(all.size()) - begin : 1;
+      tokens.push_back(known ? std::vector<TokenId>(all.begin() + begin, all.end())
+                             : std::vector<TokenId>{0});
+      computed_[s] += count;
+    }
+    for (size_t i = 0; i < order.size(); ++i) {
+      const int s = order[i];
+      const auto count = static_cast<int32_t>(tokens[i].size());
+      StepChunk& chunk = input.chunks.emplace_back(
+          tiny_.Chunk(3 + s, tokens[i], computed_[s] - count, /*logit_rows=*/1));
+      const int32_t blocks = (computed_[s] + kBlockSize - 1) / kBlockSize;
+      chunk.block_table = chunk.block_table.first(blocks);
+      chunk.keeps_logits = true;
+      chunk.draws = {&draws[s], 1};
+      if (!known) chunk.token_from = DrawnBy{.step = StepId(submitted_), .draw = s};
+    }
+    ++submitted_;
+    return tiny_.runner->Submit(input).status();
+  }
+
+  absl::Status Collect(const std::vector<int>& order) {
+    const StepId step(++collected_);
+    ASSIGN_OR_RETURN(const StepResult collected, tiny_.runner->Collect(step));
+    for (size_t i = 0; i < order.size(); ++i) {
+      RETURN_IF_ERROR(collected.drawn.at(i).status());
+      tokens_[order[i]].push_back(*collected.drawn[i]);
+      result_.drawn.push_back(*collected.drawn[i]);
+      const std::span<const float> row = tiny_.runner->Logits(step, static_cast<int32_t>(i));
+      result_.rows.emplace_back(row.begin(), row.end());
+    }
+    return absl::OkStatus();
+  }
+
+  TinyRunner tiny_;
+  std::vector<TokenId> tokens_[2] = {TinyTokens(7, 3), TinyTokens(3, 4)};
+  int32_t computed_[2] = {};
+  int64_t submitted_ = 0, collected_ = 0;
+  ThreeSteps result_;
+};
+
+const ThreeSteps& StepsOfTheCpu() {
+  static const ThreeSteps steps = [] {
+    const TinyModel model("q4_1", 1);
+    return *StepsOfTwoSequences(model).Run(/*overlap=*/false);
+  }();
+  return steps;
+}
+
+absl::Status Steps(const Start& start) {
+  const TinyModel model(GgufFile::Open(TinyModelPath("q4_1")).value(),
+                        CreateEmulatedDevice({}, Numerics::kR1));
+  StepsOfTwoSequences steps(model);
+  start();
+  ASSIGN_OR_RETURN(const ThreeSteps got, steps.Run(/*overlap=*/true));
+  return Compare(got == StepsOfTheCpu());
+}
+
+std::vector<uint8_t> Bytes(int seed) {
+  std::vector<uint8_t> bytes(4096);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i * 7 + seed * 31 + 1);
+  return bytes;
+}
+
+// Copies one run between a pool and staging memory, and waits for its end.
+absl::Status Transfer(DeviceCopies& copies, PoolCopies::Direction direction,
+                      const PoolCopies::Run& run) {
+  ASSIGN_OR_RETURN(const uint64_t id, copies.Begin(direction, {&run, 1}));
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool ended, copies.Ended(id));
+    if (ended) return absl::OkStatus();
+    std::this_thread::yield();
+  }
+}
+
+// A step writes KV, the engine learns of it by an event, a transfer copies it out. Then a transfer
+// brings other KV, and a step reads it.
+absl::Status Transfers(const Start& start) {
+  const auto device = CreateEmulatedDevice();
+  const auto kv = ToDevice<uint8_t>(*device, Bytes(1));
+  const auto pool = ToDevice<uint8_t>(*device, Bytes(2));
+  const auto staging = *device->AllocateStaging(4096, "test");
+  const auto steps = device->CreateStream();
+  const auto written = device->CreateEvent();
+  DeviceCopies copies(*device, pool->data());
+  const PoolCopies::Run run = {.pool_offset = 0, .staging = staging->data(), .bytes = 4096};
+  start();
+  const ByteRun whole = {.from = 0, .to = 0, .bytes = 4096};
+  device->ops().CopyRuns(*steps, {.from = kv->data(), .to = pool->data(), .runs = {&whole, 1}});
+  steps->Record(*written);
+  while (!written->Done()) std::this_thread::yield();
+  RETURN_IF_ERROR(Transfer(copies, PoolCopies::Direction::kFromPool, run));
+  RETURN_IF_ERROR(Compare(std::memcmp(staging->data(), Bytes(1).data(), 4096) == 0));
+  std::memcpy(staging->data(), Bytes(3).data(), 4096);
+  RETURN_IF_ERROR(Transfer(copies, PoolCopies::Direction::kToPool, run));
+  std::memset(staging->data(), 0, 4096);  // the next block arrives in it
+  return Compare(FromDevice<uint8_t>(*steps, pool->data(), 4096) == Bytes(3));
+}
+
+// A block is copied while no step is in flight. Its source then receives other KV.
+absl::Status BlockCopies(const Start& start) {
+  const TinyModel model(GgufFile::Open(TinyModelPath("q4_1")).value(),
+                        CreateEmulatedDevice({}, Numerics::kR1));
+  TinyRunner tiny(model, {});
+  const int64_t bytes = tiny.layout().bytes_per_block();
+  const auto staging = *model.device->AllocateStaging(static_cast<size_t>(bytes), "test");
+  DeviceCopies copies(*model.device, tiny.part(0).data());
+  const auto run_of = [&](int64_t block) {
+    return PoolCopies::Run{
+        .pool_offset = block * bytes, .staging = staging->data(), .bytes = bytes};
+  };
+  std::memset(staging->data(), 1, static_cast<size_t>(bytes));
+  RETURN_IF_ERROR(Transfer(copies, PoolCopies::Direction::kToPool, run_of(3)));
+  start();
+  const BlockCopy copy = {
+      .from = BlockId(3), .to = BlockId(5), .tokens = tiny.layout().block_size()};
+  RETURN_IF_ERROR(tiny.runner->CopyBlocks({&copy, 1}));
+  std::memset(staging->data(), 2, static_cast<size_t>(bytes));
+  RETURN_IF_ERROR(Transfer(copies, PoolCopies::Direction::kToPool, run_of(3)));
+  RETURN_IF_ERROR(Transfer(copies, PoolCopies::Direction::kFromPool, run_of(5)));
+  const auto bytes_of = [&](int value) {  // a block's padding is not copied
+    return std::count(staging->data(), staging->data() + bytes, static_cast<std::byte>(value));
+  };
+  return Compare(bytes_of(1) > 0 && bytes_of(2) == 0);
+}
+
+// Weights are written on a stream of the writer and read on another one.
+absl::Status Weights(const Start& start) {
+  const auto device = CreateEmulatedDevice();
+  const auto reader = device->CreateStream();
+  const auto memory = *device->Allocate(4096, "test");
+  const auto read = *device->AllocateStaging(4096, "test");
+  DeviceWriter writer(*device);
+  start();
+  for (int seed = 1; seed <= 2; ++seed) {
+    RETURN_IF_ERROR(writer.Write(
+        memory->data(), 4096, [&](std::byte* to) { std::memcpy(to, Bytes(seed).data(), 4096); }));
+    reader->Copy(read->data(), memory->data(), 4096);
+    reader->Synchronize();
+    RETURN_IF_ERROR(Compare(std::memcmp(read->data(), Bytes(seed).data(), 4096) == 0));
+  }
+  return absl::OkStatus();
+}
+
+// A function of the host runs between two copies of a stream.
+absl::Status HostFunctions(const Start& start) {
+  const auto device = CreateEmulatedDevice();
+  const auto first = ToDevice<uint8_t>(*device, Bytes(1));
+  const auto second = ToDevice<uint8_t>(*device, Bytes(2));
+  const auto read = *device->AllocateStaging(8192, "test");
+  const auto stream = device->CreateStream();
+  const auto end = device->CreateEvent();
+  start();
+  bool in_order = false;
+  std::atomic<bool> called = false;
+  stream->Copy(read->data(), first->data(), 4096);
+  stream->Call([&] {
+    in_order = std::memcmp(read->data(), Bytes(1).data(), 4096) == 0;
+    called = true;
+    called.notify_all();
+  });
+  called.wait(false);
+  stream->Copy(read->data() + 4096, second->data(), 4096);
+  stream->Record(*end);
+  end->Wait();
+  return Compare(in_order && std::memcmp(read->data() + 4096, Bytes(2).data(), 4096) == 0);
+}
+
+// ---- faults -------------------------------------------------------------------------------------
+
+struct Outcome {
+  char letter = '-';
+  std::array<int64_t, gpu_emulator::kDriverCalls> calls = {};
+};
+
+// Runs the scenario in a process of its own, because a fault may end it.
+Outcome RunWith(const Scenario& scenario, const DriverFault& fault, const StreamTimes& times) {
+  constexpr unsigned kMostSeconds = 30;  // of a program that does not end
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(kMostSeconds);
+    const EmulatorFaults emulator;
+    Outcome outcome;
+    const absl::Status status = scenario.run([&] {
+      emulator.OrderStreams(times);
+      emulator.Plant(fault);
+    });
+    for (int call = 0; call < gpu_emulator::kDriverCalls; ++call) {
+      outcome.calls[call] = emulator.calls(static_cast<DriverCall>(call));
+    }
+    if (!status.ok()) outcome.letter = absl::IsDataLoss(status) ? 'b' : 'e';
+    _exit(write(ends[1], &outcome, sizeof(outcome)) == sizeof(outcome) ? 0 : 1);
+  }
+  close(ends[1]);
+  Outcome outcome;
+  const bool ended = read(ends[0], &outcome, sizeof(outcome)) == sizeof(outcome);
+  close(ends[0]);
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  if (ended) return outcome;
+  outcome.letter = !WIFSIGNALED(status)          ? '?'
+                   : WTERMSIG(status) == SIGALRM ? 'd'
+                   : WTERMSIG(status) == SIGABRT ? 'c'
+                                                 : 's';
+  return outcome;
+}
+
+// Returns the letter of the first oracle that speaks with some times of the streams, or '='.
+char FirstOracleOf(const Scenario& scenario, const DriverFault& fault, bool all_times) {
+  std::vector<StreamTimes> all = {{}};
+  if (all_times) {
+    all.push_back({.order = StreamOrder::kHostFirst});
+    for (const int stream : scenario.streams) {
+      all.push_back({.order = StreamOrder::kEarly, .only = stream});
+    }
+  }
+  for (const StreamTimes& times : all) {
+    const char letter = RunWith(scenario, fault, times).letter;
+    if (letter != '-') return letter;
+  }
+  return '=';
+}
+
+class DriverMutants : public testing::TestWithParam<Scenario> {};
+
+TEST_P(DriverMutants, EachIsCaughtByItsOracle) {
+#if defined(BATON_EMULATOR_TSAN) || defined(BATON_EMULATOR_ASAN)
+  GTEST_SKIP() << "not run: a sanitizer ends a process in ways of its own";
+#endif
+  const Scenario& scenario = GetParam();
+  StepsOfTheCpu();  // before the first fork
+  const Outcome right = RunWith(scenario, {}, {});
+  ASSERT_EQ(right.letter, '-');
+  for (const CallOracles& oracles : scenario.oracles) {
+    const int64_t calls = right.calls[static_cast<size_t>(oracles.call)];
+    std::string actual;
+    for (int64_t i = 0; i < (oracles.every ? 1 : calls); ++i) {
+      actual += FirstOracleOf(
+          scenario, {.fault = oracles.fault, .call = oracles.call, .index = oracles.every ? -1 : i},
+          oracles.all_times);
+    }
+    EXPECT_GT(calls, 0) << oracles.name;
+    EXPECT_EQ(actual, oracles.letters) << oracles.name;
+  }
+}
+
+// Without a fault, the result does not depend on the times.
+TEST_P(DriverMutants, TheRightProgramPassesWithAllTimesOfItsStreams) {
+#if defined(BATON_EMULATOR_TSAN) || defined(BATON_EMULATOR_ASAN)
+  GTEST_SKIP() << "not run: a sanitizer ends a process in ways of its own";
+#endif
+  StepsOfTheCpu();
+  EXPECT_EQ(FirstOracleOf(GetParam(), {}, true), '=');
+}
+
+// Copies of a step, in order: token ids, positions, sequences, runs, logit rows, slots, rows' runs,
+// first blocks, tables that changed, draws that feed tokens, marks of skipped draws, draws,
+// additions to logits and their numbers; then drawn tokens and two rows of logits to the host.
+// Nothing depends on a copy whose bytes the memory has already, on ids that drawn tokens replace,
+// on first blocks without windows, on marks where no draw is skipped, or on a copy to the host that
+// still runs before the step's record.
+const CallOracles kStepCopiesLeftOut = {
+    .call = DriverCall::kCopy,
+    .name = "copies left out, such as that of a stale block table",
+    .fault = CallFault::kLeftOut,
+    .letters =
+        "bbb=bbb=b=bbbbbb"
+        "bbb=bbb====bbbb"
+        "=b===bb=bb=b==bbb",
+    .all_times = false};
+const CallOracles kStepCopiesTooLate = {.call = DriverCall::kCopy,
+                                        .name = "copies in the wrong order",
+                                        .fault = CallFault::kLate,
+                                        .letters =
+                                            "bbb=bbb=b=bbb==="
+                                            "bbb=bbb=b==b==="
+                                            "=b===bb=bb=b=====",
+                                        .all_times = false};
+
+CallOracles LeftOut(DriverCall call, const char* name, const char* letters, bool every = false) {
+  return {
+      .call = call, .name = name, .fault = CallFault::kLeftOut, .letters = letters, .every = every};
+}
+
+// The last waits are those of destroyed streams, which have nothing to do.
+INSTANTIATE_TEST_SUITE_P(
+    Scenarios, DriverMutants,
+    testing::Values(Scenario{.name = "steps",
+                             .run = &Steps,
+                             .streams = {1, 2},
+                             .oracles = {LeftOut(DriverCall::kEventSynchronize, "waits", "cbb"),
+                                         LeftOut(DriverCall::kEventRecord, "records", "sbb"),
+                                         kStepCopiesLeftOut, kStepCopiesTooLate}},
+                    Scenario{.name = "transfers",
+                             .run = &Transfers,
+                             .streams = {3, 4},
+                             .oracles = {LeftOut(DriverCall::kEventQuery, "queries", "b", true),
+                                         LeftOut(DriverCall::kEventRecord, "records", "bbb")}},
+                    Scenario{.name = "block_copies",
+                             .run = &BlockCopies,
+                             .streams = {2, 3},
+                             .oracles = {LeftOut(DriverCall::kStreamSynchronize, "waits", "b==")}},
+                    Scenario{
+                        .name = "weights",
+                        .run = &Weights,
+                        .streams = {1, 2},
+                        .oracles = {LeftOut(DriverCall::kStreamSynchronize, "waits", "bsbs==")}},
+                    Scenario{.name = "host_functions",
+                             .run = &HostFunctions,
+                             .streams = {3},
+                             .oracles = {LeftOut(DriverCall::kEventSynchronize, "waits", "b", true),
+                                         LeftOut(DriverCall::kEventRecord, "records", "bb")}}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace baton
