@@ -13,7 +13,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_context.h"
 #include "kernels/cuda/cuda_driver.h"
-#include "kvtransfer/nccl/nccl_api.h"
+#include "kernels/cuda/nccl_api.h"
 #include "kvtransfer/sockets/create_socket_transport.h"
 #include "kvtransfer/transport.h"
 #include "tests/gpu_emulator/emulated_driver.h"
