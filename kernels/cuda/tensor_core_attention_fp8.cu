@@ -1,4 +1,4 @@
-// Paged attention of t1-sm90 over pools of fp8. See tensor_core_attention.cuh.
+// Paged attention of t1 over pools of fp8. See tensor_core_attention.cuh.
 #include "kernels/cuda/device_code.cuh"
 #include "kernels/cuda/tensor_core_attention.cuh"
 

@@ -41,7 +41,7 @@ inline constexpr int kDecodeSplit = 4;
 // For chunks of a prompt, each warp has 16 rows. Larger heads leave room for fewer.
 BATON_HOST_DEVICE constexpr int WarpsOfChunks(int dim) { return dim <= 128 ? 8 : 4; }
 // On sm_90, chunks of 16-bit pools run on two warpgroups, of 64 rows each. Heads of 256 leave no
-// room for that, and int8 pools would need their operands in shared memory first.
+// room for that, and bytes of other pools must become operands in shared memory first.
 BATON_HOST_DEVICE constexpr bool UsesWarpgroups(int element_bytes, int dim) {
   return element_bytes == 2 && dim <= 128;
 }

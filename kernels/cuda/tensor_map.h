@@ -8,7 +8,7 @@
 
 namespace baton {
 
-struct alignas(64) TensorMap {
+struct alignas(128) TensorMap {  // as CUDA 13's; CUDA 12 asks for 64
   uint64_t opaque[16];
 };
 

@@ -62,7 +62,8 @@ class ChosenDevice {
   // REQUIRES: the tensor lies on the heap.
   bool EncodeTilesOfHostMemory(TiledTensor tensor, TensorMap& map) {
     tensor.address = mirror_->OnDevice(tensor.address);
-    return launcher_->EncodeTiles(tensor, map);
+    CHECK(launcher_->EncodeTiles(tensor, map)) << "the driver refuses a tensor map";
+    return true;
   }
 
  private:

@@ -148,7 +148,7 @@ TEST_P(CudaTensorCoreAttention, OnAmpereItIsTheTwinOfT1Sm80) {
                                .kv_heads = 1,
                                .head_dim = head_dim,
                                .type = GetParam(),
-                               .int8_padding = 12};
+                               .row_padding = 12};
     const AttentionCase problem(shape, {CausalSequence(300, 3), CausalSequence(2100, 1)}, kSeed);
     const PagedAttentionArgs args = problem.Args(nullptr);
     const std::vector<float> expected = Twin(args, kAmpereDot);

@@ -83,5 +83,14 @@ INSTANTIATE_TEST_SUITE_P(
                       {{Primitive::kBlockBarrier, "b"}, {Primitive::kCopyWait, "b"}}}),
     [](const auto& info) { return std::string(info.param.name); });
 
+// So a test on the emulator notices a kernel that an A100 could not run.
+TEST(TensorMatMulOnAmpere, KernelsOfHopperAreRefused) {
+  for (const int64_t tokens : {3, 9}) {
+    Executor ampere({.tensor_core = gpu_emulator::TensorCore::kAmpere});
+    const absl::Status status = RunProduct(ampere, Numerics::kT1Sm90, 24, 64, tokens);
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("needs compute capability 9.0"));
+  }
+}
+
 }  // namespace
 }  // namespace baton

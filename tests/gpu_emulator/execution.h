@@ -203,9 +203,9 @@ class Execution {
   const LaunchShape shape_;
   const uint32_t threads_of_block_;
   FiberPool& fibers_;
-  alignas(64) std::array<std::byte, kMostParamsBytes> params_;
-  std::deque<Block> blocks_;       // resident
-  std::vector<Warp*> warp_order_;  // of resident blocks
+  alignas(128) std::array<std::byte, kMostParamsBytes> params_;  // as a TensorMap
+  std::deque<Block> blocks_;                                     // resident
+  std::vector<Warp*> warp_order_;                                // of resident blocks
   std::vector<uint64_t> block_order_;
   size_t next_block_ = 0;
   Fiber main_;

@@ -146,7 +146,7 @@ TEST(TensorCoreKernels, ANanInAnFp8RowReachesOnlyTheTokensThatSeeIt) {
                          .head_stride = kDim,
                          .value_offset = kSlots * kRow,
                          .scale_offset = kDim};
-    const CpuKernels& kernels = TensorCoreKernels(InstructionSet::kPlain);
+    const CpuKernels& kernels = TensorCoreKernels(InstructionSet::kPlain, Numerics::kT1Sm90);
     kernels.kv_write({k.data(), v.data(), kDim, 1, kDim, slots.data(), kv, kSlots}, 0, kSlots);
     const std::vector<float> q = RandomFloats(random, 2 * kDim);
     const VisibleRun run;
