@@ -83,7 +83,7 @@ uint32_t CopyCrc32cAvx512(std::byte* to, std::span<const std::byte> from, CopySt
                    : Eat<Vector512, Target::kStore>(~crc, to, from.data(), whole));
   }
   // The CRC of the rest is taken from the copy, because no other process writes there.
-  std::memcpy(to + whole, from.data() + whole, from.size() - whole);
+  if (whole < from.size()) std::memcpy(to + whole, from.data() + whole, from.size() - whole);
   return ExtendCrc32cHardware(crc, std::span<const std::byte>(to + whole, from.size() - whole));
 }
 

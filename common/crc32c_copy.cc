@@ -11,7 +11,7 @@
 namespace baton {
 
 uint32_t CopyCrc32cPlain(std::byte* to, std::span<const std::byte> from, CopyStores, uint32_t crc) {
-  std::memcpy(to, from.data(), from.size());
+  if (!from.empty()) std::memcpy(to, from.data(), from.size());  // an empty span may be null
   return ExtendCrc32cTable(crc, std::span<const std::byte>(to, from.size()));
 }
 

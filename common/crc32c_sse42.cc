@@ -109,7 +109,7 @@ uint32_t CopyCrc32cSse42(std::byte* to, std::span<const std::byte> from, CopySto
                    : Eat<Vector128, Target::kStore>(~crc, to, from.data(), whole));
   }
   // The CRC of the rest is taken from the copy, because no other process writes there.
-  std::memcpy(to + whole, from.data() + whole, from.size() - whole);
+  if (whole < from.size()) std::memcpy(to + whole, from.data() + whole, from.size() - whole);
   return ExtendCrc32cHardware(crc, std::span<const std::byte>(to + whole, from.size() - whole));
 }
 
