@@ -1,8 +1,11 @@
 // Parameters of the paged attention kernels, and the shapes that host and kernel agree on.
 //
-// Names: a row is a (token, query head). A kernel computes `rows` of them together: the query heads
-// of one head group (at most `heads_per_group` heads of one kv head) for `tile_tokens` adjacent
-// tokens. This set is a unit. An item is a unit's work on one segment of one run (NUMERICS §8).
+// Terms:
+// - Row: a (token, query head).
+// - Head group: at most `heads_per_group` query heads of one kv head.
+// - Unit: the rows that a kernel computes together: one head group for `tile_tokens` adjacent
+//   tokens.
+// - Item: a unit's work on one segment of one run (NUMERICS §8).
 //
 // Thread safety: plain data and pure functions.
 #pragma once

@@ -1,5 +1,5 @@
-// Operands of the tensor-core attention: types of the two products (NUMERICS_T1 §5), matrices in
-// shared memory, and the weights of a row's scores.
+// Operands of the tensor-core attention: the types of the two products (NUMERICS_T1 §5), access to
+// matrices in shared memory, and the weights of scores.
 #pragma once
 
 #include "kernels/cuda/device_code.cuh"

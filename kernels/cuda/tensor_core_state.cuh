@@ -1,14 +1,16 @@
 // The states of a unit in the tensor-core attention, and their merge order (NUMERICS_T1 §5).
 //
-// A state is that of all rows of a block. Three states are live:
+// A state covers all rows of a block. Three states are live:
 // - the segment in progress, in registers;
-// - the group, or the segments of it so far, in shared memory, or in the workspace if that is full;
-// - the row: the merged groups, in the block's own part of the workspace. It is touched once in
-//   2,048 slots.
+// - the group so far, in shared memory, or in the workspace if shared memory is too small;
+// - the row, that is the merged groups, in the block's own part of the workspace. The kernel uses
+// it
+//   once in 2,048 slots.
 //
-// A block that begins a unit merges all its segments. A block that continues a unit writes pieces
-// to the workspace: the segments of a group that another block began, one by one, then the groups
-// that it begins. The block that arrives last merges the pieces. So the division moves no bit.
+// The block that begins a unit merges all its own segments. A block that continues a unit writes
+// pieces to the workspace: first the segments of a group that another block began, one by one, then
+// the groups that it begins itself. The block that ends last merges the pieces. So the division of
+// work changes no bit.
 #pragma once
 
 #include "kernels/cuda/tensor_core_operands.cuh"

@@ -1,6 +1,6 @@
-// A tensor map: describes a tensor in device memory, of which kernels copy tiles. A kernel gets it
-// in its parameter struct. The driver encodes it (cuTensorMapEncodeTiled); the emulator's driver
-// writes a form of its own.
+// A tensor map describes a tensor in device memory for kernels that copy tiles of it. The parameter
+// struct of a kernel contains the map. The driver encodes it (cuTensorMapEncodeTiled). The
+// emulator's driver uses its own encoding.
 #pragma once
 
 #include <cstddef>
