@@ -1,14 +1,11 @@
-// Matrix products of a warpgroup (wgmma) for the attention of t1. a [64, 16] is in registers and b
-// in shared memory. The sums d are tiles of 8 columns; each tile is a fragment of m16n8k16
+// Matrix products of a warpgroup (wgmma) as attention of t1 needs them: a [64, 16] in registers, b
+// in shared memory, sums in tiles of 8 columns. Tile n of d has the fragment of m16n8k16
 // (kernels/cuda/ptx.cuh). kernels/cuda/hopper.cuh describes descriptors and waits. An instruction
 // names all its registers, so this file is long.
 //
-// - Scores: b is the keys. It has 64 columns, with k fastest.
-// - Values: b has 72 or 136 columns, with the columns fastest: those of a head, and 8 for the sum
-// of
-//   the weights.
-//
-// d += a · b, or d = a · b without `accumulate`.
+// Scores: 64 columns; b has k fastest, the keys. Values: 72 or 136 columns, those of a head and 8
+// for the sum of the weights; b has its columns fastest. d += a · b, or d = a · b if not
+// `accumulate`.
 #pragma once
 
 #include "kernels/cuda/hopper.cuh"

@@ -1,5 +1,5 @@
-// The unit that a thread block of the tensor-core attention computes (BlockWork): the token and the
-// query head of each row, and the slots that the row sees.
+// The unit that a block of the tensor-core attention works on (BlockWork): which row is which token
+// and query head, and which slots a row sees.
 #pragma once
 
 #include "kernels/cuda/tensor_core_loads.cuh"

@@ -3,8 +3,8 @@
 // A thread is in one of these states, each a bit mask of its warp:
 // - runnable;
 // - arrived: in a warp operation, until all live lanes of its mask are there;
-// - polling: it looked for a change and found none. It runs again when no thread is runnable;
-// - none of them: at a barrier, or ended.
+// - polling: it looked for a change and found none; it runs again when no thread is runnable;
+// - none of these: at a barrier, or ended.
 //
 // Thread safety: belongs to the host thread that runs the launch. Everything but Start() runs on
 // the fibers of its CUDA threads.

@@ -1,8 +1,8 @@
-// What the emulator tells the sanitizers. Every function does nothing in a build without them.
+// Annotations for the sanitizers. In a build without sanitizers, every function does nothing.
 //
 // The emulator's own sources are compiled without ThreadSanitizer, because they move values between
-// the stacks of different CUDA threads. The kernels are compiled with it. Only the orders below
-// exist between two CUDA threads: launch, barrier, fence with an atomic operation, mbarrier.
+// the stacks of different CUDA threads. The kernels are compiled with it. Only these operations
+// order two CUDA threads: launch, barrier, fence with an atomic operation, mbarrier.
 #pragma once
 
 #include <cstddef>
