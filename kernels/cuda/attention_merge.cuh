@@ -193,7 +193,7 @@ class UnitState {
     });
   }
 
-  // The place of a stored state. Advance goes on to the next one of the unit.
+  // The place of a stored state. Advance moves to the next state of the unit.
   struct Place {
     int64_t block;
     int64_t index;

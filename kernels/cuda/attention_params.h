@@ -86,9 +86,9 @@ struct SharedLayout {
 inline constexpr int kRowValues = 6;
 inline constexpr int kScratch = 40;
 
-// `rows` is that of the thread block. Pools of bytes have scales. A row of K has padding, because
-// eight lanes read pairs of one row, and the four rows that a warp reads at once must lie in
-// different banks. For int8, lanes read larger pieces.
+// `rows` is that of the thread block. Pools of bytes have scales. A row of K has padding:
+// eight lanes read pairs of one row, so the four rows that a warp reads at once must be in
+// different banks. For int8 there is no padding, because lanes read larger pieces.
 BATON_HOST_DEVICE constexpr SharedLayout LayoutOf(int element_bytes, bool is_int8, int dim,
                                                   int rows) {
   SharedLayout layout{};

@@ -195,7 +195,7 @@ struct Int8Query {
     }
   }
 
-  // The high and low words of `lane` lie in the row's query in shared memory, in this order.
+  // The row's query in shared memory is the high words of eight lanes, then their low words.
   template <typename Shared>
   __device__ static int* WordsOf(const Shared& shared, int row, bool is_low, int lane) {
     return reinterpret_cast<int*>(shared.query(row)) + ((is_low ? 8 : 0) + lane) * kWords;

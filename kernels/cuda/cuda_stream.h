@@ -70,7 +70,7 @@ class CudaStream final : public Stream, public KernelLauncher {
 
   // Enqueues the work that `call` puts on the driver's stream, such as a collective of NCCL. `call`
   // is called now, or while capturing once for each graph, inside EndCapture. It is not called if
-  // the device has failed, nor while preparing. What it refers to outlives the stream.
+  // the device has failed, nor while preparing. Everything that it refers to outlives the stream.
   void CallLibrary(std::function<void(CuStream)> call);
 
   void Launch(std::string_view kernel, const LaunchShape& shape, const void* params,

@@ -13,7 +13,7 @@
 
 #ifdef __CUDACC__
 
-// A function with registers of its own, for code outside of hot loops.
+// A function that is not inlined, so its registers are separate. For code outside of hot loops.
 #define BATON_NOINLINE __noinline__
 #define BATON_KERNEL(kernel, Params) \
   static_assert(sizeof(Params) <= 4096, "CUDA passes at most 4 KiB of parameters")

@@ -63,7 +63,7 @@ class TileCopies {
   using SharedMemory = WarpgroupsShared<Pool, kDim>;
   using Rows = Unit<SharedMemory, kWarpgroupsRows>;
   static constexpr int kStages = SharedMemory::kStages;
-  static constexpr int kAhead = kStages - 3;  // tiles that may be on their way when one must land
+  static constexpr int kAhead = kStages - 3;  // tiles that may be in flight when one must land
   static_assert(kAhead >= 1);
 
   __device__ TileCopies(const TensorCoreAttentionParams& params, SharedMemory shared)
@@ -134,7 +134,7 @@ class TileCopies {
              slot + first - (index << p.kv.block_size_log2), kv_head, value, block);
   }
 
-  // Each warp has slots of its own.
+  // Each warp copies its own slots.
   __device__ void IssueRows(const Rows& unit, int32_t sequence, int32_t slot, int stage) const {
     const int lane = threadIdx.x % 32;
     const int first = threadIdx.x / 32 % 4 * kWarpSlots;

@@ -87,7 +87,7 @@ BATON_HOST_DEVICE constexpr SharedLayout LayoutOf(bool is_scaled, int dim, bool 
   SharedLayout layout{};
   const int rows = decode ? kMmaRows : kMmaRows * WarpsOfChunks(dim);
   const int tile = 2 * MatrixBytes(dim, kAttentionTile);
-  // As many as keep 64 to 96 KiB on their way into a multiprocessor.
+  // This number keeps 64 to 96 KiB in flight for each multiprocessor.
   layout.stages = !decode || dim > 128 ? 2 : dim > 64 ? 3 : 4;
   int at = 0;
   layout.tiles = at;

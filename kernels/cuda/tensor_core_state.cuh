@@ -53,7 +53,7 @@ struct Factors {
   float running[2];
   float next[2];
 };
-// Merges references and sums. States that saw nothing need no branch (NUMERICS_T1 §6).
+// Merges references and sums. States without a visible slot need no branch (NUMERICS_T1 §6).
 __device__ inline Factors MergeRows(RowSums& rows, const RowSums& next) {
   Factors factors;
 #pragma unroll
@@ -138,7 +138,7 @@ class UnitState {
   __device__ void BeginInGroup(int number) {
     const int next = number / kT1GroupSegments;
     if (!(Is(kOpen) && next == number_ && (Is(kKeeps) || Is(kPrefix)))) {
-      // What this block saw of the group before is all that there is of it.
+      // If a group was open and another one follows, this block begins the other one.
       Set(kPrefix, Is(kOpen) ? next != number_ : number % kT1GroupSegments == 0);
       EndGroup();
       number_ = next;
@@ -161,7 +161,7 @@ class UnitState {
     }
   }
 
-  // The block does not go on with the unit. Writes what others need of it.
+  // Ends the block's work on the unit. Writes the states that other blocks need.
   __device__ void WriteRest() {
     if (!Is(kKeeps)) {
       EndGroup();
@@ -240,7 +240,7 @@ class UnitState {
     RowSums row;
   };
 
-  // What holds for all threads, in one register.
+  // Facts that are equal in all threads, in one register.
   enum Flag : int {
     kKeeps = 1,    // the block began the unit
     kOpen = 2,     // a group is in progress

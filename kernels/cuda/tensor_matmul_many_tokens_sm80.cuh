@@ -115,7 +115,7 @@ class Sm80ManyCopies {
   Shared& shared_;
   const int first_ = static_cast<int>(threadIdx.x) * 16 / kHalfTileBytes;  // of the thread's tiles
   const int byte_ = static_cast<int>(threadIdx.x) * 16 % kHalfTileBytes;
-  // What the next stage copies: 64 columns of a tile of the result.
+  // Position of the next stage: the tile of the result, and its block of 64 columns.
   int tile_;
   int block_ = 0;
   int weight_copies_ = 0;

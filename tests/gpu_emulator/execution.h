@@ -165,7 +165,7 @@ class Execution {
   void NoteReadOnly(const void* address, size_t bytes, void* caller);
   // Lands a load later, when no thread can run.
   void Delay(const TileLoad& load);
-  // Fails unless the bytes lie in the block's shared memory and are aligned to 16.
+  // Fails unless the bytes are in the block's shared memory and aligned to 16.
   void CheckShared(const void* address, size_t bytes, const char* name, SourcePlace place);
   // Notes the place, and returns true if a planted fault skips the primitive there.
   bool Skipped(Primitive primitive, SourcePlace place);

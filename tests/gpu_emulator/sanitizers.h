@@ -29,7 +29,7 @@ namespace baton::gpu_emulator {
 
 #ifdef BATON_EMULATOR_TSAN
 inline constexpr bool kRaceChecked = true;
-// What came before a Release of `order` happens before what follows an Acquire of it.
+// Accesses before a Release of `order` happen before accesses after an Acquire of `order`.
 inline void Release(void* order) { __tsan_release(order); }
 inline void Acquire(void* order) { __tsan_acquire(order); }
 // Accesses by the running CUDA thread that no compiled load or store stands for.

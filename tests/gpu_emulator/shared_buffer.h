@@ -27,7 +27,7 @@ class SharedBuffer {
   bool End() const;
   // The async proxy sees all that is stored now.
   void FenceAsyncProxy();
-  // Copies into shared memory through the async proxy. `to` lies in shared memory.
+  // Copies into shared memory through the async proxy. `to` is in shared memory.
   void StoreAsync(std::byte* to, const void* from, size_t size);
   // Returns true if the async proxy sees what the bytes are.
   bool AsyncProxySees(const void* address, size_t size);

@@ -21,7 +21,7 @@ namespace baton::gpu_emulator {
 inline constexpr int kWarpgroupThreads = 128;
 inline constexpr int kMostProductCols = 256;
 
-// What all threads of a warpgroup must agree on.
+// Parameters that must be equal in all threads of a warpgroup.
 struct ProductTerms {
   int cols = 0;
   HalfType type = HalfType::kBF16;
@@ -34,7 +34,7 @@ struct ProductTerms {
   bool operator==(const ProductTerms&) const = default;
 };
 
-// What one thread gives to a product.
+// Operands and sums of one thread.
 struct ProductPart {
   float* sums = nullptr;   // [cols / 2]
   int64_t continues = -1;  // number of the product that gives the values, if it is not computed yet
