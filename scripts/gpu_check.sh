@@ -120,7 +120,7 @@ part_conformance() {
   echo "$results results of mma.sync and wgmma for each type are those of the model"
 }
 
-# Each suite has a process of its own, because a fault ends its process.
+# Each suite runs in its own process, because a fault ends its process.
 part_ops() {
   local suite failures=() suites=()
   mapfile -t suites < suites
