@@ -130,8 +130,8 @@ void AddSamplingFlags(CommandLine& line, SamplingParams& s) {
   add_optional("--max-tokens", &s.max_tokens, 1, kMaxInt,
                "Most tokens to generate. Without it, up to the end of the context");
   add("--min-tokens", &s.min_tokens, 0, kMaxInt,
-      "Least number of tokens to generate, at most --max-tokens. End tokens, stop tokens and stop "
-      "strings end the answer only after them");
+      "Least number of tokens to generate, at most --max-tokens. Until then, end tokens, stop "
+      "tokens and stop strings do not end the answer");
   add("--temperature", &s.temperature, 0.0, kMaxTemperature,
       "Randomness of the choice; 0 is greedy");
   add("--top-k", &s.top_k, 0, kMaxInt,
