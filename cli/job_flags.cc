@@ -105,8 +105,7 @@ void AddJobFlags(CommandLine& line, JobFlags& flags) {
       .Needs(jobs)
       .Group("Jobs");
   line.Add("--resume", &flags.resume,
-           "File of results that --json wrote. Jobs that it answers do not run again, but failed "
-           "jobs "
+           "File of results that --json wrote. Jobs that it answers do not run again; failed jobs "
            "do. The ids of jobs must differ. To extend the file, append to it: --resume F >> F")
       .Needs(jobs)
       .Needs(json)
