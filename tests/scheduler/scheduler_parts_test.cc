@@ -91,6 +91,33 @@ TEST(SchedulerParts, PartsThatSeeOthersAreNotPlannedBeforeThem) {
   bench.Drain();
 }
 
+TEST(SchedulerParts, APartWaitsForAPartThatAnotherRequestComputes) {
+  ChunkedRequest request = TwoChunks();
+  request.system = Text(20, 1);
+  ChunkedBench bench(Pool(64), Budget(10), {.share = 0.5});
+  ASSERT_TRUE(bench.AddChunked(1, request, 1).ok());
+  EXPECT_THAT(Counts(bench.Step()), ElementsAre(10));
+  // The short chunk would get a share before the rest of the system part.
+  request.chunks = {Text(3, 500)};
+  ASSERT_TRUE(bench.AddChunked(2, request, 1, /*priority=*/1).ok());
+  EXPECT_THAT(Counts(bench.Step()), ElementsAre(7));
+  EXPECT_THAT(Counts(bench.Step()), ElementsAre(3, 3, 4));
+  bench.Drain();
+}
+
+TEST(SchedulerParts, PartsThatCannotRunYetLeaveTheBudgetToOthers) {
+  ChunkedRequest request = TwoChunks();
+  request.system = Text(100, 1);
+  SchedulerOptions options = Budget(32);
+  options.max_chunk_tokens = 16;
+  ChunkedBench bench(Pool(64), options, {.share = 0.5});
+  ASSERT_TRUE(bench.AddChunked(1, request, 1).ok());
+  EXPECT_THAT(Counts(bench.Step()), ElementsAre(16));
+  ASSERT_TRUE(bench.AddOrdinary(2, Text(16, 500), 1).ok());
+  EXPECT_THAT(Counts(bench.Step()), ElementsAre(16, 16));
+  bench.Drain();
+}
+
 TEST(SchedulerParts, PiecesOfALongChunkFollowEachOther) {
   ChunkedRequest request = TwoChunks();
   request.piece_tokens = 3;
