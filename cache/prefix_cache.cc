@@ -46,7 +46,7 @@ absl::Status PrefixCache::CheckConservation() const {
   RETURN_IF_ERROR(tree_.CheckInvariants());
   for (int32_t i = 0; i < allocator_.capacity(); ++i) {
     const BlockId block(i);
-    if (allocator_.holds(block, BlockHolder::kRadixNode) != (tree_.ContainsBlock(block) ? 1 : 0)) {
+    if (allocator_.holds(block, BlockHolder::kCache) != (tree_.ContainsBlock(block) ? 1 : 0)) {
       return absl::InternalError(StrCat("block ", i, ": its radix hold does not match the tree"));
     }
   }
