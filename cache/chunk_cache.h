@@ -16,8 +16,8 @@
 //  1. used_blocks = the blocks of all entries; each has exactly one chunk hold.
 //  2. An entry with references keeps its blocks. Clearing or shrinking only hides it: no later
 //     Find returns it, and its blocks are released with the last reference.
-//  3. used_blocks <= budget_blocks and entries <= max_entries, except for entries that were
-//     referenced when the pool shrank.
+//  3. Store keeps both caps, hidden entries included. Only a pool that shrank may exceed the
+//     budget, as long as referenced entries fill it.
 //
 // Pure: no clock; uses are numbered. Thread safety: used by the engine thread only.
 #pragma once
@@ -27,6 +27,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"

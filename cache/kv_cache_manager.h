@@ -274,6 +274,8 @@ class KvCacheManager {
   // tree, and without a chunk hold; ReleaseChunkHold: they have a chunk hold.
   void HoldForChunk(std::span<const BlockId> blocks);
   void ReleaseChunkHold(std::span<const BlockId> blocks);
+  // `held` names every block with a chunk hold, once. Internal names the first difference.
+  absl::Status CheckChunkHolds(std::span<const BlockId> held) const;
 
   int32_t groups() const { return 1 + windows_.size(); }
   int32_t num_blocks(int32_t group = 0) const { return Blocks(group).limit(); }

@@ -67,6 +67,7 @@ class PrefixCache {
   // KvCacheManager::HoldForChunk and ReleaseChunkHold.
   void HoldForChunk(std::span<const BlockId> blocks);
   void ReleaseChunkHold(std::span<const BlockId> blocks);
+  bool HasChunkHold(BlockId block) const;
   int32_t chunk_blocks() const { return chunk_blocks_; }
 
   // Moves the pool's limit. `live` are the sequences that have blocks. REQUIRES: 1 <= limit <=

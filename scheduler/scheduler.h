@@ -88,6 +88,9 @@ struct SchedulerOptions {
   bool insert_chunks = true;       // insert committed blocks into the prefix tree after every chunk
 };
 
+// The most parts of chunked prompts in one step. They come on top of max_running sequences.
+inline constexpr int32_t kMaxPartsInStep = 32;
+
 // Returns the largest number of tokens of one sequence in uncommitted steps.
 inline int32_t MaxStepTokens(const SchedulerOptions& options, int32_t steps_in_flight) {
   return std::min(options.max_chunk_tokens, options.token_budget) * steps_in_flight;
@@ -182,7 +185,7 @@ class Scheduler {
   // for the pool become `exhausted` when they must grow.)
   std::vector<SequenceId> PoolResized();
   // Blocks that the sequence needs at least to be admitted: for all known tokens, or in contiguous
-  // mode for the largest length.
+  // mode for the largest length; and for its parts.
   int32_t BlocksToBegin(SequenceId id) const;
 
   // Plans a step. Without chunks in the output, nothing can run until an event, a transfer or a
@@ -271,7 +274,7 @@ class Scheduler {
   const Sequence& Get(SequenceId id) const;
   absl::Status CheckCanEverFit(const SequenceSpec& spec) const;
   absl::Status CheckRoomForHandOff(const SequenceSpec& spec) const;
-  absl::Status CheckPlaceForHandOff(const SequenceSpec& spec) const;
+  absl::Status CheckPlaceForHandOff(const SequenceSpec& spec, const Claim& head) const;
   Claim ClaimOfHead(const SequenceSpec& newcomer) const;
   BlockCounts BlocksToAdmit(const SequenceSpec& spec) const;
   Sequence& Remember(SequenceSpec spec, SequencePhase phase, Order order);
@@ -280,6 +283,7 @@ class Scheduler {
   BlockCounts BlocksOfForks(const SequenceSpec& spec) const;
   absl::Status TakeBlocks(const Sequence& sequence, bool imports);
   bool CannotGrow(const Sequence& sequence) const;
+  BlockCounts BlocksToHold(const Sequence& sequence, int32_t tokens) const;
   int32_t TokensToBegin(const Sequence& sequence) const;
   bool CanNeverBegin(const Sequence& sequence) const;
 
