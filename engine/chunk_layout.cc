@@ -66,8 +66,7 @@ CacheNamespace Derived(const ChunkLayout& layout, const ChunkOptions& options) {
     AppendBytes(keys, layout.parts[place.part].key.hash.high);
     AppendBytes(keys, place.shift);
   }
-  return MakeNamespace(
-      {.tenant = base, .cache_salt = {}, .lora = names, .model_revision = keys});
+  return MakeNamespace({.tenant = base, .cache_salt = {}, .lora = names, .model_revision = keys});
 }
 
 }  // namespace
@@ -122,9 +121,10 @@ ChunkLayout MakeChunkLayout(const ChunkedPrompt& prompt, CacheNamespace cache_na
     std::vector<int32_t> sees = alone ? std::vector<int32_t>() : system;
     std::optional<ChunkKey> before = alone ? std::nullopt : system_key;
     for (size_t begin = 0; begin < tokens.size(); begin += piece_tokens) {
-      const auto piece = tokens.subspan(begin, std::min<size_t>(piece_tokens, tokens.size() - begin));
-      const int32_t part = list.Add(begin == 0 ? ChunkKind::kChunk : ChunkKind::kPiece, before, sees,
-                                    piece, first + static_cast<int32_t>(begin));
+      const auto piece =
+          tokens.subspan(begin, std::min<size_t>(piece_tokens, tokens.size() - begin));
+      const int32_t part = list.Add(begin == 0 ? ChunkKind::kChunk : ChunkKind::kPiece, before,
+                                    sees, piece, first + static_cast<int32_t>(begin));
       pieces.push_back(part);
       layout.places.push_back({.part = part, .shift = shift});
       sees.push_back(part);

@@ -98,7 +98,7 @@ EngineStatus EngineMachines::Status() const {
   const WorkerCounters counters = core_.counters();
   EngineStatus status;
   status.cache = cache_.Stats();
-  status.chunks = core_.chunk_stats();
+  status.chunk_cache = core_.chunk_stats();
   status.block_size = cache.block_size;
   status.context_length = options_.context_length;
   status.max_running = options_.scheduler.max_running;

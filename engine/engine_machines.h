@@ -46,7 +46,7 @@ struct EngineMachinesOptions {
   int64_t transfer_timeout_ms = WorkerCoreOptions().transfer_timeout_ms;
   int32_t layer_pieces = 1;  // of a prompt's last chunk
   PromptPartsOptions prompt_parts = {};
-  std::string kv_type;       // for the status
+  std::string kv_type;  // for the status
   size_t kept_event_bytes = KvEventFeed::kKeptBytes;
   int64_t idle_turn_us = EngineLoop::kIdleTurnUs;
 };

@@ -6,6 +6,7 @@
 #include "kernels/communicator.h"
 #include "kernels/create_device.h"
 #include "kernels/device.h"
+#include "kernels/numerics.h"
 #include "scheduler/scheduler.h"
 
 namespace baton {

@@ -16,7 +16,7 @@ namespace baton {
 
 struct EngineStatus {
   KvCacheStats cache;
-  ChunkCacheStats chunks;
+  ChunkCacheStats chunk_cache;
   int32_t block_size = 0;
   int32_t context_length = 0;
   int32_t max_running = 0;

@@ -70,8 +70,7 @@ absl::StatusOr<std::shared_ptr<const ChunkLayout>> Generations::PlanParts(
 }
 
 absl::Status Generations::Queue(SequenceSpec spec, NewChoices& choices,
-                                const std::shared_ptr<const ChunkLayout>& layout,
-                                int64_t plan_us) {
+                                const std::shared_ptr<const ChunkLayout>& layout, int64_t plan_us) {
   if (layout == nullptr) return admission_->Queue(std::move(spec));
   for (const auto& choice : choices.live) {
     parts_.prompt_parts->Add(choice->id(), layout, choice->counts_parts ? plan_us : 0);
@@ -136,8 +135,8 @@ void Generations::EndExhausted(RequestHandle handle) {
   } else if (begun(exhausted)) {
     return Complete(*exhausted, FinishReason::kLength);
   }
-  Fail(handle, admission_->Exhausted(exhausted->id(),
-                                     exhausted->part_tokens + exhausted->prompt_tokens));
+  Fail(handle,
+       admission_->Exhausted(exhausted->id(), exhausted->part_tokens + exhausted->prompt_tokens));
 }
 
 void Generations::Complete(Choice& choice, FinishReason reason) {

@@ -38,10 +38,11 @@ struct Choice {
   std::shared_ptr<const ChoicesRequest> request;
   int32_t index = 0;
   std::unique_ptr<Generation> generation;
-  bool unforked = false;         // it has no sequence yet, or computes the shared prompt
-  std::vector<TokenId> tail;     // tokens of an unforked choice that another worker generated
-  int32_t prompt_tokens = 0;     // tokens to prefill; includes resumed_tokens once forked
-  // A chunked prompt (prompt_parts.h): tokens of its parts, and the position of the sequence's slot 0.
+  bool unforked = false;      // it has no sequence yet, or computes the shared prompt
+  std::vector<TokenId> tail;  // tokens of an unforked choice that another worker generated
+  int32_t prompt_tokens = 0;  // tokens to prefill; includes resumed_tokens once forked
+  // A chunked prompt (prompt_parts.h): tokens of its parts, and the position of the sequence's slot
+  // 0.
   int32_t part_tokens = 0;
   int32_t first_position = 0;
   bool counts_parts = false;     // its ledger gets the costs of the parts

@@ -58,8 +58,9 @@ absl::Status ModelLimits::CheckPrefix(std::span<const TokenId> tokens) const {
 int32_t ModelLimits::LengthLimit(const GenerateRequest& generate) const {
   if (generate.chunked.has_value()) {
     const int64_t room = context_length - PositionsOf(*generate.chunked).answer;
-    return static_cast<int32_t>(TokensOf(*generate.chunked) +
-                                std::min<int64_t>(generate.sampling.max_tokens.value_or(room), room));
+    return static_cast<int32_t>(
+        TokensOf(*generate.chunked) +
+        std::min<int64_t>(generate.sampling.max_tokens.value_or(room), room));
   }
   const int64_t wanted = static_cast<int64_t>(generate.prompt.size()) +
                          generate.sampling.max_tokens.value_or(context_length);

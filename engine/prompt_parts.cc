@@ -56,9 +56,8 @@ absl::Status PromptParts::CheckSupported(const ChunkOptions& options) const {
                cache_->groups() - 1, " groups of layers with sliding windows"));
   }
   const ChunkRepair& repair = options.repair;
-  const bool repairs =
-      (repair.kind == ChunkRepair::Kind::kFirst && repair.first_tokens > 0) ||
-      (repair.kind == ChunkRepair::Kind::kShare && repair.share_millionths > 0);
+  const bool repairs = (repair.kind == ChunkRepair::Kind::kFirst && repair.first_tokens > 0) ||
+                       (repair.kind == ChunkRepair::Kind::kShare && repair.share_millionths > 0);
   if (!repairs) return absl::OkStatus();
   return absl::FailedPreconditionError(
       StrCat("chunk_repair ", ChunkRepairName(repair), " is not supported yet; use none"));
@@ -71,9 +70,9 @@ absl::StatusOr<std::shared_ptr<const ChunkLayout>> PromptParts::Plan(const Chunk
       MakeChunkLayout(prompt, cache_namespace, options_.piece_tokens));
   const int64_t slots = layout->SlotsOfFrame(cache_->options().block_size) + own_tokens;
   if (slots > options_.max_slots) {
-    return absl::InvalidArgumentError(
-        StrCat("the prompt's parts and its answer take ", slots,
-               " slots; a sequence on this worker has at most ", options_.max_slots));
+    return absl::InvalidArgumentError(StrCat("the prompt's parts and its answer take ", slots,
+                                             " slots; a sequence on this worker has at most ",
+                                             options_.max_slots));
   }
   if (layout->shifts() > options_.max_shifted_queries) {
     return absl::InvalidArgumentError(StrCat("the chunks stand at ", layout->shifts(),
@@ -377,8 +376,7 @@ void PromptParts::Done(LivePart& part) {
 void PromptParts::Store(LivePart& part) {
   const SequenceId id = *part.sequence;
   const bool is_system = part.kind == ChunkKind::kSystem;
-  const int32_t first =
-      is_system ? cache_->shared_tokens(id) / cache_->options().block_size : 0;
+  const int32_t first = is_system ? cache_->shared_tokens(id) / cache_->options().block_size : 0;
   const auto rest = std::span<const BlockId>(part.blocks).subspan(first);
   const bool in_tree = is_system && RulesOf(cache_->options().kind).shares &&
                        part.length % cache_->options().block_size == 0;

@@ -42,7 +42,7 @@ struct PromptPartsOptions {
   ChunkCacheOptions cache;
   int32_t piece_tokens = 4096;  // a multiple of 256
   // Limits of a step of the model runner.
-  int64_t max_slots = int64_t{1} << 30;         // of one sequence with its frame
+  int64_t max_slots = int64_t{1} << 30;            // of one sequence with its frame
   int32_t max_shifted_queries = kMaxPromptChunks;  // at least one for each shift of a request
 };
 
@@ -143,7 +143,7 @@ class PromptParts final : public PartSource {
   const Clock* const clock_;
   ChunkCache chunks_;
   absl::flat_hash_map<SequenceId, Main> mains_;
-  absl::flat_hash_map<SequenceId, LivePart*> by_id_;            // parts with a sequence
+  absl::flat_hash_map<SequenceId, LivePart*> by_id_;             // parts with a sequence
   absl::flat_hash_map<ChunkKey, std::weak_ptr<LivePart>> live_;  // parts with a sequence
   uint64_t next_id_ = 0;
 };

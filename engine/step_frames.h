@@ -1,5 +1,5 @@
-// Frames in a step: turns the chunks of framed sequences (cache/sequence_frame.h) into inputs of the
-// model, and keeps a step within the runner's limit of shifted queries.
+// Frames in a step: turns the chunks of framed sequences (cache/sequence_frame.h) into inputs of
+// the model, and keeps a step within the runner's limit of shifted queries.
 //
 // Thread safety: engine thread only.
 #pragma once

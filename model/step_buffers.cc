@@ -142,8 +142,8 @@ absl::StatusOr<std::unique_ptr<StepBuffers>> StepBuffers::Create(const DecoderCo
         {.window = group.group().window,
          .scratch = scratch,
          .tables = BlockTableMirror(buffers->groups[at].block_tables,
-                                    limits.max_sequences + limits.max_parts,
-                                    buffers->table_stride, scratch)});
+                                    limits.max_sequences + limits.max_parts, buffers->table_stride,
+                                    scratch)});
   }
   return buffers;
 }
