@@ -1,7 +1,6 @@
 #include "common/prompt_chunks.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <span>
 
@@ -73,12 +72,21 @@ std::string FieldName(size_t part, size_t chunks) {
   return part > chunks ? "question" : StrCat("chunks[", part - 1, "]");
 }
 
+absl::Status EmptyPart(size_t part, size_t chunks, std::string_view unit) {
+  return absl::InvalidArgumentError(StrCat(PartName(part, chunks), " has 0 ", unit,
+                                           "; every part but the system part needs at least 1"));
+}
+
+absl::Status CheckNotEmpty(size_t part, size_t chunks, const PromptPart& given) {
+  const bool text = std::holds_alternative<std::string>(given);
+  const bool empty =
+      text ? std::get<std::string>(given).empty() : std::get<std::vector<TokenId>>(given).empty();
+  return empty ? EmptyPart(part, chunks, text ? "bytes" : "tokens") : absl::OkStatus();
+}
+
 absl::Status CheckPart(size_t part, size_t chunks, std::span<const TokenId> tokens,
                        int32_t vocabulary) {
-  if (tokens.empty() && part > 0) {
-    return absl::InvalidArgumentError(StrCat(
-        PartName(part, chunks), " has 0 tokens; every part but the system part needs at least 1"));
-  }
+  if (tokens.empty() && part > 0) return EmptyPart(part, chunks, "tokens");
   return CheckTokenIds(FieldName(part, chunks), tokens, vocabulary);
 }
 
@@ -193,10 +201,28 @@ std::string PartName(size_t part, size_t chunks) {
   return StrCat("part ", part, " (", FieldName(part, chunks), ")");
 }
 
+absl::Status CheckChunkCount(int64_t chunks) {
+  return CheckCount("chunks", chunks, kMaxPromptChunks);
+}
+
+absl::Status CheckChunkSeparator(std::string_view separator) {
+  return CheckCount("chunk_separator", static_cast<int64_t>(separator.size()),
+                    kMaxChunkSeparatorBytes, "bytes");
+}
+
+absl::Status CheckPartsNotEmpty(const ChunkedText& parts) {
+  const size_t chunks = parts.chunks.size();
+  for (size_t i = 0; i < chunks; ++i) {
+    RETURN_IF_ERROR(CheckNotEmpty(i + 1, chunks, parts.chunks[i]));
+  }
+  return CheckNotEmpty(chunks + 1, chunks, parts.question);
+}
+
 absl::Status CheckChunkedPrompt(const ChunkedPrompt& prompt, int32_t context_length,
                                 int32_t vocabulary) {
   const size_t chunks = prompt.chunks.size();
-  RETURN_IF_ERROR(CheckCount("chunks", static_cast<int64_t>(chunks), kMaxPromptChunks));
+  RETURN_IF_ERROR(CheckChunkCount(static_cast<int64_t>(chunks)));
+  RETURN_IF_ERROR(CheckCount("the prompt", TokensOf(prompt), kMaxPromptTokenIds, "tokens"));
   RETURN_IF_ERROR(CheckPart(0, chunks, prompt.system, vocabulary));
   for (size_t i = 0; i < chunks; ++i) {
     RETURN_IF_ERROR(CheckPart(i + 1, chunks, prompt.chunks[i], vocabulary));

@@ -59,7 +59,7 @@ struct ChunkRepair {
 struct ChunkOptions {
   ChunkPositions positions = ChunkPositions::kOverlap;
   ChunkScope scope = ChunkScope::kSystem;
-  ChunkRepair repair;
+  ChunkRepair repair = {};
 
   friend bool operator==(const ChunkOptions&, const ChunkOptions&) = default;
 };
@@ -110,10 +110,15 @@ PartPositions PositionsOf(const ChunkedPrompt& prompt);
 // Returns what messages call a part: "part 2 (chunks[1])". `chunks`: number of chunks.
 std::string PartName(size_t part, size_t chunks);
 
-// Checks everything that does not depend on a model's architecture: number of chunks, empty parts,
-// token ids, and that no position reaches the context's end. The context must have room for at
-// least one token of the answer. 0 means unknown; such a limit is not checked. The error is
-// InvalidArgument and names the part, the value and the limit.
+// Checks before tokenising. Each error is InvalidArgument and names the value and the limit.
+absl::Status CheckChunkCount(int64_t chunks);
+absl::Status CheckChunkSeparator(std::string_view separator);
+absl::Status CheckPartsNotEmpty(const ChunkedText& parts);
+
+// Checks everything that does not depend on a model's architecture: number of chunks and of tokens,
+// empty parts, token ids, and that no position reaches the context's end. The context must have
+// room for at least one token of the answer. 0 means unknown; such a limit is not checked. The
+// error is InvalidArgument and names the part, the value and the limit.
 absl::Status CheckChunkedPrompt(const ChunkedPrompt& prompt, int32_t context_length,
                                 int32_t vocabulary);
 

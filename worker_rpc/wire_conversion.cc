@@ -64,6 +64,18 @@ v1::KvGroupStatus GroupToWire(const KvGroupStatus& group) {
   return out;
 }
 
+void AddChunkLedger(const ChunkLedger& ledger, v1::Ledger& out) {
+  out.set_chunks(ledger.chunks);
+  out.set_chunk_hits(ledger.hits);
+  out.set_chunk_repaired_tokens(ledger.repaired_tokens);
+  out.set_chunk_pulled_bytes(ledger.pulled_bytes);
+  out.set_chunk_lookup_us(ledger.lookup_us);
+  out.set_chunk_compute_us(ledger.compute_us);
+  out.set_chunk_place_us(ledger.place_us);
+  out.set_chunk_repair_us(ledger.repair_us);
+  out.set_chunk_wake_us(ledger.wake_us);
+}
+
 }  // namespace
 
 absl::Status CheckSize(const v1::DecodeRequest& wire, int32_t context_length) {
@@ -218,6 +230,7 @@ v1::Finished FinishedToWire(FinishInfo info) {
   wire->set_prefill_cached_tokens(ledger.prefill_cached_tokens);
   wire->set_computed_tokens(ledger.computed_tokens);
   wire->set_preemptions(ledger.preemptions);
+  AddChunkLedger(ledger.chunk, *wire);
   return out;
 }
 

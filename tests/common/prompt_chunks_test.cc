@@ -128,6 +128,38 @@ TEST(CheckChunkedPrompt, OtherEmptyPartsAreRefusedByTheirIndex) {
                     "least 1"));
 }
 
+TEST(CheckPartsNotEmpty, TextAndTokenIdsNeedContent) {
+  const std::vector<TokenId> none;
+  const ChunkedText parts = {
+      .system = "", .chunks = {"A", std::vector<TokenId>{1}}, .question = "Q"};
+  EXPECT_TRUE(CheckPartsNotEmpty(parts).ok());
+  ChunkedText bad = parts;
+  bad.chunks[1] = none;
+  EXPECT_EQ(CheckPartsNotEmpty(bad),
+            Refusal("part 2 (chunks[1]) has 0 tokens; every part but the system part needs at "
+                    "least 1"));
+  bad = parts;
+  bad.question = "";
+  EXPECT_EQ(CheckPartsNotEmpty(bad),
+            Refusal("part 3 (question) has 0 bytes; every part but the system part needs at "
+                    "least 1"));
+}
+
+TEST(CheckChunkSeparator, HasAtMost256Bytes) {
+  EXPECT_TRUE(CheckChunkSeparator("").ok());
+  EXPECT_TRUE(CheckChunkSeparator(std::string(256, '#')).ok());
+  EXPECT_EQ(CheckChunkSeparator(std::string(257, '#')),
+            Refusal("chunk_separator has 257 bytes; at most 256 are allowed"));
+}
+
+TEST(CheckChunkedPrompt, AllPartsTogetherHaveAtMostAMillionTokens) {
+  constexpr size_t kQuarter = size_t{1} << 18;
+  EXPECT_TRUE(
+      CheckChunkedPrompt(Prompt(0, {kQuarter, kQuarter, kQuarter, kQuarter - 1}, 1), 0, 0).ok());
+  EXPECT_EQ(CheckChunkedPrompt(Prompt(0, std::vector<size_t>(4, kQuarter), 1), 0, 0),
+            Refusal("the prompt has 1048577 tokens; at most 1048576 are allowed"));
+}
+
 TEST(CheckChunkedPrompt, FiveHundredChunksAreTheMost) {
   EXPECT_TRUE(CheckChunkedPrompt(Prompt(1, std::vector<size_t>(500, 1), 1), 0, 0).ok());
   EXPECT_EQ(CheckChunkedPrompt(Prompt(1, std::vector<size_t>(501, 1), 1), 0, 0),
