@@ -215,7 +215,9 @@ SchedulerOutput Scheduler::Schedule() {
   SchedulerOutput output;
   if (ScheduleDecodes(output)) SchedulePrefills(output);
   blocked_at_.reset();
-  if (output.chunks.empty() && output.exhausted.empty() && output.preempted.empty()) {
+  // A main sequence that was admitted with one token left has a decode row in the next plan.
+  if (output.chunks.empty() && output.exhausted.empty() && output.preempted.empty() &&
+      output.admitted.empty()) {
     blocked_at_ = Pool();
   }
   return output;
