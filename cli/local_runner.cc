@@ -11,9 +11,6 @@
 namespace baton {
 namespace {
 
-// False until the engine computes prompts in parts. It would compute an ordinary prompt instead.
-constexpr bool kEngineKnowsChunks = false;
-
 // Gathers one request's answers and wakes the thread that waits for the end.
 class CollectingSink final : public RequestSink {
  public:
@@ -121,11 +118,6 @@ absl::StatusOr<std::vector<JobResult>> LocalRunner::Run(
   ASSIGN_OR_RETURN(EncodedPrompt encoded_prompt, Encode(job));
   request.prompt = std::move(encoded_prompt.tokens);
   request.chunked = std::move(encoded_prompt.chunked);
-  if (request.chunked && (pair_ != nullptr || !kEngineKnowsChunks)) {
-    return absl::FailedPreconditionError(
-        "there is no worker that knows chunks; leave --transport out, or send the prompt without "
-        "parts");
-  }
   const auto encoded = std::chrono::steady_clock::now();
   request.n = job.n;
   request.sampling = job.sampling;
