@@ -216,7 +216,7 @@ SchedulerOutput Scheduler::Schedule() {
   SchedulerOutput output;
   if (ScheduleDecodes(output)) SchedulePrefills(output);
   blocked_at_.reset();
-  // A main sequence that was admitted with one token left has a decode row in the next plan.
+  // What was admitted may have chunks in the next plan.
   if (output.chunks.empty() && output.exhausted.empty() && output.preempted.empty() &&
       output.admitted.empty()) {
     blocked_at_ = Pool();
