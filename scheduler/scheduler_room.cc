@@ -125,7 +125,9 @@ int32_t Scheduler::BlocksToBegin(SequenceId id) const {
 
 // With its parts.
 BlockCounts Scheduler::BlocksToHold(const Sequence& sequence, int32_t tokens) const {
-  return cache_->BlocksToHold(tokens) + BlockCounts(sequence.spec.part_blocks);
+  BlockCounts blocks = cache_->BlocksToHold(tokens);
+  blocks[0] += sequence.spec.part_blocks;
+  return blocks;
 }
 
 int32_t Scheduler::TokensToBegin(const Sequence& sequence) const {

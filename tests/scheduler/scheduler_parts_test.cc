@@ -66,6 +66,18 @@ TEST(SchedulerParts, AFullHitComputesTheQuestionAlone) {
   }
 }
 
+// Found by a random workload: the sequence had no row, and the scheduler reported no work.
+TEST(SchedulerParts, AReadyRequestThatLacksOneTokenRunsAtOnce) {
+  ChunkedBench bench(Pool(64), Budget(100), {.share = 0.5});
+  ChunkedRequest request = TwoChunks();
+  ASSERT_TRUE(bench.AddChunked(1, request, 1).ok());
+  bench.Drain();
+  request.question = Text(1, 300);
+  ASSERT_TRUE(bench.AddChunked(2, request, 2).ok());
+  EXPECT_THAT(Counts(bench.Step()), ElementsAre(1));
+  bench.Drain();
+}
+
 TEST(SchedulerParts, PartsThatSeeOthersAreNotPlannedBeforeThem) {
   // The budget ends inside the system part, which is longer than the chunks.
   ChunkedRequest request = TwoChunks();
