@@ -11,9 +11,6 @@
 namespace baton {
 namespace {
 
-// False until the engine computes prompts in parts. It would compute an ordinary prompt instead.
-constexpr bool kEngineKnowsChunks = false;
-
 // Gathers one request's answers and wakes the thread that waits for the end.
 class CollectingSink final : public RequestSink {
  public:
@@ -121,7 +118,7 @@ absl::StatusOr<std::vector<JobResult>> LocalRunner::Run(
   ASSIGN_OR_RETURN(EncodedPrompt encoded_prompt, Encode(job));
   request.prompt = std::move(encoded_prompt.tokens);
   request.chunked = std::move(encoded_prompt.chunked);
-  if (request.chunked && (pair_ != nullptr || !kEngineKnowsChunks)) {
+  if (request.chunked && pair_ != nullptr) {
     return absl::FailedPreconditionError(
         "there is no worker that knows chunks; leave --transport out, or send the prompt without "
         "parts");
