@@ -118,11 +118,6 @@ absl::StatusOr<std::vector<JobResult>> LocalRunner::Run(
   ASSIGN_OR_RETURN(EncodedPrompt encoded_prompt, Encode(job));
   request.prompt = std::move(encoded_prompt.tokens);
   request.chunked = std::move(encoded_prompt.chunked);
-  if (request.chunked && pair_ != nullptr) {
-    return absl::FailedPreconditionError(
-        "there is no worker that knows chunks; leave --transport out, or send the prompt without "
-        "parts");
-  }
   const auto encoded = std::chrono::steady_clock::now();
   request.n = job.n;
   request.sampling = job.sampling;

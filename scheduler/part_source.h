@@ -14,7 +14,9 @@
 //
 // Life of a part in the scheduler: created by Admit, runs (it takes no place among the running
 // sequences, and is never preempted), is done when all its tokens are committed, and keeps its
-// blocks until Scheduler::Finish. It never samples a token.
+// blocks until Scheduler::Finish. It never samples a token. A part that shares its prefix inserts
+// its full blocks as they are committed, up to the first one that the prefix tree has already.
+// Finish inserts nothing: the chunk cache may have the rest by then.
 //
 // Calls into the source come from Schedule, AddWaitingForKv and the checks of a queued sequence.
 // The source must not call the scheduler back, except for its const functions.

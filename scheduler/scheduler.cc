@@ -179,7 +179,8 @@ void Scheduler::Finish(SequenceId id, bool keep_cached) {
     if (frame != nullptr && InFlight(sequence)) {
       step_holds_.Hold(sequence.last_step, frame->blocks);
     }
-    cache_->Release(id, keep_cached && sequence.inserts);
+    // A part has inserted what it may. The chunk cache may have the rest.
+    cache_->Release(id, keep_cached && !sequence.is_part);
   }
   sequences_.erase(id);
   blocked_at_.reset();
@@ -215,7 +216,9 @@ SchedulerOutput Scheduler::Schedule() {
   SchedulerOutput output;
   if (ScheduleDecodes(output)) SchedulePrefills(output);
   blocked_at_.reset();
-  if (output.chunks.empty() && output.exhausted.empty() && output.preempted.empty()) {
+  // A main sequence that was admitted with one token left has a decode row in the next plan.
+  if (output.chunks.empty() && output.exhausted.empty() && output.preempted.empty() &&
+      output.admitted.empty()) {
     blocked_at_ = Pool();
   }
   return output;
@@ -287,7 +290,7 @@ void Scheduler::Requeue(Sequence& sequence) {
 }
 
 void Scheduler::SchedulePrefills(SchedulerOutput& output) {
-  const int32_t budget = options_.token_budget - output.total_tokens;
+  int32_t budget = options_.token_budget - output.total_tokens;
   if (budget <= 0) return;
   if (part_source_ != nullptr) AdmitChunkedPrompts(budget, output);
   std::vector<Prefill> prefills = PrefillsInProgress();

@@ -250,7 +250,7 @@ class Scheduler {
     int64_t last_step = 0;  // the latest step that computes some of it
     std::shared_ptr<const SequenceFrame> frame;
     bool is_part = false;
-    bool inserts = true;            // false: a part that shares no prefix
+    bool inserts = false;           // a part that shares its prefix
     std::vector<SequenceId> after;  // parts that a part sees
     int32_t known() const { return static_cast<int32_t>(spec.tokens.size()) + pending; }
   };
@@ -310,7 +310,7 @@ class Scheduler {
   void AddChunk(const Sequence& sequence, int32_t count, SchedulerOutput& output) const;
 
   // scheduler_parts.cc
-  void AdmitChunkedPrompts(int32_t budget, SchedulerOutput& output);
+  void AdmitChunkedPrompts(int32_t& budget, SchedulerOutput& output);
   bool AdmitWithParts(Sequence& main, SchedulerOutput& output);
   bool BeginParts(std::vector<PartSpec> parts, const Sequence& main);
   absl::Status TakeBlocksOfPart(const PartSpec& part, int32_t priority);

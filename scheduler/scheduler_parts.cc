@@ -29,8 +29,9 @@ int64_t Scheduler::PrefillTokensAhead(int32_t priority) const {
   return tokens;
 }
 
-// Admits chunked prompts from the head of the queue, as long as this step has budget for them.
-void Scheduler::AdmitChunkedPrompts(int32_t budget, SchedulerOutput& output) {
+// Admits chunked prompts from the head of the queue, as long as this step has budget for them. A
+// main sequence that is ready and lacks one token gets its row here, like a decode.
+void Scheduler::AdmitChunkedPrompts(int32_t& budget, SchedulerOutput& output) {
   // Blocks freed by a preemption in this step belong to the running sequences.
   if (!output.preempted.empty() || waiting_.empty()) return;
   EvictChunksForHead();
@@ -42,6 +43,10 @@ void Scheduler::AdmitChunkedPrompts(int32_t budget, SchedulerOutput& output) {
     const BlockCounts left = LeftAfterAdmitting(head.spec);
     if (left.FirstBelowZero() >= 0 || !RoomForForks(head.spec, admitted_count(), left)) return;
     if (!AdmitWithParts(head, output)) return;
+    if (head.phase == SequencePhase::kRunning && Remaining(head) == 1) {
+      AddChunk(head, 1, output);
+      --budget;
+    }
   }
 }
 
@@ -219,11 +224,12 @@ void Scheduler::DivideAmongParts(std::span<const Prefill> prefills,
 void Scheduler::CommittedPart(Sequence& part) {
   const SequenceId id = part.spec.id;
   const int32_t committed = cache_->committed(id);
-  if (part.inserts && options_.insert_chunks) {
+  const bool done = committed == part.known();
+  if (part.inserts && (done || options_.insert_chunks)) {
     cache_->InsertIfNew(id, part.spec.cache_namespace,
                         UnitsFromTokens(std::span(part.spec.tokens).first(committed)));
   }
-  if (committed == part.known()) parts_.erase(part.order);
+  if (done) parts_.erase(part.order);
   blocked_at_.reset();
 }
 

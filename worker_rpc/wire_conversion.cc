@@ -263,6 +263,16 @@ v1::PoolStatus PoolToWire(const EngineStatus& status) {
   out.set_paged(status.paged);
   out.set_prefix_cache(status.prefix_cache);
   out.set_lookups(cache.lookups);
+  const ChunkCacheStats& chunks = status.chunk_cache;
+  v1::ChunkCacheStatus& chunk_cache = *out.mutable_chunk_cache();
+  chunk_cache.set_budget_blocks(chunks.budget_blocks);
+  chunk_cache.set_used_blocks(chunks.used_blocks);
+  chunk_cache.set_entries(chunks.entries);
+  chunk_cache.set_lookups(chunks.lookups);
+  chunk_cache.set_hits(chunks.hits);
+  chunk_cache.set_misses(chunks.misses());
+  chunk_cache.set_bypasses(chunks.bypasses);
+  chunk_cache.set_evictions(chunks.evictions);
   out.set_hits(cache.hits);
   out.set_lookup_tokens(cache.lookup_tokens);
   out.set_hit_tokens(cache.hit_tokens);
@@ -276,16 +286,6 @@ v1::PoolStatus PoolToWire(const EngineStatus& status) {
   out.set_retiring_blocks(status.pool.retiring);
   out.set_min_prefix_tokens(status.min_prefix_tokens);
   for (const KvGroupStatus& group : status.groups) *out.add_groups() = GroupToWire(group);
-  const ChunkCacheStats& chunks = status.chunk_cache;
-  v1::ChunkCacheStatus& chunk_cache = *out.mutable_chunk_cache();
-  chunk_cache.set_budget_blocks(chunks.budget_blocks);
-  chunk_cache.set_used_blocks(chunks.used_blocks);
-  chunk_cache.set_entries(chunks.entries);
-  chunk_cache.set_lookups(chunks.lookups);
-  chunk_cache.set_hits(chunks.hits);
-  chunk_cache.set_misses(chunks.misses());
-  chunk_cache.set_bypasses(chunks.bypasses);
-  chunk_cache.set_evictions(chunks.evictions);
   return out;
 }
 

@@ -487,7 +487,12 @@ class ChunkedBench {
       Check();
       ASSERT_LT(steps, bound) << live_.size() << " sequences make no progress";
     }
-    EXPECT_EQ(live_.size(), 0u);
+    for (const auto& [id, request] : live_) {
+      ADD_FAILURE() << "sequence " << id << " is stuck in phase "
+                    << static_cast<int>(scheduler_->phase(id)) << ", chunked " << request.chunked
+                    << ", " << scheduler_->tokens(id).size() << " tokens of "
+                    << request.spec.max_tokens << ", " << cache_.committed(id) << " committed";
+    }
   }
   void Check() {
     ASSERT_TRUE(cache_.CheckConservation().ok()) << cache_.CheckConservation();
