@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Tests chunked_reference.py against plain masks over one pass, and the verdicts of chunk_accuracy.py, on a tiny model.
+"""Tests chunked_reference.py against plain masks over one pass, the verdicts of chunk_accuracy.py, and the engine on tiny models.
 
-    chunk_accuracy_test.py
+    chunk_accuracy_test.py --baton build/release/bin/baton
 
 Needs PyPI's gguf and numpy. If this Python lacks them, continues in $BATON_ORACLE_PYTHON (scripts/oracle_python.sh makes it).
 Without one, prints `not run: REASON` and exits with code 77.
 """
 
+import argparse
 import os
 import pathlib
 import sys
@@ -167,5 +168,34 @@ class VerdictTest(unittest.TestCase):
                 self.assertEqual(named, mode != other, f"{mode} computed as {other}: {missed}")
 
 
+class EngineTest(unittest.TestCase):
+    """The engine on tiny models, whose context is 512. With f32 weights and KV it computes what the reference computes."""
+
+    SHAPES = ((33, (100, 1, 96), 12), (0, (64, 130), 9), (64, (128,), 20), (5, (), 30))
+
+    def figures(self, model, kv_type):
+        path = MODELS / model
+        prompts = chunk_accuracy.make_prompts(list(range(8, 300)) * 4, self.SHAPES)
+        results = chunk_accuracy.ask(ARGUMENTS.baton, path, prompts, 6, ("--kv-blocks=256", "--threads=1", f"--kv-type={kv_type}"))
+        figures = chunk_accuracy.compare(ChunkedReference(str(path)), prompts, results)
+        self.assertEqual(chunk_accuracy.verdicts(figures), [])
+        return figures
+
+    def test_every_mode_is_as_accurate_as_an_ordinary_prompt(self):
+        for model, kv_type in (("tiny-f32.gguf", "f32"), ("tiny-llama3-rope-q4_0.gguf", "f32"), ("tiny-q8_0.gguf", "int8")):
+            with self.subTest(model=model, kv_type=kv_type):
+                self.figures(model, kv_type)
+
+    def test_errors_are_far_smaller_than_the_distance_of_the_modes(self):
+        figures = self.figures("tiny-f32.gguf", "f32")
+        for mode in MODES:
+            self.assertLess(10 * figures[mode]["mean_error"], figures[mode]["apart_from_ordinary"], mode)
+
+
+ARGUMENTS = argparse.Namespace()
+
 if __name__ == "__main__":
-    unittest.main()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--baton", required=True)
+    ARGUMENTS, rest = parser.parse_known_args()
+    unittest.main(argv=[sys.argv[0], *rest])
