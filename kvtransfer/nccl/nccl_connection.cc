@@ -239,8 +239,16 @@ absl::StatusOr<bool> NcclConnection::Gathered() {
     if (!ended) return false;
   }
   for (size_t i = 0; i < gathering_->copies.size(); ++i) {
-    const std::span<const uint32_t> checksums = gathering_->copies[i].checksums();
-    gathering_->blocks[i].frame.piece_crcs.assign(checksums.begin(), checksums.end());
+    BlockDispatch& block = gathering_->blocks[i];
+    // The blocks of an ended transfer may have been written again, and nothing waits for them.
+    if (!node_.sender().IsLive(block)) {
+      const std::span<const uint32_t> copied = gathering_->copies[i].checksums();
+      block.frame.piece_crcs.assign(copied.begin(), copied.end());
+      continue;
+    }
+    block.frame.piece_crcs =
+        node_.checksums().Of(block.blocks, block.frame.valid_tokens, block.frame.layers,
+                             gathering_->copies[i].checksums());
   }
   return true;
 }
