@@ -53,12 +53,13 @@ DeviceBlockCopies::~DeviceBlockCopies() {
 
 std::optional<DeviceBlockCopy> DeviceBlockCopies::Begin(PoolCopies::Direction direction,
                                                         const GroupBlocks& blocks,
-                                                        int32_t valid_tokens, std::byte* memory,
+                                                        int32_t valid_tokens, LayerRange layers,
+                                                        std::byte* memory,
                                                         std::shared_ptr<const void> keep) {
   Copy* const free = Free();
   if (free == nullptr) return std::nullopt;
   // `pool` only computes addresses; nothing reads through it.
-  const PieceBytes pool(pool_, layout_, LeadingTokens(blocks, valid_tokens), LayerRange{});
+  const PieceBytes pool(pool_, layout_, LeadingTokens(blocks, valid_tokens), layers);
   runs_.clear();
   int64_t at = 0;
   for (const Piece piece : pool.pieces()) {
@@ -72,6 +73,8 @@ std::optional<DeviceBlockCopy> DeviceBlockCopies::Begin(PoolCopies::Direction di
            .pieces = runs_.size(),
            .owned = true,
            .stores = direction == PoolCopies::Direction::kToPool};
+  DeviceBlockCopy begun(this, static_cast<int32_t>(free - all_.data()));
+  if (runs_.empty()) return begun;  // no layer of the range belongs to a selected group
   const absl::StatusOr<uint64_t> copy =
       copies_.BeginOnDevice(direction, runs_, free->checksums.data());
   if (copy.ok()) {
@@ -80,7 +83,7 @@ std::optional<DeviceBlockCopy> DeviceBlockCopies::Begin(PoolCopies::Direction di
   } else {
     free->failed = copy.status();
   }
-  return DeviceBlockCopy(this, static_cast<int32_t>(free - all_.data()));
+  return begun;
 }
 
 DeviceBlockCopies::Copy* DeviceBlockCopies::Free() {

@@ -74,12 +74,13 @@ class DeviceBlockCopies {
   // REQUIRES: Settled(), and every DeviceBlockCopy was released.
   ~DeviceBlockCopies();
 
-  // Starts to copy the first `valid_tokens` tokens of `blocks` to or from `memory`, which is on the
-  // pool's device. `keep` is held until the copy has ended; it keeps `memory` from being used for
-  // anything else. Returns nothing while too many copies run: ask again later. An error of the
-  // device shows in Ready(). REQUIRES: blocks in the pool, valid_tokens in [1, block_size].
+  // Starts to copy the first `valid_tokens` tokens of `blocks` in these layers to or from `memory`,
+  // which is on the pool's device. `keep` is held until the copy has ended; it keeps `memory` from
+  // being used for anything else. Returns nothing while too many copies run: ask again later. An
+  // error of the device shows in Ready(). REQUIRES: blocks in the pool, valid_tokens in [1,
+  // block_size].
   std::optional<DeviceBlockCopy> Begin(PoolCopies::Direction direction, const GroupBlocks& blocks,
-                                       int32_t valid_tokens, std::byte* memory,
+                                       int32_t valid_tokens, LayerRange layers, std::byte* memory,
                                        std::shared_ptr<const void> keep);
   // Returns true if Begin would start a copy now.
   bool HasRoom() { return Free() != nullptr; }

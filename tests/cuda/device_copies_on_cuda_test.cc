@@ -108,7 +108,7 @@ TEST(DeviceCopiesOnCuda, BlocksMoveInsideTheDeviceWithTheChecksumsOfTheHost) {
   const std::vector<int32_t> tokens = {16, 5, 1};
   for (size_t i = 0; i < tokens.size(); ++i) {
     gathers.push_back(*staged.block_copies()->Begin(
-        PoolCopies::Direction::kFromPool, BlockId(static_cast<int32_t>(i)), tokens[i],
+        PoolCopies::Direction::kFromPool, BlockId(static_cast<int32_t>(i)), tokens[i], LayerRange{},
         slot->data() + static_cast<int64_t>(i) * layout.bytes_per_block(), nullptr));
   }
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -120,7 +120,7 @@ TEST(DeviceCopiesOnCuda, BlocksMoveInsideTheDeviceWithTheChecksumsOfTheHost) {
   for (size_t i = 0; i < tokens.size(); ++i) {
     const BlockId from(static_cast<int32_t>(i)), to(static_cast<int32_t>(20 + i));
     DeviceBlockCopy scatter = *staged.block_copies()->Begin(
-        PoolCopies::Direction::kToPool, to, tokens[i],
+        PoolCopies::Direction::kToPool, to, tokens[i], LayerRange{},
         slot->data() + static_cast<int64_t>(i) * layout.bytes_per_block(), nullptr);
     wait(scatter);
     EXPECT_THAT(scatter.checksums(), testing::ElementsAreArray(gathers[i].checksums()));

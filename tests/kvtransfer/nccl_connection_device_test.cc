@@ -222,6 +222,51 @@ TEST_F(NcclConnectionTest, ABlockThatIsWrittenAgainWhileItsBatchIsGatheredHasNew
   EXPECT_TRUE(shared) << "the two blocks never shared a batch";
 }
 
+// The sender announces layers of all blocks while it computes the later ones.
+TEST_F(NcclConnectionTest, LayersTravelBeforeTheLaterOnesAreWritten) {
+  for (const PoolMemory memory : {PoolMemory::kDevice, PoolMemory::kHost}) {
+    const auto source = [&](const NcclOptions& options) {
+      return memory == PoolMemory::kDevice ? OnDevice(options) : TransportSource(Nccl(options));
+    };
+    TestWorker a(source(PatientNccl()), {}, 1);
+    TestWorker b(source(PatientNccl()), {.layout = KvLayoutKind::kLayerMajor}, 2);
+    const int64_t before = receiver().bytes;
+    const Transfer t = Start(a, b, 1, 0, 4, /*announce=*/false);
+    a.transport().AnnounceLayers(1, MakeBlocks(0, 4), 2);
+    const int64_t two = 4 * BlockValidBytes(a.layout(), 16, {.first = 0, .count = 2});
+    EXPECT_TRUE(Eventually([&] { return receiver().bytes == before + two; }));
+    b.Poll();
+    EXPECT_EQ(b.events().size(), 0u);  // no block is whole
+    a.transport().Announce(1, MakeBlocks(0, 4), true, "m");
+    ExpectDelivered(a, b, t);
+    EXPECT_EQ(receiver().bytes, before + Bytes(a, 4));
+    EXPECT_EQ(ThroughHost(a) + ThroughHost(b), 0);
+  }
+}
+
+// A slot holds one whole block, so it holds the layers of three blocks.
+TEST_F(NcclConnectionTest, LayersOfSeveralBlocksShareABatch) {
+  TestWorker a(OnDevice(SmallBatches()), {}, 1), b(OnDevice(SmallBatches()), {}, 2);
+  Deliver(a, b, 1);
+  const int64_t before = sender().operations;
+  const Transfer t = Start(a, b, 2, 10, 6, /*announce=*/false);
+  a.transport().AnnounceLayers(2, MakeBlocks(10, 6), 1);
+  EXPECT_TRUE(Eventually([&] { return receiver().operations == before + 2; }));
+  a.transport().Announce(2, MakeBlocks(10, 6), true, "m");
+  ExpectDelivered(a, b, t);
+  EXPECT_EQ(sender().operations, before + 2 + 6);  // two layers are most of a slot
+}
+
+TEST_F(NcclConnectionTest, DamagedLayersAreFound) {
+  TestWorker a(OnDevice(PatientNccl()), {}, 1), b(OnDevice(PatientNccl()), {}, 2);
+  sender().spoils_at_operation = 0;
+  Start(a, b, 1, 0, 4, /*announce=*/false);
+  a.transport().AnnounceLayers(1, MakeBlocks(0, 4), 2);
+  const TransferEvent event = b.WaitReceived(1);
+  EXPECT_EQ(event.status.code(), absl::StatusCode::kDataLoss) << event.status;
+  EXPECT_EQ(a.WaitSent(1).status.code(), absl::StatusCode::kDataLoss);
+}
+
 TEST_F(NcclConnectionTest, AGatherThatFailsLeavesTheBlocksToTcp) {
   TestWorker a(OnDevice(fallbacks_.Into(PatientNccl())), {}, 1);
   TestWorker b(OnDevice(PatientNccl()), {}, 2);
