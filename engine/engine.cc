@@ -176,7 +176,8 @@ absl::Status EngineImpl::Load() {
   RETURN_IF_ERROR(SettleContextLength(options_, model_.info.spec.context_length));
   RETURN_IF_ERROR(SettleCacheOptions(options_));
   RETURN_IF_ERROR(SettleTransfer(*model_.device, options_));
-  ASSIGN_OR_RETURN(pool_, KvPool::Create(model_.info.spec, model_.pool_devices, options_));
+  ASSIGN_OR_RETURN(pool_, KvPool::Create(model_.info.spec, model_.pool_devices, options_,
+                                         model_.pool_devices_reach_first));
   fingerprint_ = FingerprintOf(model_.info, *model_.device, options_);
   ModelRunnerOptions runner;
   runner.limits.max_tokens = options_.token_budget;

@@ -9,8 +9,8 @@
 // (kvtransfer/pool/device_block_copies.h). For a host pool, the device's copy engine makes them by
 // address. They end within the call, on the I/O thread.
 //
-// A pool that is divided among several devices has no such address. Its bytes go through leases of
-// its staging memory on the host.
+// A pool that is divided among several devices has no such address. If the devices cannot reach the
+// first one's memory, its bytes go through leases of its staging memory on the host.
 //
 // Thread safety: belongs to the I/O thread, except Open and the constructor.
 #pragma once
