@@ -264,7 +264,7 @@ class Chat {
                     DescribeChatSampling(ModelSampling(), options_.flag_is_given, Sampling()));
       case ChatCommand::kUnknown:
         return Note(UnknownName("command", parsed.text, ChatCommandNames()) +
-                    " A message that begins with / is written //…; see /help");
+                    " For a message that begins with /, write //…; see /help");
     }
   }
 
@@ -308,10 +308,10 @@ class Chat {
     if (!results.ok() && !interrupter_.interrupted()) Problem(results.status());
     if (results.ok() || !answer.empty()) {
       conversation_.Answer(answer);
-      if (!results.ok()) Note("the answer was broken off; what came of it is kept (/undo)");
+      if (!results.ok()) Note("the answer was broken off; the conversation keeps its text (/undo)");
     } else {
       conversation_.TakeBack();
-      Note("no answer came: the message is taken back, the conversation before it is kept");
+      Note("no answer came: the message is taken back, the conversation is as before");
     }
   }
 
@@ -387,13 +387,14 @@ void AddChatCommand(CommandLine& line) {
       .IsHostPort()
       .FromEnvironment()
       .ShowDefault();
-  command.Add("--system", &options->system, "A system message to begin with");
+  command.Add("--system", &options->system, "System message of the conversation");
   // Only at a terminal: a script must not wait for each of its lines.
   if (isatty(STDIN_FILENO) == 1) options->reconnect_ms = kReconnectMs;
   command
       .Add("--reconnect-ms", &options->reconnect_ms,
-           absl::StrCat("How long a message waits for a router that is down, in milliseconds; ",
-                        kReconnectMs, " where standard input is a terminal, else 0"))
+           absl::StrCat("Longest time that a message waits for a router that is down, in "
+                        "milliseconds. The default is ",
+                        kReconnectMs, " if standard input is a terminal, else 0"))
       .Range(int64_t{0}, kMaxTimeoutMs);
   command.AddFlag("--ledger", &options->ledger, "Print each answer's latency ledger");
   options->sampling.temperature = kChatTemperature;  // the help shows these

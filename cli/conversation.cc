@@ -24,11 +24,11 @@ struct CommandRow {
 
 constexpr CommandRow kCommands[] = {
     {ChatCommand::kHelp, "/help", "", "this list"},
-    {ChatCommand::kReset, "/reset", "", "begin anew; the system message stays"},
+    {ChatCommand::kReset, "/reset", "", "start a new conversation with the same system message"},
     {ChatCommand::kUndo, "/undo", "", "forget the last question and its answer"},
     {ChatCommand::kSave, "/save", " FILE", "write the conversation to a new file, as a job line"},
     {ChatCommand::kSystem, "/system", " [TEXT]", "show the system message, or replace it"},
-    {ChatCommand::kSettings, "/settings", "", "show how tokens are chosen"},
+    {ChatCommand::kSettings, "/settings", "", "show the sampling settings"},
 };
 
 ChatMessage Message(const char* role, const std::string& content) {
@@ -58,7 +58,7 @@ std::string ChatHelp() {
     absl::StrAppendFormat(&help, "%-16s %s\n", absl::StrCat(row.name, row.argument), row.help);
   }
   absl::StrAppendFormat(&help, "%-16s %s\n", "//TEXT", "a message that begins with /");
-  absl::StrAppendFormat(&help, "%-16s %s\n", "Ctrl-C", "end an answer, or drop the line");
+  absl::StrAppendFormat(&help, "%-16s %s\n", "Ctrl-C", "stop the answer, or discard the line");
   absl::StrAppendFormat(&help, "%-16s %s\n", "Ctrl-D", "end the conversation");
   return help;
 }

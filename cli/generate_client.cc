@@ -62,7 +62,7 @@ void AddGenerateCommand(CommandLine& line) {
   auto options = std::make_shared<GenerateOptions>();
   command
       .Add("--router", &options->routers,
-           "HOST:PORT of a router. If one is unreachable, lost or draining, the next one is asked")
+           "HOST:PORT of a router. If it is unreachable, lost or draining, the next one is asked")
       .TakesOne()
       .IsHostPort()
       .FromEnvironment()

@@ -135,12 +135,13 @@ int InspectBlocks(const EngineOptions& options, const Job& job) {
 
 CommandLine& AddInspectCommand(CommandLine& line) {
   CommandLine& inspect =
-      line.AddCommand("inspect", "Look into a model file, a tokenisation or a pool");
+      line.AddCommand("inspect", "Inspect a model file, a tokenisation or a pool");
 
   CommandLine& model =
       inspect.AddCommand("model", "Show a model file's metadata, tensors and hyper-parameters");
   auto model_path = std::make_shared<std::string>();
-  model.Add("--model", model_path.get(), "GGUF file; else the default model").FromEnvironment();
+  model.Add("--model", model_path.get(), "GGUF file. Without it, the default model")
+      .FromEnvironment();
   model.OnRun([model_path] { return InspectModel(*model_path); });
 
   CommandLine& tokens = inspect.AddCommand(
@@ -148,7 +149,8 @@ CommandLine& AddInspectCommand(CommandLine& line) {
       "Show the token ids of --text, or of {\"text\"} lines on standard input as {\"ids\"} lines");
   auto tokens_path = std::make_shared<std::string>();
   auto text = std::make_shared<std::optional<std::string>>();
-  tokens.Add("--model", tokens_path.get(), "GGUF file; else the default model").FromEnvironment();
+  tokens.Add("--model", tokens_path.get(), "GGUF file. Without it, the default model")
+      .FromEnvironment();
   tokens.Add("--text", text.get(), "Text to show token by token");
   tokens.OnRun([tokens_path, text] {
     const auto tokenizer = LoadTokenizer(*tokens_path);

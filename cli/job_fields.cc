@@ -213,14 +213,14 @@ constexpr JobField kFields[] = {
     {"prompt", "string, continued without a template", SetPrompt},
     {"prompt_token_ids", "array of token ids, at most 1048576", SetPromptTokenIds},
     {"messages",
-     "array of {\"role\": string, \"content\": string}, put into the chat template;\n"
-     "\"content\" may be an array of {\"type\": \"text\", \"text\": string}: these are\n"
-     "joined by line breaks, and parts of other types are refused",
+     "array of {\"role\": string, \"content\": string}, for the chat template;\n"
+     "\"content\" may be an array of {\"type\": \"text\", \"text\": string}; line breaks\n"
+     "join these texts; parts of other types are refused",
      SetMessages},
-    {"n", "whole number, 1 to 16: answers to the prompt; default 1", SetNumberOf<&Job::n>},
-    {"priority", "whole number, -100 to 100; higher goes first; default 0",
+    {"n", "whole number, 1 to 16: number of answers; default 1", SetNumberOf<&Job::n>},
+    {"priority", "whole number, -100 to 100; higher runs first; default 0",
      SetNumberOf<&Job::priority>},
-    {"max_tokens", "whole number, 1 or more; default: to the context's end", ReadTogether},
+    {"max_tokens", "whole number, 1 or more; default: up to the context's end", ReadTogether},
     {"max_completion_tokens", "another name of max_tokens", ReadTogether},
     {"min_tokens", "whole number, 0 to max_tokens; default 0", SetSamplingNumber<&S::min_tokens>},
     {"temperature", "number, 0 to 100; 0 is greedy; default 1", SetSamplingNumber<&S::temperature>},
@@ -245,7 +245,9 @@ constexpr JobField kFields[] = {
     {"tenant", "string, at most 256 bytes; tenants share no cached prefix", SetText<&Job::tenant>},
     {"cache_salt", "string, at most 256 bytes; salts share no cached prefix",
      SetText<&Job::cache_salt>},
-    {"session_id", "string, at most 128 bytes; keeps a session's requests together",
+    {"session_id",
+     "string, at most 128 bytes; some routing policies send requests with\n"
+     "the same id to the same worker",
      SetText<&Job::session_id>},
 };
 
@@ -312,8 +314,8 @@ absl::Status CheckInput(const JsonPlace& place, const Job& job) {
 constexpr char kHelpAboveFields[] =
     R"(Job lines (--jobs):
   A job is one line with one JSON object, of at most 32 MiB. It must have one of prompt,
-  prompt_token_ids and messages. Every other field is optional: a flag of its name replaces the
-  default given here. null is the same as absent. A field that is not listed is refused.
+  prompt_token_ids and messages. Every other field is optional. A flag with the name of a field
+  replaces the default given here. null is the same as absent. Other fields are refused.
 
 )";
 
@@ -332,10 +334,11 @@ constexpr char kHelpBelowFields[] = R"(
             {"messages": [{"role": "user", "content": "Why is the sky blue?"}], "max_tokens": 8}}
 
 Results of --jobs:
-  With --json, each choice is a line with the job's id, else "[id] text". A job that failed is a
-  line with its id and "error". A line of a batch has one result line in OpenAI's form: id,
-  custom_id, response {status_code, request_id, body} and error; its logprobs name tokens
-  token_id:ID. A job that never began has no result: the last line on standard error counts them.)";
+  With --json, each choice is a JSON line with the job's id; otherwise it is "[id] text". A failed
+  job has a line with its id and "error". A line of a batch has one result line in OpenAI's form:
+  id, custom_id, response {status_code, request_id, body} and error. Its logprobs name a token as
+  token_id:ID. A job that never began has no result. The last line on standard error says how many
+  never began.)";
 
 }  // namespace
 

@@ -71,7 +71,8 @@ int RunFile(JobRunner& runner, const JobFlags& flags) {
 void AddJobFlags(CommandLine& line, JobFlags& flags) {
   CommandLine::Option prompt = line.Add("--prompt", &flags.prompt, "Plain text to continue");
   CommandLine::Option chat =
-      line.Add("--chat", &flags.chat, "A user's message, put into the model's chat template");
+      line.Add("--chat", &flags.chat,
+               "A user's message. The model's chat template makes the prompt from it");
   CommandLine::Option jobs = line.Add(
       "--jobs", &flags.jobs,
       "File with one job on each line, in the format below; - reads standard input. Sampling "
@@ -79,11 +80,12 @@ void AddJobFlags(CommandLine& line, JobFlags& flags) {
   prompt.Group("Jobs").Excludes(chat).Excludes(jobs);
   chat.Group("Jobs").Excludes(jobs);
   jobs.Group("Jobs");
-  line.Add("--concurrency", &flags.options.concurrency, "Jobs at once")
+  line.Add("--concurrency", &flags.options.concurrency, "Most jobs that run at the same time")
       .Range(1, 1024)
       .ShowDefault()
       .Group("Jobs");
-  line.Add("--n", &flags.job.n, "Answers to the prompt; the next one has the next seed")
+  line.Add("--n", &flags.job.n,
+           "Number of answers to the prompt. Each answer's seed is that of the one before, plus 1")
       .Range(1, kMaxChoices)
       .ShowDefault()
       .Group("Sampling");
@@ -103,8 +105,8 @@ void AddJobFlags(CommandLine& line, JobFlags& flags) {
       .Needs(jobs)
       .Group("Jobs");
   line.Add("--resume", &flags.resume,
-           "File of results that --json wrote. Jobs that it answers are left out, failed jobs are "
-           "run again. Ids must differ. To add to the file, append: --resume F >> F")
+           "File of results that --json wrote. Jobs that it answers do not run again; failed jobs "
+           "do. The ids of jobs must differ. To extend the file, append to it: --resume F >> F")
       .Needs(jobs)
       .Needs(json)
       .Group("Jobs");
@@ -125,30 +127,30 @@ void AddSamplingFlags(CommandLine& line, SamplingParams& s) {
     line.Add(name, field, help).Range(least, most).Group("Sampling");
   };
   add_optional("--max-tokens", &s.max_tokens, 1, kMaxInt,
-               "Most tokens to generate; without it, up to the end of the context");
+               "Most tokens to generate. Without it, up to the end of the context");
   add("--min-tokens", &s.min_tokens, 0, kMaxInt,
-      "Least tokens to generate: no end token, stop token or stop string counts before; at most "
-      "--max-tokens");
+      "Least number of tokens to generate, at most --max-tokens. Until then, end tokens, stop "
+      "tokens and stop strings do not end the answer");
   add("--temperature", &s.temperature, 0.0, kMaxTemperature,
       "Randomness of the choice; 0 is greedy");
-  add("--top-k", &s.top_k, 0, kMaxInt, "Choose only among so many most likely tokens; 0: all");
+  add("--top-k", &s.top_k, 0, kMaxInt,
+      "Choose only among this number of most likely tokens; 0: all");
   add("--top-p", &s.top_p, 0.0, 1.0,
       "Choose only among the most likely tokens that together have this probability; above 0");
   add("--min-p", &s.min_p, 0.0, 1.0,
       "Choose only among tokens with at least this share of the most likely token's probability");
   add("--repetition-penalty", &s.repetition_penalty, kLeastRepetitionPenalty, kMaxRepetitionPenalty,
-      "Makes tokens of prompt and answer less likely if above 1");
+      "Values above 1 make tokens of the prompt and the answer less likely");
   add("--presence-penalty", &s.presence_penalty, -kMaxPenalty, kMaxPenalty,
       "Subtracted once from the logit of each generated token");
   add("--frequency-penalty", &s.frequency_penalty, -kMaxPenalty, kMaxPenalty,
       "Subtracted from the logit of each generated token for every time that it was generated");
   line.Add("--seed", &s.seed,
-           "Seed of the random choices. The same seed gives the same answer. 0 to 2^64-1; without "
-           "it, a "
-           "random one")
+           "Seed of the random choices, 0 to 2^64-1. The same seed gives the same answer. Without "
+           "it, the seed is random")
       .Group("Sampling");
   add_optional("--logprobs", &s.logprobs, 0, kMaxTopLogprobs,
-               "Report log-probabilities, with so many alternatives for each token");
+               "Report log-probabilities, with this number of alternatives for each token");
   line.AddParsedList(
           "--logit-bias", [&s](const std::string& entry) { return AddLogitBias(entry, s); },
           "ID:BIAS, added to that token's logit; -100 to 100")

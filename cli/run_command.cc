@@ -89,20 +89,20 @@ void AddRunCommand(CommandLine& line) {
                                           {"tcp", LocalPath::kTcp},
                                           {"shm", LocalPath::kShm},
                                           {"nccl", LocalPath::kNccl}},
-                                         "prefill on a second engine in this process and move the "
-                                         "KV over this transport; nccl moves it over TCP where "
-                                         "NCCL refuses two engines on one GPU");
+                                         "compute prompts on a second engine in this process and "
+                                         "move the KV over this transport. With nccl, KV goes over "
+                                         "TCP if NCCL refuses two engines on one GPU");
   options->settings.Add("prefill-block-size", &options->prefill_block_size, 0, kMaxBlockSize,
-                        "with --transport: tokens in a KV block of the engine that prefills; 0: "
+                        "with --transport: tokens in a KV block of the prefill engine; 0: "
                         "--block-size");
   options->settings.AddChoice<std::optional<KvLayoutKind>>(
       "prefill-kv-layout", &options->prefill_layout,
       {{"same", std::nullopt},
        {"block-major", KvLayoutKind::kBlockMajor},
        {"layer-major", KvLayoutKind::kLayerMajor}},
-      "with --transport: layout of the pool of the engine that prefills; same: --kv-layout");
+      "with --transport: layout of the prefill engine's pool; same: that of --kv-layout");
   options->settings.Add("prefill-tensor-parallel", &options->prefill_ranks, 0, kMaxTensorParallel,
-                        "with --transport: tensor-parallel ranks of the engine that prefills; 0: "
+                        "with --transport: tensor-parallel ranks of the prefill engine; 0: "
                         "--tensor-parallel");
   command.AddSettings(options->settings, "Engine");
   command.ShowWithSettings([options = options.get()] { return ModelsChatSampling(*options); });

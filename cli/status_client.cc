@@ -145,10 +145,10 @@ void AddStatusCommand(CommandLine& line) {
       .ShowDefault();
   command.AddFlag("--json", &options->json, "Print one JSON object");
   command.AddFlag("--index", &options->index,
-                  "Also show what the router knows of the workers' prefix caches");
+                  "Also show the router's index of the workers' prefix caches");
   command
       .Add("--watch", &options->watch_s,
-           "Repeat after so many seconds until Ctrl-C; without a number, after 2")
+           "Seconds between repetitions, until Ctrl-C. Without a number, 2")
       .Range(0.1, 3600.0)
       .OptionalValue("2");
   command.AddHelpText(kStatusColumnsHelp);

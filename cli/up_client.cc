@@ -245,7 +245,7 @@ void AddUpCommand(CommandLine& line) {
   auto options = std::make_shared<UpOptions>();
   FleetOptions& fleet = options->fleet;
   // Does not read BATON_MODEL, because the workers read it themselves after their own files.
-  command.Add("--model", &fleet.model, "GGUF file; else the workers' own setting");
+  command.Add("--model", &fleet.model, "GGUF file. Without it, the workers' own setting");
   command.Add("--prefill-workers", &fleet.prefill_workers, "Prefill workers to start")
       .Range(0, 64)
       .ShowDefault();
@@ -254,7 +254,7 @@ void AddUpCommand(CommandLine& line) {
       .ShowDefault();
   command
       .Add("--router-address", &fleet.router_address,
-           "HOST:PORT for the router; port 0 picks a free one")
+           "HOST:PORT for the router. Port 0 means any free port")
       .IsListenAddress()
       .ShowDefault();
   command
@@ -263,7 +263,7 @@ void AddUpCommand(CommandLine& line) {
       .Range(int64_t{1}, kMaxTimeoutMs)
       .ShowDefault();
   command.AddFlag("--exit-on-failure", &options->exit_on_failure,
-                  "End all processes when one ends, instead of restarting it");
+                  "When one process ends, end all processes instead of restarting it");
   command.AddFlag("--verbose", &options->verbose,
                   "Print every setting, not only those that differ from the default");
   command.Add("--worker-argument", &fleet.worker_arguments,

@@ -71,30 +71,30 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
                       "; cpu-async runs steps on a thread of its own"));
   settings.Add("threads", &options.threads, 0, kMaxEngineThreads,
                "compute threads; 0: one for each CPU that this process may use, within the CPU "
-               "quotas of its "
-               "control groups");
+               "quotas of its control groups");
   settings.Add(
       "instruction-set", &options.instruction_set,
       "kernels to use: auto, plain, avx2, avx512-no-vnni or avx512; all give the same bits");
   settings.Add(
       "numerics", &options.numerics,
-      "rules that define every bit of a result: r1 (every device), t1-sm80 or t1-sm90 "
-      "(tensor cores of GPUs with compute capability 8.0 or 9.0; slow on a CPU, to check a "
-      "GPU's answers), or auto: t1 on such GPUs, otherwise r1. Workers with different "
-      "numerics do not work together. Nor do CPUs and GPUs, until a GPU has confirmed "
+      "rules that define every bit of a result: r1 (every device); t1-sm80 or t1-sm90 "
+      "(tensor cores of GPUs with compute capability 8.0 or 9.0; on a CPU slow, only to check a "
+      "GPU's answers); or auto: t1 on such GPUs, otherwise r1. Workers with different "
+      "numerics do not work together. CPUs and GPUs do not either, until a GPU has confirmed "
       "that their bits are equal");
-  settings.Add("tensor-parallel", &options.tensor_parallel, 1, kMaxTensorParallel,
-               "ranks that compute the model together, each with its share of the heads and "
-               "weights; must divide the model's KV heads; on CPUs each rank is a thread, with "
-               "its share of --threads; on GPUs each rank has a GPU of its own, from --device on, "
-               "and NCCL connects them. Answers do not depend on it");
+  settings.Add(
+      "tensor-parallel", &options.tensor_parallel, 1, kMaxTensorParallel,
+      "number of ranks that compute the model together, each with its share of the heads "
+      "and weights; must divide the number of the model's KV heads. On CPUs, each rank is a "
+      "thread with its share of --threads. On GPUs, each rank has its own GPU, from "
+      "--device on, and NCCL connects the GPUs. Answers do not depend on this number");
   settings.Add("block-size", &options.block_size, 0, kMaxBlockSize,
                "tokens in a KV block, a power of two; 0: 16 on a CPU, 64 on a GPU");
   settings.Add(
       "kv-cache-mib", &options.kv_cache_mib, 0, kMaxKvCacheMib,
       "size of the KV pool in MiB; 0: on a CPU 1024, or a quarter of the available memory if that "
-      "is less; on a GPU 90 % of the memory that the weights leave. The GPUs of several "
-      "tensor-parallel ranks divide the pool evenly");
+      "is less; on a GPU 90 % of the memory that weights and steps leave. With tensor parallelism, "
+      "the pool is divided evenly among the GPUs");
   settings.Add("kv-blocks", &options.kv_blocks, 0, kMaxKvBlocks,
                "size of the KV pool in blocks; 0: from --kv-cache-mib. For a model with "
                "sliding windows, this counts blocks of the full-attention layers only");
@@ -169,9 +169,9 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
       "other workers");
   settings.Add(
       "layer-pieces", &options.layer_pieces, 0, 1024,
-      "number of pieces (groups of layers) into which a prompt's last chunk is cut; early pieces "
-      "are sent to the decode worker while later ones are computed; 0: chosen by size and "
-      "measured bandwidth; 1: the chunk is sent once it is computed");
+      "number of pieces (groups of layers) into which a prompt's last chunk is divided; early "
+      "pieces are sent to the decode worker while later pieces are computed; 0: chosen by size "
+      "and measured bandwidth; 1: the chunk is sent when all of it is computed");
 }
 
 }  // namespace baton

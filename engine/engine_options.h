@@ -111,8 +111,8 @@ int32_t MaxStepTokens(const EngineOptions& options);
 // (DeviceMemory::available), but at least 64 and at most 1024. `available_bytes` below 0 means
 // unknown and gives 1024.
 int64_t DefaultKvCacheMiB(int64_t available_bytes);
-// Same for a GPU, whose memory no other program shares: 90 % of the memory that the weights leave.
-// The rest is for the buffers of steps.
+// Same for a GPU, whose memory no other program shares: 90 % of the memory that weights and steps
+// leave.
 int64_t DefaultGpuKvCacheMiB(int64_t available_bytes);
 
 // Sets block_size to the value in effect: 0 becomes 16 on a CPU and 64 on a GPU, where a block is

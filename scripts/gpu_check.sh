@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# Proves the CUDA backend on a machine with a GPU, and measures it. Such a machine is at hand for minutes only, and has neither
-# network nor compilers. So a build machine packs all that is needed.
+# Checks and measures the CUDA backend on a machine with a GPU. Such a machine is available only for minutes and has neither a
+# network nor compilers. So a build machine makes a pack with everything that the check needs.
 #   scripts/gpu_check.sh --pack                 builds for CUDA (needs nvcc) and packs into build/gpu-pack, which git ignores
-#   scripts/gpu_check.sh --run [PART…]          runs the pack: all parts, or those that are named
+#   scripts/gpu_check.sh --run [PART…]          runs the pack: the named parts, or all parts if none is named
 # Options:
-#   --device NAME   cuda (default), cuda:N, or cuda-emulated: the emulator, with small sizes, as a rehearsal
-#   --build DIR     for --pack: packs a finished build; the default is to build build/cuda
-#   --to DIR        for --pack: the folder, which is replaced; build/gpu-pack
-# Parts, in this order. Each runs in a process of its own with its own time limit, nine minutes in all:
-#   conformance  mma.sync and wgmma against the emulator's bit model, 10^7 results for each type
-#   ops          every op against the CPU's, bit for bit
-#   model        the program's tokens and logits equal those of --device cpu
-#   exactness    no setting changes a token or a logit
-#   services     three processes: router, prefill worker, decode worker
-#   nccl         two NCCL ranks in two processes on one GPU, where NCCL permits it; says nothing about bandwidth
-#   bench        bandwidth of the device, then kernels, a decode step and a chunk of prefill of Llama 8B's shape
-#   peers        the same shapes with PyTorch: cuBLAS, FlashAttention, cuDNN, Triton; where PyTorch is installed
-#   sanitizer    compute-sanitizer over small shapes, where the tool is installed
-# A failed part hides no other. The table at the end shows each part; the last line is one JSON object. It and
-# the log go to $OUT, or to a temporary folder. The exit code is 1 if a part failed.
+#   --device NAME   cuda (default), cuda:N, or cuda-emulated. The emulator rehearses the check with small sizes
+#   --build DIR     for --pack: packs the finished build in DIR. By default, the script builds build/cuda
+#   --to DIR        for --pack: writes the pack to DIR and deletes what was there. The default is build/gpu-pack
+# Parts, in this order. Each part runs in its own process with its own time limit; the limits add up to nine minutes:
+#   conformance  compares mma.sync and wgmma with the emulator's bit model, 10^7 results for each type
+#   ops          compares every op with the CPU's, bit for bit
+#   model        compares the program's tokens and logits with those of --device cpu
+#   exactness    checks that no setting changes a token or a logit
+#   services     checks the answers of three processes: router, prefill worker, decode worker
+#   nccl         moves bytes between two NCCL ranks in two processes on one GPU, if NCCL permits it; measures no bandwidth
+#   bench        measures the device's bandwidth, kernels, a decode step and a prefill chunk with the shapes of Llama 8B
+#   peers        measures the same shapes with PyTorch (cuBLAS, FlashAttention, cuDNN, Triton), if it is installed
+#   sanitizer    runs compute-sanitizer over small shapes, if it is installed
+# After a failed part, the other parts still run. The table at the end shows each part. The last line is a JSON object. The
+# object and the log also go to $OUT, or to a temporary folder. The exit code is 1 if a part failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 all_parts=(conformance ops model exactness services nccl bench peers sanitizer)
@@ -120,7 +120,7 @@ part_conformance() {
   echo "$results results of mma.sync and wgmma for each type are those of the model"
 }
 
-# Each suite has a process of its own, because a fault ends its process.
+# Each suite runs in its own process, because a fault ends its process.
 part_ops() {
   local suite failures=() suites=()
   mapfile -t suites < suites

@@ -1,6 +1,6 @@
 #include "kernels/cpu/built_kernels.h"
 
-#include <ranges>
+#include <iterator>
 
 namespace baton {
 
@@ -17,10 +17,10 @@ std::string BuiltSetNames() {
 }
 
 std::optional<InstructionSet> FasterUnbuiltSet() {
-  for (const InstructionSet set : std::views::reverse(kInstructionSets)) {
-    if (!IsSupported(set)) continue;
-    if (IsBuilt(set)) return std::nullopt;
-    return set;
+  for (auto set = std::rbegin(kInstructionSets); set != std::rend(kInstructionSets); ++set) {
+    if (!IsSupported(*set)) continue;
+    if (IsBuilt(*set)) return std::nullopt;
+    return *set;
   }
   return std::nullopt;
 }

@@ -1,4 +1,4 @@
-// Activations as kernels' parameters: the same forms as Activations of kernels/ops.h.
+// Activations as parameters of kernels. The fields are those of Activations in kernels/ops.h.
 #pragma once
 
 #include <cstdint>

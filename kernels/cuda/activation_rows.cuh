@@ -1,4 +1,4 @@
-// Reads and writes rows of activations, four neighbouring columns a lane (NUMERICS §3).
+// Reads and writes rows of activations. Each lane has four neighbouring columns (NUMERICS §3).
 #pragma once
 
 #include "kernels/cuda/activation_params.h"

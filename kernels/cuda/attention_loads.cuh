@@ -1,7 +1,7 @@
-// Brings tiles of K and V into shared memory.
+// Copies tiles of K and V to shared memory.
 //
-// Nothing is read for a slot that no row of the block sees: its block may not exist. Its bytes in
-// shared memory are zeros or old.
+// If no row of the thread block sees a slot, nothing is read for the slot, because its KV block may
+// not exist. Its bytes in shared memory are then zeros or old data.
 #pragma once
 
 #include "kernels/cuda/attention_state.cuh"

@@ -1,7 +1,9 @@
-// The state of a unit (NUMERICS §8): of the segment in progress, and of the merged segments before.
+// The state of a unit (NUMERICS §8): that of the segment in progress, and that of the merged
+// earlier segments.
 //
-// A block that begins a unit merges its segments as they end. A block that continues one writes the
-// state of each segment to the workspace. The block that arrives last merges all of them.
+// The block that begins a unit merges each segment when it ends. A block that continues a unit
+// writes the state of each segment to the workspace. The block that ends last merges all these
+// states.
 #pragma once
 
 #include "kernels/cuda/attention_rows.cuh"
@@ -191,7 +193,7 @@ class UnitState {
     });
   }
 
-  // The place of a stored state. Advance goes on to the next one of the unit.
+  // The place of a stored state. Advance moves to the next state of the unit.
   struct Place {
     int64_t block;
     int64_t index;

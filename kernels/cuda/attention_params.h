@@ -1,8 +1,11 @@
 // Parameters of the paged attention kernels, and the shapes that host and kernel agree on.
 //
-// Names: a row is a (token, query head). A kernel computes `rows` of them together: the query heads
-// of one head group (at most `heads_per_group` heads of one kv head) for `tile_tokens` adjacent
-// tokens. This set is a unit. An item is a unit's work on one segment of one run (NUMERICS §8).
+// Terms:
+// - Row: a (token, query head).
+// - Head group: at most `heads_per_group` query heads of one kv head.
+// - Unit: the rows that a kernel computes together: one head group for `tile_tokens` adjacent
+//   tokens.
+// - Item: a unit's work on one segment of one run (NUMERICS §8).
 //
 // Thread safety: plain data and pure functions.
 #pragma once
@@ -83,9 +86,9 @@ struct SharedLayout {
 inline constexpr int kRowValues = 6;
 inline constexpr int kScratch = 40;
 
-// `rows` is that of the thread block. Pools of bytes have scales. A row of K has padding, because
-// eight lanes read pairs of one row, and the four rows that a warp reads at once must lie in
-// different banks. For int8, lanes read larger pieces.
+// `rows` is that of the thread block. Pools of bytes have scales. A row of K has padding:
+// eight lanes read pairs of one row, so the four rows that a warp reads at once must be in
+// different banks. For int8 there is no padding, because lanes read larger pieces.
 BATON_HOST_DEVICE constexpr SharedLayout LayoutOf(int element_bytes, bool is_int8, int dim,
                                                   int rows) {
   SharedLayout layout{};

@@ -1,18 +1,19 @@
-// Divides paged attention among thread blocks, from the lengths that lie in device memory. So one
-// captured graph serves every context length.
+// Divides paged attention among thread blocks. The kernel reads the lengths of contexts from device
+// memory, so one captured graph serves every context length.
 //
 // Tokens are divided into tiles of `tile_tokens`. Inside a tile, a group is a set of adjacent
-// tokens of one sequence whose runs agree in number, tile_origin, query_offset and, but for the
-// last run, in the number of their segments. The items of a unit are its groups' runs' segments, in
-// this order. Items of all units are numbered through: tiles rising, then heads, then the items of
-// a unit. Thread block b takes items [b * quota, (b + 1) * quota).
+// tokens of one sequence with equal runs. Runs are equal if they agree in number, tile_origin and
+// query_offset, and, except for the last run, in the number of their segments.
 //
-// A block keeps the states of a unit that it begins. It writes the state of each item of a unit
-// that another block has begun. The block that is last to finish merges them in the order of the
-// items.
+// The items of a unit are the segments of all runs of all its groups, in this order. One numbering
+// covers the items of all units: by tile, then by head, then in the order of the unit. Thread block
+// b takes items [b * quota, (b + 1) * quota).
 //
-// If the workspace is too small for that, a block takes every unit that begins among its items,
-// as a whole.
+// A block keeps the state of a unit that it begins. For a unit that another block began, it writes
+// the state of each item. The block that ends last merges the states in the order of the items.
+//
+// If the workspace is too small for these states, a block computes whole units: those that begin
+// among its items.
 #pragma once
 
 #include "kernels/cuda/attention_params.h"

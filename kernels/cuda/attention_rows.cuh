@@ -1,5 +1,5 @@
-// The rows of a block: which (token, query head) each is, which slots it sees, and which threads
-// compute it.
+// The rows of a thread block: the (token, query head) of each row, the slots that the row sees, and
+// the threads that compute it.
 #pragma once
 
 #include "kernels/cuda/attention_plan.cuh"

@@ -1,5 +1,5 @@
-// What one thread of a paged attention kernel holds, and where the rest of a block's state lies in
-// shared memory. Names and mappings are those of attention_tile.cuh.
+// State of a paged attention kernel: the part of one thread, and the places of the rest in shared
+// memory. attention_tile.cuh defines the terms and the mapping of threads.
 #pragma once
 
 #include "kernels/cuda/attention_params.h"

@@ -2,11 +2,14 @@
 // block.
 //
 // A chunk is RowsPerChunk rows, which kSplit warps compute together.
-// - Scores: eight lanes share a slot. Each holds two of Dot16's lanes, so a thread has the query in
-//   registers. A transposing exchange over the eight lanes is Tree16; it leaves one score in each.
-//   In int8 pools the eight lanes share the row's bytes instead, because the sum is exact.
-// - Softmax: sixteen lanes take a row. Lane i has the slots i, i + 16, i + 32, i + 48: those of
-//   lane sum i.
+// - Scores: eight lanes share a slot. Each computes two of Dot16's lanes, so the query fits into
+// the
+//   registers of a thread. Then the eight lanes exchange and add partial sums in the order of
+//   Tree16. After that, each has one score. In int8 pools the eight lanes divide the row's bytes
+//   instead, because integer sums are exact.
+// - Softmax: sixteen lanes share a row. Lane i has the slots i, i + 16, i + 32 and i + 48, which
+// are
+//   those of lane sum i.
 // - Values: a thread has four neighbouring outputs of some rows, and adds the slots in order.
 #pragma once
 
@@ -192,7 +195,7 @@ struct Int8Query {
     }
   }
 
-  // The high and low words of `lane` lie in the row's query in shared memory, in this order.
+  // The row's query in shared memory is the high words of eight lanes, then their low words.
   template <typename Shared>
   __device__ static int* WordsOf(const Shared& shared, int row, bool is_low, int lane) {
     return reinterpret_cast<int*>(shared.query(row)) + ((is_low ? 8 : 0) + lane) * kWords;

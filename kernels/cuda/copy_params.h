@@ -11,18 +11,18 @@
 namespace baton {
 
 inline constexpr int kCopyThreads = 256;
-// Blocks that share one run. A piece of a Llama block is 16 to 256 KiB; a whole block-major block
-// is a few MiB.
+// Number of thread blocks that share one run. A piece of a Llama block has 16 to 256 KiB; a whole
+// block-major block has a few MiB.
 inline constexpr int kCopySlices = 8;
-// A slice begins at a multiple of this. One step of a block: each thread takes 16 bytes.
+// A slice begins at a multiple of this. In one step of a thread block, each thread takes 16 bytes.
 inline constexpr int64_t kCopyStep = 16 * kCopyThreads;
 // powers[i] is x^(8 * 2^i) modulo CRC32C's polynomial: the factor that moves a remainder over 2^i
 // bytes.
 inline constexpr int kCrcPowers = 40;
 inline constexpr int kChecksumSharedBytes = 21 << 10;  // of a block that computes checksums
 
-// As many runs as the parameters of a kernel have room for (4 KiB). So a list needs no memory that
-// outlives the call.
+// Number of runs that fit into the parameters of a kernel (4 KiB). A list in the parameters needs
+// no memory that outlives the call.
 inline constexpr int kListedRuns = 168;
 inline constexpr int kCheckedRuns = 160;  // with checksums
 

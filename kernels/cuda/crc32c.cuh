@@ -1,12 +1,14 @@
 // CRC32C of the bytes that a block copies.
 //
-// A block reads rows of kCopyStep bytes; thread t has bytes [16 t, 16 t + 16) of each. It keeps the
-// remainder of its own bytes, as if the others were zeros: before it adds a row's 16 bytes, it
-// moves the remainder over one row. In the end the remainders are moved to the end of the slice and
-// added. Both steps look bytes up in tables (slicing: Kounavis and Berry, "Novel Table Lookup-Based
-// Algorithms for High-Performance CRC Generation", 2008), which a block makes in shared memory.
+// A block reads rows of kCopyStep bytes. Thread t has bytes [16 t, 16 t + 16) of each row. It keeps
+// the remainder of its own bytes, as if all other bytes were zeros. Before it adds 16 bytes of the
+// next row, it moves the remainder over one row. Both steps use lookup tables, which the block
+// makes in shared memory (slicing: Kounavis and Berry, "Novel Table Lookup-Based Algorithms for
+// High-Performance CRC Generation", 2008). At the end, the remainders of all threads are moved to
+// the end of the slice and added.
 //
-// Remainders are reflected: bit 31 is x^0. They have neither CRC32C's first nor its last inversion.
+// Remainders are reflected: bit 31 is x^0. They are without the inversions at the begin and the end
+// of CRC32C.
 #pragma once
 
 #include "kernels/cuda/copy_params.h"

@@ -1,9 +1,10 @@
 // Thread of a CUDA stream that calls functions of the host in stream order.
 //
-// A marker event follows the work enqueued so far. The thread waits for the marker, then calls the
-// function. Later work of the stream does not wait for it. cuLaunchHostFunc would make the device
-// wait for the host, and would call nothing after a fault. The driver spins while the thread waits,
-// because sleeping would add tens of microseconds to each step.
+// Push records a marker event behind the work enqueued so far. The thread waits for the marker,
+// then calls the function. Later work of the stream does not wait for the function.
+// cuLaunchHostFunc is not used for two reasons: it would make the device wait for the host, and it
+// would call nothing after a fault. The thread waits by spinning in the driver, because sleeping
+// would add tens of microseconds to each step.
 //
 // Thread safety: Push belongs to the stream's owner. The counter is safe from any thread.
 #pragma once

@@ -1,8 +1,8 @@
 // A GPU of this process: the driver's table, the device's primary context, and its health.
 //
 // CUDA reports an error of a kernel or a copy in a later call, and every call after it fails too.
-// So the first error that no caller can handle makes the device unusable. It is kept, and every
-// caller that hands out results asks Health() first.
+// So the first error that no caller can handle makes the device unusable. The context keeps this
+// error. Callers ask Health() before they hand out results.
 //
 // Invariant: Health() is OK, or an error that never changes.
 //

@@ -1,7 +1,7 @@
 // Device implementation for a GPU with CUDA.
 //
-// The driver and the kernels are libraries that are opened at run time. So the same binary runs
-// where they are missing, and tests/gpu_emulator/ can take the place of both.
+// The program opens the driver and the kernels as libraries at run time. So the same binary runs on
+// machines without them, and tests/gpu_emulator/ can replace both.
 //
 // Thread safety: the functions are safe from any thread. Devices follow the rules of Device.
 #pragma once

@@ -1,9 +1,9 @@
 // The CUDA driver as a table of functions, filled at run time. No binary links the driver, so one
 // build runs with and without a GPU.
 //
-// The types repeat the binary interface of cuda.h, as far as Baton uses it. Where CUDA is
-// installed, tests/abi/cuda_abi_test.cc compares each of them with the real header.
-// tests/gpu_emulator/ is another library with these functions, which runs kernels on the CPU.
+// The types repeat those parts of cuda.h's binary interface that Baton uses. If CUDA is installed,
+// tests/abi/cuda_abi_test.cc compares each type with the real header. tests/gpu_emulator/ has
+// another library with these functions, which runs kernels on the CPU.
 //
 // Thread safety: the table is plain data, and the driver's functions are safe from any thread. Most
 // functions use the context that is current on the calling thread (kernels/cuda/cuda_context.h).

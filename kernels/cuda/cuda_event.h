@@ -1,5 +1,5 @@
-// Event of a CUDA device. It is done when the stream's work before its record has run and the
-// stream's calls of host functions before it have returned. After a fault it is done at once.
+// Event of a CUDA device. It is done when all work that its stream had enqueued before the record
+// has run, and the host functions among it have returned. After a fault it is done at once.
 //
 // Thread safety: safe from any thread.
 #pragma once

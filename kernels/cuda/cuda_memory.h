@@ -1,8 +1,9 @@
 // Memory of a CUDA device: buffers on the device, buffers that grow and shrink, and pinned host
 // memory for copies.
 //
-// A buffer's pages are zero when it is created or grown. A stream of this object's own clears them,
-// and the call waits for it. So a buffer never shows bytes of an earlier owner.
+// New pages of a buffer are zero, both when the buffer is created and when it grows. A stream of
+// this object clears them, and the call waits for it. So a buffer never shows bytes of an earlier
+// owner.
 //
 // Thread safety: safe from any thread. Buffers may outlive the device.
 #pragma once

@@ -1,5 +1,5 @@
-// Ops implementation for CUDA. Each op asks its stream's row limit and enqueues the kernels of the
-// op (launch_*.h), those of its numerics.
+// Ops implementation for CUDA. Each op reads the row limit of its stream. Then it enqueues the op's
+// kernels for the numerics of this object (launch_*.h).
 //
 // Thread safety: immutable. The stream's rule applies to each call. REQUIRES: every stream is a
 // CudaStream.

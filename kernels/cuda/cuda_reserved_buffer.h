@@ -2,14 +2,15 @@
 // management. Physical memory comes in granules, 2 MiB on the devices known so far.
 //
 // Invariants:
-//  1. A granule with a populated byte has memory. Other granules have none, except while a call
-//     changes them and after the driver refused to unmap one. The next Populate uses such a
-//     granule, or the next Discard unmaps it.
-//  2. A granule is changed by one call at a time, which holds it. Calls into the driver happen
-//     without the mutex. So a call waits at most for kGranulesAtOnce granules of another call, and
+//  1. A granule with a populated byte has memory. Other granules have none, with two exceptions: a
+//     call is changing the granule, or the driver refused to unmap it. The next Populate uses a
+//     refused granule, or the next Discard unmaps it.
+//  2. One call at a time changes a granule and holds it meanwhile. Calls into the driver happen
+//     without the mutex. So a call waits for at most kGranulesAtOnce granules of another call, and
 //     only if it needs one of them.
 //
-// Bytes that are not populated must not be accessed: without memory, an access is a fault.
+// Bytes that are not populated must not be accessed. They may have no memory, and then an access is
+// a fault.
 //
 // Thread safety: Populate, Discard and MissingMemory are safe from any thread. The caller ensures
 // that no op uses a range during its Discard, and that a range is not discarded while it is

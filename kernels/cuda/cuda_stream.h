@@ -1,8 +1,8 @@
 // Stream of a CUDA device. Ops, copies and graphs run on the device in the order of enqueueing.
 //
-// While capturing, the stream records commands. EndCapture issues them once into a capture of the
-// driver and instantiates a CUDA Graph. So graphs nest, and the driver captures only for an
-// instant.
+// While capturing, the stream only records commands. EndCapture issues them into a capture of the
+// driver and instantiates a CUDA Graph. So graphs can contain graphs, and the driver's own capture
+// lasts only for the call of EndCapture.
 //
 // Errors: the functions have no status. The first error becomes the device's health
 // (kernels/cuda/cuda_context.h), and afterwards nothing is enqueued any more.
@@ -10,10 +10,10 @@
 // Scratch memory of kernels belongs to the stream (KernelLauncher::Workspace). So a graph must be
 // launched on the stream that captured it.
 //
-// Preparing: a launch looks up its kernel and takes its workspaces, then returns. An error becomes
-// the result of Prepare, not the device's health.
+// Preparing: a launch looks up its kernel and takes its workspaces, but enqueues nothing. An error
+// becomes the result of Prepare, not the device's health.
 //
-// Row limits: the stream asks when an op is enqueued, because the launch fixes the number of rows.
+// Row limits: they are read when an op is enqueued, because the launch fixes the number of rows.
 //
 // Thread safety: a stream and its graphs belong to one thread at a time. The device outlives its
 // streams. Destroying a stream blocks until everything enqueued has run.
@@ -70,7 +70,7 @@ class CudaStream final : public Stream, public KernelLauncher {
 
   // Enqueues the work that `call` puts on the driver's stream, such as a collective of NCCL. `call`
   // is called now, or while capturing once for each graph, inside EndCapture. It is not called if
-  // the device has failed, nor while preparing. What it refers to outlives the stream.
+  // the device has failed, nor while preparing. Everything that it refers to outlives the stream.
   void CallLibrary(std::function<void(CuStream)> call);
 
   void Launch(std::string_view kernel, const LaunchShape& shape, const void* params,

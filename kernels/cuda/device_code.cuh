@@ -1,8 +1,9 @@
-// The first include of every kernel file: the language of kernels
+// The first include of every kernel file. It defines the language of kernels
 // (docs/decisions/0015-cuda-backend.md).
 //
-// Under nvcc it is CUDA. A host build compiles the same files as C++. The header below then comes
-// from the include path of the target that compiles them: the emulator of tests/gpu_emulator.
+// Under nvcc the language is CUDA. A host build compiles the same files as C++. The header below
+// then comes from the emulator (tests/gpu_emulator), which the compiling target has in its include
+// path.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,7 @@
 
 #ifdef __CUDACC__
 
-// A function with registers of its own, for code outside of hot loops.
+// A function that is not inlined, so its registers are separate. For code outside of hot loops.
 #define BATON_NOINLINE __noinline__
 #define BATON_KERNEL(kernel, Params) \
   static_assert(sizeof(Params) <= 4096, "CUDA passes at most 4 KiB of parameters")

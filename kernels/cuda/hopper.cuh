@@ -1,7 +1,7 @@
-// Instructions of sm_90a by named functions: barriers in shared memory (mbarrier), bulk copies and
-// tile copies (TMA), and matrix products of a warpgroup (wgmma). Other architectures lack them,
-// also compute_90 without "a". So kernels use this file inside `#ifdef __CUDA_ARCH_FEAT_SM90_ALL`,
-// or in files that only sm_90a compiles.
+// Functions for instructions of sm_90a: barriers in shared memory (mbarrier), bulk copies and tile
+// copies (TMA), and matrix products of a warpgroup (wgmma). Other architectures do not have these
+// instructions, not even compute_90 without "a". So kernels use this file inside
+// `#ifdef __CUDA_ARCH_FEAT_SM90_ALL`, or in files that are compiled for sm_90a only.
 //
 // Sources: PTX ISA, chapters "mbarrier", "Data Movement and Conversion Instructions: cp.async.bulk"
 // and "Asynchronous Warpgroup Level Matrix Instructions". kernels/cuda/ptx.cuh has the rest.

@@ -1,4 +1,5 @@
-// Small parts of every launch: conversions to the widths of kernels' parameters.
+// Functions that every launch needs: sizes of grids, checks, and conversions to the types of kernel
+// parameters.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,8 @@ inline int32_t KernelSize(int64_t value) {
   return static_cast<int32_t>(value);
 }
 
-// Kernels read such memory by vectors and bulk copies of 16 bytes.
+// Checks that `memory` is aligned to 16 bytes, because kernels read it by vectors and bulk copies
+// of 16 bytes.
 inline void CheckAligned16(std::string_view what, const void* memory) {
   CHECK_EQ(reinterpret_cast<uintptr_t>(memory) % 16, 0u)
       << what << " at " << memory << " are not aligned to 16 bytes";

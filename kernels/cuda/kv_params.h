@@ -1,5 +1,5 @@
-// Parameters of the kernels that write the KV pool and rotate rows. Meanings are those of the
-// argument structs in kernels/ops.h.
+// Parameters of the kernels that write the KV pool and rotate rows. Fields have the meaning that
+// they have in the argument structs of kernels/ops.h.
 //
 // Thread safety: plain data.
 #pragma once

@@ -4,9 +4,10 @@
 // captured launch may be replayed for other runs, tables and contexts.
 //
 // Workspace: the launch asks the launcher for memory of the purpose "attention states", at most
-// kMostAttentionStateBytes. Blocks put the states of segments there, which one of them merges. The
-// size follows from the length of a block table. If contexts need more, the kernel splits no unit:
-// the bits are the same, but few long sequences then use few multiprocessors.
+// kMostAttentionStateBytes. Thread blocks write the states of segments there, and one of them
+// merges the states. The length of a block table determines the size. If contexts need more, the
+// kernel splits no unit. The bits are the same, but few long sequences then use few
+// multiprocessors.
 //
 // Thread safety: as the launcher.
 #pragma once
@@ -33,10 +34,10 @@ void LaunchPagedAttention(KernelLauncher& launcher, const PagedAttentionArgs& ar
                           AttentionBatch batch,
                           int64_t most_state_bytes = kMostAttentionStateBytes);
 
-// Parts that the launches of all numerics share. The first returns an upper bound for the segments
-// of a row, which contexts without block tables may exceed. The second sets the members of `params`
-// that come from the op's arguments.
+// These two functions serve the launches of all numerics.
+// Returns an upper bound for the segments of a row. Contexts without block tables may exceed it.
 int64_t MostAttentionSegments(const PagedAttentionArgs& args);
+// Sets the members of `params` that come from the op's arguments.
 void SetAttentionProblem(const PagedAttentionArgs& args, PagedAttentionParams& params);
 
 }  // namespace baton

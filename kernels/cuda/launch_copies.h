@@ -1,8 +1,9 @@
 // Launches copies of many runs of bytes: gather and scatter of KV between a pool and other memory,
-// and copies of blocks inside a pool (copy on write). The list travels in the launch's parameters.
+// and copies of blocks inside a pool (copy on write). The list is part of the launch's parameters.
 //
-// Without checksums, a block-major block is one run. With them, each piece {layer, K or V} is one
-// (kvtransfer/pool/pieces.h). A copy engine would need one call for each run.
+// Without checksums, a block-major block is one run. With checksums, each piece {layer, K or V} is
+// a run (kvtransfer/pool/pieces.h). These kernels replace the copy engine, which would need one
+// call for each run.
 //
 // Workspace: checksums ask the launcher for 5 KiB of the purpose "checksum parts".
 //

@@ -1,6 +1,6 @@
 // Launches the ops of kernels/ops.h that prepare K and V: rotation and writing to the pool.
 //
-// Each function enqueues one op, with the meaning and the requirements of its argument struct.
+// Each function enqueues one op. Its argument struct defines the meaning and the requirements.
 //
 // Thread safety: as the launcher.
 #pragma once

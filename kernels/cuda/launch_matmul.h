@@ -1,10 +1,10 @@
-// Starts the kernels of matrix products: MatMul and GatedMatMul of kernels/ops.h, on device memory.
-// The contracts are those of ops.h. Besides, q8 and f32 activations are 16-byte aligned, and
-// weights are packed by PackDeviceMatrix.
+// Launches the kernels of matrix products: MatMul and GatedMatMul of kernels/ops.h, on device
+// memory. The contracts are those of ops.h. In addition, q8 and f32 activations are 16-byte
+// aligned, and weights are packed by PackDeviceMatrix.
 //
-// Which kernel runs depends on the number of tokens. No bit of the result does.
+// The number of tokens determines the kernel, but no bit of the result depends on it.
 //
-// Thread safety: that of the launcher.
+// Thread safety: as the launcher.
 #pragma once
 
 #include "kernels/cuda/cuda_launch.h"

@@ -1,8 +1,8 @@
-// Starts the kernels that work on rows of activations: EmbedTokens, RmsNorm, SiluMul, Quantize and
-// GatherRows of kernels/ops.h, on device memory. The contracts are those of ops.h. Besides,
+// Launches the kernels that work on rows of activations: EmbedTokens, RmsNorm, SiluMul, Quantize
+// and GatherRows of kernels/ops.h, on device memory. The contracts are those of ops.h. In addition,
 // pointers to f32 and q8 are 16-byte aligned, and tables are packed by PackDeviceMatrix.
 //
-// Thread safety: that of the launcher.
+// Thread safety: as the launcher.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Launches Sample and FeedDrawnTokens of kernels/ops.h (NUMERICS §9).
 //
-// Workspace: Sample asks the launcher for memory of the purpose "sample chunks", 12 bytes for each
+// Workspace: Sample asks the launcher for memory of the purpose "sample chunks": 12 bytes for every
 // 1024 logits of each draw.
 //
 // Thread safety: as the launcher.

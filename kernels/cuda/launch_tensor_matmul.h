@@ -1,12 +1,13 @@
-// Starts the kernels of t1's matrix products (NUMERICS_T1 §3): MatMul and GatedMatMul of
+// Launches the kernels of t1's matrix products (NUMERICS_T1 §3): MatMul and GatedMatMul of
 // kernels/ops.h for BF16 and F16 weights, on device memory. The contracts are those of ops.h.
-// Besides, f32 activations and weights are 16-byte aligned, which is checked, and weights are
+// In addition, f32 activations and weights are 16-byte aligned, which is checked, and weights are
 // packed by PackDeviceMatrix.
 //
 // `numerics` chooses the kernels: those of t1-sm90 have instructions that only compute capability
-// 9.0 has. Apart from that, which kernels run depends on the shape, and no bit of the result does.
+// 9.0 has. Otherwise the shape determines the kernel, but no bit of the result depends on the
+// kernel.
 //
-// Thread safety: that of the launcher.
+// Thread safety: as the launcher.
 #pragma once
 
 #include "kernels/cuda/cuda_launch.h"

@@ -1,20 +1,21 @@
-// Integer matrix products of at most 32 tokens (NUMERICS §4): bound by reading weights.
+// Integer matrix products of at most 32 tokens (NUMERICS §4). Reading the weights limits them.
 //
-// NUMERICS adds the groups of a row in order, so the chain of roundings cannot be split. The sums
-// of the groups can: they are integers. A block takes 16 rows. Eight warps share the columns, 128
-// at a time each, and leave the groups' sums in shared memory. Four more warps run the chains, one
-// thread for each row and token of a tile of eight tokens, one window of 1024 columns behind.
+// NUMERICS adds the groups of a row in order, so the chain of roundings cannot be divided. The sums
+// of the groups can be divided, because they are integers. A thread block takes 16 rows. Eight
+// warps divide the columns among themselves, 128 at a time for each warp, and write the groups'
+// sums to shared memory. Four more warps run the chains, one window of 1024 columns behind. They
+// have one thread for each row and token of a tile of eight tokens.
 //
-// Weights are the 16-row side of the integer MMA, and eight tokens the other.
+// Weights are the 16-row side of the integer MMA. Eight tokens are the other side.
 //
 // Predicted limit: bytes of the weights. A multiprocessor of an H100 gets about 15 bytes a clock
-// from memory. A group of 16 rows is 288 bytes of Q4_K, so each of its four schedulers has 77
+// from memory. A group of 16 rows is 288 bytes of Q4_K, so each of the four schedulers has 77
 // clocks for one group. A group takes about 30 instructions at up to eight tokens, 45 at 16 and 75
-// at 32. The chains come on top. So up to 16 tokens should come near the bandwidth, 32 tokens to
-// half of it. For a row length of 4096, the chain of the last window and the start of a block cost
-// about 1 µs that nothing hides if the matrix has fewer than some 600 tiles. Products of 4096 x
-// 4096 at one token are therefore predicted to reach 60 % of the bandwidth, those of 28672 x 4096
-// 85 %.
+// at 32, plus the chains. So up to 16 tokens should come near the bandwidth, and 32 tokens should
+// reach half of it. For a row length of 4096, the chain of the last window and the start of a block
+// cost about 1 µs. With fewer than about 600 tiles, no other work overlaps with this time. So at
+// one token, products of 4096 x 4096 are predicted to reach 60 % of the bandwidth, and those of
+// 28672 x 4096 are predicted to reach 85 %.
 #pragma once
 
 #include "kernels/cuda/device_code.cuh"

@@ -1,14 +1,14 @@
-// Integer matrix products of many tokens (NUMERICS §4): bound by the roundings after each group.
+// Integer matrix products of many tokens (NUMERICS §4). The roundings after each group limit them.
 //
 // A block multiplies 128 rows by 64 tokens. Each of four warps takes two tiles of 16 rows and all
-// tokens. Weights and activations go to shared memory by asynchronous copies, one piece (128
-// columns) ahead. One barrier per piece.
+// tokens. Asynchronous copies bring weights and activations to shared memory, one piece (128
+// columns) ahead. There is one barrier for each piece.
 //
 // Predicted limit: instructions. A group of 16 rows and 8 tokens is one MMA and, per lane, four
 // subtractions, products and fused operations (eight with a minimum term): 12 to 16 instructions.
-// Reading operands adds about two. One scheduler issues one instruction a clock, so an H100 (528
-// schedulers, 1.755 GHz) is bound to about 470 · 10^12 operations a second, 380 with a minimum
-// term. Q6_K has two MMAs and 24 instructions, so about 300.
+// Reading operands adds about two. One scheduler issues one instruction a clock. So an H100 (528
+// schedulers, 1.755 GHz) reaches at most about 470 · 10^12 operations a second, 380 with a minimum
+// term. Q6_K has two MMAs and 24 instructions, so it reaches about 300.
 #pragma once
 
 #include "kernels/cuda/device_code.cuh"

@@ -1,8 +1,8 @@
 // NCCL as a table of functions, filled at run time. No binary links the library, so one build uses
 // it wherever it is installed. The CUDA driver has a table of its own (kernels/cuda/cuda_driver.h).
 //
-// The types repeat the binary interface of nccl.h, as far as Baton uses it. Where NCCL is
-// installed, tests/abi/nccl_abi_test.cc compares every one of them with the real header.
+// The types repeat those parts of nccl.h's binary interface that Baton uses. If NCCL is installed,
+// tests/abi/nccl_abi_test.cc compares each type with the real header.
 //
 // Thread safety: the table is plain data; the library defines the rules for its functions. A loaded
 // library stays loaded.

@@ -1,17 +1,18 @@
 // Collectives between the GPUs of one process, over NCCL.
 //
-// NCCL moves contiguous memory of equal size. A rank's columns are neither, so a collective packs
-// them into memory of its stream, lets NCCL move it, and unpacks the columns of the others. One row
-// whose columns divide evenly is gathered in place.
+// NCCL moves contiguous memory of equal size. The columns of a rank are not contiguous, and ranks
+// may have different numbers of columns. So a collective packs the columns into memory of its
+// stream, lets NCCL move that memory, and unpacks the columns of the other ranks. A single row
+// whose columns divide evenly is gathered in place, without packing.
 //
 // The communicators are non-blocking (ncclConfig_t::blocking = 0). A call of NCCL may then still be
 // in progress when it returns. The enqueueing thread waits until NCCL has put the work on the
 // stream. So an Abort by another thread can always end the wait.
 //
 // NCCL may connect the ranks inside their first collective or capture. So each rank must enqueue on
-// a thread of its own: one thread for several ranks would wait for itself.
+// its own thread. One thread for several ranks would wait for itself.
 //
-// Row limits have no effect: all ranks must agree on the size of a collective.
+// Row limits have no effect, because all ranks must use the same size in a collective.
 //
 // After Abort, a graph with collectives must not be launched any more.
 //

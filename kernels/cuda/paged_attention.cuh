@@ -1,13 +1,13 @@
 // Paged attention of numerics r1 (NUMERICS §8), for each element type of a pool.
 //
-// One kernel serves decode and prefill; they differ in the rows of a block and in the warps that
-// share them (attention_params.h). attention_plan.cuh divides the work, attention_loads.cuh brings
-// tiles into shared memory while the previous tile is computed, and attention_tile.cuh and
-// attention_values.cuh compute a tile.
-//
-// attention_merge.cuh merges the states of segments. Those that several blocks compute go through
-// the workspace. The block that finishes last merges them in the canonical order, so the division
-// moves no bit.
+// One kernel serves decode and prefill. The two differ in the rows of a block and in the number of
+// warps that share these rows (attention_params.h).
+// - attention_plan.cuh divides the work.
+// - attention_loads.cuh copies tiles to shared memory while the previous tile is computed.
+// - attention_tile.cuh and attention_values.cuh compute a tile.
+// - attention_merge.cuh merges the states of segments. If several blocks compute a unit, the states
+//   go through the workspace. The block that ends last merges them in the canonical order. So the
+//   division of work changes no bit.
 //
 // Predicted limits on sm_90, from counts of instructions and bytes; no device has confirmed them:
 // - Decode, f16, 4 query heads of 128 for each kv head: 1 KiB of K and V for 2 slots costs about

@@ -1,8 +1,8 @@
-// Instructions of PTX that CUDA C++ has no name for, by named functions.
+// Functions for instructions of PTX that have no name in CUDA C++.
 //
-// Under nvcc each is one instruction. In a host build the emulator implements it. Fragments are
-// laid out as the PTX ISA says, chapter "Warp Level Matrix Multiply-Accumulate Instructions". With
-// group = lane / 4 and pair = lane % 4:
+// Under nvcc each function is one instruction. In a host build the emulator implements it. The PTX
+// ISA defines the layout of fragments, chapter "Warp Level Matrix Multiply-Accumulate
+// Instructions". With group = lane / 4 and pair = lane % 4:
 //
 //   m16n8k32, s8. Four integers of 8 bits in a register, the lowest column or row first.
 //     a[0], a[1]: row group, group + 8; columns 4·pair …; a[2], a[3]: the same, 16 columns later
@@ -12,7 +12,7 @@
 //     b[0]: rows 2·pair … of column group; b[1]: 8 rows later
 //   Results of both: d[0], d[1]: row group, columns 2·pair, 2·pair + 1; d[2], d[3]: row group + 8.
 //
-// All lanes of a warp must call a function that is marked "whole warp", at the same place.
+// If a function is marked "whole warp", all lanes of a warp must call it at the same place.
 #pragma once
 
 #include "kernels/cuda/device_code.cuh"

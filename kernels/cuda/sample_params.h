@@ -1,5 +1,5 @@
-// Parameters of the kernels that draw tokens. Meanings are those of SampleArgs and
-// FeedDrawnTokensArgs in kernels/ops.h.
+// Parameters of the kernels that draw tokens. Fields have the meaning that they have in SampleArgs
+// and FeedDrawnTokensArgs of kernels/ops.h.
 //
 // Thread safety: plain data.
 #pragma once

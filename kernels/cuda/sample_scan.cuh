@@ -1,5 +1,5 @@
-// Parts of the Sample kernels that a whole block computes: chunks of logits with their additions,
-// sums, and the search in running sums.
+// Parts of the Sample kernels that all threads of a block compute together: chunks of logits with
+// their additions, sums, and the search in running sums.
 #pragma once
 
 #include "kernels/cuda/device_code.cuh"

@@ -1,10 +1,11 @@
 // Selection of tokens by rank for one draw (NUMERICS §9), by the threads of one block.
 //
-// A token's key orders as its rank: the logit first, then the lower token id. top_k and top_p both
-// end in a threshold key. A radix search finds it, digit by digit, with counts or with weights.
+// Keys of tokens have the order of their ranks: the larger logit first, then the lower token id.
+// top_k and top_p both end in a threshold key. A radix search finds this key, digit by digit, with
+// counts (top_k) or with weights (top_p).
 //
-// Candidates are the tokens that a cheap bound cannot rule out. They go into a list in shared
-// memory. If there are too many, every pass scans the row again.
+// A cheap bound excludes most tokens. The others are candidates and go into a list in shared
+// memory. If the list has no room for all, every pass scans the row again.
 #pragma once
 
 #include "kernels/cuda/sample_scan.cuh"

@@ -1,12 +1,13 @@
-// Silu of NUMERICS §2 without branches, for kernels whose threads compute many columns: its
-// instructions for different columns can overlap.
+// Silu of NUMERICS §2 without branches. It is for kernels whose threads compute many columns, so
+// that the instructions for different columns can overlap.
 //
-// The bits are those of r1::Silu. What replaces its branches:
+// The bits are those of r1::Silu. Its branches are replaced as follows:
 // - The clamps of Exp are selections.
-// - The quotient x / d is Newton's method for 1 / d, then two corrections of x / d by its exact
-//   remainder (P. Markstein, "Computation of elementary functions on the IBM RISC System/6000
-//   processor", 1990). It needs a quotient and a remainder without underflow: d > 2^64 is scaled,
-//   and for |x| < 2^-60 d is 2, so x / 2 is exact or the instruction's own rounding.
+// - The quotient x / d is computed by Newton's method for 1 / d, then two corrections of x / d by
+// its
+//   exact remainder (P. Markstein, "Computation of elementary functions on the IBM RISC System/6000
+//   processor", 1990). This needs a quotient and a remainder without underflow. So d > 2^64 is
+//   scaled. For |x| < 2^-60, d is 2, so x / 2 is exact, or the instruction itself rounds it.
 //
 // Thread safety: pure functions.
 #pragma once

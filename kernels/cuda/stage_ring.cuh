@@ -1,5 +1,5 @@
-// A thread's place in a ring of stages in shared memory, each with a barrier for "full" and one for
-// "empty" (kernels/cuda/hopper.cuh).
+// A thread's position in a ring of stages in shared memory. Each stage has a barrier for "full",
+// and may have one for "empty" (kernels/cuda/hopper.cuh).
 #pragma once
 
 #include "kernels/cuda/device_code.cuh"

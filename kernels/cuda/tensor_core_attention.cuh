@@ -1,12 +1,13 @@
 // Paged attention of t1 (NUMERICS_T1 §5) over pools of f16, bf16, int8 and fp8.
 //
 // One kernel serves decode and chunks of prompts:
-// - Decode: a block has one chunk of 16 rows, the query heads of a kv head. Four warps share it.
-//   Each computes the scores of 16 slots of a tile, then a quarter of the outputs.
-// - Chunks: each warp has 16 rows of its own, and all slots.
+// - Decode: a block has 16 rows, the query heads of a kv head. Four warps share these rows. Each
+// warp
+//   computes the scores of 16 slots of a tile, then a quarter of the outputs.
+// - Chunks: each warp has its own 16 rows and computes all slots.
 //
-// attention_plan.cuh divides the work among blocks. Tiles come into shared memory several stages
-// ahead. tensor_core_state.cuh merges segments.
+// attention_plan.cuh divides the work among blocks. Tiles are copied to shared memory several
+// stages ahead. tensor_core_state.cuh merges segments.
 #pragma once
 
 #include "kernels/cuda/tensor_core_tile.cuh"

@@ -1,9 +1,9 @@
-// Copies tiles of K and V into a ring of stages, for the attention of warpgroups, and says where
-// they lie in shared memory. The four warps of one warpgroup copy.
+// Copies tiles of K and V to a ring of stages, for the attention of warpgroups, and defines their
+// places in shared memory. The four warps of one warpgroup copy.
 //
-// A tile whose slots are all seen comes as boxes of a tile copy (TMA): one for each block of the
-// pool, panel, and K or V. Other tiles come row by row (cp.async): their blocks may not exist, or
-// be smaller than the swizzle. Slots that no row sees are zeros.
+// If rows see all slots of a tile, tile copies (TMA) copy it in boxes: one box for each block of
+// the pool, each panel, and K or V. Other tiles are copied row by row (cp.async), because their
+// blocks may not exist, or may be smaller than the swizzle. Slots that no row sees become zeros.
 #pragma once
 
 #include "kernels/cuda/hopper.cuh"
@@ -63,7 +63,7 @@ class TileCopies {
   using SharedMemory = WarpgroupsShared<Pool, kDim>;
   using Rows = Unit<SharedMemory, kWarpgroupsRows>;
   static constexpr int kStages = SharedMemory::kStages;
-  static constexpr int kAhead = kStages - 3;  // tiles that may be on their way when one must land
+  static constexpr int kAhead = kStages - 3;  // tiles that may be in flight when one must land
   static_assert(kAhead >= 1);
 
   __device__ TileCopies(const TensorCoreAttentionParams& params, SharedMemory shared)
@@ -134,7 +134,7 @@ class TileCopies {
              slot + first - (index << p.kv.block_size_log2), kv_head, value, block);
   }
 
-  // Each warp has slots of its own.
+  // Each warp copies its own slots.
   __device__ void IssueRows(const Rows& unit, int32_t sequence, int32_t slot, int stage) const {
     const int lane = threadIdx.x % 32;
     const int first = threadIdx.x / 32 % 4 * kWarpSlots;

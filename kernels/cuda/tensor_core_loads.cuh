@@ -1,7 +1,8 @@
-// Brings queries and tiles of K and V into shared memory, for the tensor-core attention.
+// Copies queries and tiles of K and V to shared memory, for the tensor-core attention.
 //
-// Nothing is read for a slot that no row of the block sees: its block may not exist. Such a slot is
-// zeros in shared memory, because a product with garbage could be a NaN (NUMERICS_T1 §6).
+// If no row of the thread block sees a slot, nothing is read for the slot, because its KV block may
+// not exist. The slot becomes zeros in shared memory, because a product with arbitrary bytes could
+// be a NaN (NUMERICS_T1 §6).
 #pragma once
 
 #include "kernels/cuda/attention_loads.cuh"

@@ -1,5 +1,5 @@
-// Operands of the tensor-core attention: types of the two products (NUMERICS_T1 §5), matrices in
-// shared memory, and the weights of a row's scores.
+// Operands of the tensor-core attention: the types of the two products (NUMERICS_T1 §5), access to
+// matrices in shared memory, and the weights of scores.
 #pragma once
 
 #include "kernels/cuda/device_code.cuh"
@@ -97,7 +97,7 @@ __device__ inline int ChunkOffset(int rows, int row, int chunk) {
 
 // 2^k for k <= 0; 0 below the normal numbers, and for NaN. `k` is an integer, −inf or NaN.
 __device__ inline float PowerOfTwo(float k) {
-  // The integer's last bits lie in the sum's last bits.
+  // The last bits of the sum are the last bits of the integer.
   const uint32_t bits = __float_as_uint(r1::Add(k, 12582912.0f + 127.0f)) << 23;
   return k >= -126.0f ? __uint_as_float(bits) : 0.0f;
 }
@@ -110,7 +110,7 @@ __device__ inline float NextReference(float reference, float largest, float bias
   return tile > r1::Add(reference, kT1Slack) ? tile : reference;  // −inf is below every tile
 }
 
-// What the weights of a row have in common.
+// Values that all weights of a row share.
 struct RowScale {
   float floor;
   float shift;

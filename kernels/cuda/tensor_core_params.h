@@ -1,9 +1,9 @@
-// Parameters of the paged attention kernels of t1, and the shapes that host and
-// kernel agree on. Names are those of attention_params.h.
+// Parameters of the paged attention kernels of t1, and the shapes that host and kernel agree on.
+// attention_params.h defines the terms.
 //
-// Matrices in shared memory have 16-bit elements and consist of panels: the rows of a matrix, each
-// with 64 columns in 128 bytes. The 16-byte chunks of a row are permuted as by
-// SharedSwizzle::k128Bytes, so ldmatrix and wgmma both read panels without bank conflicts.
+// Matrices in shared memory have 16-bit elements and consist of panels. A panel holds 64 columns of
+// all rows, 128 bytes for each row. The 16-byte chunks of a row are permuted as by
+// SharedSwizzle::k128Bytes. So both ldmatrix and wgmma read panels without bank conflicts.
 //
 // Thread safety: plain data and pure functions.
 #pragma once
@@ -87,7 +87,7 @@ BATON_HOST_DEVICE constexpr SharedLayout LayoutOf(bool is_scaled, int dim, bool 
   SharedLayout layout{};
   const int rows = decode ? kMmaRows : kMmaRows * WarpsOfChunks(dim);
   const int tile = 2 * MatrixBytes(dim, kAttentionTile);
-  // As many as keep 64 to 96 KiB on their way into a multiprocessor.
+  // This number keeps 64 to 96 KiB in flight for each multiprocessor.
   layout.stages = !decode || dim > 128 ? 2 : dim > 64 ? 3 : 4;
   int at = 0;
   layout.tiles = at;

@@ -1,7 +1,7 @@
-// The units of a block of the tensor-core attention, one after the other (attention_plan.cuh).
+// Steps through the units of a thread block of the tensor-core attention (attention_plan.cuh).
 //
-// What a block works on lies in shared memory. Thread 0 finds it, so the loop over tiles has all
-// registers for its operands.
+// The description of the present unit is in shared memory, and thread 0 computes it. So the loop
+// over tiles has all registers for its operands.
 #pragma once
 
 #include "kernels/cuda/attention_plan.cuh"

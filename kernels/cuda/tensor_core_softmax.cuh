@@ -1,9 +1,9 @@
-// Masks, references and weights of one tile of 64 slots (NUMERICS_T1 §5), for the two rows that a
-// thread has of a matrix product: lane / 4 and lane / 4 + 8 of 16 rows.
+// Masks, references and weights of one tile of 64 slots (NUMERICS_T1 §5). A thread has two of the
+// 16 rows of a matrix product: lane / 4 and lane / 4 + 8.
 //
-// Scores and weights are tiles of 8 columns, as a product gives them: of tile n, a thread has
-// z[n][2 · i + c], for its row i, of column 8 · n + 2 · (lane % 4) + c. `first_tile` is the number
-// of z[0] in the tile of 64 slots.
+// Scores and weights are in tiles of 8 columns, in the layout of a product's results. In tile n,
+// z[n][2 · i + c] is for row i of the thread and column 8 · n + 2 · (lane % 4) + c. `first_tile` is
+// the number of z[0] in the tile of 64 slots.
 #pragma once
 
 #include "kernels/cuda/tensor_core_operands.cuh"

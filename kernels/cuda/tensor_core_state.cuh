@@ -1,14 +1,16 @@
 // The states of a unit in the tensor-core attention, and their merge order (NUMERICS_T1 §5).
 //
-// A state is that of all rows of a block. Three states are live:
+// A state covers all rows of a block. Three states are live:
 // - the segment in progress, in registers;
-// - the group, or the segments of it so far, in shared memory, or in the workspace if that is full;
-// - the row: the merged groups, in the block's own part of the workspace. It is touched once in
-//   2,048 slots.
+// - the group so far, in shared memory, or in the workspace if shared memory is too small;
+// - the row, that is the merged groups, in the block's own part of the workspace. The kernel uses
+// it
+//   once in 2,048 slots.
 //
-// A block that begins a unit merges all its segments. A block that continues a unit writes pieces
-// to the workspace: the segments of a group that another block began, one by one, then the groups
-// that it begins. The block that arrives last merges the pieces. So the division moves no bit.
+// The block that begins a unit merges all its own segments. A block that continues a unit writes
+// pieces to the workspace: first the segments of a group that another block began, one by one, then
+// the groups that it begins itself. The block that ends last merges the pieces. So the division of
+// work changes no bit.
 #pragma once
 
 #include "kernels/cuda/tensor_core_operands.cuh"
@@ -51,7 +53,7 @@ struct Factors {
   float running[2];
   float next[2];
 };
-// Merges references and sums. States that saw nothing need no branch (NUMERICS_T1 §6).
+// Merges references and sums. States without a visible slot need no branch (NUMERICS_T1 §6).
 __device__ inline Factors MergeRows(RowSums& rows, const RowSums& next) {
   Factors factors;
 #pragma unroll
@@ -136,7 +138,7 @@ class UnitState {
   __device__ void BeginInGroup(int number) {
     const int next = number / kT1GroupSegments;
     if (!(Is(kOpen) && next == number_ && (Is(kKeeps) || Is(kPrefix)))) {
-      // What this block saw of the group before is all that there is of it.
+      // If a group was open and another one follows, this block begins the other one.
       Set(kPrefix, Is(kOpen) ? next != number_ : number % kT1GroupSegments == 0);
       EndGroup();
       number_ = next;
@@ -159,7 +161,7 @@ class UnitState {
     }
   }
 
-  // The block does not go on with the unit. Writes what others need of it.
+  // Ends the block's work on the unit. Writes the states that other blocks need.
   __device__ void WriteRest() {
     if (!Is(kKeeps)) {
       EndGroup();
@@ -238,7 +240,7 @@ class UnitState {
     RowSums row;
   };
 
-  // What holds for all threads, in one register.
+  // Facts that are equal in all threads, in one register.
   enum Flag : int {
     kKeeps = 1,    // the block began the unit
     kOpen = 2,     // a group is in progress

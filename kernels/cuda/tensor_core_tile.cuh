@@ -1,9 +1,9 @@
 // One tile of 64 slots: references, weights and weighted values of NUMERICS_T1 §5, for 16 rows.
 //
-// Products are m16n8k16: rows are the 16-row side. A thread has two rows, and of each two of eight
-// adjacent columns (kernels/cuda/ptx.cuh). The results of the scores' product are laid out like the
-// operands of the values' product. So a warp that has all slots keeps its weights in registers.
-// Warps that share a chunk exchange them through shared memory.
+// Products are m16n8k16, and rows are the 16-row side. A thread has two rows, and two of eight
+// adjacent columns of each row (kernels/cuda/ptx.cuh). The results of the scores' product have the
+// layout of operands of the values' product. So a warp that has all slots keeps its weights in
+// registers. Warps that share a chunk exchange weights through shared memory.
 #pragma once
 
 #include "kernels/cuda/tensor_core_loads.cuh"

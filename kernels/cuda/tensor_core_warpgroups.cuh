@@ -1,15 +1,16 @@
 // Chunks of prompts in numerics t1-sm90 (NUMERICS_T1 §5) by wgmma, over pools of f16 and bf16.
 //
-// Two warpgroups have 64 rows each. In a step, a warpgroup issues the scores of a tile and the
-// weighted values of the tile before. The softmax of the new scores overlaps with the products of
-// values, and with those of the other warpgroup: the two take turns to issue.
+// Two warpgroups have 64 rows each. In each step, a warpgroup issues the products for the scores of
+// a tile, and those for the weighted values of the previous tile. The softmax of the new scores
+// overlaps with the products of values. It also overlaps with the products of the other warpgroup,
+// because the two take turns to issue.
 //
-// Tiles lie in a ring of stages (tensor_core_copies.cuh). The second warpgroup copies. When it gets
-// its turn for a tile, the first one has issued that tile's scores, so both have read the stage of
-// the tile two before. The copies then fill it again.
+// Tiles are in a ring of stages (tensor_core_copies.cuh). The second warpgroup copies. When it gets
+// its turn for tile i, the first warpgroup has issued the scores of tile i. So both have read the
+// stage of tile i - 2, and the copies fill that stage again.
 //
-// Queries and weights are operands in registers. The sum of the weights is a product with 8 columns
-// of ones behind the columns of V.
+// Queries and weights are operands in registers. The product of values also computes the sum of the
+// weights, by 8 columns of ones behind the columns of V.
 #pragma once
 
 #include "kernels/cuda/attention_mma.cuh"

@@ -1,6 +1,6 @@
-// A tensor map: describes a tensor in device memory, of which kernels copy tiles. A kernel gets it
-// in its parameter struct. The driver encodes it (cuTensorMapEncodeTiled); the emulator's driver
-// writes a form of its own.
+// A tensor map describes a tensor in device memory for kernels that copy tiles of it. The parameter
+// struct of a kernel contains the map. The driver encodes it (cuTensorMapEncodeTiled). The
+// emulator's driver uses its own encoding.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ struct alignas(128) TensorMap {  // as CUDA 13's; CUDA 12 asks for 64
 };
 
 // Order of the 16-byte chunks of a tile in shared memory. Bits 4 … of a chunk's address are
-// combined by XOR with its bits 7 …, so that the rows of a column lie in different banks.
+// combined by XOR with its bits 7 …, so that the rows of a column are in different banks.
 enum class SharedSwizzle : uint8_t { kNone, k32Bytes, k64Bytes, k128Bytes };
 
 }  // namespace baton

@@ -1,20 +1,22 @@
 // Matrix products on tensor cores for more than 8 tokens (NUMERICS_T1 §3), with or without the
-// gate, by wgmma: bound by the tensor cores for hundreds of tokens, by memory for dozens.
+// gate, by wgmma. The tensor cores limit products of hundreds of tokens. Memory limits products of
+// dozens.
 //
-// Blocks are persistent: block i takes tiles i, i + grid, … of the result. Blocks of tokens are
-// numbered first, so blocks that run together share weights in the cache. One warp copies stages of
-// 64 columns into a ring, also of the next tile. One or two warpgroups multiply 64 rows each, one
-// accumulator for each row and token, with the columns rising. Barriers in shared memory say which
-// stages are full and which are empty.
+// Blocks are persistent: block i takes tiles i, i + grid, … of the result. The numbering of tiles
+// runs over the tokens first, so blocks that run together share weights in the cache. One warp
+// copies stages of 64 columns to a ring, and continues with the next tile before the present one
+// ends. One or two warpgroups multiply 64 rows each, with one accumulator for each row and token,
+// and with the columns rising. Barriers in shared memory mark stages as full or empty.
 //
-// Weights and rounded activations lie in memory as core matrices of wgmma without a swizzle, in the
-// order in which a stage needs them. So copies are bulk copies of whole stages, 1 KiB for 8 rows of
-// weights, and need no tensor map. A core matrix is 128 neighbouring bytes, so products read shared
-// memory without bank conflicts.
+// Weights and rounded activations are in memory as core matrices of wgmma without a swizzle, in the
+// order that a stage needs. So copies are bulk copies of whole stages, 1 KiB for 8 rows of weights,
+// and need no tensor map. A core matrix is 128 adjacent bytes, so products read shared memory
+// without bank conflicts.
 //
 // Predicted limit of 128 rows by 256 tokens: a stage is 2 · 4 products of 128 clocks. They read
 // 2 · 4 · 10 KiB of shared memory, 640 of the 1024 clocks, and the copies write 48 KiB, 384 clocks.
-// The stores of a tile are not hidden: 128 KiB, about 2500 clocks after 65500 for 4096 columns.
+// The stores of a tile overlap with nothing: 128 KiB, about 2500 clocks after 65500 for 4096
+// columns.
 #pragma once
 
 #include "kernels/cuda/stage_ring.cuh"

@@ -2,12 +2,12 @@
 // and cp.async. Operands, tiles and their order are those of tensor_matmul_many_tokens.cuh.
 //
 // Blocks are persistent: block i takes tiles i, i + grid, … of the result. All warps copy stages of
-// 64 columns into a ring, also those of the next tile while the results of this one are stored. A
-// stage ends with one barrier. A warp multiplies 32 or 64 rows by 32 or 64 tokens, one accumulator
-// for each row and token, with the columns rising.
+// 64 columns to a ring. Copies for the next tile run while the results of this tile are stored. A
+// stage ends with one barrier. A warp multiplies 32 or 64 rows by 32 or 64 tokens, with one
+// accumulator for each row and token, and with the columns rising.
 //
-// The 128 bytes of 8 rows or tokens and 8 columns are a matrix of ldmatrix, so fragments are loaded
-// without bank conflicts.
+// 8 columns of 8 rows or tokens have 128 bytes. They are a matrix of ldmatrix, so fragments are
+// loaded without bank conflicts.
 //
 // Predicted limit of 128 rows by 256 tokens: a stage is 1024 instructions m16n8k16, 2 clocks each.
 // Their fragments are 128 KiB of shared memory, 1024 of the 2048 clocks, and the copies write 48
@@ -115,7 +115,7 @@ class Sm80ManyCopies {
   Shared& shared_;
   const int first_ = static_cast<int>(threadIdx.x) * 16 / kHalfTileBytes;  // of the thread's tiles
   const int byte_ = static_cast<int>(threadIdx.x) * 16 % kHalfTileBytes;
-  // What the next stage copies: 64 columns of a tile of the result.
+  // Position of the next stage: the tile of the result, and its block of 64 columns.
   int tile_;
   int block_ = 0;
   int weight_copies_ = 0;

@@ -1,9 +1,9 @@
 // Sizes that the kernels of t1's matrix products and the code that launches them share.
 //
-// All of these kernels take the weights as the row side of a product, 16 rows at a time: a pair of
-// the 8-row tiles of weight_layout.h. In a plain product a pair are neighbours. With the gate, they
-// are a tile of the gate projection and the tile of the up projection that multiplies it, so one
-// lane holds both factors of a column.
+// In all of these kernels, the weights are the row side of a product. A product has 16 rows: a pair
+// of the 8-row tiles of weight_layout.h. In a plain product, the two tiles are neighbours. With the
+// gate, one is a tile of the gate projection, and the other is the tile of the up projection that
+// the gate multiplies. So one lane holds both factors of a column.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ inline constexpr int kTensorPairRows = 2 * kFloatTileRows;  // rows of a product
 
 // ---- activations as operands (half_rows.cu) ----------------------------------------------------
 //
-// Rows of 16 bits in tiles of 8 tokens, in the order in which thread blocks copy them: for each 64
-// columns, token tile, unit of 8 columns: 8 tokens of 16 bytes. The columns are padded with zeros
-// to whole blocks of 64, the tokens to whole tiles.
+// Activations in 16 bits, in the order in which thread blocks copy them: for each block of 64
+// columns, each tile of 8 tokens, each unit of 8 columns: 16 bytes for each of the 8 tokens. Zeros
+// pad the columns to whole blocks of 64, and the tokens to whole tiles.
 
 inline constexpr int kHalfTileBytes = kHalfColumns * 2 * 8;  // 64 columns of 8 rows or tokens
 inline constexpr int kHalfRowsThreads = 256;

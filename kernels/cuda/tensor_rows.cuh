@@ -1,5 +1,5 @@
-// Parts that all kernels of t1's matrix products share: which tiles of weights a pair is, one k16
-// step on fragments, and the stores of the results (NUMERICS_T1 §3).
+// Parts that all kernels of t1's matrix products share: the tiles of weights in a pair, one step of
+// 16 columns on fragments, and the stores of the results (NUMERICS_T1 §3).
 #pragma once
 
 #include "kernels/cuda/device_code.cuh"

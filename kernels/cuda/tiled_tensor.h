@@ -1,5 +1,5 @@
-// A tensor in device memory of which kernels copy tiles. KernelLauncher::EncodeTiles makes a tensor
-// map of it.
+// Describes a tensor in device memory whose tiles a kernel copies. KernelLauncher::EncodeTiles
+// encodes it as a tensor map.
 //
 // Thread safety: plain data.
 #pragma once

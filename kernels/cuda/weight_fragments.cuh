@@ -1,15 +1,16 @@
 // Reads packed weights (weight_layout.h) as fragments of m16n8k32 integer products, and their
 // scales as the terms of NUMERICS §4.
 //
-// A warp takes a piece: 16 rows and 128 columns, two pairs of groups. Every lane loads its words of
-// a pair, 16 bytes at a time, neighbouring lanes neighbouring bytes. Unpacking four weights takes
-// two or three integer instructions. Scales are computed once per pair of groups and row, by one
-// lane each, and go through shared memory to the lanes whose sums they scale.
+// A warp takes a piece: 16 rows and 128 columns, which are two pairs of groups. Every lane loads
+// its words of a pair, 16 bytes at a time. Neighbouring lanes load neighbouring bytes. Unpacking
+// four weights takes two or three integer instructions. For each row and pair of groups, one lane
+// computes the scales. They go through shared memory to the lanes whose sums they scale.
 //
-// Signed q of fewer than eight bits stay in the upper bits of their byte, so an integer sum is too
-// large by 2^FragmentShift. The sum starts as the bits of a float constant (SumBits), 1.5 · 2^23
-// over the same power. After the product it is then the float constant + sum, because the sum is
-// below 2^22. A subtraction gives the exact sum. That takes half the time of a conversion.
+// Signed q of fewer than eight bits stay in the upper bits of their byte. So an integer sum is too
+// large by the factor 2^FragmentShift. The sum starts as the bits of a float constant (SumBits):
+// 1.5 · 2^23 divided by this factor. After the product, its bits are those of the float constant +
+// sum, because the sum is below 2^22. A subtraction gives the exact sum, in half the time of a
+// conversion.
 #pragma once
 
 #include "kernels/cuda/device_code.cuh"

@@ -1,11 +1,11 @@
-// Storage of a weight matrix in the CUDA backend, shared by the code that packs it and the kernels.
+// Storage layout of a weight matrix in the CUDA backend. Packing and kernels use this file.
 //
-// Quantised formats: tiles of 16 rows, the m16 side of an integer MMA. A tile is a row of blocks of
-// 128 columns (256 for K formats). Inside a block a "piece" is 128 columns, that is four groups of
-// 32. A warp loads a piece in units of 16 bytes a lane, and the words are MMA fragments already.
-// Lane 4r + t of a warp holds, of each group, columns 8t…8t+7 of rows r and r + 8. That order of
-// columns differs from the instruction's; activations are loaded in the same order, and an integer
-// sum does not depend on it.
+// Quantised formats: a tile has 16 rows, the m16 side of an integer MMA. It is a sequence of blocks
+// of 128 columns (256 for K formats). A "piece" of a block is 128 columns, that is four groups
+// of 32. A warp loads a piece in units of 16 bytes for each lane. The loaded words are already the
+// MMA fragments. Of each group, lane 4r + t of a warp holds columns 8t…8t+7 of rows r and r + 8.
+// This order of columns differs from the instruction's. That is correct, because activations are
+// loaded in the same order, and an integer sum does not depend on it.
 //
 // A block has these parts, in this order:
 // 1. Low words: for each piece, load, lane: 16 bytes.
@@ -25,14 +25,15 @@
 //      s₀ | m₀ << 6 | (s₁ & 15) << 12. Then, per pair and row, 8 bits s₁ >> 4 | m₁ << 2.
 //    - Q6_K: per pair and row four int8 scales in rising order of columns. Then f16 d of each row.
 //
-// Formats with a zero point (Q4_0, Q5_0, Q6_K) store q less the zero point, as two's complement.
-// So a block has the bytes of its rows in the file. Rows are padded with zeros to a multiple of 16,
-// and columns to whole blocks. Kernels skip the padded groups.
+// Formats with a zero point (Q4_0, Q5_0, Q6_K) store q minus the zero point, as two's complement.
+// So a block takes as many bytes as its rows take in the file. Zeros pad the rows to a multiple of
+// 16, and the columns to whole blocks. Kernels skip the padded groups.
 //
-// Float formats: tiles of 8 rows. For each 16 bytes of columns (4 f32, or 8 of 16 bits), 8 rows. Of
-// 16 bits, such a unit of 128 bytes is a matrix of `ldmatrix` and a core matrix of `wgmma`. So
-// tensor cores take tiles as they are, for few tokens and for many. Rows are padded with zeros to
-// whole tiles. Columns are padded with zeros to whole units, of 16 bits to multiples of 64.
+// Float formats: a tile has 8 rows and consists of units. A unit has 16 bytes of each row: 4
+// columns of f32, or 8 columns of 16 bits. With 16 bits, a unit (128 bytes) is a matrix of
+// `ldmatrix` and a core matrix of `wgmma`. So tensor cores read tiles without conversion, for few
+// tokens and for many. Zeros pad the rows to whole tiles. They pad the columns of f32 to whole
+// units, and the columns of 16 bits to multiples of 64.
 //
 // Matrices start on a 16-byte boundary.
 #pragma once

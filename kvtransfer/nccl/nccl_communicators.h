@@ -1,15 +1,15 @@
-// Polled state machines of a transport's NCCL communicators. All communicator calls to NCCL are
-// made here.
+// Polled state machines of a transport's NCCL communicators. This class makes all calls to NCCL
+// that take a communicator.
 //
 // All communicators are non-blocking (ncclConfig_t::blocking = 0). ncclInProgress is not a result
-// but a state, which every Poll queries again with ncclCommGetAsyncError. It occurs in two phases:
+// but a state. Every Poll queries it again with ncclCommGetAsyncError. It occurs in two phases:
 //  - A communicator is being created.
 //  - An operation is being handed to the device. This may continue after ncclGroupEnd has returned.
 //    Only after this phase may an event be recorded behind the operation. When that event has
 //    completed, the operation has ended.
 //
-// Another communicator reuses the staging memory of an aborted one, but only after the stream is
-// idle and no holder of NcclReport::keep is left.
+// Another communicator may reuse the staging memory of an aborted one. Before that, the stream must
+// be idle, and nothing may hold NcclReport::keep.
 //
 // Thread safety: belongs to one thread, which has set its CUDA device.
 #pragma once

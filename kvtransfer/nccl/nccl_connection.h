@@ -1,19 +1,20 @@
 // TCP connection on which blocks, and layers of blocks, travel over NCCL in batches if that works
 // (nccl_send_channel.h), and otherwise within the stream.
 //
-// The receiver checks blocks from NCCL like all others. It checks that the block was requested.
-// When the block is in the pool, where nothing reads it yet, it checks the CRC32C of its pieces. A
-// wrong block fails its own transfer and no other transfer of the batch.
+// The receiver checks a block from NCCL like all other blocks. First it checks that the block was
+// requested. When the block is in the pool, it checks the CRC32C of the block's pieces; nothing
+// reads the block before that. A wrong block fails its own transfer and no other transfer of the
+// batch.
 //
 // A pool in device memory gathers and scatters blocks itself, and computes the checksums
 // (device_block_copies.h). This connection polls these copies:
 //  - A batch is sent when all its blocks are gathered. If batches stop before that, the blocks go
 //    within the stream.
 //  - A batch lands block by block. Meanwhile this connection reads nothing and keeps reports for
-//    later, so the batch's slot is not used again.
-//  - If a transfer ends, its copy is abandoned: the transfer's terminal event waits for the copy.
+//    later. So the batch's slot is not used again too early.
+//  - If a transfer ends, its copy is abandoned. The transfer's terminal event waits for the copy.
 //
-// A host pool is copied and read at once, on this thread.
+// For a host pool, this thread copies and checks the blocks at once.
 //
 // Thread safety: belongs to the I/O thread.
 #pragma once

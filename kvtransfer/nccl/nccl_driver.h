@@ -1,12 +1,12 @@
 // Interface for NCCL calls, used by the two channels of a connection (nccl_send_channel.h,
 // nccl_receive_channel.h). Posts never block; reports return the results.
 //
-// A communicator has two ranks: 0 sends and 1 receives. Its operations end in the order in which
-// they were posted. Each communicator has its own stream and staging memory, so a hanging one does
-// not block the others.
+// A communicator has two ranks: rank 0 sends and rank 1 receives. Its operations end in the order
+// in which they were posted. Each communicator has its own stream and staging memory, so a hanging
+// communicator does not block the others.
 //
 // Copies between staging memory and a pool run on other streams. A copy that outlives its
-// communicator must keep the memory (NcclReport::keep), until the copy has ended.
+// communicator must hold the memory (NcclReport::keep) until the copy has ended.
 #pragma once
 
 #include <algorithm>

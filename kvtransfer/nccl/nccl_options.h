@@ -10,9 +10,9 @@
 
 namespace baton {
 
-// Options for payload over NCCL beside a TCP connection. TCP carries everything else, and the
-// payload that NCCL cannot move or does not move in time. Both libraries, NCCL and the CUDA driver,
-// are looked up at run time.
+// Options for payload over NCCL beside a TCP connection. TCP carries all other frames. It also
+// carries payload that NCCL cannot move, or does not move in time. The libraries of NCCL and the
+// CUDA driver are looked up at run time.
 struct NcclOptions {
   std::vector<std::string> nccl_libraries = {"libnccl.so.2"};  // the first one found is used
   std::vector<std::string> cuda_libraries = {"libcuda.so.1"};

@@ -1,8 +1,8 @@
 // State machine at the receiver's end of a connection for payload over NCCL (protocol in
 // nccl_send_channel.h). It makes offers, receives batches and acknowledges landed ones.
 //
-// A batch with no wanted block is still received, because the sender's operation waits for it. Its
-// bytes are discarded.
+// A batch without a wanted block is still received, because the sender's operation waits for the
+// receiver. Its bytes are discarded.
 //
 // Pure: frames, reports and time go in; frames, landed batches and posts to the driver come out.
 //

@@ -1,16 +1,18 @@
 // A transport's NCCL resources: the libraries, the thread that calls NCCL, and the copies between a
 // host pool and staging memory.
 //
-// NCCL never accesses the pool. A batch of blocks is gathered into staging memory, sent and
-// received from there, and scattered into blocks that nothing reads yet. So a transfer may end at
-// any time without waiting for NCCL, and a late batch writes to staging memory only.
+// NCCL never accesses the pool. The sender gathers a batch of blocks into staging memory, and NCCL
+// sends it from there. The receiver gets it in staging memory, and scatters it into blocks that
+// nothing reads yet. So a transfer may end at any time without waiting for NCCL, and a late batch
+// writes to staging memory only.
 //
-// Staging memory is device memory. A pool in device memory makes the copies itself
-// (kvtransfer/pool/device_block_copies.h). For a host pool, the device's copy engine makes them by
-// address. They end within the call, on the I/O thread.
-//
-// A pool that is divided among several devices has no such address. If the devices cannot reach the
-// first one's memory, its bytes go through leases of its staging memory on the host.
+// Staging memory is device memory. There are three kinds of pools:
+//  - A pool in device memory makes the copies itself (kvtransfer/pool/device_block_copies.h).
+//  - For a host pool, the device's copy engine makes the copies by address. They end within the
+//    call, on the I/O thread.
+//  - A pool that is divided among several devices makes the copies itself if all devices can reach
+//    the first one's memory. Otherwise its bytes go through leases of its staging memory on the
+//    host.
 //
 // Thread safety: belongs to the I/O thread, except Open and the constructor.
 #pragma once

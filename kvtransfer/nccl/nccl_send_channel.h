@@ -12,11 +12,11 @@
 //   Ready (when all has drained) ───▶ open again
 //
 // One communicator serves all transfers of the connection, in one direction. If two connections
-// shared one, each side's receive could wait behind its own send.
+// shared a communicator, each side's receive could wait behind its own send.
 //
 // A late batch, or the end of a transfer, does not end the communicator. If a batch is late,
-// batches pause and undelivered blocks go within the stream. Batches continue once both sides have
-// seen every operation end. The communicator is aborted in these cases:
+// batches pause, and blocks that have not landed go within the stream. Batches continue when every
+// operation has ended on both sides. The communicator is aborted in these cases:
 //  - The connection ends, because the peer is gone.
 //  - NCCL reports that the communicator is broken.
 //  - It was not created in time. The receiver may then offer again.

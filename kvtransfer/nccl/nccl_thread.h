@@ -4,9 +4,9 @@
 // The thread polls its communicators every 20 µs while one is being created or has an operation in
 // flight. Otherwise it polls every 100 ms, to notice errors that occur on their own.
 //
-// The destructor makes the thread abort its communicators and end. If it does not end within
-// kNcclShutdownMs, because an NCCL call does not return, the thread is abandoned with all memory
-// that it can still reach.
+// The destructor makes the thread abort its communicators and end. If an NCCL call does not return,
+// the thread cannot end. After kNcclShutdownMs, the destructor then abandons the thread, with all
+// memory that the thread can still access.
 //
 // Thread safety: posts and TakeReports are called from one thread.
 #pragma once

@@ -1,7 +1,7 @@
 // The copies that one CUDA thread issued with cp.async and has not waited for.
 //
-// A copy that lands late reads its source and writes its target inside the wait. Each copy is noted
-// to ThreadSanitizer twice: when it is issued and when it lands.
+// A late copy reads its source and writes its target inside the wait. ThreadSanitizer is told of
+// each copy twice: when it is issued and when it lands.
 //
 // Thread safety: belongs to the fiber of its CUDA thread.
 #pragma once

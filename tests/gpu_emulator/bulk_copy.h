@@ -1,8 +1,8 @@
 // cp.async.bulk: copies between device memory and shared memory, and tiles of tensors (TMA).
 //
-// A load lands when nothing else can run, in the order of the execution rules; or when it is
-// issued, if it lands early. A store reads its shared memory when the thread waits for it. A block
-// that ends with copies in flight is an error.
+// A late load lands when nothing else can run, in the order of the execution rules. An early load
+// lands when it is issued. A store reads its shared memory when the thread waits for it. If a block
+// ends with copies in flight, the launch fails.
 #pragma once
 
 #include <array>

@@ -1,7 +1,8 @@
 // CUDA's arithmetic intrinsics. Part of device_language.h.
 //
-// Sums, products and fused products of f32 and f64 give the GPU's NaN, as do quotients and roots.
-// Only functions whose result CUDA defines to the bit are here, so not __expf and its like.
+// Sums, products, fused products, quotients and roots of f32 and f64 give the GPU's NaN. This file
+// has only functions for which CUDA defines every bit of the result. So it does not have __expf and
+// similar functions.
 #pragma once
 
 #include <bit>

@@ -1,8 +1,9 @@
 // The CUDA language for kernels that are compiled as host C++. kernels/cuda/device_code.cuh
-// includes it in such builds. Names and meaning are CUDA's (CUDA C++ Programming Guide; CUDA Math
-// API).
+// includes it in such builds. Names and meanings are those of CUDA (CUDA C++ Programming Guide;
+// CUDA Math API).
 //
-// Every call that waits passes on its place in the source, so that messages can name it.
+// Every call that waits passes its line of the source to the emulator, so that messages can name
+// the line.
 #pragma once
 
 #include <cmath>

@@ -1,6 +1,6 @@
-// Faults of host code that a test plants into the emulated driver: a call does not do its work, as
-// if the program had left it out, or does it too late. Calls are counted, so that a test can plant
-// a fault at each of them.
+// Faults of host code that a test plants into the emulated driver. A faulty call of the driver does
+// nothing, as if the program had left it out, or does its work too late. The driver counts its
+// calls, so that a test can plant a fault at each of them.
 //
 // Thread safety: safe from any thread.
 #pragma once

@@ -3,7 +3,8 @@
 //
 // The library exports the functions declared here. A program that loads it looks them up by name.
 // Environment variables give the settings at the start:
-// - BATON_GPU_EMULATOR_SEED: 0 runs everything in order, other numbers in seeded orders;
+// - BATON_GPU_EMULATOR_SEED: 0 runs blocks, warps and lanes in order; other values seed their order
+//   and the landing of copies;
 // - BATON_GPU_EMULATOR_MIB: memory of each device;
 // - BATON_GPU_EMULATOR_FAIL_AFTER: number of kernels that run before one fails;
 // - BATON_GPU_EMULATOR_HANG_AFTER: number of kernels that run before one never ends;
@@ -13,7 +14,7 @@
 // - BATON_GPU_EMULATOR_CAPABILITY: compute capability, 90 for 9.0 (SettingsOfCapability);
 // - BATON_GPU_EMULATOR_SHARED_BYTES: shared memory of a thread block, instead of its default.
 //
-// Other libraries, such as NCCL's stand-in, put work on streams by baton_emulator_enqueue.
+// Other libraries, such as the stand-in for NCCL, enqueue work by baton_emulator_enqueue.
 //
 // Thread safety: safe from any thread.
 #pragma once

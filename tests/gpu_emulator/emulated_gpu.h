@@ -3,12 +3,12 @@
 // access to the memory of another one only after cuCtxEnablePeerAccess, and only its kernels have.
 //
 // Work runs as late as CUDA allows: only when a call waits for it (a synchronisation, the release
-// of device memory). A query asks for it now and then and never waits. So a result that is used too
-// early is missing, and a buffer that is changed too early has the change. A test may choose other
-// times (stream_order.h).
+// of device memory). Now and then a query also starts work, but it never waits. So tests notice a
+// result that is used too early, because it is missing. They notice a buffer that is changed too
+// early, because late work reads the change. A test may choose other times (stream_order.h).
 //
-// Streams with work to run take turns after each kernel, copy or other node. A stream whose
-// external work is not done waits, and the others continue.
+// Streams with work to run take turns after each kernel, copy or other node. If the external work
+// of a stream is not done, that stream waits, and the others continue.
 //
 // Invariant: device memory is closed (emulated_memory.h) whenever a waiting call returns.
 //

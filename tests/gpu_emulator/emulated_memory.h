@@ -1,12 +1,13 @@
 // Memory of the emulated GPU: device memory, which the host can reach only through copies, and
 // pinned host memory.
 //
-// Device memory lies at its device addresses, but its pages are inaccessible. They are opened only
-// while the emulator runs a kernel or a copy (DeviceMemoryAccess). Any other access of the host is
-// a segmentation fault, and so is an access behind the end of a buffer or after its end. Other
-// processes have no access at all, because the memory is private.
+// Device memory is mapped at its device addresses, but its pages are inaccessible. The emulator
+// opens them only while it runs a kernel or a copy (DeviceMemoryAccess). Any other access of the
+// host is a segmentation fault. An access behind the end of a buffer, or to a freed buffer, is one
+// too. Other processes have no access, because the memory is private.
 //
-// New memory holds 0xff bytes, which are NaN as floats. Real memory holds bytes of its last owner.
+// New memory contains 0xff bytes, which are NaN as floats. Memory of a real GPU contains bytes of
+// its last owner.
 //
 // Thread safety: safe from any thread, except that a buffer must not be freed while work uses it.
 #pragma once

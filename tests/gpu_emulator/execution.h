@@ -3,8 +3,8 @@
 // A thread is in one of these states, each a bit mask of its warp:
 // - runnable;
 // - arrived: in a warp operation, until all live lanes of its mask are there;
-// - polling: it looked for a change and found none. It runs again when no thread is runnable;
-// - none of them: at a barrier, or ended.
+// - polling: it looked for a change and found none; it runs again when no thread is runnable;
+// - none of these: at a barrier, or ended.
 //
 // Thread safety: belongs to the host thread that runs the launch. Everything but Start() runs on
 // the fibers of its CUDA threads.
@@ -165,7 +165,7 @@ class Execution {
   void NoteReadOnly(const void* address, size_t bytes, void* caller);
   // Lands a load later, when no thread can run.
   void Delay(const TileLoad& load);
-  // Fails unless the bytes lie in the block's shared memory and are aligned to 16.
+  // Fails unless the bytes are in the block's shared memory and aligned to 16.
   void CheckShared(const void* address, size_t bytes, const char* name, SourcePlace place);
   // Notes the place, and returns true if a planted fault skips the primitive there.
   bool Skipped(Primitive primitive, SourcePlace place);

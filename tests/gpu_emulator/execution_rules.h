@@ -1,7 +1,8 @@
-// How the emulator runs a kernel where CUDA leaves it open, and the faults that it can plant.
+// Rules by which the emulator runs a kernel where CUDA leaves a choice, and the faults that it can
+// plant.
 //
-// CUDA does not define the order of blocks, warps and lanes, nor when an asynchronous copy lands. A
-// right kernel gives the same bytes under all rules.
+// CUDA does not define the order of blocks, warps and lanes. It also does not define when an
+// asynchronous copy lands. A correct kernel gives the same bytes under all rules.
 #pragma once
 
 #include <cstdint>

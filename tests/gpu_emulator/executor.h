@@ -1,41 +1,39 @@
 // Runs kernels on a CPU: every CUDA thread of a block is a fiber of the calling host thread.
 //
 // A CUDA thread runs until it waits: at a barrier, for the other lanes of a warp operation, or for
-// an asynchronous copy. The next thread of its warp then goes on, and after it the next warp.
-// Nothing depends on time, so a launch with equal rules and inputs takes the same steps.
+// an asynchronous copy. Then the next thread of its warp continues, and after all of them the next
+// warp. Nothing depends on time, so a launch with equal rules and inputs takes the same steps.
 //
 // The executor finds these faults of a kernel:
-// - threads that wait for something that cannot happen: the message names where each waits;
+// - threads that wait for something that cannot happen; the message names each waiting place;
 // - lanes of a warp that meet in different operations, or threads at different barriers;
 // - a wrong mask of a warp operation;
 // - more threads in a block than __launch_bounds__ allows;
-// - shared memory that is read before it is written: a block starts with NaN patterns in it;
+// - reads of shared memory before it is written: a block starts with NaN patterns in it;
 // - writes behind the end of shared memory;
-// - addresses that are not aligned, of vectors, atomic operations, copies and matrices
-//   (alignment_check.cc; not in a build with ThreadSanitizer);
-// - shared memory that the async proxy reads without fence.proxy.async, and barriers that copies
-// use
-//   without fence.mbarrier_init (shared_buffer.h);
+// - unaligned addresses of vectors, atomic operations, copies and matrices (alignment_check.cc; not
+//   in a build with ThreadSanitizer);
+// - shared memory that the async proxy reads without fence.proxy.async (shared_buffer.h);
+// - barriers that copies use without fence.mbarrier_init (shared_buffer.h);
 // - registers of wgmma that no fence or wait names, or that change in flight (pending_products.h).
-// ThreadSanitizer finds races, also between blocks. A fence of the block orders threads of its
-// block only. A read through the read-only cache (__ldg) is ordered with no write of its launch.
-// AddressSanitizer finds other accesses out of bounds.
 //
-// The executor does not model these, so a kernel that depends on them can be wrong on a GPU:
-// - Shared memory that a copy overwrites after loads, without a proxy fence between. GPUs order
-// both
-//   through an mbarrier or a barrier.
-// - Which shared memory a thread's own proxy fence covers. A fence shows the async proxy all that
-// any
-//   thread has stored until then, so a missing fence shows if all threads that store lack theirs,
-//   or if one stores later than the others fence.
-// - `const __restrict__` pointers, which nvcc may read through the read-only cache. Kernels have
-// none.
+// ThreadSanitizer finds races, also between blocks. A fence of the block orders only the threads of
+// its block. A read through the read-only cache (__ldg) is not ordered with any write of its
+// launch. AddressSanitizer finds other accesses out of bounds.
+//
+// The executor does not model the following, so a kernel that depends on it can be wrong on a GPU:
+// - Shared memory that a copy overwrites after loads, without a proxy fence between them. On GPUs,
+//   an mbarrier or a barrier orders the loads and the copy.
+// - The extent of a thread's own proxy fence. Here a fence shows the async proxy the stores of all
+//   threads so far. So tests notice a missing fence only in two cases: all threads that store lack
+//   the fence, or one of them stores after the others have fenced.
+// - `const __restrict__` pointers, which nvcc may read through the read-only cache. Kernels do not
+//   use them.
 // - Casts of NaN and of large numbers to integers, which C++ leaves undefined. Kernels call
-//   __float2int_rn and its like, which give the GPU's result.
-// - Limits of registers: scripts/compile_cuda.sh prints kernels that spill.
-// - Weak forms of atomic operations: all are one after another, and only fences order other
-// accesses.
+//   __float2int_rn and similar functions, which give the GPU's result.
+// - Limits of registers. scripts/compile_cuda.sh prints the kernels that spill.
+// - Weak forms of atomic operations. Here atomic operations happen one after another, and only
+//   fences order other accesses.
 //
 // Thread safety: an Executor belongs to one host thread. Several may run on different threads.
 #pragma once

@@ -1,8 +1,8 @@
-// A fiber: a stack of its own and the point at which its code goes on.
+// A fiber has its own stack and the point at which its code continues.
 //
 // A switch saves the callee-saved registers of the System V ABI for x86-64 and changes the stack
 // pointer. Rounding modes are not saved, because kernels do not change them. AddressSanitizer and
-// ThreadSanitizer are told about each switch. To ThreadSanitizer every fiber is a thread, and a
+// ThreadSanitizer are told of each switch. For ThreadSanitizer every fiber is a thread, and a
 // switch orders nothing.
 //
 // Thread safety: a fiber runs only on the host thread that created it.

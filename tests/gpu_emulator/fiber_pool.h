@@ -1,7 +1,8 @@
-// The threads of one host thread's launches, with their stacks. They are kept between launches,
-// because ThreadSanitizer takes milliseconds to make a fiber.
+// The emulated threads of one host thread's launches, with their stacks. They are kept between
+// launches, because ThreadSanitizer takes milliseconds to create a fiber.
 //
-// A stack stays with its fiber. ThreadSanitizer remembers which thread used which part of it.
+// A stack stays with its fiber, because ThreadSanitizer remembers which thread used which part of
+// it.
 //
 // Thread safety: belongs to one host thread.
 #pragma once

@@ -1,7 +1,7 @@
 // The kernels that are compiled into a host program, by name.
 //
-// BATON_KERNEL at the end of a kernel file registers its kernel before main() runs. A kernel file
-// is therefore linked as an object file: a linker drops such files from a static library.
+// BATON_KERNEL at the end of a kernel file registers its kernel before main() runs. Kernel files
+// must be linked as object files, because a linker would drop them from a static library.
 //
 // Thread safety: FindKernel is safe from any thread after main() has begun.
 #pragma once

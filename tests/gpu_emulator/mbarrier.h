@@ -1,6 +1,6 @@
 // mbarrier: a barrier in shared memory that counts arrivals and bytes (PTX ISA, "mbarrier").
 //
-// The 64-bit object has a form of the emulator's own. PTX leaves the form open too.
+// The emulator has its own encoding of the 64-bit object. PTX does not define one.
 #pragma once
 
 #include <cstdint>

@@ -4,7 +4,7 @@
 // nvcc may move an access to a product's registers across a fence or a wait that does not name
 // them. So these are errors:
 // - a product whose registers no fence named, or that changed since the fence;
-// - a wait that does not name the registers that it makes free.
+// - a wait that does not name the registers that it releases.
 //
 // Thread safety: belongs to the fiber of its CUDA thread.
 #pragma once

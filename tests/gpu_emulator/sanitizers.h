@@ -1,8 +1,8 @@
-// What the emulator tells the sanitizers. Every function does nothing in a build without them.
+// Annotations for the sanitizers. In a build without sanitizers, every function does nothing.
 //
 // The emulator's own sources are compiled without ThreadSanitizer, because they move values between
-// the stacks of different CUDA threads. The kernels are compiled with it. Only the orders below
-// exist between two CUDA threads: launch, barrier, fence with an atomic operation, mbarrier.
+// the stacks of different CUDA threads. The kernels are compiled with it. Only these operations
+// order two CUDA threads: launch, barrier, fence with an atomic operation, mbarrier.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ namespace baton::gpu_emulator {
 
 #ifdef BATON_EMULATOR_TSAN
 inline constexpr bool kRaceChecked = true;
-// What came before a Release of `order` happens before what follows an Acquire of it.
+// Accesses before a Release of `order` happen before accesses after an Acquire of `order`.
 inline void Release(void* order) { __tsan_release(order); }
 inline void Acquire(void* order) { __tsan_acquire(order); }
 // Accesses by the running CUDA thread that no compiled load or store stands for.

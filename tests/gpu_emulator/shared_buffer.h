@@ -1,11 +1,12 @@
 // Shared memory of one block.
 //
-// A block starts with NaN patterns in it, in f32, f16, bf16 and e4m3 alike. Margins on both sides
-// show writes out of bounds at the block's end; under AddressSanitizer the heap's red zones do.
+// When a block starts, its shared memory contains bytes that are NaN in f32, f16, bf16 and e4m3.
+// Margins on both sides show writes out of bounds when the block ends. Under AddressSanitizer, the
+// heap's red zones replace the margins.
 //
-// Bulk copies, tile copies and wgmma access shared memory through another proxy than loads and
-// stores (PTX ISA, "Proxies"). They see a store only after fence.proxy.async. So the buffer has a
-// second copy of its contents, as the async proxy sees them.
+// Bulk copies, tile copies and wgmma access shared memory through the async proxy, but loads and
+// stores do not (PTX ISA, "Proxies"). The async proxy sees a store only after fence.proxy.async. So
+// the buffer has a second copy of its contents, as the async proxy sees them.
 //
 // Thread safety: Start and End belong to the host thread.
 #pragma once
@@ -26,7 +27,7 @@ class SharedBuffer {
   bool End() const;
   // The async proxy sees all that is stored now.
   void FenceAsyncProxy();
-  // Copies into shared memory through the async proxy. `to` lies in shared memory.
+  // Copies into shared memory through the async proxy. `to` is in shared memory.
   void StoreAsync(std::byte* to, const void* from, size_t size);
   // Returns true if the async proxy sees what the bytes are.
   bool AsyncProxySees(const void* address, size_t size);

@@ -1,5 +1,5 @@
-// Line of a kernel that calls a primitive. Functions of the device language have one as their last
-// parameter, with the caller's line as default.
+// Source line of a kernel that calls a primitive. It is the last parameter of functions of the
+// device language. Its default is the caller's line.
 #pragma once
 
 #include <string>

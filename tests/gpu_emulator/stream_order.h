@@ -1,5 +1,5 @@
-// When the emulated GPU runs the work of a stream. CUDA promises less than any one machine shows: a
-// stream may run at once, or only when something waits for it.
+// Times at which the emulated GPU runs the work of a stream. CUDA allows more than any one machine
+// shows: a stream may run at once, or only when a call waits for it.
 //
 // Thread safety: plain data. The exported function is safe from any thread.
 #pragma once
@@ -11,8 +11,8 @@ namespace baton::gpu_emulator {
 enum class StreamOrder : uint8_t {
   kLate,   // when a call waits for it
   kEarly,  // before the call that enqueues it returns; work of other libraries runs soon after
-  // As kLate, and a thread that waits does not hurry the work along for other threads: work begins
-  // when no thread has called the driver for 2 ms, or when something has waited for 50 ms.
+  // As kLate, but the wait of one thread does not start the work at once. Work begins when no
+  // thread has called the driver for 2 ms, or when a call has waited for 50 ms.
   kHostFirst,
 };
 

@@ -1,4 +1,4 @@
-// Tensor maps of the emulator: what cuTensorMapEncodeTiled makes, in a form of its own.
+// Tensor maps of the emulator. cuTensorMapEncodeTiled makes them, in the emulator's own encoding.
 //
 // Thread safety: pure functions.
 #pragma once

@@ -1,7 +1,8 @@
 // Matrix instructions of a warp: mma.sync and ldmatrix.
 //
-// Integer products are exact. Products of bf16 and f16 follow kernels/tensor_core/fused_dot.h, for
-// the generation that the execution rules name. kernels/cuda/ptx.cuh describes the fragments.
+// Integer products are exact. Products of bf16 and f16 follow kernels/tensor_core/fused_dot.h, with
+// the model of the tensor cores that the execution rules name. kernels/cuda/ptx.cuh describes the
+// fragments.
 #pragma once
 
 #include <cstdint>

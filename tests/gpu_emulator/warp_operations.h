@@ -1,8 +1,8 @@
-// What kernels call to exchange values between lanes and to wait for each other.
+// Functions that kernels call to exchange values between lanes and to wait for each other.
 //
 // Semantics: CUDA C++ Programming Guide, "Warp Shuffle Functions", "Warp Vote Functions", "Warp
-// Reduce Functions" and "Synchronization Functions". A value that CUDA leaves undefined, because
-// its lane takes no part, is kUndefined here.
+// Reduce Functions" and "Synchronization Functions". If a lane takes no part, CUDA leaves its
+// value undefined; here it is kUndefined.
 #pragma once
 
 #include <cstddef>

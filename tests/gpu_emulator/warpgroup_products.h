@@ -1,9 +1,9 @@
 // wgmma: asynchronous matrix products of a warpgroup, m64nNk16 with bf16 or f16 operands.
 //
-// A product is computed for the whole warpgroup, when the first of its threads waits for it and all
-// have issued it. A late product reads shared memory then. Until a thread has waited for all
-// products that add to its sums, they are NaN, so that an early use of them shows. It is an error
-// to change them. kernels/cuda/hopper.cuh describes operands.
+// A product is computed for the whole warpgroup, when all of its threads have issued it and the
+// first waits for it. A late product reads shared memory at that time. Until a thread has waited
+// for all products that add to its sums, the sums are NaN, so that an early use shows. Changing
+// them is an error. kernels/cuda/hopper.cuh describes operands.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ namespace baton::gpu_emulator {
 inline constexpr int kWarpgroupThreads = 128;
 inline constexpr int kMostProductCols = 256;
 
-// What all threads of a warpgroup must agree on.
+// Parameters that must be equal in all threads of a warpgroup.
 struct ProductTerms {
   int cols = 0;
   HalfType type = HalfType::kBF16;
@@ -34,7 +34,7 @@ struct ProductTerms {
   bool operator==(const ProductTerms&) const = default;
 };
 
-// What one thread gives to a product.
+// Operands and sums of one thread.
 struct ProductPart {
   float* sums = nullptr;   // [cols / 2]
   int64_t continues = -1;  // number of the product that gives the values, if it is not computed yet
