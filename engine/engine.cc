@@ -160,6 +160,7 @@ class EngineImpl final : public Engine {
   void Wake();
   void Wait(int64_t us);
   void PublishState();
+  EngineStatus CurrentStatus() const;
   EngineInspection MakeInspection() const;
   std::string OpPath() const;
 
@@ -194,7 +195,8 @@ absl::Status EngineImpl::Load() {
   RETURN_IF_ERROR(SettleContextLength(options_, model_.info.spec.context_length));
   RETURN_IF_ERROR(SettleCacheOptions(options_));
   RETURN_IF_ERROR(SettleTransfer(*model_.device, options_));
-  ASSIGN_OR_RETURN(pool_, KvPool::Create(model_.info.spec, model_.pool_devices, options_));
+  ASSIGN_OR_RETURN(pool_, KvPool::Create(model_.info.spec, model_.pool_devices, options_,
+                                         model_.pool_devices_reach_first));
   fingerprint_ = FingerprintOf(model_.info, *model_.device, options_);
   ModelRunnerOptions runner;
   runner.limits.max_tokens = options_.token_budget;
@@ -277,16 +279,22 @@ void EngineImpl::RunLoop() {
 }
 
 void EngineImpl::PublishState() {
-  EngineStatus status = machines_->Status();
+  EngineStatus status = CurrentStatus();
   std::lock_guard lock(status_mutex_);
   status_ = std::move(status);
+}
+
+EngineStatus EngineImpl::CurrentStatus() const {
+  EngineStatus status = machines_->Status();
+  status.kv_bytes_through_host = pool_.lender().BytesThroughHost();
+  return status;
 }
 
 EngineInspection EngineImpl::MakeInspection() const {
   const KvCacheManager& cache = machines_->cache();
   EngineInspection inspection;
   inspection.op_path = OpPath();
-  inspection.status = machines_->Status();
+  inspection.status = CurrentStatus();
   inspection.resident_pool_bytes = pool_.ResidentBytes();
   inspection.cache_depth = cache.CacheDepth();
   inspection.trace = cache.trace();

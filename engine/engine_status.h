@@ -38,6 +38,8 @@ struct EngineStatus {
   int64_t preemptions = 0;
   int64_t requests = 0;
   int64_t failures = 0;
+  // Bytes of KV that transfers have copied between a GPU and host memory; 0 for a pool on the host.
+  int64_t kv_bytes_through_host = 0;
   std::string conservation_error;  // of IdleIntegrityCheck; empty: none found
 
   // The integrity check has failed: the worker accepts no more requests.

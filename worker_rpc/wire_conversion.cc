@@ -406,6 +406,7 @@ v1::WorkerStatus WorkerStatusToWire(const WorkerIdentity& identity, Epoch epoch,
   out.set_preemptions(status.preemptions);
   out.set_requests(status.requests);
   out.set_failures(status.failures);
+  out.set_kv_bytes_through_host(status.kv_bytes_through_host);
   out.set_draining(draining || status.MustDrain());
   out.set_conservation_error(status.conservation_error);
   return out;

@@ -61,6 +61,16 @@ TEST(StatusTable, ShowsTheWorstState) {
   EXPECT_EQ(Cell(status, "state"), "unreachable");
 }
 
+TEST(StatusTable, ShowsKvThatPassedHostMemory) {
+  v1::GetStatusResponse status = OneWorker();
+  EXPECT_THAT(StatusTable(status, false), Not(HasSubstr("host memory")));
+  status.mutable_workers(0)->set_kv_bytes_through_host(4096);
+  EXPECT_THAT(StatusTable(status, false),
+              HasSubstr("\n  transfers: 4096 bytes of KV copied between GPU and host memory\n"));
+  status.mutable_workers(0)->set_kv_bytes_through_host(int64_t{3000} << 20);
+  EXPECT_THAT(StatusTable(status, false), HasSubstr("\n  transfers: 3000 MiB of KV copied "));
+}
+
 TEST(StatusTable, AWorkerThatHasLeftAndDrainsIsShown) {
   v1::GetStatusResponse status = OneWorker();
   status.mutable_leaving_workers()->Swap(status.mutable_workers());

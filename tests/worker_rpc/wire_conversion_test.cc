@@ -234,6 +234,7 @@ TEST(WireConversion, AWorkersStatusNamesItsPoolAndItself) {
   status.cache.blocks.total = 10;
   status.context_length = 512;
   status.conservation_error = "lost";
+  status.kv_bytes_through_host = int64_t{5} << 40;
   const v1::WorkerStatus wire =
       WorkerStatusToWire({"w", "h:1", v1::WORKER_ROLE_DECODE}, Epoch(3), status, /*draining=*/true);
   EXPECT_EQ(wire.worker_id(), "w");
@@ -242,6 +243,7 @@ TEST(WireConversion, AWorkersStatusNamesItsPoolAndItself) {
   EXPECT_TRUE(wire.draining());
   EXPECT_EQ(wire.context_length(), 512);
   EXPECT_EQ(wire.conservation_error(), "lost");
+  EXPECT_EQ(wire.kv_bytes_through_host(), int64_t{5} << 40);
   EXPECT_EQ(wire.pool().block_size(), 16);
   EXPECT_EQ(wire.pool().limit_blocks(), 9);
   EXPECT_EQ(wire.pool().reserved_blocks(), 12);
