@@ -24,8 +24,9 @@ ARGUMENTS = argparse.Namespace()
 
 def run(arguments, jobs=None):
     text = None if jobs is None else "".join(json.dumps(job) + "\n" for job in jobs)
+    model = [] if "--model" in arguments else ["--model", str(MODEL)]
     return subprocess.run(
-        [ARGUMENTS.baton, "run", "--model", str(MODEL), "--kv-blocks=256", "--threads=1", "--hash-logits", "--json",
+        [ARGUMENTS.baton, "run", *model, "--kv-blocks=256", "--threads=1", "--hash-logits", "--json",
          "--temperature=0", "--max-tokens=6", "--ignore-eos", *arguments],
         input=text, capture_output=True, text=True, check=False, timeout=600)
 
@@ -136,6 +137,9 @@ class Errors(unittest.TestCase):
             ({**parts, "chunks": ["A"], "chunk_positions": "side"}, "INVALID_ARGUMENT", 'chunk_positions is "side"'),
             ({**parts, "chunks": [[7] * 400] * 2, "chunk_positions": "sequential"}, "INVALID_ARGUMENT",
              "part 2 (chunks[1]) reaches position"),
+            ({**parts, "chunks": ["A"], "chunk_repair": "first:16"}, "FAILED_PRECONDITION",
+             "chunk_repair first:16 is not supported"),
+            ({**parts, "chunks": ["A"], "chunk_repair": "share:2"}, "INVALID_ARGUMENT", 'chunk_repair is "share:2"'),
             ({"prompt": "S####Q", "chunk_separator": "##"}, "INVALID_ARGUMENT", "part 1 (chunks[0]) has 0 bytes"),
             ({"messages": [{"role": "user", "content": "a", "chunks": ["A"]},
                            {"role": "user", "content": "b", "chunks": ["B"]}]}, "INVALID_ARGUMENT",
@@ -145,6 +149,17 @@ class Errors(unittest.TestCase):
         for i, (_, code, said) in enumerate(cases):
             self.assertEqual(got[i]["error"]["code"], code, got[i])
             self.assertIn(said, got[i]["error"]["message"])
+
+    def test_a_repair_of_nothing_is_no_repair(self):
+        job = {"system": SYSTEM, "chunks": [A, B], "question": QUESTION}
+        got = answers([{"id": repair, "chunk_repair": repair, **job} for repair in ("none", "first:0", "share:0")])
+        for repair in ("first:0", "share:0"):
+            self.assertEqual(same(got[repair]), same(got["none"]))
+
+    def test_a_model_with_sliding_windows_is_refused_by_name(self):
+        done = run(["--prompt=S##A##Q", "--chunk-separator=##", "--model", str(MODEL.parent / "tiny-window-q4_0.gguf")])
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("prompt chunks need full attention in every layer", done.stdout)
 
     def test_many_overlapping_chunks_may_exceed_the_context(self):
         job = {"id": "a", "system": "S", "chunks": [[7 + i] * 200 for i in range(5)], "question": "Q"}
