@@ -24,7 +24,7 @@ const BlockAllocator::Counts& BlockAllocator::CheckedCounts(BlockId block) const
 
 BlockHolder BlockAllocator::StrongestHolder(const Counts& counts) {
   for (const BlockHolder holder :
-       {BlockHolder::kTransfer, BlockHolder::kSequence, BlockHolder::kRadixNode}) {
+       {BlockHolder::kTransfer, BlockHolder::kSequence, BlockHolder::kCache}) {
     if (counts.holds[static_cast<int>(holder)] > 0) return holder;
   }
   return BlockHolder::kStep;
@@ -140,7 +140,7 @@ void BlockAllocator::Resize(int32_t limit) {
 }
 
 void BlockAllocator::AddHolds(std::span<const BlockId> blocks, BlockHolder holder) {
-  if (holder != BlockHolder::kRadixNode) {
+  if (holder != BlockHolder::kCache) {
     for (const BlockId block : blocks) AddHold(block, holder);
     return;
   }
@@ -153,7 +153,7 @@ void BlockAllocator::AddHolds(std::span<const BlockId> blocks, BlockHolder holde
       continue;
     }
     CHECK(!held.none()) << "cannot add a hold to free block " << block;
-    ++held.holds[static_cast<int>(BlockHolder::kRadixNode)];
+    ++held.holds[static_cast<int>(BlockHolder::kCache)];
   }
 }
 
@@ -177,7 +177,7 @@ BlockAllocator::Accounting BlockAllocator::Account() const {
           .free = free_count(),
           .in_transfer = in_transfer(),
           .owned = held_by_class_[static_cast<int>(BlockHolder::kSequence)],
-          .cached = held_by_class_[static_cast<int>(BlockHolder::kRadixNode)],
+          .cached = held_by_class_[static_cast<int>(BlockHolder::kCache)],
           .step = held_by_class_[static_cast<int>(BlockHolder::kStep)],
           .never_used = fresh_count()};
 }
@@ -217,7 +217,7 @@ absl::Status BlockAllocator::CheckConservation() const {
   if (by_class != held_by_class_) {
     constexpr int kTransfer = static_cast<int>(BlockHolder::kTransfer);
     constexpr int kSequence = static_cast<int>(BlockHolder::kSequence);
-    constexpr int kNode = static_cast<int>(BlockHolder::kRadixNode);
+    constexpr int kNode = static_cast<int>(BlockHolder::kCache);
     constexpr int kStep = static_cast<int>(BlockHolder::kStep);
     return absl::InternalError(
         StrCat("counts ", held_by_class_[kTransfer], " blocks in transfer, ",

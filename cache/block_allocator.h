@@ -1,6 +1,6 @@
 // Allocates block ids and counts the holds on each block. It handles ids only, no memory.
 //
-// A hold is one counted reference to a block. Its kind names the holder: a sequence, a radix node,
+// A hold is one counted reference to a block. Its kind names the holder: a sequence, a cache,
 // a transfer or a step.
 //
 // The pool grows and shrinks while the worker serves. Ids below the capacity are reserved (an
@@ -36,7 +36,8 @@
 
 namespace baton {
 
-enum class BlockHolder : uint8_t { kSequence, kRadixNode, kTransfer, kStep };
+// kCache: the prefix tree (or a window's cache), or the chunk cache.
+enum class BlockHolder : uint8_t { kSequence, kCache, kTransfer, kStep };
 inline constexpr int kBlockHolderKinds = 4;
 
 class BlockAllocator {
@@ -96,7 +97,7 @@ class BlockAllocator {
   int32_t pinned() const { return pinned_; }
   uint32_t holds(BlockId block, BlockHolder holder) const;
   bool is_free(BlockId block) const;  // no holds of any kind
-  // Returns true if the block is in use, not merely cached: it has a hold that is not kRadixNode.
+  // Returns true if the block is in use, not merely cached: it has a hold that is not kCache.
   bool is_in_use(BlockId block) const {
     return holds(block, BlockHolder::kSequence) > 0 || pins(block) > 0;
   }

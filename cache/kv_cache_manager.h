@@ -110,9 +110,10 @@ struct HeldBlocks {
 
 struct KvCacheStats {
   BlockAllocator::Accounting blocks;
-  int32_t evictable = 0;  // cached and unlocked
-  int64_t lookups = 0;    // calls of Begin
-  int64_t hits = 0;       // calls of Begin with a non-empty match
+  int32_t chunk_blocks = 0;  // with a chunk hold; `blocks` counts them as cached
+  int32_t evictable = 0;     // cached and unlocked
+  int64_t lookups = 0;       // calls of Begin
+  int64_t hits = 0;          // calls of Begin with a non-empty match
   int64_t lookup_tokens = 0;
   int64_t hit_tokens = 0;
   int64_t evictions = 0;  // leaves from which eviction took blocks
@@ -171,6 +172,22 @@ class KvCacheManager {
   // lookup. Returns nothing if sequences may still need the window's free blocks.
   HeldBlocks HoldPrefix(CacheNamespace cache_namespace, std::span<const CacheUnit> units,
                         int32_t first_block);
+
+  // Starts a part of a chunked prompt that shares no prefix: it matches nothing. Insert nothing of
+  // it. Does not count a lookup. In contiguous mode it reserves a run for `tokens`, and fails as
+  // Begin does. REQUIRES: id is new.
+  absl::Status BeginPart(SequenceId id, int32_t tokens);
+  // Starts a sequence of whole cached blocks: locks them and takes no new block. Returns false,
+  // with nothing taken, if one of them is not cached or sequences share no prefixes. Does not count
+  // a lookup. It only ends by Release. REQUIRES: id is new; units.size() is a multiple of the block
+  // size; no windows.
+  bool BeginCached(SequenceId id, CacheNamespace cache_namespace, std::span<const CacheUnit> units,
+                   int32_t priority = 0);
+  // The cached prefix of whole blocks that BeginCached and InsertIfNew would find. Changes nothing.
+  RadixPeek PeekBlocks(CacheNamespace cache_namespace, std::span<const CacheUnit> units) const;
+  // Same as InsertCommitted, but never changes the block table: inserts nothing if the tree has the
+  // next block of the sequence already. `units` are all its committed units.
+  void InsertIfNew(SequenceId id, CacheNamespace cache_namespace, std::span<const CacheUnit> units);
 
   // Reserves `tokens` slots in total and evicts as needed. ResourceExhausted, with both numbers and
   // nothing taken, if the pool has too few blocks. May add copies to TakeCopies. Windows get blocks
@@ -251,6 +268,14 @@ class KvCacheManager {
   // no kNoBlock.
   void HoldForStep(std::span<const BlockId> blocks, int32_t group = 0);
   void ReleaseStepHold(std::span<const BlockId> blocks, int32_t group = 0);
+
+  // The chunk cache's holds on blocks of group 0 (chunk_cache.h). These blocks count as cached, but
+  // not as available. REQUIRES (CHECK): HoldForChunk: the blocks are in use, not in the prefix
+  // tree, and without a chunk hold; ReleaseChunkHold: they have a chunk hold.
+  void HoldForChunk(std::span<const BlockId> blocks);
+  void ReleaseChunkHold(std::span<const BlockId> blocks);
+  // `held` names every block with a chunk hold, once. Internal names the first difference.
+  absl::Status CheckChunkHolds(std::span<const BlockId> held) const;
 
   int32_t groups() const { return 1 + windows_.size(); }
   int32_t num_blocks(int32_t group = 0) const { return Blocks(group).limit(); }

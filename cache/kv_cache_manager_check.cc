@@ -29,6 +29,23 @@ absl::Status KvCacheManager::CheckStepHolds(std::span<const BlockId> held, int32
   return CheckHolds(held, group, BlockHolder::kStep, "step");
 }
 
+absl::Status KvCacheManager::CheckChunkHolds(std::span<const BlockId> held) const {
+  std::vector<bool> claimed(max_blocks());
+  for (const BlockId block : held) {
+    if (claimed[block.value()]) {
+      return absl::InternalError(StrCat("two chunks claim block ", block.value()));
+    }
+    claimed[block.value()] = true;
+    if (!cache_.HasChunkHold(block)) {
+      return absl::InternalError(
+          StrCat("a chunk claims block ", block.value(), ", which has no chunk hold"));
+    }
+  }
+  if (static_cast<int32_t>(held.size()) == cache_.chunk_blocks()) return absl::OkStatus();
+  return absl::InternalError(StrCat(cache_.chunk_blocks(), " blocks have chunk holds, but chunks ",
+                                    "claim ", held.size()));
+}
+
 absl::Status KvCacheManager::CheckHolds(std::span<const BlockId> held, int32_t group,
                                         BlockHolder holder, std::string_view holders) const {
   const BlockAllocator& pool = Blocks(group);

@@ -101,6 +101,7 @@ KvCacheStats KvCacheManager::Stats() const {
   const RadixStats tree = cache_.tree().Stats();
   KvCacheStats stats = totals_;
   stats.blocks = cache_.blocks().Account();
+  stats.chunk_blocks = cache_.chunk_blocks();
   stats.evictable = tree.evictable_blocks;
   stats.evictions = tree.evictions;
   stats.evicted_blocks = tree.evicted_blocks;

@@ -33,6 +33,32 @@ void PrefixCache::Unpin(std::span<const BlockId> blocks, BlockHolder holder) {
   resize_.Retire();
 }
 
+void PrefixCache::HoldForChunk(std::span<const BlockId> blocks) {
+  in_chunk_.resize(allocator_.capacity());
+  for (const BlockId block : blocks) {
+    CHECK(allocator_.is_in_use(block)) << "block " << block << " is not in use";
+    CHECK(!tree_.ContainsBlock(block)) << "block " << block << " is in the prefix tree";
+    CHECK(!in_chunk_[block.value()]) << "block " << block << " has a chunk hold already";
+    in_chunk_[block.value()] = true;
+    ++chunk_blocks_;
+    allocator_.AddHold(block, BlockHolder::kCache);
+  }
+}
+
+void PrefixCache::ReleaseChunkHold(std::span<const BlockId> blocks) {
+  // In reverse, so that a later allocation hands out the ids in their original order.
+  for (auto it = blocks.rbegin(); it != blocks.rend(); ++it) {
+    CHECK(HasChunkHold(*it)) << "block " << *it << " has no chunk hold";
+    in_chunk_[it->value()] = false;
+    --chunk_blocks_;
+    allocator_.ReleaseHold(*it, BlockHolder::kCache);
+  }
+}
+
+bool PrefixCache::HasChunkHold(BlockId block) const {
+  return static_cast<size_t>(block.value()) < in_chunk_.size() && in_chunk_[block.value()];
+}
+
 std::vector<std::string> PrefixCache::SnapshotEvents() const {
   KvEventBatcher all;
   tree_.PublishAll(all);
@@ -44,11 +70,20 @@ std::vector<std::string> PrefixCache::SnapshotEvents() const {
 absl::Status PrefixCache::CheckConservation() const {
   RETURN_IF_ERROR(allocator_.CheckConservation());
   RETURN_IF_ERROR(tree_.CheckInvariants());
+  int32_t chunk_blocks = 0;
   for (int32_t i = 0; i < allocator_.capacity(); ++i) {
     const BlockId block(i);
-    if (allocator_.holds(block, BlockHolder::kRadixNode) != (tree_.ContainsBlock(block) ? 1 : 0)) {
-      return absl::InternalError(StrCat("block ", i, ": its radix hold does not match the tree"));
+    const uint32_t caches = (tree_.ContainsBlock(block) ? 1 : 0) + (HasChunkHold(block) ? 1 : 0);
+    if (allocator_.holds(block, BlockHolder::kCache) != caches || caches > 1) {
+      return absl::InternalError(StrCat("block ", i, " has ",
+                                        allocator_.holds(block, BlockHolder::kCache),
+                                        " cache holds, but ", caches, " caches have it"));
     }
+    chunk_blocks += HasChunkHold(block) ? 1 : 0;
+  }
+  if (chunk_blocks != chunk_blocks_) {
+    return absl::InternalError(
+        StrCat("counts ", chunk_blocks_, " chunk blocks, recount finds ", chunk_blocks));
   }
   return absl::OkStatus();
 }

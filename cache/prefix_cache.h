@@ -7,6 +7,9 @@
 // Transfers and steps pin blocks. A pin can outlive the sequence. It also locks the block's node,
 // if the block is in the tree.
 //
+// The chunk cache (chunk_cache.h) keeps blocks of this pool too. Its hold is of the kind
+// kCache like the tree's, and a block never has both. Such blocks are not evictable.
+//
 // Invariant: a block is pinned in the tree exactly while it is in the tree and has a pin.
 //
 // Thread safety: used by the engine thread only.
@@ -60,6 +63,13 @@ class PrefixCache {
   // REQUIRES: the holds exist (CHECK).
   void Unpin(std::span<const BlockId> blocks, BlockHolder holder);
 
+  // Adds or releases the chunk cache's only hold on each block. REQUIRES (CHECK): as in
+  // KvCacheManager::HoldForChunk and ReleaseChunkHold.
+  void HoldForChunk(std::span<const BlockId> blocks);
+  void ReleaseChunkHold(std::span<const BlockId> blocks);
+  bool HasChunkHold(BlockId block) const;
+  int32_t chunk_blocks() const { return chunk_blocks_; }
+
   // Moves the pool's limit. `live` are the sequences that have blocks. REQUIRES: 1 <= limit <=
   // capacity.
   void Resize(int32_t limit, absl::flat_hash_set<SequenceId> live) {
@@ -85,6 +95,8 @@ class PrefixCache {
   KvEventBatcher events_;
   RadixTree tree_;
   PoolResize resize_;
+  std::vector<bool> in_chunk_;  // by block: has a chunk hold; empty before the first one
+  int32_t chunk_blocks_ = 0;
 };
 
 }  // namespace baton

@@ -33,7 +33,7 @@ RadixTree::RadixTree(int32_t block_size, BlockAllocator* allocator, EvictionPoli
 RadixTree::~RadixTree() {
   for (const RadixNode& node : nodes_.slots()) {
     CHECK_EQ(node.locks, 0) << "a lock outlives its tree";
-    if (node.live) allocator_->ReleaseHolds(node.blocks, BlockHolder::kRadixNode);
+    if (node.live) allocator_->ReleaseHolds(node.blocks, BlockHolder::kCache);
   }
 }
 
@@ -145,7 +145,7 @@ void RadixTree::Append(RadixNodeIndex index, std::span<const CacheUnit> units,
   const auto count = static_cast<int32_t>(blocks.size());
   evictable_.Added(node, count);
   totals_.inserted_blocks += count;
-  allocator_->AddHolds(blocks, BlockHolder::kRadixNode);
+  allocator_->AddHolds(blocks, BlockHolder::kCache);
   if (allocator_->pinned() > 0) {
     for (const BlockId block : blocks) {
       if (allocator_->pins(block) > 0) locks_.Pin(index, block);
@@ -224,7 +224,7 @@ absl::Status RadixTree::CheckNode(const RadixNode& node) const {
   };
   if (node.is_root && node.locks == 0 && node.child_count == 0) return broken("an unused root");
   for (const BlockId block : node.blocks) {
-    if (allocator_->holds(block, BlockHolder::kRadixNode) != 1) {
+    if (allocator_->holds(block, BlockHolder::kCache) != 1) {
       return broken(StrCat("its holds of block ", block.value(), " are not exactly one"));
     }
     if (node.locks == 0 && allocator_->is_in_use(block)) {

@@ -1,7 +1,7 @@
 // Prefix cache: a radix tree over full blocks of units. It holds the prefixes that have cached KV.
 //
 // A node stands for an edge, which is a run of whole blocks. The edge has the blocks' units, which
-// every match compares, and their ids. Each block has one kRadixNode hold. Each namespace has its
+// every match compares, and their ids. Each block has one kCache hold. Each namespace has its
 // own root, so no walk can leave its namespace. A unit is anything that the caller's keys count,
 // for example tokens or bigrams. Alignment, insertion and locks count units.
 //
@@ -34,7 +34,7 @@
 // RadixTree itself matches, inserts and frees.
 //
 // Invariants, in addition to those of the parts:
-//  1. A block in the tree has one kRadixNode hold.
+//  1. A block in the tree has one kCache hold.
 //  2. A node without locks has no block with a sequence or transfer hold. So evicting a block frees
 //     it.
 //  3. A root without child and lock is removed, so unused namespaces cost nothing.
@@ -149,7 +149,7 @@ class RadixTree {
 
   // Inserts blocks after the locked prefix; `units` are the units of these blocks only. If the tree
   // already has an equal block, its id replaces the caller's in `blocks`. All other blocks gain a
-  // kRadixNode hold. The lock then covers everything inserted. Returns the number of blocks that
+  // kCache hold. The lock then covers everything inserted. Returns the number of blocks that
   // were already present; they come first. REQUIRES: `lock` belongs to this tree; units.size() ==
   // blocks.size() * block_size; the caller holds each block; a block is not in the tree, except at
   // exactly this place.

@@ -24,7 +24,7 @@ int32_t RadixTree::DropTail(RadixNodeIndex leaf, int32_t kept) {
   for (int32_t i = 0; i < dropped; ++i) {
     if (IsPublished(node)) events_->Removed(node, node.size() - 1);
     const BlockId block = nodes_.PopBlock(leaf);
-    allocator_->ReleaseHold(block, BlockHolder::kRadixNode);
+    allocator_->ReleaseHold(block, BlockHolder::kCache);
     CHECK(allocator_->is_free(block)) << "evicted block " << block << " is in use";
   }
   evictable_.Dropped(dropped);

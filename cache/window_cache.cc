@@ -48,7 +48,7 @@ void WindowCache::Put(BlockId full, BlockId block, int32_t priority) {
   window_of_[full.value()] = block;
   full_of_[block.value()] = full;
   use_[block.value()] = {.created = ++tick_, .last_used = 0, .uses = 1, .priority = priority};
-  allocator_.AddHold(block, BlockHolder::kRadixNode);
+  allocator_.AddHold(block, BlockHolder::kCache);
 }
 
 void WindowCache::DropOne(BlockId full) {
@@ -56,7 +56,7 @@ void WindowCache::DropOne(BlockId full) {
   if (IsUnheld(block)) eviction_queue_.Erase(block.value(), KeyOfBlock(block));
   window_of_[full.value()] = kNoBlock;
   full_of_[block.value()] = kNoBlock;
-  allocator_.ReleaseHold(block, BlockHolder::kRadixNode);
+  allocator_.ReleaseHold(block, BlockHolder::kCache);
 }
 
 void WindowCache::Drop(std::span<const BlockId> full) {
@@ -126,7 +126,7 @@ absl::Status WindowCache::CheckInvariants() const {
     pinned_only += IsPinnedOnly(block) ? 1 : 0;
     const bool cached = IsCached(block);
     if (cached && At(FullOf(block)) != block) return broken(i, "not beside its full block");
-    if (allocator_.holds(block, BlockHolder::kRadixNode) != (cached ? 1 : 0)) {
+    if (allocator_.holds(block, BlockHolder::kCache) != (cached ? 1 : 0)) {
       return broken(i, "wrong number of radix holds");
     }
     if (cached && i >= allocator_.limit()) return broken(i, "cached above the limit");

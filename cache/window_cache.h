@@ -16,7 +16,7 @@
 // tree frees its full block.
 //
 // Invariants:
-//  1. window_of and full_of are inverse. A block that they name has one kRadixNode hold; no other
+//  1. window_of and full_of are inverse. A block that they name has one kCache hold; no other
 //     block of the pool has one.
 //  2. The eviction queue has exactly the cached blocks that no sequence, transfer or step holds. So
 //     free + evictable blocks can be allocated at any time.

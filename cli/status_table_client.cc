@@ -140,6 +140,14 @@ std::string LinesBelow(const v1::WorkerStatus& worker) {
         group.in_flight_blocks(), group.step_blocks(), group.total_blocks(),
         group.retiring_blocks());
   }
+  if (const v1::ChunkCacheStatus& chunks = pool.chunk_cache(); chunks.lookups() > 0) {
+    absl::StrAppendFormat(
+        &out,
+        "  prompt chunks: %d entries in %d of %d blocks, %d lookups, %d hits, %d misses, %d "
+        "bypassed, %d evicted\n",
+        chunks.entries(), chunks.used_blocks(), chunks.budget_blocks(), chunks.lookups(),
+        chunks.hits(), chunks.misses(), chunks.bypasses(), chunks.evictions());
+  }
   return out;
 }
 

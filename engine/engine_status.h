@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/chunk_cache.h"
 #include "cache/kv_cache_manager.h"
 #include "engine/kv_group_status.h"
 #include "engine/pool_size.h"
@@ -15,6 +16,7 @@ namespace baton {
 
 struct EngineStatus {
   KvCacheStats cache;
+  ChunkCacheStats chunk_cache;
   int32_t block_size = 0;
   int32_t context_length = 0;
   int32_t max_running = 0;

@@ -82,6 +82,7 @@ absl::Status Scheduler::Add(SequenceSpec spec) {
 
 absl::Status Scheduler::AddWaitingForKv(SequenceSpec spec) {
   RETURN_IF_ERROR(CheckCanEverFit(spec));
+  if (part_source_ != nullptr) EvictChunksForHandOff(spec);
   RETURN_IF_ERROR(CheckRoomForHandOff(spec));
   const SequenceId id = spec.id;
   const Order order{.priority = spec.priority, .arrival = arrivals_++};
@@ -149,12 +150,15 @@ void Scheduler::Fork(SequenceId parent, SequenceId child) {
   order.resumes = !shares;
   Sequence& fork =
       Remember(std::move(spec), shares ? SequencePhase::kRunning : SequencePhase::kWaiting, order);
+  if (shares) fork.frame = from.frame;
   (shares ? running_ : waiting_).emplace(order, &fork);
   if (!shares) ++preempted_waiting_;
 }
 
 void Scheduler::Finish(SequenceId id, bool keep_cached) {
-  const Sequence& sequence = Get(id);
+  Sequence& sequence = Get(id);
+  // Dropped at the end of this function, because its holds may finish parts.
+  const std::shared_ptr<const SequenceFrame> frame = std::move(sequence.frame);
   switch (sequence.phase) {
     case SequencePhase::kWaiting:
       waiting_.erase(sequence.order);
@@ -164,7 +168,7 @@ void Scheduler::Finish(SequenceId id, bool keep_cached) {
       --waiting_for_kv_;
       break;
     case SequencePhase::kRunning:
-      running_.erase(sequence.order);
+      (sequence.is_part ? parts_ : running_).erase(sequence.order);
       break;
   }
   if (sequence.phase != SequencePhase::kWaiting) {
@@ -172,7 +176,11 @@ void Scheduler::Finish(SequenceId id, bool keep_cached) {
     for (int32_t group = 0; InFlight(sequence) && group < cache_->groups(); ++group) {
       step_holds_.Hold(sequence.last_step, cache_->BlockTable(id, group), group);
     }
-    cache_->Release(id, keep_cached);
+    if (frame != nullptr && InFlight(sequence)) {
+      step_holds_.Hold(sequence.last_step, frame->blocks);
+    }
+    // A part has inserted what it may. The chunk cache may have the rest.
+    cache_->Release(id, keep_cached && !sequence.is_part);
   }
   sequences_.erase(id);
   blocked_at_.reset();
@@ -197,8 +205,9 @@ int64_t Scheduler::preemption_count() const { return preemptions_; }
 bool Scheduler::has_work() const {
   if (blocked_at_ == Pool()) return false;
   if (!waiting_.empty()) return true;
-  return std::any_of(running_.begin(), running_.end(),
-                     [&](const auto& entry) { return Remaining(*entry.second) > 0; });
+  const auto computes = [&](const auto& entry) { return Remaining(*entry.second) > 0; };
+  return std::any_of(running_.begin(), running_.end(), computes) ||
+         std::any_of(parts_.begin(), parts_.end(), computes);
 }
 
 // ---- scheduling a step --------------------------------------------------------------------------
@@ -207,7 +216,9 @@ SchedulerOutput Scheduler::Schedule() {
   SchedulerOutput output;
   if (ScheduleDecodes(output)) SchedulePrefills(output);
   blocked_at_.reset();
-  if (output.chunks.empty() && output.exhausted.empty() && output.preempted.empty()) {
+  // What was admitted may have chunks in the next plan.
+  if (output.chunks.empty() && output.exhausted.empty() && output.preempted.empty() &&
+      output.admitted.empty()) {
     blocked_at_ = Pool();
   }
   return output;
@@ -253,7 +264,9 @@ Scheduler::Room Scheduler::MakeRoom(Sequence& sequence, SchedulerOutput& output)
       Preempt(sequence, output);
       return Room::kPreemptedItself;
     }
-    if (waiting_for_kv_ == 0 && cache_->blocks_in_transfer() == 0) output.exhausted.push_back(id);
+    if (waiting_for_kv_ > 0 || cache_->blocks_in_transfer() > 0) return Room::kNone;
+    if (part_source_ != nullptr && part_source_->EvictOne(id)) continue;
+    output.exhausted.push_back(id);
     return Room::kNone;
   }
   return Room::kReady;
@@ -273,12 +286,15 @@ void Scheduler::Requeue(Sequence& sequence) {
   sequence.order.resumes = true;
   waiting_.emplace(sequence.order, &sequence);
   ++preempted_waiting_;
+  sequence.frame.reset();
 }
 
 void Scheduler::SchedulePrefills(SchedulerOutput& output) {
-  const int32_t budget = options_.token_budget - output.total_tokens;
+  int32_t budget = options_.token_budget - output.total_tokens;
   if (budget <= 0) return;
+  if (part_source_ != nullptr) AdmitChunkedPrompts(budget, output);
   std::vector<Prefill> prefills = PrefillsInProgress();
+  if (!parts_.empty()) AddParts(prefills);
   // If sequences were preempted in this step, the freed blocks belong to the running sequences.
   // This also keeps a preempted sequence from coming back in the same step.
   if (output.preempted.empty()) AddAdmissible(prefills, output);
@@ -294,6 +310,7 @@ void Scheduler::SchedulePrefills(SchedulerOutput& output) {
     });
     share = ShareOut(prefills, budget);
   }
+  if (!parts_.empty()) DivideAmongParts(prefills, share);
   for (size_t i = 0; i < prefills.size(); ++i) {
     Sequence& sequence = *prefills[i].sequence;
     const bool runs = sequence.phase == SequencePhase::kRunning;
@@ -347,6 +364,7 @@ void Scheduler::AddAdmissible(std::vector<Prefill>& prefills, SchedulerOutput& o
       output.exhausted.push_back(sequence->spec.id);
       continue;
     }
+    if (sequence->spec.part_blocks > 0) return;  // AdmitChunkedPrompts admits it at the head
     const std::vector<CacheUnit> units = UnitsFromTokens(sequence->spec.tokens);
     const CacheNamespace cache_namespace = sequence->spec.cache_namespace;
     const SequenceId id = sequence->spec.id;
@@ -398,8 +416,9 @@ void Scheduler::AddChunk(const Sequence& sequence, int32_t count, SchedulerOutpu
   output.chunks.push_back({.id = id,
                            .begin = begin,
                            .count = count,
-                           .samples = count == remaining,
-                           .pending = sequence.pending > 0});
+                           .samples = count == remaining && !sequence.is_part,
+                           .pending = sequence.pending > 0,
+                           .framed = sequence.frame != nullptr});
   output.total_tokens += count;
 }
 

@@ -49,6 +49,12 @@
 //    all later ones are left out of the plan. So the sequence can be preempted in the next plan.
 //  - A sequence may end at any time. Steps in flight then hold its blocks (step_holds.h).
 //
+// The parts of a chunked prompt are sequences too (part_source.h, scheduler_parts.cc). They are
+// admitted together with the main sequence, when that is the head of the queue. No other sequence
+// passes it. Their prefills share the budget like others, in the order in which they see each
+// other. Unreferenced cached chunks are evicted for a sequence that nothing else can make room for,
+// and for a hand-off that would be refused.
+//
 // Cost of a step: O(max_running * log) plus a constant number of waiting sequences, for any queue
 // length. After vLLM V1's scheduler.
 //
@@ -64,9 +70,12 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "cache/kv_cache_manager.h"
+#include "cache/sequence_frame.h"
 #include "common/strong_int.h"
+#include "scheduler/part_source.h"
 #include "scheduler/step_holds.h"
 
 namespace baton {
@@ -78,6 +87,9 @@ struct SchedulerOptions {
   int32_t max_waiting = 1024;      // queue bound for sequences that never ran
   bool insert_chunks = true;       // insert committed blocks into the prefix tree after every chunk
 };
+
+// The most parts of chunked prompts in one step. They come on top of max_running sequences.
+inline constexpr int32_t kMaxPartsInStep = 32;
 
 // Returns the largest number of tokens of one sequence in uncommitted steps.
 inline int32_t MaxStepTokens(const SchedulerOptions& options, int32_t steps_in_flight) {
@@ -98,6 +110,9 @@ struct SequenceSpec {
   int32_t priority = 0;     // higher first
   int32_t forks = 0;        // sequences that will be forked from it
   int32_t fork_blocks = 0;  // blocks that all forks together need at once, besides one each to grow
+  // The main sequence of a chunked prompt: the most blocks that its parts take together. 0: a
+  // sequence without parts.
+  int32_t part_blocks = 0;
 };
 
 struct ScheduledChunk {
@@ -107,6 +122,7 @@ struct ScheduledChunk {
   // The chunk ends at the last known token, and the logits of its last row are sampled.
   bool samples = false;
   bool pending = false;  // the chunk is one token, which a step in flight samples
+  bool framed = false;   // the sequence has a frame (Scheduler::frame)
   // Set by the caller before StepSubmitted: the step itself samples the token after the chunk, and
   // the sequence continues with it. REQUIRES: samples.
   bool draws_next = false;
@@ -130,6 +146,9 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
+  // Must be set before a sequence with parts is added. `parts` outlives every sequence.
+  void set_part_source(PartSource* parts) { part_source_ = parts; }
+
   // Queues a sequence. ResourceExhausted, with both numbers: the queue is full, or the prompt does
   // not fit the pool's present size. InvalidArgument: the prompt can never fit the pool (both
   // numbers), is empty, or is longer than max_tokens.
@@ -152,12 +171,21 @@ class Scheduler {
   // before Schedule.
   void KvArrived(SequenceId id, int32_t committed);
 
+  // Every part of this main sequence is committed. It takes its frame from the source and runs.
+  // REQUIRES: it is in kWaitingForKv and has parts; the source's FrameIfReady is not null.
+  void PartsReady(SequenceId main);
+  // The frame of a part or of a running main sequence; else null. Valid until the sequence ends,
+  // changes its phase, or the caller drops its copy.
+  std::shared_ptr<const SequenceFrame> frame(SequenceId id) const { return Get(id).frame; }
+  // Parts that have blocks and are not done.
+  int32_t parts_count() const { return static_cast<int32_t>(parts_.size()); }
+
   // Call it after the pool's size has changed. Returns the queued sequences that can never be
   // admitted any more, in order; the caller must Finish them. (Running sequences that are too large
   // for the pool become `exhausted` when they must grow.)
   std::vector<SequenceId> PoolResized();
   // Blocks that the sequence needs at least to be admitted: for all known tokens, or in contiguous
-  // mode for the largest length.
+  // mode for the largest length; and for its parts.
   int32_t BlocksToBegin(SequenceId id) const;
 
   // Plans a step. Without chunks in the output, nothing can run until an event, a transfer or a
@@ -185,7 +213,8 @@ class Scheduler {
   // child is new.
   void Fork(SequenceId parent, SequenceId child);
   // Ends a sequence in any phase; the only exit. See KvCacheManager::Release. Steps in flight that
-  // compute some of it hold its blocks until they are collected.
+  // compute some of it hold its blocks until they are collected, also those of its frame. The
+  // destructor of the frame's `holds` may Finish parts.
   void Finish(SequenceId id, bool keep_cached);
 
   bool Contains(SequenceId id) const;
@@ -219,6 +248,10 @@ class Scheduler {
     int32_t in_flight = 0;  // tokens in chunks in flight, after the committed ones
     int32_t pending = 0;    // tokens that steps in flight sample
     int64_t last_step = 0;  // the latest step that computes some of it
+    std::shared_ptr<const SequenceFrame> frame;
+    bool is_part = false;
+    bool inserts = false;           // a part that shares its prefix
+    std::vector<SequenceId> after;  // parts that a part sees
     int32_t known() const { return static_cast<int32_t>(spec.tokens.size()) + pending; }
   };
   struct Prefill {
@@ -241,6 +274,7 @@ class Scheduler {
   const Sequence& Get(SequenceId id) const;
   absl::Status CheckCanEverFit(const SequenceSpec& spec) const;
   absl::Status CheckRoomForHandOff(const SequenceSpec& spec) const;
+  absl::Status CheckPlaceForHandOff(const SequenceSpec& spec, const Claim& head) const;
   Claim ClaimOfHead(const SequenceSpec& newcomer) const;
   BlockCounts BlocksToAdmit(const SequenceSpec& spec) const;
   Sequence& Remember(SequenceSpec spec, SequencePhase phase, Order order);
@@ -249,6 +283,7 @@ class Scheduler {
   BlockCounts BlocksOfForks(const SequenceSpec& spec) const;
   absl::Status TakeBlocks(const Sequence& sequence, bool imports);
   bool CannotGrow(const Sequence& sequence) const;
+  BlockCounts BlocksToHold(const Sequence& sequence, int32_t tokens) const;
   int32_t TokensToBegin(const Sequence& sequence) const;
   bool CanNeverBegin(const Sequence& sequence) const;
 
@@ -273,6 +308,23 @@ class Scheduler {
                             SchedulerOutput& output);
   bool Admit(Sequence& sequence, SchedulerOutput& output);
   void AddChunk(const Sequence& sequence, int32_t count, SchedulerOutput& output) const;
+
+  // scheduler_parts.cc
+  void AdmitChunkedPrompts(int32_t& budget, SchedulerOutput& output);
+  bool AdmitWithParts(Sequence& main, SchedulerOutput& output);
+  bool BeginParts(std::vector<PartSpec> parts, const Sequence& main);
+  absl::Status TakeBlocksOfPart(const PartSpec& part, int32_t priority);
+  void RaisePriority(SequenceId part, int32_t priority);
+  int64_t PrefillTokensAhead(int32_t priority) const;
+  BlockCounts LeftAfterAdmitting(const SequenceSpec& spec) const;
+  bool NothingFreesBlocks() const;
+  void EvictChunksForHead();
+  void EvictChunksForHandOff(const SequenceSpec& spec);
+  void AddParts(std::vector<Prefill>& prefills) const;
+  void DivideAmongParts(std::span<const Prefill> prefills, std::vector<int32_t>& share) const;
+  bool MayRun(const Sequence& part, const absl::flat_hash_set<SequenceId>& planned) const;
+  void CommittedPart(Sequence& part);
+
   int32_t new_waiting_count() const { return waiting_count() - preempted_waiting_; }
   int32_t admitted_count() const { return running_count() + waiting_for_kv_ + promised_forks_; }
 
@@ -296,6 +348,9 @@ class Scheduler {
   PoolState Pool() const { return {cache_->AvailableBlocks(), cache_->blocks_in_transfer()}; }
   std::optional<PoolState> blocked_at_;
   StepHolds step_holds_;
+  PartSource* part_source_ = nullptr;
+  std::map<Order, Sequence*> parts_;  // those that are not done
+  int32_t parts_begun_ = 0;
 };
 
 }  // namespace baton

@@ -1,6 +1,7 @@
 // Admission checks of Scheduler: room for a sequence now, and room at all.
 #include <optional>
 
+#include "common/status_macros.h"
 #include "common/str_cat.h"
 #include "scheduler/scheduler.h"
 
@@ -15,13 +16,14 @@ absl::Status Scheduler::CheckCanEverFit(const SequenceSpec& spec) const {
   }
   const KvCacheOptions& pool = cache_->options();
   const int32_t tokens = pool.paged ? static_cast<int32_t>(prompt) : spec.max_tokens;
-  const BlockCounts blocks = cache_->BlocksToHold(tokens);
+  const BlockCounts blocks = cache_->BlocksToHold(tokens) + BlockCounts(spec.part_blocks);
   const int32_t group = (cache_->PoolBlocks() - blocks).FirstBelowZero();
   if (group < 0) return absl::OkStatus();
-  const std::string why =
-      StrCat(tokens, " tokens need ", blocks[group], " blocks of ", pool.block_size,
-             " tokens, the pool has ", cache_->num_blocks(group),
-             group > 0 ? StrCat(" in KV group ", group) : std::string());
+  const std::string why = StrCat(
+      tokens, " tokens ",
+      spec.part_blocks > 0 ? StrCat("and ", spec.part_blocks, " blocks of prompt chunks ") : "",
+      "need ", blocks[group], " blocks of ", pool.block_size, " tokens, the pool has ",
+      cache_->num_blocks(group), group > 0 ? StrCat(" in KV group ", group) : std::string());
   if (blocks[group] > cache_->max_blocks(group)) return absl::InvalidArgumentError(why);
   // The pool has shrunk and may grow again. Another worker may have room.
   return absl::ResourceExhaustedError(
@@ -48,12 +50,15 @@ Scheduler::Claim Scheduler::ClaimOfHead(const SequenceSpec& newcomer) const {
   return {.places = 1, .blocks = cache_->OfEveryGroup(1) + BlocksToAdmit(head.spec)};
 }
 
+// Includes the parts of a chunked prompt.
 BlockCounts Scheduler::BlocksToAdmit(const SequenceSpec& spec) const {
-  return cache_->BlocksToAdmit(spec.cache_namespace, UnitsFromTokens(spec.tokens), spec.max_tokens,
-                               spec.id);
+  BlockCounts blocks = cache_->BlocksToAdmit(spec.cache_namespace, UnitsFromTokens(spec.tokens),
+                                             spec.max_tokens, spec.id);
+  if (spec.part_blocks > 0) blocks += BlockCounts(part_source_->BlocksForParts(spec.id));
+  return blocks;
 }
 
-absl::Status Scheduler::CheckRoomForHandOff(const SequenceSpec& spec) const {
+absl::Status Scheduler::CheckPlaceForHandOff(const SequenceSpec& spec, const Claim& head) const {
   if (preempted_waiting_ > 0) {
     return absl::ResourceExhaustedError(StrCat(
         preempted_waiting_, " preempted sequences wait for blocks; hand-offs wait for them"));
@@ -63,11 +68,16 @@ absl::Status Scheduler::CheckRoomForHandOff(const SequenceSpec& spec) const {
                                                waiting_.begin()->first.priority,
                                                " waits; this one has priority ", spec.priority));
   }
-  const Claim head = ClaimOfHead(spec);
   if (admitted_count() + head.places >= max_running_) {
     return absl::ResourceExhaustedError(StrCat(admitted_count(), " sequences are admitted and ",
                                                head.places, " waits; the limit is ", max_running_));
   }
+  return absl::OkStatus();
+}
+
+absl::Status Scheduler::CheckRoomForHandOff(const SequenceSpec& spec) const {
+  const Claim head = ClaimOfHead(spec);
+  RETURN_IF_ERROR(CheckPlaceForHandOff(spec, head));
   const BlockCounts needed =
       BlocksToAdmit(spec) + cache_->OfEveryGroup(admitted_count()) + head.blocks;
   const BlockCounts left = cache_->AvailableBlocks() - needed;
@@ -105,11 +115,19 @@ BlockCounts Scheduler::BlocksOfForks(const SequenceSpec& spec) const {
 bool Scheduler::CannotGrow(const Sequence& sequence) const {
   return sequence.known() > sequence.spec.max_tokens ||
          (cache_->options().paged &&
-          (cache_->PoolBlocks() - cache_->BlocksToHold(sequence.known())).FirstBelowZero() >= 0);
+          (cache_->PoolBlocks() - BlocksToHold(sequence, sequence.known())).FirstBelowZero() >= 0);
 }
 
 int32_t Scheduler::BlocksToBegin(SequenceId id) const {
-  return cache_->BlocksFor(TokensToBegin(Get(id)));
+  const Sequence& sequence = Get(id);
+  return cache_->BlocksFor(TokensToBegin(sequence)) + sequence.spec.part_blocks;
+}
+
+// With its parts.
+BlockCounts Scheduler::BlocksToHold(const Sequence& sequence, int32_t tokens) const {
+  BlockCounts blocks = cache_->BlocksToHold(tokens);
+  blocks[0] += sequence.spec.part_blocks;
+  return blocks;
 }
 
 int32_t Scheduler::TokensToBegin(const Sequence& sequence) const {
@@ -118,8 +136,8 @@ int32_t Scheduler::TokensToBegin(const Sequence& sequence) const {
 
 bool Scheduler::CanNeverBegin(const Sequence& sequence) const {
   return sequence.known() > sequence.spec.max_tokens ||
-         (cache_->PoolBlocks() - cache_->BlocksToHold(TokensToBegin(sequence))).FirstBelowZero() >=
-             0;
+         (cache_->PoolBlocks() - BlocksToHold(sequence, TokensToBegin(sequence)))
+                 .FirstBelowZero() >= 0;
 }
 
 std::vector<SequenceId> Scheduler::PoolResized() {

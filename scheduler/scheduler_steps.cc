@@ -32,6 +32,10 @@ void Scheduler::CommitStep(const SchedulerOutput& output) {
     if (cache_->committed(chunk.id) != chunk.begin) continue;
     const auto tokens = std::span<const TokenId>(it->second->spec.tokens);
     cache_->Commit(chunk.id, UnitsFromTokens(tokens.subspan(chunk.begin, chunk.count)));
+    if (it->second->is_part) {
+      CommittedPart(*it->second);
+      continue;
+    }
     if (options_.insert_chunks) InsertCommitted(*it->second);
     cache_->FreeBehindWindows(chunk.id);
   }

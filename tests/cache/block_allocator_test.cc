@@ -37,7 +37,7 @@ TEST(BlockAllocator, ABlockIsFreeWhenTheLastOfThreeKindsOfHolderIsGone) {
   BlockAllocator allocator(1);
   std::vector<BlockId> blocks;
   ASSERT_TRUE(allocator.Allocate(1, BlockHolder::kSequence, blocks));
-  allocator.AddHold(blocks[0], BlockHolder::kRadixNode);
+  allocator.AddHold(blocks[0], BlockHolder::kCache);
   allocator.AddHold(blocks[0], BlockHolder::kTransfer);
   EXPECT_EQ(allocator.Account().in_transfer, 1);
   allocator.ReleaseHold(blocks[0], BlockHolder::kTransfer);
@@ -45,7 +45,7 @@ TEST(BlockAllocator, ABlockIsFreeWhenTheLastOfThreeKindsOfHolderIsGone) {
   allocator.ReleaseHold(blocks[0], BlockHolder::kSequence);
   EXPECT_EQ(allocator.Account().cached, 1);
   EXPECT_FALSE(allocator.is_free(blocks[0]));
-  allocator.ReleaseHold(blocks[0], BlockHolder::kRadixNode);
+  allocator.ReleaseHold(blocks[0], BlockHolder::kCache);
   EXPECT_TRUE(allocator.is_free(blocks[0]));
 }
 
@@ -168,7 +168,7 @@ class AllocatorModel {
         ++account.in_transfer;
       } else if (holders.contains(BlockHolder::kSequence)) {
         ++account.owned;
-      } else if (holders.contains(BlockHolder::kRadixNode)) {
+      } else if (holders.contains(BlockHolder::kCache)) {
         ++account.cached;
       } else {
         ++account.step;
@@ -324,13 +324,13 @@ TEST(BlockAllocator, ABlockThatIsOnlyCachedIsNotInUse) {
   std::vector<BlockId> blocks;
   ASSERT_TRUE(allocator.Allocate(1, BlockHolder::kSequence, blocks));
   EXPECT_TRUE(allocator.is_in_use(blocks[0]));
-  allocator.AddHold(blocks[0], BlockHolder::kRadixNode);
+  allocator.AddHold(blocks[0], BlockHolder::kCache);
   allocator.AddHold(blocks[0], BlockHolder::kTransfer);
   allocator.ReleaseHold(blocks[0], BlockHolder::kSequence);
   EXPECT_TRUE(allocator.is_in_use(blocks[0]));
   allocator.ReleaseHold(blocks[0], BlockHolder::kTransfer);
   EXPECT_FALSE(allocator.is_in_use(blocks[0]));
-  allocator.ReleaseHold(blocks[0], BlockHolder::kRadixNode);
+  allocator.ReleaseHold(blocks[0], BlockHolder::kCache);
 }
 
 }  // namespace

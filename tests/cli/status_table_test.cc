@@ -114,6 +114,23 @@ TEST(StatusTable, TheRoomIsTheSmallerOfPoolAndContext) {
   EXPECT_EQ(Cell(status, "room"), "512");
 }
 
+TEST(StatusTable, TheCacheOfChunksHasALineAfterItsFirstLookup) {
+  v1::GetStatusResponse status = OneWorker();
+  v1::ChunkCacheStatus& chunks = *status.mutable_workers(0)->mutable_pool()->mutable_chunk_cache();
+  chunks.set_budget_blocks(40);
+  EXPECT_THAT(StatusTable(status, false), Not(HasSubstr("prompt chunks")));
+  chunks.set_used_blocks(12);
+  chunks.set_entries(3);
+  chunks.set_lookups(10);
+  chunks.set_hits(6);
+  chunks.set_misses(4);
+  chunks.set_bypasses(1);
+  chunks.set_evictions(2);
+  EXPECT_THAT(StatusTable(status, false),
+              HasSubstr("\n  prompt chunks: 3 entries in 12 of 40 blocks, 10 lookups, 6 hits, 4 "
+                        "misses, 1 bypassed, 2 evicted\n"));
+}
+
 TEST(StatusTable, TheIndexIsShownOnRequest) {
   v1::GetStatusResponse status = OneWorker();
   v1::IndexedWorkerStatus& worker = *status.mutable_index()->add_workers();

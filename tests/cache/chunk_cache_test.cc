@@ -1,0 +1,416 @@
+// The cache of prompt chunks: keys, references, caps, and random events against a naive model.
+#include "cache/chunk_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace baton {
+namespace {
+
+constexpr CacheNamespace kSpace{1}, kOtherSpace{2};
+
+std::vector<TokenId> Text(TokenId first, int32_t length = 8) {
+  std::vector<TokenId> tokens(length);
+  for (int32_t i = 0; i < length; ++i) tokens[i] = first + i;
+  return tokens;
+}
+
+ChunkKey KeyOf(const std::vector<TokenId>& tokens, CacheNamespace space = kSpace) {
+  return MakeChunkKey(space, ChunkKind::kChunk, std::nullopt, tokens);
+}
+
+class ChunkCacheTest : public testing::Test {
+ protected:
+  // Blocks of 4 tokens.
+  void Open(int32_t blocks, const ChunkCacheOptions& options, bool paged = true) {
+    KvCacheOptions pool;
+    pool.num_blocks = blocks;
+    pool.max_blocks = 2 * blocks;
+    pool.block_size = 4;
+    pool.paged = paged;
+    if (!paged) pool.kind = CacheKind::kNaive;
+    manager_ = std::make_unique<KvCacheManager>(pool, &clock_);
+    chunks_ = std::make_unique<ChunkCache>(options, manager_.get());
+  }
+  void TearDown() override {
+    chunks_.reset();
+    manager_.reset();
+  }
+  // Computes and stores a chunk, as a part of a request. The part ends at once.
+  ChunkCache::Reference Store(const std::vector<TokenId>& tokens, CacheNamespace space = kSpace) {
+    const SequenceId id(next_++);
+    const auto length = static_cast<int32_t>(tokens.size());
+    EXPECT_TRUE(manager_->BeginPart(id, length).ok());
+    EXPECT_TRUE(manager_->Reserve(id, length).ok());
+    manager_->Commit(id, UnitsFromTokens(tokens));
+    ChunkCache::Reference reference = chunks_->Store({.key = KeyOf(tokens, space),
+                                                      .tokens = tokens,
+                                                      .position = 7,
+                                                      .blocks = manager_->BlockTable(id)});
+    manager_->Release(id, /*keep=*/false);
+    Check();
+    return reference;
+  }
+  bool Has(const std::vector<TokenId>& tokens, CacheNamespace space = kSpace) const {
+    return chunks_->Peek(KeyOf(tokens, space), tokens).has_value();
+  }
+  void Check() const {
+    ASSERT_TRUE(manager_->CheckConservation().ok()) << manager_->CheckConservation();
+    ASSERT_TRUE(chunks_->CheckInvariants().ok()) << chunks_->CheckInvariants();
+  }
+
+  ManualClock clock_;
+  std::unique_ptr<KvCacheManager> manager_;
+  std::unique_ptr<ChunkCache> chunks_;
+  uint64_t next_ = 1;
+};
+
+TEST_F(ChunkCacheTest, AKeyDependsOnEverythingThatTheKvDependsOn) {
+  const std::vector<TokenId> tokens = {1, 2, 3};
+  const ChunkKey system = MakeChunkKey(kSpace, ChunkKind::kSystem, {}, tokens);
+  const ChunkKey other = MakeChunkKey(kSpace, ChunkKind::kSystem, {}, std::vector<TokenId>{1, 2});
+  std::vector<ChunkKey> keys = {
+      system,
+      other,
+      MakeChunkKey(kOtherSpace, ChunkKind::kSystem, {}, tokens),
+      MakeChunkKey(kSpace, ChunkKind::kChunk, {}, tokens),
+      MakeChunkKey(kSpace, ChunkKind::kChunk, system, tokens),
+      MakeChunkKey(kSpace, ChunkKind::kChunk, other, tokens),
+      MakeChunkKey(kSpace, ChunkKind::kChunk, other, std::vector<TokenId>{3}),
+      MakeChunkKey(kSpace, ChunkKind::kPiece, system, tokens),
+      MakeChunkKey(kSpace, ChunkKind::kSystem, {}, {}),
+  };
+  for (size_t i = 0; i < keys.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) EXPECT_FALSE(keys[i] == keys[j]) << i << " and " << j;
+  }
+  EXPECT_EQ(system, MakeChunkKey(kSpace, ChunkKind::kSystem, {}, tokens));
+}
+
+TEST_F(ChunkCacheTest, AHitComparesTokens) {
+  Open(20, {.share = 0.5});
+  Store(Text(1));
+  EXPECT_FALSE(chunks_->Find(KeyOf(Text(1)), Text(2)));
+  EXPECT_FALSE(chunks_->Find(KeyOf(Text(1)), Text(1, 7)));
+  const ChunkCache::Reference hit = chunks_->Find(KeyOf(Text(1)), Text(1));
+  ASSERT_TRUE(hit);
+  EXPECT_EQ(hit.blocks().size(), 2u);
+  EXPECT_EQ(hit.tokens(), 8);
+  EXPECT_EQ(hit.position(), 7);
+  EXPECT_EQ(chunks_->Stats().lookups, 3);
+  EXPECT_EQ(chunks_->Stats().hits, 1);
+  EXPECT_EQ(chunks_->Stats().misses(), 2);
+}
+
+TEST_F(ChunkCacheTest, StoredBlocksAreCachedButNotAvailable) {
+  Open(20, {.share = 0.5});
+  EXPECT_EQ(manager_->available_blocks(), 20);
+  Store(Text(1));
+  EXPECT_EQ(manager_->available_blocks(), 18);
+  EXPECT_EQ(manager_->Stats().blocks.cached, 2);
+  EXPECT_EQ(manager_->Stats().chunk_blocks, 2);
+  EXPECT_EQ(manager_->Stats().evictable, 0);
+  EXPECT_EQ(chunks_->Clear(), 2);
+  EXPECT_EQ(manager_->available_blocks(), 20);
+  EXPECT_EQ(manager_->Stats().chunk_blocks, 0);
+}
+
+TEST_F(ChunkCacheTest, AtTheBudgetTheLeastRecentlyUsedGoes) {
+  Open(20, {.share = 0.3});  // 6 blocks, 3 chunks
+  for (const TokenId first : {10, 20, 30}) Store(Text(first));
+  chunks_->Find(KeyOf(Text(10)), Text(10));
+  Store(Text(40));
+  EXPECT_TRUE(Has(Text(10)));
+  EXPECT_FALSE(Has(Text(20)));
+  chunks_->Touch(KeyOf(Text(30)), Text(30));
+  Store(Text(50));
+  EXPECT_FALSE(Has(Text(10)));
+  EXPECT_TRUE(Has(Text(30)));
+  EXPECT_EQ(chunks_->Stats().evictions, 2);
+  EXPECT_EQ(chunks_->Stats().used_blocks, 6);
+}
+
+TEST_F(ChunkCacheTest, AtTheNumberOfEntriesTheLeastRecentlyUsedGoes) {
+  Open(20, {.share = 1, .max_entries = 2});
+  for (const TokenId first : {10, 20, 30}) Store(Text(first));
+  EXPECT_FALSE(Has(Text(10)));
+  EXPECT_EQ(chunks_->Stats().entries, 2);
+}
+
+TEST_F(ChunkCacheTest, AReferencedChunkStaysAndTheNewOneIsBypassed) {
+  Open(20, {.share = 0.2});  // 4 blocks
+  const ChunkCache::Reference first = Store(Text(10));
+  const ChunkCache::Reference second = Store(Text(20));
+  EXPECT_FALSE(Store(Text(30)));
+  EXPECT_EQ(chunks_->Stats().bypasses, 1);
+  EXPECT_EQ(chunks_->Stats().evictions, 0);
+  EXPECT_EQ(manager_->available_blocks(), 16);
+  EXPECT_TRUE(Has(Text(10)));
+  EXPECT_EQ(chunks_->EvictOne(), 0);
+}
+
+TEST_F(ChunkCacheTest, AChunkLargerThanTheBudgetEvictsNothing) {
+  Open(20, {.share = 0.2});
+  Store(Text(10));
+  EXPECT_FALSE(Store(Text(100, 20)));
+  EXPECT_TRUE(Has(Text(10)));
+}
+
+TEST_F(ChunkCacheTest, AKeyThatIsTakenIsBypassed) {
+  Open(20, {.share = 1});
+  Store(Text(10));
+  EXPECT_FALSE(Store(Text(10)));
+  EXPECT_EQ(chunks_->Stats().used_blocks, 2);
+}
+
+TEST_F(ChunkCacheTest, OffAndContiguousModeBypassEverything) {
+  Open(20, {.share = 0});
+  EXPECT_FALSE(Store(Text(10)));
+  TearDown();
+  Open(20, {.share = 1}, /*paged=*/false);
+  EXPECT_FALSE(Store(Text(10)));
+  EXPECT_EQ(chunks_->Stats().budget_blocks, 0);
+}
+
+TEST_F(ChunkCacheTest, ClearHidesReferencedChunksUntilTheLastReference) {
+  Open(20, {.share = 0.5});
+  ChunkCache::Reference kept = Store(Text(10));
+  Store(Text(20));
+  Store(Text(30), kOtherSpace);
+  EXPECT_EQ(chunks_->Clear(kSpace), 2);
+  EXPECT_FALSE(Has(Text(10)));
+  EXPECT_TRUE(Has(Text(30), kOtherSpace));
+  EXPECT_EQ(chunks_->Stats().used_blocks, 4);
+  EXPECT_EQ(kept.blocks().size(), 2u);
+  ChunkCache::Reference again = Store(Text(10));
+  EXPECT_EQ(chunks_->Stats().used_blocks, 6);
+  kept.Drop();
+  Check();
+  EXPECT_EQ(chunks_->Stats().used_blocks, 4);
+  EXPECT_TRUE(Has(Text(10)));
+}
+
+TEST_F(ChunkCacheTest, AShrunkPoolEvictsChunksBehindItsEndAndOverItsBudget) {
+  Open(20, {.share = 0.4});  // 8 blocks
+  std::vector<ChunkCache::Reference> kept;
+  for (const TokenId first : {10, 20, 30, 40}) kept.push_back(Store(Text(first)));
+  kept[0].Drop();
+  kept[2].Drop();
+  ASSERT_TRUE(manager_->Resize(7).ok());  // budget 2; chunk 4 has a block behind the end
+  chunks_->PoolResized();
+  Check();
+  EXPECT_FALSE(Has(Text(10)));
+  EXPECT_FALSE(Has(Text(30)));
+  EXPECT_TRUE(Has(Text(20)));
+  EXPECT_FALSE(Has(Text(40)));
+  EXPECT_EQ(manager_->retiring_blocks(), 1);
+  kept[3].Drop();
+  EXPECT_EQ(manager_->retiring_blocks(), 0);
+  kept[1].Drop();
+  Check();
+  EXPECT_TRUE(Has(Text(20)));
+}
+
+TEST_F(ChunkCacheTest, AStepMayOutliveTheChunkThatItReads) {
+  Open(20, {.share = 0.5});
+  ChunkCache::Reference reference = Store(Text(10));
+  const std::vector<BlockId> blocks(reference.blocks().begin(), reference.blocks().end());
+  manager_->HoldForStep(blocks);
+  reference.Drop();
+  EXPECT_EQ(chunks_->EvictOne(), 2);
+  Check();
+  EXPECT_EQ(manager_->step_blocks(), 2);
+  EXPECT_EQ(manager_->available_blocks(), 18);
+  manager_->ReleaseStepHold(blocks);
+  EXPECT_EQ(manager_->available_blocks(), 20);
+}
+
+TEST_F(ChunkCacheTest, EntriesAreListedInTheOrderOfUse) {
+  Open(20, {.share = 1});
+  Store(Text(10));
+  const ChunkCache::Reference kept = Store(Text(20, 5));
+  chunks_->Find(KeyOf(Text(10)), Text(10));
+  const std::vector<ChunkCache::EntryInfo> entries = chunks_->Entries();
+  ASSERT_EQ(entries.size(), 2u);
+  EXPECT_EQ(entries[0].tokens, 5);
+  EXPECT_EQ(entries[0].references, 1);
+  EXPECT_EQ(entries[0].blocks, 2);
+  EXPECT_EQ(entries[1].uses, 1);
+  EXPECT_EQ(entries[1].references, 0);
+}
+
+// ---- random events against a naive model
+// ---------------------------------------------------------
+
+// Keeps entries in a list in the order of use, and counts everything anew.
+class NaiveChunks {
+ public:
+  struct Entry {
+    int chunk = 0;
+    int32_t blocks = 0;
+    int references = 0;
+    bool hidden = false;
+  };
+
+  NaiveChunks(double share, int32_t pool, int32_t max_entries)
+      : share_(share), pool_(pool), max_entries_(max_entries) {}
+
+  int32_t budget() const { return static_cast<int32_t>(share_ * pool_); }
+  int32_t used(bool referenced_only = false) const {
+    int32_t blocks = 0;
+    for (const auto& entry : line_) {
+      if (!referenced_only || entry->references > 0) blocks += entry->blocks;
+    }
+    return blocks;
+  }
+  int32_t visible() const {
+    return static_cast<int32_t>(
+        std::count_if(line_.begin(), line_.end(), [](const auto& e) { return !e->hidden; }));
+  }
+  std::shared_ptr<Entry> Find(int chunk) {
+    for (auto it = line_.begin(); it != line_.end(); ++it) {
+      if ((*it)->chunk != chunk || (*it)->hidden) continue;
+      line_.splice(line_.end(), line_, it);
+      return line_.back();
+    }
+    return nullptr;
+  }
+  bool Has(int chunk) const {
+    return std::any_of(line_.begin(), line_.end(),
+                       [&](const auto& e) { return e->chunk == chunk && !e->hidden; });
+  }
+  std::shared_ptr<Entry> Store(int chunk, int32_t blocks) {
+    if (Has(chunk) || used(/*referenced_only=*/true) + blocks > budget()) return nullptr;
+    std::list<std::shared_ptr<Entry>> left = line_;
+    int32_t total = used();
+    for (auto it = left.begin(); it != left.end();) {
+      const bool full = static_cast<int32_t>(left.size()) >= max_entries_;
+      if (total + blocks <= budget() && !full) break;
+      if ((*it)->references > 0) {
+        ++it;
+        continue;
+      }
+      total -= (*it)->blocks;
+      it = left.erase(it);
+    }
+    if (static_cast<int32_t>(left.size()) >= max_entries_) return nullptr;
+    line_ = left;
+    line_.push_back(std::make_shared<Entry>(Entry{.chunk = chunk, .blocks = blocks}));
+    return line_.back();
+  }
+  void Drop(const std::shared_ptr<Entry>& entry) {
+    if (--entry->references == 0 && (entry->hidden || used() > budget())) line_.remove(entry);
+  }
+  bool EvictOne() {
+    const auto it =
+        std::find_if(line_.begin(), line_.end(), [](const auto& e) { return e->references == 0; });
+    if (it == line_.end()) return false;
+    line_.erase(it);
+    return true;
+  }
+  void Clear(const std::set<int>& chunks) {
+    for (const auto& entry : line_) {
+      if (chunks.contains(entry->chunk)) entry->hidden = true;
+    }
+    line_.remove_if([](const auto& e) { return e->hidden && e->references == 0; });
+  }
+
+ private:
+  const double share_;
+  const int32_t pool_;
+  const int32_t max_entries_;
+  std::list<std::shared_ptr<Entry>> line_;  // the least recently used first
+};
+
+TEST_F(ChunkCacheTest, RandomEventsAgreeWithANaiveModel) {
+  for (uint32_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    const int32_t pool = 20 + static_cast<int32_t>(seed) % 30;
+    const ChunkCacheOptions options{.share = 0.2 + 0.1 * (seed % 6),
+                                    .max_entries = 1 + static_cast<int32_t>(seed) % 7};
+    Open(pool, options);
+    NaiveChunks naive(options.share, pool, options.max_entries);
+    struct Held {
+      ChunkCache::Reference reference;
+      std::shared_ptr<NaiveChunks::Entry> entry;
+      std::vector<BlockId> blocks;
+    };
+    std::vector<Held> held;
+    const auto text = [](int chunk) { return Text(100 * (chunk + 1), 1 + chunk * 3 % 14); };
+    const auto space = [](int chunk) { return chunk % 2 == 0 ? kSpace : kOtherSpace; };
+    const auto keep = [&](ChunkCache::Reference reference,
+                          const std::shared_ptr<NaiveChunks::Entry>& entry) {
+      ASSERT_EQ(static_cast<bool>(reference), entry != nullptr);
+      if (entry == nullptr) return;
+      ++entry->references;
+      ASSERT_EQ(reference.blocks().size(), entry->blocks);
+      const std::vector<BlockId> blocks(reference.blocks().begin(), reference.blocks().end());
+      held.push_back({std::move(reference), entry, blocks});
+    };
+    for (int i = 0; i < 1500; ++i) {
+      const auto chunk = static_cast<int>(random() % 12);
+      const std::vector<TokenId> tokens = text(chunk);
+      const int32_t blocks = manager_->BlocksFor(static_cast<int32_t>(tokens.size()));
+      switch (random() % 10) {
+        case 0:
+        case 1:
+        case 2:
+          if (manager_->available_blocks() >= blocks) {
+            keep(Store(tokens, space(chunk)), naive.Store(chunk, blocks));
+          }
+          break;
+        case 3:
+        case 4:
+          keep(chunks_->Find(KeyOf(tokens, space(chunk)), tokens), naive.Find(chunk));
+          break;
+        case 5:
+        case 6:
+        case 7:
+          if (!held.empty()) {
+            std::swap(held[random() % held.size()], held.back());
+            // The contents of a referenced chunk never change.
+            ASSERT_TRUE(std::equal(held.back().blocks.begin(), held.back().blocks.end(),
+                                   held.back().reference.blocks().begin()));
+            naive.Drop(held.back().entry);
+            held.pop_back();
+          }
+          break;
+        case 8:
+          ASSERT_EQ(chunks_->EvictOne() > 0, naive.EvictOne());
+          break;
+        default: {
+          if (random() % 20 > 0) break;
+          std::set<int> cleared;
+          const bool all = random() % 2 == 0;
+          for (int c = 0; c < 12; ++c) {
+            if (all || space(c) == kSpace) cleared.insert(c);
+          }
+          chunks_->Clear(all ? std::nullopt : std::optional(kSpace));
+          naive.Clear(cleared);
+        }
+      }
+      Check();
+      const ChunkCacheStats stats = chunks_->Stats();
+      ASSERT_EQ(stats.used_blocks, naive.used());
+      ASSERT_EQ(stats.referenced_blocks, naive.used(/*referenced_only=*/true));
+      ASSERT_EQ(stats.entries, naive.visible());
+      ASSERT_LE(stats.used_blocks, stats.budget_blocks);
+      for (int c = 0; c < 12; ++c) ASSERT_EQ(Has(text(c), space(c)), naive.Has(c)) << c;
+      ASSERT_EQ(manager_->available_blocks(), pool - stats.used_blocks);
+    }
+    held.clear();
+    TearDown();
+  }
+}
+
+}  // namespace
+}  // namespace baton
