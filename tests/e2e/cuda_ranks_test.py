@@ -123,8 +123,8 @@ class Ranks(unittest.TestCase):
         want = self.want(self.three_heads, "r1", "int8")
         for peers in (1, 0):
             got, _, received, done = run(
-                self.three_heads, "--device=cuda-emulated", "--tensor-parallel=3", "--prefill-tensor-parallel=1", "--kv-type=int8",
-                "--transport=nccl", "--kv-blocks=96", DEVICES=3, PEERS=peers)
+                self.three_heads, "--device=cuda-emulated", "--numerics=r1", "--tensor-parallel=3", "--prefill-tensor-parallel=1",
+                "--kv-type=int8", "--transport=nccl", "--kv-blocks=96", DEVICES=3, PEERS=peers)
             self.assertEqual(done.returncode, 0, done.stderr[-3000:])
             self.assertEqual(got, want, f"peers {peers}")
             self.assertGreater(received, 0)
