@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
-#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -11,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/job_messages.h"
+#include "cli/job_parts.h"
 #include "common/choices.h"
 #include "common/printable_text.h"
 #include "common/request_bounds.h"
@@ -21,39 +21,6 @@ namespace baton {
 namespace {
 
 using Json = nlohmann::json;
-
-template <typename Integer>
-absl::StatusOr<Integer> ToInteger(const JsonPlace& place, const Json& value) {
-  if (!value.is_number_integer()) return place.FaultOf("must be a whole number");
-  if (value.is_number_unsigned()) {
-    const auto number = value.get<uint64_t>();
-    if (number <= static_cast<uint64_t>(std::numeric_limits<Integer>::max())) {
-      return static_cast<Integer>(number);
-    }
-  } else if (std::is_signed_v<Integer>) {
-    const auto number = value.get<int64_t>();
-    if (number >= static_cast<int64_t>(std::numeric_limits<Integer>::min())) {
-      return static_cast<Integer>(number);
-    }
-  }
-  return place.FaultOf(absl::StrCat("is ", value.dump(), "; ", std::numeric_limits<Integer>::min(),
-                                    "–", std::numeric_limits<Integer>::max(), " is allowed"));
-}
-
-absl::StatusOr<std::vector<TokenId>> ToTokenIds(const JsonPlace& place, const Json& value) {
-  if (!value.is_array()) return place.FaultOf("must be an array of token ids");
-  if (value.size() > kMaxJobTokenIds) {
-    return place.FaultOf(
-        absl::StrCat("has ", value.size(), " token ids; at most ", kMaxJobTokenIds));
-  }
-  std::vector<TokenId> out;
-  out.reserve(value.size());
-  for (size_t i = 0; i < value.size(); ++i) {
-    ASSIGN_OR_RETURN(const TokenId id, ToInteger<TokenId>(place.Element(i), value[i]));
-    out.push_back(id);
-  }
-  return out;
-}
 
 absl::Status SetMessages(const JsonPlace& place, const Json& value, Job& job) {
   ASSIGN_OR_RETURN(job.messages, ReadMessages(place, value));
@@ -72,6 +39,34 @@ absl::Status SetPrompt(const JsonPlace& place, const Json& value, Job& job) {
 
 absl::Status SetPromptTokenIds(const JsonPlace& place, const Json& value, Job& job) {
   ASSIGN_OR_RETURN(job.prompt_token_ids, ToTokenIds(place, value));
+  return absl::OkStatus();
+}
+
+template <PromptPart ChunkedText::*kMember>
+absl::Status SetPart(const JsonPlace& place, const Json& value, Job& job) {
+  if (!job.parts) job.parts.emplace();
+  ASSIGN_OR_RETURN((*job.parts).*kMember, ToPromptPart(place, value));
+  return absl::OkStatus();
+}
+
+absl::Status SetChunks(const JsonPlace& place, const Json& value, Job& job) {
+  if (!job.parts) job.parts.emplace();
+  ASSIGN_OR_RETURN(job.parts->chunks, ToChunks(place, value));
+  return absl::OkStatus();
+}
+
+// Sets one of the options. `kParse` reads its name.
+template <auto kMember, auto kParse>
+absl::Status SetChunkOption(const JsonPlace& place, const Json& value, Job& job) {
+  ASSIGN_OR_RETURN(const std::string name, ToText(place, value));
+  auto option = kParse(name);
+  if (!option.ok()) return place.Fault(std::string(option.status().message()));
+  job.chunk_options.*kMember = *option;
+  return absl::OkStatus();
+}
+
+absl::Status SetChunkSeparator(const JsonPlace& place, const Json& value, Job& job) {
+  ASSIGN_OR_RETURN(job.chunk_separator, ToText(place, value));
   return absl::OkStatus();
 }
 
@@ -208,15 +203,45 @@ static_assert(kMaxLogitBias == 100 && kMaxLogitBiases == 1024 && kMaxTopLogprobs
 static_assert(kMaxStopStrings == 16 && kMaxStopStringBytes == 256 && kMaxStopTokens == 64);
 static_assert(kMaxTenantBytes == 256 && kMaxRequestIdBytes == 128);
 
+static_assert(kMaxPromptChunks == 500 && kMaxChunkSeparatorBytes == 256);
+
 using S = SamplingParams;
+using C = ChunkOptions;
 constexpr JobField kFields[] = {
     {"prompt", "string, continued without a template", SetPrompt},
     {"prompt_token_ids", "array of token ids, at most 1048576", SetPromptTokenIds},
     {"messages",
      "array of {\"role\": string, \"content\": string}, for the chat template;\n"
      "\"content\" may be an array of {\"type\": \"text\", \"text\": string}; line breaks\n"
-     "join these texts; parts of other types are refused",
+     "join these texts; parts of other types are refused; one message may have\n"
+     "\"chunks\", an array as below, placed before its content",
      SetMessages},
+    {"question",
+     "string or array of token ids: the last part of a prompt in parts, which is\n"
+     "continued without a template; each part is tokenised alone",
+     SetPart<&ChunkedText::question>},
+    {"chunks",
+     "with question: array of at most 500 parts, each a string or an array of token\n"
+     "ids; their KV is reused in any order and beside any other chunks",
+     SetChunks},
+    {"system", "with question: string or array of token ids; default: empty",
+     SetPart<&ChunkedText::system>},
+    {"chunk_positions",
+     "\"overlap\" (default): all chunks begin behind the system part; or \"sequential\":\n"
+     "each part begins behind the part before it",
+     SetChunkOption<&C::positions, ParseChunkPositions>},
+    {"chunk_scope",
+     "\"system\" (default): a chunk attends to the system part and itself; or\n"
+     "\"alone\": only to itself",
+     SetChunkOption<&C::scope, ParseChunkScope>},
+    {"chunk_repair",
+     "\"none\" (default), \"first:K\" or \"share:R\": chunk tokens that are computed\n"
+     "again with attention to all parts before them",
+     SetChunkOption<&C::repair, ParseChunkRepair>},
+    {"chunk_separator",
+     "string, at most 256 bytes: splits prompt, or the first user message with it,\n"
+     "into system, chunks and question; empty: off",
+     SetChunkSeparator},
     {"n", "whole number, 1 to 16: number of answers; default 1", SetNumberOf<&Job::n>},
     {"priority", "whole number, -100 to 100; higher runs first; default 0",
      SetNumberOf<&Job::priority>},
@@ -280,6 +305,7 @@ absl::Status CheckJob(const Job& job) {
                           .prompt_token_ids = std::nullopt};
   if (job.prompt) fields.prompt = *job.prompt;
   if (job.messages) fields.messages = static_cast<int64_t>(job.messages->size());
+  if (job.chunk_separator) fields.chunk_separator = *job.chunk_separator;
   if (job.prompt_token_ids) fields.prompt_token_ids = *job.prompt_token_ids;
   return CheckRequest(fields, RequestLimits());
 }
@@ -305,17 +331,30 @@ absl::Status CheckInput(const JsonPlace& place, const Job& job) {
   if (job.form == JobForm::kCompletionBatch && job.messages) {
     return place.Member("messages").FaultAtKey("a body for /v1/completions has no \"messages\"");
   }
-  const int inputs = (job.prompt ? 1 : 0) + (job.prompt_token_ids ? 1 : 0) + (job.messages ? 1 : 0);
+  const int inputs = (job.prompt ? 1 : 0) + (job.prompt_token_ids ? 1 : 0) +
+                     (job.messages ? 1 : 0) + (job.parts ? 1 : 0);
   if (inputs == 1) return absl::OkStatus();
   return place.Fault(absl::StrCat(
-      "a job has one of \"prompt\", \"prompt_token_ids\" and \"messages\"; this one has ", inputs));
+      "a job has one of \"prompt\", \"prompt_token_ids\", \"messages\" and \"question\"; "
+      "this one has ",
+      inputs));
+}
+
+// A missing question is a fault of its own: an empty one would be refused only later.
+absl::Status CheckPartFields(const JsonPlace& place, const Json& object) {
+  if (FindField(object, "question") != nullptr) return absl::OkStatus();
+  for (const char* name : {"system", "chunks"}) {
+    if (FindField(object, name) == nullptr) continue;
+    return place.Member(name).FaultAtKey(absl::StrCat("\"", name, "\" needs \"question\""));
+  }
+  return absl::OkStatus();
 }
 
 constexpr char kHelpAboveFields[] =
     R"(Job lines (--jobs):
   A job is one line with one JSON object, of at most 32 MiB. It must have one of prompt,
-  prompt_token_ids and messages. Every other field is optional. A flag with the name of a field
-  replaces the default given here. null is the same as absent. Other fields are refused.
+  prompt_token_ids, messages and question. Every other field is optional. A flag with the name of
+  a field replaces the default given here. null is the same as absent. Other fields are refused.
 
 )";
 
@@ -360,6 +399,7 @@ absl::Status ReadJobFields(const JsonPlace& place, const Json& object, Job& job)
   }
   RETURN_IF_ERROR(ReadMaxTokens(place, object, job.sampling));
   RETURN_IF_ERROR(ReadLogprobs(place, object, job.sampling));
+  RETURN_IF_ERROR(CheckPartFields(place, object));
   RETURN_IF_ERROR(CheckInput(place, job));
   const absl::Status checked = CheckJob(job);
   return checked.ok() ? checked : AtItsField(place, object, std::string(checked.message()));

@@ -17,6 +17,7 @@
 #include "cli/outcome.h"
 #include "common/choices.h"
 #include "common/exit_code.h"
+#include "common/prompt_chunks.h"
 #include "common/request_bounds.h"
 #include "common/status_macros.h"
 
@@ -56,6 +57,12 @@ absl::StatusOr<AnsweredJobs> ReadResults(const std::string& path) {
   return answered;
 }
 
+template <typename Value>
+absl::Status Take(absl::StatusOr<Value> parsed, Value& out) {
+  if (parsed.ok()) out = *std::move(parsed);
+  return parsed.status();
+}
+
 int RunFile(JobRunner& runner, const JobFlags& flags) {
   absl::StatusOr<InputFile> input =
       *flags.jobs == "-" ? InputFile::StandardInput() : InputFile::Open(*flags.jobs);
@@ -64,6 +71,84 @@ int RunFile(JobRunner& runner, const JobFlags& flags) {
   const absl::StatusOr<AnsweredJobs> answered = ReadResults(*flags.resume);
   if (!answered.ok()) return ReportError(answered.status());
   return RunJobLines(runner, *input, flags.options, flags.job, &*answered);
+}
+
+// Adds the options that apply to every form of a job.
+void AddChunkOptionFlags(CommandLine& line, Job& job) {
+  line.AddParsed(
+          "--chunk-positions",
+          [&job](const std::string& name) {
+            return Take(ParseChunkPositions(name), job.chunk_options.positions);
+          },
+          "Positions of chunks: overlap, each behind the system part, or sequential, each behind "
+          "the part before it. Default: overlap")
+      .OneOf({"overlap", "sequential"})
+      .Group("Chunks");
+  line.AddParsed(
+          "--chunk-scope",
+          [&job](const std::string& name) {
+            return Take(ParseChunkScope(name), job.chunk_options.scope);
+          },
+          "What a chunk attends to: system, the system part and itself, or alone, only itself. "
+          "Default: system")
+      .OneOf({"system", "alone"})
+      .Group("Chunks");
+  line.AddParsed(
+          "--chunk-repair",
+          [&job](const std::string& name) {
+            return Take(ParseChunkRepair(name), job.chunk_options.repair);
+          },
+          "Chunk tokens to compute again with attention to all parts before them: none, first:K "
+          "(the first K of each chunk) or share:R (this share of them, 0 to 1). Default: none")
+      .Group("Chunks");
+  line.AddParsed(
+          "--chunk-separator",
+          [&job](const std::string& separator) {
+            RETURN_IF_ERROR(CheckChunkSeparator(separator));
+            job.chunk_separator = separator;
+            return absl::OkStatus();
+          },
+          "Text that splits a prompt, or the first user message that contains it, into system "
+          "part, chunks and question, as in 'S##A##B##Q'. Empty: off")
+      .Group("Chunks");
+}
+
+// Adds the flags of a job in parts. They exclude every other form of a job.
+void AddPartFlags(CommandLine& line, JobFlags& flags,
+                  const std::vector<CommandLine::Option>& others) {
+  CommandLine::Option question =
+      line.Add("--question", &flags.question,
+               "Question behind the chunks; a user's message, as with --chat");
+  question.Group("Chunks");
+  for (const CommandLine::Option& other : others) question.Excludes(other);
+  line.Add("--system", &flags.system, "System message before the chunks")
+      .Needs(question)
+      .Group("Chunks");
+  line.Add("--chunk", &flags.chunks,
+           "A chunk of the prompt, such as a document; @FILE reads a file. Its KV is reused in any "
+           "order and beside any other chunks")
+      .TakesOne()
+      .Needs(question)
+      .Group("Chunks");
+}
+
+// Returns the conversation of --system, --chunk and --question.
+absl::StatusOr<std::vector<ChatMessage>> MessagesOfParts(const JobFlags& flags) {
+  std::vector<ChatMessage> messages;
+  if (flags.system) {
+    messages.push_back({.role = "system", .content = *flags.system, .name = std::nullopt});
+  }
+  ChatMessage question = {.role = "user", .content = *flags.question, .name = std::nullopt};
+  for (const std::string& chunk : flags.chunks) {
+    if (!chunk.starts_with('@')) {
+      question.chunks.emplace_back(chunk);
+      continue;
+    }
+    ASSIGN_OR_RETURN(InputFile file, InputFile::Open(chunk.substr(1)));
+    ASSIGN_OR_RETURN(question.chunks.emplace_back(), file.ReadAll(kMaxJobLineBytes));
+  }
+  messages.push_back(std::move(question));
+  return messages;
 }
 
 }  // namespace
@@ -80,6 +165,8 @@ void AddJobFlags(CommandLine& line, JobFlags& flags) {
   prompt.Group("Jobs").Excludes(chat).Excludes(jobs);
   chat.Group("Jobs").Excludes(jobs);
   jobs.Group("Jobs");
+  AddPartFlags(line, flags, {prompt, chat, jobs});
+  AddChunkOptionFlags(line, flags.job);
   line.Add("--concurrency", &flags.options.concurrency, "Most jobs that run at the same time")
       .Range(1, 1024)
       .ShowDefault()
@@ -169,15 +256,22 @@ void AddSamplingFlags(CommandLine& line, SamplingParams& s) {
 int RunFlaggedJobs(JobRunner& runner, JobFlags& flags) {
   if (flags.jobs) return RunFile(runner, flags);
   flags.job.id = "cli";
-  if (flags.chat) {
-    flags.job.messages = {{.role = "user", .content = *flags.chat, .name = std::nullopt}};
+  if (flags.chat || flags.question) {
+    if (flags.chat) {
+      flags.job.messages = {{.role = "user", .content = *flags.chat, .name = std::nullopt}};
+    } else {
+      absl::StatusOr<std::vector<ChatMessage>> messages = MessagesOfParts(flags);
+      if (!messages.ok()) return ReportError(messages.status());
+      flags.job.messages = *std::move(messages);
+    }
     // If the runner does not answer, the job itself fails with the reason.
     const absl::StatusOr<SamplingDefaults> model = runner.RecommendedSampling();
     SetChatSampling(model.value_or(SamplingDefaults()), flags.flag_is_given, flags.job.sampling);
   } else if (flags.prompt) {
     flags.job.prompt = flags.prompt;
   } else {
-    std::fprintf(stderr, "baton: name a job: --prompt, --chat or --jobs (see --help)\n");
+    std::fprintf(stderr,
+                 "baton: name a job: --prompt, --chat, --question or --jobs (see --help)\n");
     return kExitUsage;
   }
   return RunOneJob(runner, flags.job, flags.options);

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/chat_sampling.h"
 #include "cli/job_runner.h"
@@ -13,10 +14,13 @@
 namespace baton {
 
 struct JobFlags {
-  std::optional<std::string> prompt;  // with --prompt
-  std::optional<std::string> chat;    // with --chat
-  std::optional<std::string> jobs;    // with --jobs: a file of JSON lines, "-" for standard input
-  Job job;                            // sampling of --prompt and --chat; defaults of --jobs
+  std::optional<std::string> prompt;    // with --prompt
+  std::optional<std::string> chat;      // with --chat
+  std::optional<std::string> jobs;      // with --jobs: a file of JSON lines, "-" for standard input
+  std::optional<std::string> question;  // with --question: a job in parts
+  std::optional<std::string> system;    // with --question
+  std::vector<std::string> chunks;      // with --question: texts, or "@FILE"
+  Job job;  // sampling and options of --prompt, --chat and --question; defaults of --jobs
   std::optional<std::string> resume;  // with --resume: a file of results
   RunJobsOptions options;
   FlagIsGiven flag_is_given;  // set by AddJobFlags

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "cli/job_parts.h"
 #include "common/printable_text.h"
 #include "common/status_macros.h"
 
@@ -57,6 +58,9 @@ absl::StatusOr<ChatMessage> ToMessage(const JsonPlace& place, const Json& value)
       ASSIGN_OR_RETURN(message.role, ToText(part_place, part));
     } else if (key == "content") {
       ASSIGN_OR_RETURN(message.content, ToContent(part_place, part));
+    } else if (key == "chunks") {
+      if (part.is_null()) continue;
+      ASSIGN_OR_RETURN(message.chunks, ToChunks(part_place, part));
     } else {
       return NotKnown(part_place);
     }

@@ -82,6 +82,8 @@ absl::StatusOr<Job> ParseJob(std::string_view line, int64_t line_number, const J
   job.n = defaults.n;
   job.sampling = defaults.sampling;
   job.priority = defaults.priority;
+  job.chunk_options = defaults.chunk_options;
+  job.chunk_separator = defaults.chunk_separator;
   ASSIGN_OR_RETURN(static_cast<JobLabel&>(job), ReadLabel(place, json, line_number));
   RETURN_IF_ERROR(job.form == JobForm::kBaton ? ReadJobFields(place, json, job)
                                               : ReadBatchLine(place, json, job));

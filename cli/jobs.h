@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/prompt_chunks.h"
 #include "common/sampling_params.h"
 #include "common/strong_int.h"
 #include "model/sampler.h"
@@ -46,7 +47,10 @@ struct Job : JobLabel {
   std::optional<std::string> prompt;
   std::optional<std::vector<TokenId>> prompt_token_ids;
   std::optional<std::vector<ChatMessage>> messages;
-  int32_t n = 1;  // choices, 1–kMaxChoices
+  std::optional<ChunkedText> parts;
+  ChunkOptions chunk_options;                  // of a prompt that has parts
+  std::optional<std::string> chunk_separator;  // empty: off; absent: the router's, or off
+  int32_t n = 1;                               // choices, 1–kMaxChoices
   SamplingParams sampling;
   std::string tenant;
   std::string cache_salt;
@@ -55,8 +59,8 @@ struct Job : JobLabel {
   std::string model;       // only for batches: copied into the result, not checked
 };
 
-// Parses a job. Sampling, `n` and `priority` have the values of `defaults` if the line does not
-// name them. A job without an id gets `line_number` as its id.
+// Parses a job. Sampling, `n`, `priority`, and the options and separator of chunks have the values
+// of `defaults` if the line does not name them. A job without an id gets `line_number` as its id.
 absl::StatusOr<Job> ParseJob(std::string_view line, int64_t line_number, const Job& defaults = {});
 // Returns the label of the job's answer, also if ParseJob refuses the line.
 JobLabel LabelOfLine(std::string_view line, int64_t line_number);

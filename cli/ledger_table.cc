@@ -81,6 +81,27 @@ std::string CachedNote(const JobResult& result) {
   return note;
 }
 
+// Returns a line such as "8 prompt chunks, 6 cached; lookup 80 us, compute 210.00 ms, place 40 us".
+// Leaves out work that the request did not need.
+std::string ChunkLine(const JobResult& result, int64_t chunks) {
+  std::string line = absl::StrCat(chunks, chunks == 1 ? " prompt chunk, " : " prompt chunks, ",
+                                  FigureOrZero(result, "chunk_hits"), " cached");
+  if (const int64_t tokens = FigureOrZero(result, "chunk_repaired_tokens"); tokens > 0) {
+    absl::StrAppend(&line, ", ", tokens, " tokens repaired");
+  }
+  if (const int64_t bytes = FigureOrZero(result, "chunk_pulled_bytes"); bytes > 0) {
+    absl::StrAppend(&line, ", ", Bytes(bytes), " pulled");
+  }
+  const char* separator = "; ";
+  for (const char* stage : {"lookup", "compute", "place", "repair", "wake"}) {
+    const int64_t us = FigureOrZero(result, absl::StrCat("chunk_", stage, "_us"));
+    if (us == 0) continue;
+    absl::StrAppend(&line, separator, stage, " ", Duration(us));
+    separator = ", ";
+  }
+  return line;
+}
+
 std::string NoteFor(std::string_view name, const JobResult& result) {
   if (name == "tokenize_us") return CachedNote(result);
   if (name == "route_us" && !result.decode_worker.empty()) {
@@ -125,6 +146,9 @@ std::string LedgerTable(const JobResult& result) {
     const std::string note = NoteFor(row.name, result);
     absl::StrAppendFormat(&out, "  %-12s %10s%s%s\n", row.title, Duration(*us),
                           note.empty() ? "" : "   ", note);
+  }
+  if (const int64_t chunks = FigureOrZero(result, "chunks"); chunks > 0) {
+    absl::StrAppend(&out, "  ", ChunkLine(result, chunks), "\n");
   }
   if (const int64_t resumes = FigureOrZero(result, "resumes"); resumes > 0) {
     absl::StrAppend(&out, "  resumed ", resumes, " times on another decode worker\n");

@@ -36,6 +36,7 @@ class CollectingSink final : public RequestSink {
     result.logits_hash = info.logits_hash;
     const RequestLedger& l = info.ledger;
     result.cached_tokens = l.CachedWherePrefilled();
+    const ChunkLedger& c = l.chunk;
     result.ledger = {{"queue_us", l.queue_us},
                      {"prefill_us", l.prefill_us},
                      {"prefill_chunks", l.prefill_chunks},
@@ -46,7 +47,16 @@ class CollectingSink final : public RequestSink {
                      {"inter_token_us", l.inter_token_us},
                      {"total_us", l.total_us},
                      {"computed_tokens", l.computed_tokens},
-                     {"preemptions", l.preemptions}};
+                     {"preemptions", l.preemptions},
+                     {"chunks", c.chunks},
+                     {"chunk_hits", c.hits},
+                     {"chunk_repaired_tokens", c.repaired_tokens},
+                     {"chunk_pulled_bytes", c.pulled_bytes},
+                     {"chunk_lookup_us", c.lookup_us},
+                     {"chunk_compute_us", c.compute_us},
+                     {"chunk_place_us", c.place_us},
+                     {"chunk_repair_us", c.repair_us},
+                     {"chunk_wake_us", c.wake_us}};
     if (info.last) end_.set_value(std::move(results_));
   }
   void OnError(absl::Status status) override { end_.set_value(std::move(status)); }
@@ -85,13 +95,19 @@ absl::StatusOr<std::unique_ptr<LocalRunner>> LocalRunner::Create(
   return runner;
 }
 
-absl::StatusOr<std::vector<TokenId>> LocalRunner::Encode(const Job& job) {
-  if (job.prompt_token_ids.has_value()) return *job.prompt_token_ids;
-  if (job.prompt.has_value()) return encoder_->EncodeText(*job.prompt);
+absl::StatusOr<EncodedPrompt> LocalRunner::Encode(const Job& job) {
+  if (job.prompt_token_ids.has_value()) {
+    return EncodedPrompt{.tokens = *job.prompt_token_ids, .chunked = std::nullopt};
+  }
+  const ChunkForm form = {
+      .separator = job.chunk_separator ? *job.chunk_separator : std::string_view(),
+      .options = job.chunk_options};
+  if (job.prompt.has_value()) return encoder_->EncodePrompt(*job.prompt, form);
+  if (job.parts.has_value()) return encoder_->EncodeParts(*job.parts, form.options);
   const std::time_t now = std::time(nullptr);
   std::tm local = {};
   localtime_r(&now, &local);
-  return encoder_->EncodeMessages(*job.messages, /*add_generation_prompt=*/true, local);
+  return encoder_->EncodeMessages(*job.messages, /*add_generation_prompt=*/true, local, form);
 }
 
 absl::StatusOr<std::vector<JobResult>> LocalRunner::Run(
@@ -99,7 +115,9 @@ absl::StatusOr<std::vector<JobResult>> LocalRunner::Run(
   const auto begin = std::chrono::steady_clock::now();
   GenerateRequest request;
   request.request_id = job.id;
-  ASSIGN_OR_RETURN(request.prompt, Encode(job));
+  ASSIGN_OR_RETURN(EncodedPrompt encoded_prompt, Encode(job));
+  request.prompt = std::move(encoded_prompt.tokens);
+  request.chunked = std::move(encoded_prompt.chunked);
   const auto encoded = std::chrono::steady_clock::now();
   request.n = job.n;
   request.sampling = job.sampling;

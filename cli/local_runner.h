@@ -35,7 +35,7 @@ class LocalRunner final : public JobRunner {
   Engine& engine() { return pair_ != nullptr ? pair_->decode() : *engine_; }
 
   // Returns the prompt's token ids. Applies the chat template to a job with messages.
-  absl::StatusOr<std::vector<TokenId>> Encode(const Job& job);
+  absl::StatusOr<EncodedPrompt> Encode(const Job& job);
 
  private:
   std::unique_ptr<Engine> engine_;

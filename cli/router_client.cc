@@ -8,6 +8,7 @@
 #include "common/str_cat.h"
 #include "rpc/channel.h"
 #include "rpc/concurrency_limit.h"
+#include "rpc/prompt_chunks_wire.h"
 #include "rpc/sampling_wire.h"
 #include "rpc/status_conversion.h"
 #include "text/utf8.h"
@@ -26,13 +27,32 @@ absl::Status CheckText(std::string_view field, std::string_view text) {
       StrCat(field, " is not valid UTF-8 at byte ", ValidUtf8Prefix(text), " of ", text.size()));
 }
 
+absl::Status CheckPart(std::string_view field, const PromptPart& part) {
+  const auto* text = std::get_if<std::string>(&part);
+  return text == nullptr ? absl::OkStatus() : CheckText(field, *text);
+}
+
+absl::Status CheckChunks(std::string_view field, const std::vector<PromptPart>& chunks) {
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    RETURN_IF_ERROR(CheckPart(StrCat(field, "[", i, "]"), chunks[i]));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckTexts(const Job& job) {
   if (job.prompt) RETURN_IF_ERROR(CheckText("prompt", *job.prompt));
+  if (job.chunk_separator) RETURN_IF_ERROR(CheckText("chunk_separator", *job.chunk_separator));
+  if (job.parts) {
+    RETURN_IF_ERROR(CheckPart("system", job.parts->system));
+    RETURN_IF_ERROR(CheckChunks("chunks", job.parts->chunks));
+    RETURN_IF_ERROR(CheckPart("question", job.parts->question));
+  }
   if (job.messages) {
     for (size_t i = 0; i < job.messages->size(); ++i) {
       const ChatMessage& message = (*job.messages)[i];
       RETURN_IF_ERROR(CheckText(StrCat("messages[", i, "].role"), message.role));
       RETURN_IF_ERROR(CheckText(StrCat("messages[", i, "].content"), message.content));
+      RETURN_IF_ERROR(CheckChunks(StrCat("messages[", i, "].chunks"), message.chunks));
     }
   }
   for (const std::string& stop : job.sampling.stop) RETURN_IF_ERROR(CheckText("stop", stop));
@@ -52,8 +72,12 @@ v1::GenerateRequest RequestToWire(const Job& job, v1::PrefillPlacement placement
       v1::ChatMessage* wire = messages->add_messages();
       wire->set_role(message.role);
       wire->set_content(message.content);
+      for (const PromptPart& chunk : message.chunks) *wire->add_chunks() = PartToWire(chunk);
     }
   }
+  if (job.parts) *out.mutable_parts() = PartsToWire(*job.parts);
+  ChunkOptionsToWire(job.chunk_options, out);
+  if (job.chunk_separator) out.set_chunk_separator(*job.chunk_separator);
   *out.mutable_sampling() = SamplingToWire(job.sampling);
   out.set_tenant(job.tenant);
   out.set_cache_salt(job.cache_salt);
@@ -93,7 +117,16 @@ void TakeFinished(const v1::Finished& finished, JobResult& result) {
                    {"preemptions", wire.preemptions()},
                    {"resumes", wire.resumes()},
                    {"pull_us", wire.pull_us()},
-                   {"pulled_tokens", wire.pulled_tokens()}};
+                   {"pulled_tokens", wire.pulled_tokens()},
+                   {"chunks", wire.chunks()},
+                   {"chunk_hits", wire.chunk_hits()},
+                   {"chunk_repaired_tokens", wire.chunk_repaired_tokens()},
+                   {"chunk_pulled_bytes", wire.chunk_pulled_bytes()},
+                   {"chunk_lookup_us", wire.chunk_lookup_us()},
+                   {"chunk_compute_us", wire.chunk_compute_us()},
+                   {"chunk_place_us", wire.chunk_place_us()},
+                   {"chunk_repair_us", wire.chunk_repair_us()},
+                   {"chunk_wake_us", wire.chunk_wake_us()}};
 }
 
 void TakeTokens(const v1::Tokens& tokens, JobResult& result) {

@@ -80,6 +80,11 @@ std::string Uptime(const v1::WorkerStatus& worker) {
   return absl::StrFormat("%dd%02dh", hours / 24, hours % 24);
 }
 
+// Returns whole MiB, or bytes below one MiB.
+std::string KvBytes(int64_t bytes) {
+  return bytes < 1 << 20 ? absl::StrCat(bytes, " bytes") : absl::StrCat(bytes >> 20, " MiB");
+}
+
 constexpr size_t kTextColumns = 4;
 
 Row Titles() {
@@ -121,6 +126,10 @@ std::string LinesBelow(const v1::WorkerStatus& worker) {
     absl::StrAppendFormat(&out, "  pool: limit %d of %d reserved blocks, %d retiring\n",
                           pool.limit_blocks(), pool.reserved_blocks(), pool.retiring_blocks());
   }
+  if (worker.kv_bytes_through_host() > 0) {
+    absl::StrAppendFormat(&out, "  transfers: %s of KV copied between GPU and host memory\n",
+                          KvBytes(worker.kv_bytes_through_host()));
+  }
   for (int at = 1; at < pool.groups_size(); ++at) {
     const v1::KvGroupStatus& group = pool.groups(at);
     absl::StrAppendFormat(
@@ -130,6 +139,14 @@ std::string LinesBelow(const v1::WorkerStatus& worker) {
         group.window(), group.free_blocks(), group.cached_blocks(), group.owned_blocks(),
         group.in_flight_blocks(), group.step_blocks(), group.total_blocks(),
         group.retiring_blocks());
+  }
+  if (const v1::ChunkCacheStatus& chunks = pool.chunk_cache(); chunks.lookups() > 0) {
+    absl::StrAppendFormat(
+        &out,
+        "  prompt chunks: %d entries in %d of %d blocks, %d lookups, %d hits, %d misses, %d "
+        "bypassed, %d evicted\n",
+        chunks.entries(), chunks.used_blocks(), chunks.budget_blocks(), chunks.lookups(),
+        chunks.hits(), chunks.misses(), chunks.bypasses(), chunks.evictions());
   }
   return out;
 }

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "common/choices.h"
+#include "common/prompt_chunks.h"
 #include "common/request_bounds.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
@@ -125,6 +126,12 @@ absl::Status CheckMessages(int64_t messages, int64_t bytes, const RequestLimits&
   return CheckCount("the prompt", bytes, limits.max_prompt_bytes, "bytes");
 }
 
+absl::Status CheckParts(const PartSizes& parts, int64_t bytes, const RequestLimits& limits) {
+  RETURN_IF_ERROR(CheckChunkCount(parts.chunks));
+  RETURN_IF_ERROR(CheckCount("the prompt", bytes + parts.bytes, limits.max_prompt_bytes, "bytes"));
+  return CheckCount("the prompt", parts.token_ids, kMaxPromptTokenIds, "token ids");
+}
+
 absl::Status CheckSampling(const SamplingParams& sampling, int32_t vocabulary) {
   RETURN_IF_ERROR(CheckDistribution(sampling));
   RETURN_IF_ERROR(CheckPenalties(sampling, vocabulary));
@@ -141,14 +148,18 @@ absl::Status CheckRequest(const RequestFields& fields, const RequestLimits& limi
   RETURN_IF_ERROR(CheckRange("priority", fields.priority, kMinPriority, kMaxPriority));
   RETURN_IF_ERROR(CheckChoices(fields.n));
   RETURN_IF_ERROR(CheckSampling(fields.sampling, limits.vocabulary));
+  RETURN_IF_ERROR(CheckChunkSeparator(fields.chunk_separator));
   RETURN_IF_ERROR(CheckMessages(fields.messages, fields.message_bytes, limits));
+  RETURN_IF_ERROR(CheckParts(fields.parts, fields.message_bytes, limits));
   if (fields.prompt_token_ids) {
     const auto ids = static_cast<int64_t>(fields.prompt_token_ids->size());
     RETURN_IF_ERROR(CheckCount("prompt_token_ids", ids, kMaxPromptTokenIds));
     if (limits.context_length > 0) RETURN_IF_ERROR(CheckPromptTokens(ids, limits.context_length));
     RETURN_IF_ERROR(CheckTokenIds("prompt_token_ids", *fields.prompt_token_ids, limits.vocabulary));
   }
-  return CheckPromptBytes(static_cast<int64_t>(fields.prompt.size()), limits);
+  const auto bytes = static_cast<int64_t>(fields.prompt.size());
+  if (fields.chunk_separator.empty()) return CheckPromptBytes(bytes, limits);
+  return CheckCount("the prompt", bytes, limits.max_prompt_bytes, "bytes");
 }
 
 }  // namespace baton

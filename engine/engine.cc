@@ -14,6 +14,7 @@
 #include "common/choices.h"
 #include "common/clock.h"
 #include "common/entropy.h"
+#include "common/request_bounds.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
 #include "engine/engine_machines.h"
@@ -30,6 +31,24 @@ namespace {
 
 Epoch NewEpoch() {
   return Epoch(EntropyBits() | 1);  // zero means "no epoch"
+}
+
+// Lets a runner's steps have the parts of chunked prompts, and sequences that see them.
+PromptPartsOptions LimitsOfChunks(const EngineOptions& options, int32_t blocks,
+                                  StepLimits& limits) {
+  constexpr auto kMostParts = static_cast<int32_t>(kMaxPromptChunks) + 2;
+  // The context bounds positions, not slots. A sequence with its parts cannot be longer than the
+  // pool, unless a part stands in it twice.
+  limits.max_context = static_cast<int32_t>(
+      std::min<int64_t>(std::max<int64_t>(limits.max_context, kMaxPromptTokenIds),
+                        int64_t{blocks} * options.block_size));
+  limits.max_parts = kMaxPartsInStep;
+  limits.max_extra_runs = limits.max_sequences * kMostParts + 2 * kMaxPartsInStep;
+  limits.max_shifted_queries = std::max(2 * options.token_budget, 2 * kMostParts);
+  PromptPartsOptions parts;
+  parts.max_slots = limits.max_context;
+  parts.max_shifted_queries = limits.max_shifted_queries;
+  return parts;
 }
 
 }  // namespace
@@ -92,7 +111,7 @@ class EngineImpl final : public Engine {
   int64_t BlocksIn(int64_t bytes) const override { return pool_.BlocksIn(bytes); }
 
   absl::StatusOr<int32_t> ClearCache(std::optional<CacheNamespace> only) override {
-    return Ask<absl::StatusOr<int32_t>>([=, this] { return machines_->cache().ClearCache(only); },
+    return Ask<absl::StatusOr<int32_t>>([=, this] { return machines_->core().ClearCache(only); },
                                         absl::UnavailableError("the engine is shutting down"));
   }
 
@@ -141,6 +160,7 @@ class EngineImpl final : public Engine {
   void Wake();
   void Wait(int64_t us);
   void PublishState();
+  EngineStatus CurrentStatus() const;
   EngineInspection MakeInspection() const;
   std::string OpPath() const;
 
@@ -175,7 +195,8 @@ absl::Status EngineImpl::Load() {
   RETURN_IF_ERROR(SettleContextLength(options_, model_.info.spec.context_length));
   RETURN_IF_ERROR(SettleCacheOptions(options_));
   RETURN_IF_ERROR(SettleTransfer(*model_.device, options_));
-  ASSIGN_OR_RETURN(pool_, KvPool::Create(model_.info.spec, model_.pool_devices, options_));
+  ASSIGN_OR_RETURN(pool_, KvPool::Create(model_.info.spec, model_.pool_devices, options_,
+                                         model_.pool_devices_reach_first));
   fingerprint_ = FingerprintOf(model_.info, *model_.device, options_);
   ModelRunnerOptions runner;
   runner.limits.max_tokens = options_.token_budget;
@@ -187,6 +208,9 @@ absl::Status EngineImpl::Load() {
   runner.paged = options_.paged;
   runner.graph = options_.graph;
   runner.limits.max_draws = options_.max_running * kMaxChoices;
+  PromptPartsOptions parts;
+  if (pool_.layout().groups() == 1)
+    parts = LimitsOfChunks(options_, pool_.max_blocks(0), runner.limits);
   ASSIGN_OR_RETURN(runner_,
                    model_.weights->CreateRunner(pool_.memory_layout(),
                                                 PoolAddresses(pool_.kernel_addresses()), runner));
@@ -205,6 +229,8 @@ absl::Status EngineImpl::Load() {
   runner_->set_waker(wake);
   EngineMachinesOptions machines = MachinesOptionsOf(options_, model_.info.spec.vocabulary,
                                                      pool_.max_blocks(0), pool_.Windows(options_));
+  machines.prompt_parts.max_slots = parts.max_slots;
+  machines.prompt_parts.max_shifted_queries = parts.max_shifted_queries;
   machines.cache.hash_seed = EntropyBits();
   machines.cache.record_trace = true;
   machines_ = std::make_unique<EngineMachines>(
@@ -253,16 +279,22 @@ void EngineImpl::RunLoop() {
 }
 
 void EngineImpl::PublishState() {
-  EngineStatus status = machines_->Status();
+  EngineStatus status = CurrentStatus();
   std::lock_guard lock(status_mutex_);
   status_ = std::move(status);
+}
+
+EngineStatus EngineImpl::CurrentStatus() const {
+  EngineStatus status = machines_->Status();
+  status.kv_bytes_through_host = pool_.lender().BytesThroughHost();
+  return status;
 }
 
 EngineInspection EngineImpl::MakeInspection() const {
   const KvCacheManager& cache = machines_->cache();
   EngineInspection inspection;
   inspection.op_path = OpPath();
-  inspection.status = machines_->Status();
+  inspection.status = CurrentStatus();
   inspection.resident_pool_bytes = pool_.ResidentBytes();
   inspection.cache_depth = cache.CacheDepth();
   inspection.trace = cache.trace();

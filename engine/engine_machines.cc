@@ -22,7 +22,8 @@ WorkerCoreOptions CoreOptions(const EngineMachinesOptions& options, const KvPool
           .transfer_timeout_ms = options.transfer_timeout_ms,
           .layer_pieces = {.layers = layout.layers(),
                            .bytes_per_token = layout.bytes_per_block() / layout.block_size(),
-                           .pieces = options.layer_pieces}};
+                           .pieces = options.layer_pieces},
+          .prompt_parts = options.prompt_parts};
 }
 
 }  // namespace
@@ -51,6 +52,8 @@ EngineMachinesOptions MachinesOptionsOf(const EngineOptions& options, int32_t vo
           .steps_in_flight = options.steps_in_flight,
           .transfer_timeout_ms = options.transfer_timeout_ms,
           .layer_pieces = options.layer_pieces,
+          .prompt_parts = {.cache = {.share = options.chunk_cache_share},
+                           .piece_tokens = options.prompt_chunk_tokens},
           .kv_type = std::string(KvTypeName(options.kv_type))};
 }
 
@@ -95,6 +98,7 @@ EngineStatus EngineMachines::Status() const {
   const WorkerCounters counters = core_.counters();
   EngineStatus status;
   status.cache = cache_.Stats();
+  status.chunk_cache = core_.chunk_stats();
   status.block_size = cache.block_size;
   status.context_length = options_.context_length;
   status.max_running = options_.scheduler.max_running;

@@ -45,7 +45,8 @@ struct EngineMachinesOptions {
   int32_t steps_in_flight = 1;
   int64_t transfer_timeout_ms = WorkerCoreOptions().transfer_timeout_ms;
   int32_t layer_pieces = 1;  // of a prompt's last chunk
-  std::string kv_type;       // for the status
+  PromptPartsOptions prompt_parts = {};
+  std::string kv_type;  // for the status
   size_t kept_event_bytes = KvEventFeed::kKeptBytes;
   int64_t idle_turn_us = EngineLoop::kIdleTurnUs;
 };

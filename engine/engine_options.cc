@@ -6,6 +6,7 @@
 #include "kernels/communicator.h"
 #include "kernels/create_device.h"
 #include "kernels/device.h"
+#include "kernels/numerics.h"
 #include "scheduler/scheduler.h"
 
 namespace baton {
@@ -23,6 +24,10 @@ absl::Status SettleCacheOptions(EngineOptions& options) {
   if (options.low_water > options.high_water) {
     return absl::InvalidArgumentError(StrCat("cache-low-water ", options.low_water,
                                              " is above cache-high-water ", options.high_water));
+  }
+  if (options.prompt_chunk_tokens % kAttentionSegment != 0) {
+    return absl::InvalidArgumentError(StrCat("prompt-chunk-tokens is ", options.prompt_chunk_tokens,
+                                             "; it must be a multiple of ", kAttentionSegment));
   }
   if (!options.paged) {
     options.layout = KvLayoutKind::kLayerMajor;
@@ -141,6 +146,12 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
       "share of the pool in use at which this eviction stops; at most the high-water mark");
   settings.Add("min-prefix-tokens", &options.min_prefix_tokens, 0, 1 << 20,
                "shortest cached prefix that is reused, in tokens");
+  settings.Add("chunk-cache-share", &options.chunk_cache_share, 0.0, 1.0,
+               "largest share of the KV pool that keeps prompt chunks for later requests, at any "
+               "position; 0: prompt chunks are not kept");
+  settings.Add("prompt-chunk-tokens", &options.prompt_chunk_tokens, 256, 1 << 20,
+               "longer prompt chunks are divided into pieces of so many tokens, which are kept one "
+               "by one; a multiple of 256; no answer depends on it");
   settings.Add("token-budget", &options.token_budget, 1, 1 << 16, "most tokens in a step");
   settings.Add("max-chunk-tokens", &options.max_chunk_tokens, 1, 1 << 16,
                "most tokens of one prompt in a step");

@@ -51,6 +51,8 @@ struct EngineOptions {
   double high_water = 0.9;  // shares of the pool (KvCacheOptions)
   double low_water = 0.8;
   int32_t min_prefix_tokens = 0;
+  double chunk_cache_share = 0.15;     // of the pool, for prompt chunks; 0: cache none
+  int32_t prompt_chunk_tokens = 4096;  // longer prompt chunks are divided; a multiple of 256
 
   // Scheduling
   int32_t token_budget = 512;      // tokens per step
@@ -95,7 +97,8 @@ struct EngineOptions {
 //  - prefix_cache false turns a kind that shares prefixes into kNaive.
 //  - prefix_cache becomes true exactly if the kind shares prefixes.
 //
-// InvalidArgument if the low-water mark is above the high-water mark.
+// InvalidArgument if the low-water mark is above the high-water mark, or if prompt_chunk_tokens is
+// not a multiple of 256.
 absl::Status SettleCacheOptions(EngineOptions& options);
 
 // Sets context_length to the value in effect: 0 becomes `models`, the length that the model was

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/chunk_cache.h"
 #include "cache/kv_cache_manager.h"
 #include "engine/kv_group_status.h"
 #include "engine/pool_size.h"
@@ -15,6 +16,7 @@ namespace baton {
 
 struct EngineStatus {
   KvCacheStats cache;
+  ChunkCacheStats chunk_cache;
   int32_t block_size = 0;
   int32_t context_length = 0;
   int32_t max_running = 0;
@@ -36,6 +38,8 @@ struct EngineStatus {
   int64_t preemptions = 0;
   int64_t requests = 0;
   int64_t failures = 0;
+  // Bytes of KV that transfers have copied between a GPU and host memory; 0 for a pool on the host.
+  int64_t kv_bytes_through_host = 0;
   std::string conservation_error;  // of IdleIntegrityCheck; empty: none found
 
   // The integrity check has failed: the worker accepts no more requests.

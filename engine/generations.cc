@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
+#include "engine/prompt_parts.h"
 
 namespace baton {
 
@@ -23,14 +24,19 @@ Generations::Generations(const ChoiceOptions& options, const WorkerParts& parts,
 
 void Generations::Add(RequestHandle first, GenerateRequest generate,
                       std::shared_ptr<RequestSink> sink) {
+  const int64_t now_us = parts_.clock->NowUs();
+  if (generate.chunked.has_value()) generate.prompt = FlatTokens(*generate.chunked);
   absl::StatusOr<NewChoices> choices =
-      MakeChoices(options_, first, generate, sink, *parts_.tokenizer, parts_.clock->NowUs());
+      MakeChoices(options_, first, generate, sink, *parts_.tokenizer, now_us);
   if (!choices.ok()) return Refuse(*sink, choices.status());
   if (!choices->live.empty()) {
-    SequenceSpec spec = DescribeSequence(options_, *parts_.cache, *choices, generate);
+    const auto layout = PlanParts(generate);
+    if (!layout.ok()) return Refuse(*sink, layout.status());
+    SequenceSpec spec =
+        DescribeSequence(options_, *parts_.cache, *choices, generate, layout->get());
     absl::Status admitted;
     if (!generate.remote_prefill) {
-      admitted = admission_->Queue(std::move(spec));
+      admitted = Queue(std::move(spec), *choices, *layout, parts_.clock->NowUs() - now_us);
     } else if (admitted = receives_->CheckTransport(); admitted.ok()) {
       admitted = admission_->AdmitForKv(std::move(spec));
     }
@@ -44,6 +50,35 @@ void Generations::Add(RequestHandle first, GenerateRequest generate,
     }
   }
   for (FinishInfo& info : choices->finished) sink->OnFinish(std::move(info));
+}
+
+absl::StatusOr<std::shared_ptr<const ChunkLayout>> Generations::PlanParts(
+    GenerateRequest& generate) const {
+  if (!generate.chunked.has_value()) return nullptr;
+  const ChunkedPrompt& prompt = *generate.chunked;
+  if (parts_.prompt_parts == nullptr || generate.remote_prefill) {
+    return absl::FailedPreconditionError(
+        "no worker that knows chunks can prefill this prompt for another one");
+  }
+  RETURN_IF_ERROR(parts_.prompt_parts->CheckSupported(prompt.options));
+  if (prompt.system.empty() && prompt.chunks.empty()) {
+    generate.chunked.reset();
+    return nullptr;
+  }
+  return parts_.prompt_parts->Plan(prompt, generate.cache_namespace,
+                                   LongestSequence(options_, generate));
+}
+
+absl::Status Generations::Queue(SequenceSpec spec, NewChoices& choices,
+                                const std::shared_ptr<const ChunkLayout>& layout, int64_t plan_us) {
+  if (layout == nullptr) return admission_->Queue(std::move(spec));
+  for (const auto& choice : choices.live) {
+    parts_.prompt_parts->Add(choice->id(), layout, choice->counts_parts ? plan_us : 0);
+  }
+  absl::Status queued = admission_->Queue(std::move(spec));
+  if (queued.ok()) return queued;
+  for (const auto& choice : choices.live) parts_.prompt_parts->End(choice->id());
+  return queued;
 }
 
 // Called when the prompt's blocks are reserved. Gives the sink a ticket for the blocks that are
@@ -100,7 +135,8 @@ void Generations::EndExhausted(RequestHandle handle) {
   } else if (begun(exhausted)) {
     return Complete(*exhausted, FinishReason::kLength);
   }
-  Fail(handle, admission_->Exhausted(exhausted->id(), exhausted->prompt_tokens));
+  Fail(handle,
+       admission_->Exhausted(exhausted->id(), exhausted->part_tokens + exhausted->prompt_tokens));
 }
 
 void Generations::Complete(Choice& choice, FinishReason reason) {
@@ -114,6 +150,7 @@ void Generations::End(Choice& choice) {
   if (parts_.scheduler->Contains(choice.id())) {
     parts_.scheduler->Finish(choice.id(), /*keep_cached=*/true);
   }
+  if (parts_.prompt_parts != nullptr) parts_.prompt_parts->End(choice.id());
   receives_->Cancel(choice.transfer_id);
   choices_.Remove(choice.handle());
 }
@@ -147,7 +184,7 @@ StepPipeline::RowUse Generations::DescribeRow(const ScheduledChunk& chunk,
   const TokenSource& source = choice.generation->source();
   StepPipeline::RowUse use{.keeps_logits = source.needs_logits()};
   if (source.draws_on_host()) return use;
-  const int32_t position = chunk.begin + chunk.count;
+  const int32_t position = choice.first_position + chunk.begin + chunk.count;
   if (!choice.unforked) {
     draws.push_back(source.NextDraw(position, chunk.pending ? 1 : 0));
     use.draws_next = true;
@@ -170,6 +207,12 @@ void Generations::NotePrefill(Choice& choice, int32_t computed) {
   ledger.prefill_chunks += 1;
   ledger.computed_tokens += computed;
   ledger.prefill_us = parts_.clock->NowUs() - choice.prefill_begin_us;
+  if (!choice.counts_parts) return;
+  const PromptParts::Costs costs = parts_.prompt_parts->TakeCosts(choice.id());
+  ledger.chunk = costs.ledger;
+  ledger.cached_tokens += costs.cached_tokens;
+  ledger.computed_tokens += costs.computed_tokens;
+  ledger.prefill_chunks += costs.slices;
 }
 
 void Generations::OnComputed(const ScheduledChunk& chunk, const SampledRow& row) {
@@ -177,7 +220,9 @@ void Generations::OnComputed(const ScheduledChunk& chunk, const SampledRow& row)
   if (choice == nullptr) return;
   NotePrefill(*choice, chunk.count);
   if (!chunk.samples) return;
-  const absl::Status drawn = choice->unforked ? DrawFirst(*choice, row) : DrawNext(*choice, row);
+  SampledRow at = row;
+  at.position += choice->first_position;
+  const absl::Status drawn = choice->unforked ? DrawFirst(*choice, at) : DrawNext(*choice, at);
   if (!drawn.ok()) Fail(HandleOf(chunk.id), drawn);
 }
 

@@ -22,7 +22,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "engine/admission.h"
+#include "engine/chunk_layout.h"
 #include "engine/handoff_receives.h"
 #include "engine/live_choices.h"
 #include "engine/new_choices.h"
@@ -75,6 +77,11 @@ class Generations {
 
  private:
   void Refuse(RequestSink& sink, const absl::Status& status);
+  // Checks a chunked prompt and makes its layout. Null for other prompts. A chunked prompt that is
+  // all question becomes an ordinary one.
+  absl::StatusOr<std::shared_ptr<const ChunkLayout>> PlanParts(GenerateRequest& generate) const;
+  absl::Status Queue(SequenceSpec spec, NewChoices& choices,
+                     const std::shared_ptr<const ChunkLayout>& layout, int64_t plan_us);
   void Complete(Choice& choice, FinishReason reason);
   void End(Choice& choice);
   absl::Status ExpectKv(Choice& choice);

@@ -128,6 +128,8 @@ absl::StatusOr<std::unique_ptr<InProcessPair>> InProcessPair::Create(
 }
 
 RequestHandle InProcessPair::Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink) {
+  // A hand-off cannot carry prompt chunks yet, so the decode engine computes them itself.
+  if (request.chunked.has_value()) return decode_->Generate(std::move(request), std::move(sink));
   request.remote_prefill = true;
   auto pair_sink =
       std::make_shared<RequestSinkOfPair>(door_, decode_.get(), request, std::move(sink));

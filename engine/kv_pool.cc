@@ -87,7 +87,7 @@ absl::StatusOr<KvPoolDivision> DivisionOf(const KvCacheSpec& spec, const EngineO
 }  // namespace
 
 absl::StatusOr<KvPool> KvPool::Create(const ModelSpec& model, std::vector<Device*> devices,
-                                      EngineOptions& options) {
+                                      EngineOptions& options, bool reach_first) {
   Device& device = *devices.front();
   const auto parts = static_cast<int32_t>(devices.size());
   CHECK(parts == 1 || !device.host_accessible());
@@ -144,7 +144,7 @@ absl::StatusOr<KvPool> KvPool::Create(const ModelSpec& model, std::vector<Device
   if (options.lend_pool) {
     pool.lender_ = options.lend_pool(pool.kernel_address(), layout);
   } else if (!device.host_accessible()) {
-    RETURN_IF_ERROR(pool.LendThroughStaging());
+    RETURN_IF_ERROR(pool.LendThroughStaging(reach_first));
   }
   if (device.host_accessible()) RETURN_IF_ERROR(pool.TakeMemory(options));
   return pool;
@@ -229,7 +229,7 @@ absl::Status KvPool::CheckMemory(const BlockCounts& blocks) const {
   return absl::OkStatus();
 }
 
-absl::Status KvPool::LendThroughStaging() {
+absl::Status KvPool::LendThroughStaging(bool reach_first) {
   const StagedPool::Limits limits;
   const auto bytes = static_cast<size_t>(StagedPool::StagingBytes(layout_, limits));
   ASSIGN_OR_RETURN(staging_,
@@ -238,7 +238,7 @@ absl::Status KvPool::LendThroughStaging() {
   for (size_t part = 0; part < memory_.size(); ++part) {
     parts.push_back({.device = devices_[part], .pool = memory_[part]->data()});
   }
-  copies_ = std::make_unique<DeviceCopies>(parts);
+  copies_ = std::make_unique<DeviceCopies>(parts, reach_first);
   RETURN_IF_ERROR(copies_->Prepare());
   const std::span staging(staging_->data(), staging_->size());
   if (parts.size() == 1) {

@@ -52,10 +52,10 @@ class KvPool final : public ResizablePool {
                                        EngineOptions& options) {
     return Create(model, {&device}, options);
   }
-  // Same for a pool with a part on each of several GPUs, rank 0 first. REQUIRES: their number
-  // divides the model's KV heads.
+  // Same for a pool with a part on each of several GPUs, rank 0 first. `reach_first`: as in
+  // DeviceGroup. REQUIRES: their number divides the model's KV heads.
   static absl::StatusOr<KvPool> Create(const ModelSpec& model, std::vector<Device*> devices,
-                                       EngineOptions& options);
+                                       EngineOptions& options, bool reach_first = false);
   // Takes the memory of a pool that only has addresses, and sets `kv_cache_mib` and `kv_blocks`.
   // Call it after everything else that needs device memory was created. Does nothing for a pool
   // that has its memory. Errors: those of Create; ResourceExhausted names both sizes.
@@ -118,7 +118,7 @@ class KvPool final : public ResizablePool {
   absl::Status PopulateRange(int32_t group, int32_t begin, int32_t end) const;
   absl::Status PopulateScratch() const;
   // Makes lender_ a pool of staging buffers.
-  absl::Status LendThroughStaging();
+  absl::Status LendThroughStaging(bool reach_first);
   template <typename Do>
   void ForEachGranuleRange(const BlockCounts& blocks, Do do_range) const;
   template <typename Do>

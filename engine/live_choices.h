@@ -38,9 +38,14 @@ struct Choice {
   std::shared_ptr<const ChoicesRequest> request;
   int32_t index = 0;
   std::unique_ptr<Generation> generation;
-  bool unforked = false;         // it has no sequence yet, or computes the shared prompt
-  std::vector<TokenId> tail;     // tokens of an unforked choice that another worker generated
-  int32_t prompt_tokens = 0;     // tokens to prefill; includes resumed_tokens once forked
+  bool unforked = false;      // it has no sequence yet, or computes the shared prompt
+  std::vector<TokenId> tail;  // tokens of an unforked choice that another worker generated
+  int32_t prompt_tokens = 0;  // tokens to prefill; includes resumed_tokens once forked
+  // A chunked prompt (prompt_parts.h): tokens of its parts, and the position of the sequence's slot
+  // 0.
+  int32_t part_tokens = 0;
+  int32_t first_position = 0;
+  bool counts_parts = false;     // its ledger gets the costs of the parts
   int32_t resumed_tokens = 0;    // number of tokens that another worker generated
   uint64_t transfer_id = 0;      // transfer that it waits for; 0: none
   int64_t prefill_begin_us = 0;  // when it first left the queue; 0: not yet

@@ -30,6 +30,23 @@ absl::Status ModelLimits::CheckRequest(std::span<const TokenId> prompt, int32_t 
   return CheckSampling(sampling, vocabulary);
 }
 
+absl::Status ModelLimits::CheckChunkedRequest(const ChunkedPrompt& prompt, int32_t n,
+                                              std::span<const GeneratedPart> generated,
+                                              const SamplingParams& sampling) const {
+  RETURN_IF_ERROR(CheckChoices(n));
+  RETURN_IF_ERROR(CheckChunkedPrompt(prompt, context_length, vocabulary));
+  const int64_t answer = PositionsOf(prompt).answer;
+  for (const GeneratedPart& part : generated) {
+    if (answer + static_cast<int64_t>(part.tokens.size()) > context_length) {
+      return absl::InvalidArgumentError(
+          StrCat("an answer from position ", answer, " on and ", part.tokens.size(),
+                 " generated tokens exceed the context of ", context_length));
+    }
+    RETURN_IF_ERROR(CheckTokens("generated_token_ids", part.tokens));
+  }
+  return CheckSampling(sampling, vocabulary);
+}
+
 absl::Status ModelLimits::CheckPrefix(std::span<const TokenId> tokens) const {
   if (static_cast<int64_t>(tokens.size()) <= context_length) {
     return CheckTokens("token_ids", tokens);
@@ -39,6 +56,12 @@ absl::Status ModelLimits::CheckPrefix(std::span<const TokenId> tokens) const {
 }
 
 int32_t ModelLimits::LengthLimit(const GenerateRequest& generate) const {
+  if (generate.chunked.has_value()) {
+    const int64_t room = context_length - PositionsOf(*generate.chunked).answer;
+    return static_cast<int32_t>(
+        TokensOf(*generate.chunked) +
+        std::min<int64_t>(generate.sampling.max_tokens.value_or(room), room));
+  }
   const int64_t wanted = static_cast<int64_t>(generate.prompt.size()) +
                          generate.sampling.max_tokens.value_or(context_length);
   return static_cast<int32_t>(std::min<int64_t>(wanted, context_length));

@@ -21,8 +21,13 @@ struct ModelLimits {
   absl::Status CheckRequest(std::span<const TokenId> prompt, int32_t n,
                             std::span<const GeneratedPart> generated,
                             const SamplingParams& sampling) const;
+  // Same for a chunked prompt. The context bounds its positions, not its tokens.
+  absl::Status CheckChunkedRequest(const ChunkedPrompt& prompt, int32_t n,
+                                   std::span<const GeneratedPart> generated,
+                                   const SamplingParams& sampling) const;
   absl::Status CheckPrefix(std::span<const TokenId> tokens) const;
-  // Returns the largest total of prompt and answer tokens for this request.
+  // Returns the largest total of prompt and answer tokens for this request. A chunked prompt may
+  // have more tokens than the context, but the answer's positions end with it.
   int32_t LengthLimit(const GenerateRequest& generate) const;
 };
 

@@ -187,6 +187,7 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options) {
   model.tensor_parallel = options.tensor_parallel;
   ASSIGN_OR_RETURN(DeviceGroup group, CreateDeviceGroup(device, options.tensor_parallel));
   for (const auto& of_rank : group.devices) model.pool_devices.push_back(of_rank.get());
+  model.pool_devices_reach_first = group.reach_first;
   model.device = std::move(group.devices.front());
   if (model.device->host_accessible()) model.pool_devices.resize(1);  // one pool for all ranks
   model.numerics = NumericsName(model.device->numerics());

@@ -46,6 +46,7 @@ struct LoadedModel {
   std::unique_ptr<ModelWeights> weights;
   // Devices that hold the KV pool: those of all ranks if each holds its heads, else `device`.
   std::vector<Device*> pool_devices;
+  bool pool_devices_reach_first = false;  // DeviceGroup::reach_first
   // Effective values of these settings on this machine.
   int32_t threads = 0;
   std::string instruction_set;

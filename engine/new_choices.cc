@@ -49,8 +49,13 @@ absl::StatusOr<NewChoices> MakeChoices(const ChoiceOptions& options, RequestHand
                                        const GenerateRequest& generate,
                                        std::shared_ptr<RequestSink> sink,
                                        const Tokenizer& tokenizer, int64_t now_us) {
-  RETURN_IF_ERROR(options.limits.CheckRequest(generate.prompt, generate.n, generate.generated,
-                                              generate.sampling));
+  if (generate.chunked.has_value()) {
+    RETURN_IF_ERROR(options.limits.CheckChunkedRequest(*generate.chunked, generate.n,
+                                                       generate.generated, generate.sampling));
+  } else {
+    RETURN_IF_ERROR(options.limits.CheckRequest(generate.prompt, generate.n, generate.generated,
+                                                generate.sampling));
+  }
   RETURN_IF_ERROR(CheckGeneratedParts(generate));
   const std::shared_ptr<const ChoicesRequest> request =
       MakeRequest(first, generate, std::move(sink), now_us);
@@ -79,15 +84,33 @@ absl::StatusOr<NewChoices> MakeChoices(const ChoiceOptions& options, RequestHand
   return choices;
 }
 
+int32_t LongestSequence(const ChoiceOptions& options, const GenerateRequest& generate) {
+  const int32_t longest = options.limits.LengthLimit(generate);
+  if (!generate.chunked.has_value()) return longest;
+  const ChunkedPrompt& prompt = *generate.chunked;
+  return longest -
+         static_cast<int32_t>(TokensOf(prompt) - static_cast<int64_t>(prompt.question.size()));
+}
+
 SequenceSpec DescribeSequence(const ChoiceOptions& options, const KvCacheManager& cache,
-                              NewChoices& choices, GenerateRequest& generate) {
+                              NewChoices& choices, GenerateRequest& generate,
+                              const ChunkLayout* layout) {
   Choice& computes = *choices.live.front();
   SequenceSpec spec{.id = computes.id(),
                     .tokens = {},
                     .cache_namespace = generate.cache_namespace,
-                    .max_tokens = options.limits.LengthLimit(generate),
+                    .max_tokens = LongestSequence(options, generate),
                     .priority = generate.priority};
-  spec.tokens = std::move(generate.prompt);
+  int32_t part_tokens = 0;
+  if (layout != nullptr) {
+    spec.tokens = generate.chunked->question;
+    spec.cache_namespace = layout->derived_namespace;
+    spec.part_blocks = layout->BlocksOfParts(cache.options().block_size);
+    part_tokens = static_cast<int32_t>(generate.prompt.size() - spec.tokens.size());
+    computes.counts_parts = true;
+  } else {
+    spec.tokens = std::move(generate.prompt);
+  }
   if (!computes.unforked) {
     spec.tokens.insert(spec.tokens.end(), computes.tail.begin(), computes.tail.end());
     computes.tail.clear();
@@ -96,6 +119,8 @@ SequenceSpec DescribeSequence(const ChoiceOptions& options, const KvCacheManager
   spec.forks = static_cast<int32_t>(choices.live.size()) - 1;
   for (const auto& choice : choices.live) {
     choice->prompt_tokens = prompt_tokens;
+    choice->part_tokens = part_tokens;
+    choice->first_position = layout != nullptr ? layout->question_position : 0;
     if (choice->tail.empty()) continue;
     const int32_t length = prompt_tokens + choice->resumed_tokens;
     spec.fork_blocks += cache.BlocksFor(length) - prompt_tokens / cache.options().block_size;

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "cache/kv_cache_manager.h"
+#include "engine/chunk_layout.h"
 #include "engine/live_choices.h"
 #include "engine/model_limits.h"
 #include "engine/request.h"
@@ -36,8 +37,12 @@ absl::StatusOr<NewChoices> MakeChoices(const ChoiceOptions& options, RequestHand
 
 // Returns the sequence that computes the prompt. With one choice it also covers the tokens that
 // another worker generated. Several choices are forked at the end of the prompt. Moves the prompt
-// out of `generate`. REQUIRES: a choice is live.
+// out of `generate`. For a chunked prompt, `layout` is its layout, and the sequence has the tokens
+// of the question. REQUIRES: a choice is live.
 SequenceSpec DescribeSequence(const ChoiceOptions& options, const KvCacheManager& cache,
-                              NewChoices& choices, GenerateRequest& generate);
+                              NewChoices& choices, GenerateRequest& generate,
+                              const ChunkLayout* layout = nullptr);
+// Returns the largest length of that sequence.
+int32_t LongestSequence(const ChoiceOptions& options, const GenerateRequest& generate);
 
 }  // namespace baton

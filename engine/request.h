@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "cache/cache_key.h"
 #include "common/choices.h"
+#include "common/prompt_chunks.h"
 #include "common/sampling_params.h"
 #include "common/strong_int.h"
 #include "kvtransfer/transport.h"
@@ -37,6 +39,7 @@ struct GeneratedPart {
 struct GenerateRequest {
   std::string request_id;  // given by the caller, for logs and `inspect`
   std::vector<TokenId> prompt;
+  std::optional<ChunkedPrompt> chunked;  // if set, `prompt` is FlatTokens(*chunked)
   int32_t n = 1;                         // choices, 1–kMaxChoices
   std::vector<GeneratedPart> generated;  // empty, or one for each choice
   SamplingParams sampling;               // validated by the engine; seed set
@@ -62,6 +65,19 @@ struct TokenOutput {
 enum class FinishReason : uint8_t { kStop, kLength };
 const char* FinishReasonName(FinishReason reason);  // "stop", "length"
 
+// What a chunked prompt cost. All figures are 0 for other prompts.
+struct ChunkLedger {
+  int32_t chunks = 0;
+  int32_t hits = 0;  // chunks whose KV was cached
+  int32_t repaired_tokens = 0;
+  int64_t pulled_bytes = 0;  // KV of chunks that came from other workers
+  int64_t lookup_us = 0;     // finding the chunks
+  int64_t compute_us = 0;    // first missing part scheduled to last missing part committed
+  int64_t place_us = 0;      // making the layout of the whole prompt
+  int64_t repair_us = 0;
+  int64_t wake_us = 0;  // copying sleeping chunks back
+};
+
 // Where a request's time went on this worker, and how much data moved.
 struct RequestLedger {
   int64_t queue_us = 0;
@@ -80,6 +96,7 @@ struct RequestLedger {
   // Queue time, prefill time and computed_tokens are then also that worker's.
   int32_t prefill_cached_tokens = 0;
   bool prefilled_elsewhere = false;
+  ChunkLedger chunk;
 
   int32_t CachedWherePrefilled() const {
     return prefilled_elsewhere ? prefill_cached_tokens : cached_tokens;

@@ -96,6 +96,7 @@ StepInput StepPipeline::MakeInput(InFlightStep& step) {
   input.chunks.reserve(step.plan.chunks.size());
   step.draw_ends.reserve(step.plan.chunks.size());
   draws_.clear();
+  frames_.Clear();
   size_t search_from = 0;
   for (ScheduledChunk& chunk : step.plan.chunks) {
     StepChunk& made = input.chunks.emplace_back();
@@ -105,8 +106,13 @@ StepInput StepPipeline::MakeInput(InFlightStep& step) {
     } else {
       made.tokens = scheduler_->tokens(chunk.id).subspan(chunk.begin, chunk.count);
     }
-    made.begin_slot = made.begin_position = chunk.begin;
-    made.block_table = cache_->BlockTable(chunk.id);
+    if (chunk.framed) {
+      frames_.Describe(*scheduler_->frame(chunk.id), cache_->BlockTable(chunk.id), chunk.begin,
+                       cache_->options().block_size, made);
+    } else {
+      made.begin_slot = made.begin_position = chunk.begin;
+      made.block_table = cache_->BlockTable(chunk.id);
+    }
     for (int32_t group = 1; group < cache_->groups(); ++group) {
       made.window_tables[static_cast<size_t>(group) - 1] = cache_->BlockTable(chunk.id, group);
     }
@@ -133,6 +139,9 @@ StepInput StepPipeline::MakeInput(InFlightStep& step) {
 bool StepPipeline::Submit() {
   auto step = std::make_unique<InFlightStep>();
   step->plan = scheduler_->Schedule();
+  if (max_shifted_queries_.has_value()) {
+    FitShiftedQueries(*scheduler_, *max_shifted_queries_, step->plan);
+  }
   requests_->OnPlanned(step->plan);
   // Copy even if nothing runs. The sequence that asked for a copy may be preempted already, and
   // blocks change owner before the next step.

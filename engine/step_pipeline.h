@@ -22,6 +22,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -32,6 +33,7 @@
 #include "engine/loop_watchdog.h"
 #include "engine/pending_cancellations.h"
 #include "engine/step_demand.h"
+#include "engine/step_frames.h"
 #include "model/model_runner.h"
 #include "scheduler/scheduler.h"
 
@@ -82,6 +84,8 @@ class StepPipeline {
     pending_cancellations_ = pending;
   }
   void set_watchdog(LoopWatchdog* watchdog) { watchdog_ = watchdog; }
+  // The runner's StepLimits::max_shifted_queries; without it there is no limit.
+  void set_max_shifted_queries(int32_t most) { max_shifted_queries_ = most; }
 
   int32_t in_flight() const { return static_cast<int32_t>(steps_.size()); }
   // True if Step would do something now.
@@ -132,8 +136,10 @@ class StepPipeline {
   Requests* const requests_;
   PendingCancellations* pending_cancellations_ = nullptr;
   LoopWatchdog* watchdog_ = nullptr;
+  std::optional<int32_t> max_shifted_queries_;
   std::deque<std::unique_ptr<InFlightStep>> steps_;  // the oldest first
   std::vector<TokenDraw> draws_;                     // of the step being submitted
+  StepFrames frames_;                                // of the step being submitted
 };
 
 }  // namespace baton

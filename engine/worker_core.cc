@@ -14,11 +14,13 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, KvCacheManager* cache,
                        const Tokenizer* tokenizer, const Clock* clock,
                        std::function<uint64_t()> random_bits)
     : options_(options),
+      prompt_parts_(options.prompt_parts, cache, scheduler, clock),
       parts_{.cache = cache,
              .scheduler = scheduler,
              .transport = transport,
              .tokenizer = tokenizer,
-             .clock = clock},
+             .clock = clock,
+             .prompt_parts = &prompt_parts_},
       limits_{.vocabulary = options.vocabulary, .context_length = options.context_length},
       random_bits_(std::move(random_bits)),
       pulls_({.longest_ms = options.transfer_timeout_ms}, cache, transport, clock,
@@ -36,7 +38,9 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, KvCacheManager* cache,
           [this](std::span<const BlockCopy> copies) { return pipeline_.CopyBlocks(copies); }),
       prefills_({.limits = limits_, .hash_logits = options.hash_logits}, parts_, &admission_,
                 &sends_, &sampler_),
-      pipeline_(options.steps_in_flight, cache, scheduler, runner, clock, this) {}
+      pipeline_(options.steps_in_flight, cache, scheduler, runner, clock, this) {
+  pipeline_.set_max_shifted_queries(options.prompt_parts.max_shifted_queries);
+}
 
 WorkerCore::~WorkerCore() { CHECK(idle()) << "destroyed with live requests or transfers"; }
 
@@ -93,8 +97,14 @@ absl::StatusOr<int32_t> WorkerCore::SendPrefix(RequestHandle handle,
 
 absl::Status WorkerCore::Resize(int32_t blocks) {
   RETURN_IF_ERROR(parts_.cache->Resize(blocks));
+  prompt_parts_.PoolResized();
   for (const SequenceId id : parts_.scheduler->PoolResized()) EndExhausted(HandleOf(id));
   return absl::OkStatus();
+}
+
+int32_t WorkerCore::ClearCache(std::optional<CacheNamespace> only) {
+  const int32_t chunks = prompt_parts_.Clear(only);
+  return chunks + parts_.cache->ClearCache(only);
 }
 
 void WorkerCore::EndExhausted(RequestHandle handle) {
@@ -152,7 +162,9 @@ void WorkerCore::OnPlanned(const SchedulerOutput& plan) {
   for (const SequenceId id : plan.exhausted) EndExhausted(HandleOf(id));
 }
 
+// A part is always wanted: a part in a later step in flight may see its KV.
 StepDemand::Chunk WorkerCore::DemandOf(SequenceId id) const {
+  if (PromptParts::IsPart(id)) return {};
   if (prefills_.Contains(HandleOf(id))) return {.request = HandleOf(id)};
   return generations_.DemandOf(id);
 }
@@ -195,9 +207,16 @@ void WorkerCore::ReportWritten(const SchedulerOutput& plan, int32_t group) {
   parts_.transport->Written(full, part, group);
 }
 
-void WorkerCore::OnFailed(SequenceId id, const absl::Status& why) { Fail(HandleOf(id), why); }
+void WorkerCore::OnFailed(SequenceId id, const absl::Status& why) {
+  if (!PromptParts::IsPart(id)) return Fail(HandleOf(id), why);
+  for (const SequenceId main : prompt_parts_.WaitersOf(id)) Fail(HandleOf(main), why);
+}
 
 void WorkerCore::OnComputed(const ScheduledChunk& chunk, const SampledRow& row) {
+  if (PromptParts::IsPart(chunk.id)) {
+    counters_.prefill_tokens += chunk.count;
+    return prompt_parts_.OnComputed(chunk);
+  }
   if (prefills_.Contains(HandleOf(chunk.id))) {
     counters_.prefill_tokens += chunk.count;
     return prefills_.OnComputed(chunk, row);
@@ -233,6 +252,7 @@ void WorkerCore::PollTransfers() {
 
 absl::Status WorkerCore::CheckConservation() const {
   RETURN_IF_ERROR(parts_.cache->CheckConservation());
+  RETURN_IF_ERROR(prompt_parts_.CheckInvariants());
   for (int32_t group = 0; group < parts_.cache->groups(); ++group) {
     std::vector<BlockId> held;
     pulls_.AppendHeld(group, held);

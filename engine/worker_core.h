@@ -6,6 +6,7 @@
 //   handoff_sends.h     outgoing KV of such prefills
 //   handoff_receives.h  incoming KV from a peer
 //   prefix_pull.h       cached prefixes from and to other workers
+//   prompt_parts.h      parts of chunked prompts, and the chunk cache
 //   admission.h         admission control: queueing, displacement, dropping leases
 //   step_pipeline.h     steps: planned, submitted, collected
 //
@@ -41,6 +42,7 @@
 #include "engine/peer_prefills.h"
 #include "engine/pending_cancellations.h"
 #include "engine/prefix_pull.h"
+#include "engine/prompt_parts.h"
 #include "engine/request.h"
 #include "engine/row_sampler.h"
 #include "engine/step_pipeline.h"
@@ -60,6 +62,7 @@ struct WorkerCoreOptions {
   int32_t steps_in_flight = 1;  // at most the runner's max_in_flight
   int64_t transfer_timeout_ms = 120'000;
   LayerPieces::Options layer_pieces = {.layers = 1, .bytes_per_token = 1, .pieces = 1};
+  PromptPartsOptions prompt_parts = {};
 };
 
 struct WorkerCounters {
@@ -107,6 +110,10 @@ class WorkerCore final : private StepPipeline::Requests {
   // can never fit the new size. They end with ResourceExhausted, or with finish reason `length` if
   // they were preempted in mid-answer.
   absl::Status Resize(int32_t blocks);
+  // Forgets cached prefixes and prompt chunks, or those of one namespace. Returns the number of
+  // blocks freed at once.
+  int32_t ClearCache(std::optional<CacheNamespace> only);
+  ChunkCacheStats chunk_stats() const { return prompt_parts_.Stats(); }
 
   void PollTransfers();
   // Ends requests past their deadline and expired leases. Returns the earliest deadline or expiry
@@ -127,7 +134,7 @@ class WorkerCore final : private StepPipeline::Requests {
   void Shutdown(const absl::Status& status);
   bool idle() const {
     return generations_.empty() && prefills_.empty() && active_transfers() == 0 && pulls_.idle() &&
-           pipeline_.in_flight() == 0;
+           prompt_parts_.idle() && pipeline_.in_flight() == 0;
   }
 
   // Checks the block accounting: recounts the cache and the holds of transfers and steps. When
@@ -164,6 +171,7 @@ class WorkerCore final : private StepPipeline::Requests {
   void OnComputed(const ScheduledChunk& chunk, const SampledRow& row) override;
 
   const WorkerCoreOptions options_;
+  PromptParts prompt_parts_;
   const WorkerParts parts_;
   const ModelLimits limits_;
   const std::function<uint64_t()> random_bits_;

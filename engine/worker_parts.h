@@ -9,6 +9,8 @@
 
 namespace baton {
 
+class PromptParts;
+
 // All must outlive the machines.
 struct WorkerParts {
   KvCacheManager* cache = nullptr;
@@ -16,6 +18,7 @@ struct WorkerParts {
   KvTransport* transport = nullptr;  // null: nothing is sent or received
   const Tokenizer* tokenizer = nullptr;
   const Clock* clock = nullptr;
+  PromptParts* prompt_parts = nullptr;  // null: chunked prompts are refused
 };
 
 }  // namespace baton

@@ -14,6 +14,8 @@ namespace baton {
 struct DeviceGroup {
   std::vector<std::unique_ptr<Device>> devices;
   std::vector<std::unique_ptr<Communicator>> communicators;
+  // The ops of every device can use memory of the first one.
+  bool reach_first = false;
 };
 
 }  // namespace baton

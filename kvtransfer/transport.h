@@ -38,8 +38,8 @@
 // CRC32C for each of its pieces (pool/pieces.h). Each part is verified when it lands. A block is
 // done, and counted in events, when its last layer has landed. If a sender stops before that
 // (cancelled, preempted, failed), no event ever reports the unfinished block. Slices go only to
-// receivers that accept them (TakesLayers in transfer_frame.h), and not over NCCL. Other receivers
-// get whole blocks at the end.
+// receivers that accept them (TakesLayers in transfer_frame.h). Other receivers get whole blocks at
+// the end.
 //
 //   receiver: Expect → events kReceiving* → kReceived | kReceiveFailed
 //   sender:   StartSend → Announce* (the last with `final`) → kSent | kSendFailed

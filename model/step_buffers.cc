@@ -47,6 +47,7 @@ class Arena {
 size_t LayOut(StepBuffers& b, const DecoderConfig& config, const StepLimits& limits,
               std::byte* base) {
   const int64_t tokens = limits.max_tokens;
+  const int64_t sequences = int64_t{limits.max_sequences} + limits.max_parts;
   const int64_t query_rows = tokens + limits.max_shifted_queries;
   const int64_t heads = int64_t{config.query_heads} * config.head_dim;
   const int64_t kv = int64_t{config.kv_heads} * config.head_dim;
@@ -55,15 +56,15 @@ size_t LayOut(StepBuffers& b, const DecoderConfig& config, const StepLimits& lim
   arena.Take(b.token_ids, tokens);
   arena.Take(b.positions, query_rows * kPositionComponents);
   arena.Take(b.sequence_of_token, tokens);
-  arena.Take(b.runs, int64_t{limits.max_sequences} + limits.max_extra_runs);
+  arena.Take(b.runs, sequences + limits.max_extra_runs);
   arena.Take(b.shifted_rows, limits.max_shifted_queries);
   arena.Take(b.embedding_rows, limits.max_embeddings > 0 ? tokens : 0);
   arena.Take(b.embeddings, int64_t{limits.max_embeddings} * config.hidden);
   for (StepBuffers::Group& group : b.groups) {
     arena.Take(group.slot_mapping, tokens);
     arena.Take(group.row_runs, tokens);
-    arena.Take(group.block_tables, limits.max_sequences * b.table_stride);
-    arena.Take(group.first_block, limits.max_sequences);
+    arena.Take(group.block_tables, sequences * b.table_stride);
+    arena.Take(group.first_block, sequences);
   }
   arena.Take(b.logit_indices, limits.max_logit_rows);
   b.input_bytes = arena.bytes() + kStepAlignment;  // positions are staged in two parts
@@ -140,8 +141,9 @@ absl::StatusOr<std::unique_ptr<StepBuffers>> StepBuffers::Create(const DecoderCo
     buffers->host_groups_.push_back(
         {.window = group.group().window,
          .scratch = scratch,
-         .tables = BlockTableMirror(buffers->groups[at].block_tables, limits.max_sequences,
-                                    buffers->table_stride, scratch)});
+         .tables = BlockTableMirror(buffers->groups[at].block_tables,
+                                    limits.max_sequences + limits.max_parts, buffers->table_stride,
+                                    scratch)});
   }
   return buffers;
 }

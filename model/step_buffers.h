@@ -27,6 +27,7 @@ struct StepLimits {
   int32_t max_draws = 0;       // tokens drawn in a step; 0: one for each logit row
   int32_t max_context = 8192;  // slots of one sequence
   // Limits for inputs that ordinary steps do not need. A limit above 0 allocates the memory.
+  int32_t max_parts = 0;            // sequences beyond max_sequences, in steps that are no decode
   int32_t max_extra_runs = 0;       // visible runs of a step beyond one per chunk
   int32_t max_shifted_queries = 0;  // pairs (token, position shift other than 0) of a step
   int32_t max_embeddings = 0;       // rows of a step with input embeddings

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/prompt_chunks.h"
+
 namespace baton {
 namespace {
 
@@ -67,6 +69,9 @@ void RegisterSettings(RouterOptions& options, SettingList& settings) {
   settings.Add("max-workers", &options.max_workers, 1, 1 << 20, "Most workers that may register.");
   settings.Add("max-prompt-bytes", &options.max_prompt_bytes, int64_t{1}, int64_t{16} << 20,
                "Longest text of a prompt or conversation, in bytes.");
+  settings.Add("chunk-separator", &options.chunk_separator, size_t{kMaxChunkSeparatorBytes},
+               "Text that splits a prompt, or the first user message that contains it, into "
+               "system part, chunks and question. A request can set its own. Empty: off.");
   settings.Add("index-units", &options.index_units, 1, 1 << 27,
                "Capacity of the router's index, in cached runs of 16 tokens; 20 to 60 bytes each. "
                "Choose the sum of the workers' pools.");

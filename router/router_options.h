@@ -21,6 +21,7 @@ struct RouterOptions {
   int64_t worker_silence_ms = 900;
   int32_t max_workers = 4096;
   int64_t max_prompt_bytes = 4 << 20;
+  std::string chunk_separator;  // splits prompts of requests that set none; empty: off
   int32_t index_units = 1 << 22;
   int64_t index_wait_ms = 5000;      // for a worker's first events before the router is ready
   int64_t client_stall_ms = 30'000;  // a client that reads nothing for this long loses its answer

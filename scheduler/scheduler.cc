@@ -216,7 +216,9 @@ SchedulerOutput Scheduler::Schedule() {
   SchedulerOutput output;
   if (ScheduleDecodes(output)) SchedulePrefills(output);
   blocked_at_.reset();
-  if (output.chunks.empty() && output.exhausted.empty() && output.preempted.empty()) {
+  // What was admitted may have chunks in the next plan.
+  if (output.chunks.empty() && output.exhausted.empty() && output.preempted.empty() &&
+      output.admitted.empty()) {
     blocked_at_ = Pool();
   }
   return output;

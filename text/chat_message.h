@@ -7,8 +7,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "common/prompt_chunks.h"
 #include "common/request_bounds.h"
 
 namespace baton {
@@ -17,6 +19,8 @@ struct ChatMessage {
   std::string role;
   std::string content;
   std::optional<std::string> name;  // if absent, the template sees no `name` key either
+  // Prompt chunks, placed before the content (prompt_encoder.h). The template does not see them.
+  std::vector<PromptPart> chunks = {};
 };
 
 struct ChatLimits {

@@ -22,7 +22,8 @@ absl::StatusOr<JinjaValue> Text(const char* what, const std::string& text, bool 
   return JinjaValue::String(JinjaString(text, trusted));
 }
 
-absl::StatusOr<JinjaValue> MessageList(std::span<const ChatMessage> messages, JinjaMeter& meter) {
+absl::StatusOr<JinjaValue> MessageList(std::span<const ChatMessage> messages,
+                                       const std::optional<ContentMark>& mark, JinjaMeter& meter) {
   const auto key = [](std::string_view name) {
     return JinjaValue::String(JinjaString(name, true));
   };
@@ -34,9 +35,14 @@ absl::StatusOr<JinjaValue> MessageList(std::span<const ChatMessage> messages, Ji
   const JinjaValue name = key("name");
   std::vector<JinjaValue> list;
   list.reserve(messages.size());
-  for (const ChatMessage& message : messages) {
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const ChatMessage& message = messages[i];
+    const bool marked = mark.has_value() && mark->message == i;
+    JinjaValue shown =
+        marked ? JinjaValue::String(JinjaString::MarkedFrom(message.content, mark->begin))
+               : text(message.content);
     std::vector<std::pair<JinjaValue, JinjaValue>> entries = {{role, text(message.role)},
-                                                              {content, text(message.content)}};
+                                                              {content, std::move(shown)}};
     if (message.name.has_value()) entries.emplace_back(name, text(*message.name));
     ASSIGN_OR_RETURN(JinjaValue dict, NewDict(std::move(entries), meter));
     list.push_back(std::move(dict));
@@ -58,7 +64,7 @@ absl::StatusOr<JinjaInput> InputOf(std::span<const ChatMessage> messages,
                        Text("a template variable", std::get<std::string>(value), false));
     }
   }
-  ASSIGN_OR_RETURN(input.variables["messages"], MessageList(messages, meter));
+  ASSIGN_OR_RETURN(input.variables["messages"], MessageList(messages, options.mark, meter));
   ASSIGN_OR_RETURN(input.variables["bos_token"], Text("bos_token", options.bos_token, true));
   ASSIGN_OR_RETURN(input.variables["eos_token"], Text("eos_token", options.eos_token, true));
   input.variables["add_generation_prompt"] = JinjaValue::Bool(options.add_generation_prompt);

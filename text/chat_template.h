@@ -7,7 +7,7 @@
 // not inject control tokens, so its text is untrusted (TextSegment::trusted is false).
 //
 // Invariants: immutable after Parse. The concatenated segments of a render are the prompt.
-// Neighbouring segments differ in trust, and none is empty.
+// Neighbouring segments differ in trust or mark, and none is empty.
 // Thread safety: many threads may call Render at the same time.
 #pragma once
 
@@ -28,6 +28,12 @@
 
 namespace baton {
 
+// Marks a message's content from a byte on, so that the caller finds it in the render.
+struct ContentMark {
+  size_t message = 0;  // index
+  size_t begin = 0;    // byte offset, at most the content's size
+};
+
 struct RenderOptions {
   bool add_generation_prompt = true;
   // Text of the model's BOS and EOS tokens; trusted. Empty if the model has none.
@@ -38,6 +44,9 @@ struct RenderOptions {
   std::map<std::string, std::variant<bool, int64_t, std::string>> variables;
   // The time that strftime_now prints. If absent, a template that calls strftime_now fails.
   std::optional<std::tm> now;
+  // The marked bytes keep their mark where the template copies them, as they keep their trust. A
+  // value that the template formats, for example by tojson, loses it.
+  std::optional<ContentMark> mark;
 };
 
 class ChatTemplate {
@@ -49,6 +58,7 @@ class ChatTemplate {
                                             const JinjaLimits& jinja_limits = {},
                                             const ChatLimits& chat_limits = {});
 
+  // Does not render the chunks of messages.
   // Returns InvalidArgument if ValidateMessages refuses the messages, if a variable is not valid
   // UTF-8, or if the template fails (for example by raise_exception). The template sees `tools` and
   // `documents` as none.

@@ -233,7 +233,7 @@ std::vector<TokenId> Tokenizer::EncodeTrusting(std::string_view text, const Trus
   std::vector<TokenId> out;
   out.reserve(text.size() / 3 + 2);
   BytePairEncoder::Workspace workspace;
-  if (options.add_bos_and_eos && add_bos_) out.push_back(*bos_);
+  if (options.add_bos && add_bos_) out.push_back(*bos_);
   size_t ordinary_begin = 0;
   auto range = trust.ranges.begin();
   for (size_t position = 0; position < text.size();) {
@@ -254,7 +254,7 @@ std::vector<TokenId> Tokenizer::EncodeTrusting(std::string_view text, const Trus
     ordinary_begin = position;
   }
   AppendOrdinary(text.substr(ordinary_begin), workspace, out);
-  if (options.add_bos_and_eos && add_eos_) out.push_back(*eos_);
+  if (options.add_eos && add_eos_) out.push_back(*eos_);
   return out;
 }
 

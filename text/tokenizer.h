@@ -51,7 +51,9 @@ struct TokenizerSpec {
 };
 
 struct EncodeOptions {
-  bool add_bos_and_eos = true;  // adds BOS and EOS if the model file asks for them
+  // Adds these tokens if the model file asks for them.
+  bool add_bos = true;
+  bool add_eos = true;
 };
 
 struct DecodeOptions {

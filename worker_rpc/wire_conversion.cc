@@ -64,6 +64,18 @@ v1::KvGroupStatus GroupToWire(const KvGroupStatus& group) {
   return out;
 }
 
+void AddChunkLedger(const ChunkLedger& ledger, v1::Ledger& out) {
+  out.set_chunks(ledger.chunks);
+  out.set_chunk_hits(ledger.hits);
+  out.set_chunk_repaired_tokens(ledger.repaired_tokens);
+  out.set_chunk_pulled_bytes(ledger.pulled_bytes);
+  out.set_chunk_lookup_us(ledger.lookup_us);
+  out.set_chunk_compute_us(ledger.compute_us);
+  out.set_chunk_place_us(ledger.place_us);
+  out.set_chunk_repair_us(ledger.repair_us);
+  out.set_chunk_wake_us(ledger.wake_us);
+}
+
 }  // namespace
 
 absl::Status CheckSize(const v1::DecodeRequest& wire, int32_t context_length) {
@@ -218,6 +230,7 @@ v1::Finished FinishedToWire(FinishInfo info) {
   wire->set_prefill_cached_tokens(ledger.prefill_cached_tokens);
   wire->set_computed_tokens(ledger.computed_tokens);
   wire->set_preemptions(ledger.preemptions);
+  AddChunkLedger(ledger.chunk, *wire);
   return out;
 }
 
@@ -250,6 +263,16 @@ v1::PoolStatus PoolToWire(const EngineStatus& status) {
   out.set_paged(status.paged);
   out.set_prefix_cache(status.prefix_cache);
   out.set_lookups(cache.lookups);
+  const ChunkCacheStats& chunks = status.chunk_cache;
+  v1::ChunkCacheStatus& chunk_cache = *out.mutable_chunk_cache();
+  chunk_cache.set_budget_blocks(chunks.budget_blocks);
+  chunk_cache.set_used_blocks(chunks.used_blocks);
+  chunk_cache.set_entries(chunks.entries);
+  chunk_cache.set_lookups(chunks.lookups);
+  chunk_cache.set_hits(chunks.hits);
+  chunk_cache.set_misses(chunks.misses());
+  chunk_cache.set_bypasses(chunks.bypasses);
+  chunk_cache.set_evictions(chunks.evictions);
   out.set_hits(cache.hits);
   out.set_lookup_tokens(cache.lookup_tokens);
   out.set_hit_tokens(cache.hit_tokens);
@@ -383,6 +406,7 @@ v1::WorkerStatus WorkerStatusToWire(const WorkerIdentity& identity, Epoch epoch,
   out.set_preemptions(status.preemptions);
   out.set_requests(status.requests);
   out.set_failures(status.failures);
+  out.set_kv_bytes_through_host(status.kv_bytes_through_host);
   out.set_draining(draining || status.MustDrain());
   out.set_conservation_error(status.conservation_error);
   return out;

@@ -67,6 +67,21 @@ const CudaDriver& CudaContext::Enter() {
   return driver_;
 }
 
+absl::Status CudaContext::ReachMemoryOf(const CudaContext& other) {
+  if (index_ == other.index_) return absl::OkStatus();
+  const CudaDriver& driver = Enter();
+  int can = 0;
+  RETURN_IF_ERROR(
+      Check("cuDeviceCanAccessPeer", driver.DeviceCanAccessPeer(&can, device_, other.device_)));
+  if (can == 0) {
+    return absl::UnimplementedError(
+        StrCat("CUDA device ", index_, " cannot reach the memory of device ", other.index_));
+  }
+  const CuResult enabled = driver.CtxEnablePeerAccess(other.context_, 0);
+  if (enabled == kCuPeerAccessAlreadyEnabled) return absl::OkStatus();
+  return Check("cuCtxEnablePeerAccess", enabled);
+}
+
 absl::Status CudaContext::Check(const char* call, CuResult result) {
   if (result == kCuSuccess) return absl::OkStatus();
   absl::Status error = CudaErrorOf(driver_, call, result);

@@ -34,6 +34,10 @@ class CudaContext {
   // made its own context current before, so each group of calls begins with Enter.
   const CudaDriver& Enter();
 
+  // Lets kernels and copies of this GPU use all memory of `other`, by its addresses. Unimplemented:
+  // the GPUs cannot reach each other.
+  absl::Status ReachMemoryOf(const CudaContext& other);
+
   // Returns the result of `call` as a status. A fault also becomes the device's health.
   absl::Status Check(const char* call, CuResult result);
   // Returns true for success. Any error becomes the device's health. For calls whose caller cannot

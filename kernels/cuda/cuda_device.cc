@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "common/check.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
 #include "kernels/cuda/cuda_context.h"
@@ -158,6 +159,12 @@ absl::StatusOr<DeviceGroup> CreateCudaDeviceGroup(const CudaDeviceOptions& optio
                NumericsName(group.devices.front()->numerics()), ": choose --numerics r1"));
   }
   ASSIGN_OR_RETURN(group.communicators, CreateNcclCommunicators(*nccl, contexts));
+  absl::Status reach;
+  for (const std::shared_ptr<CudaContext>& context : contexts) {
+    reach.Update(context->ReachMemoryOf(*contexts.front()));
+  }
+  group.reach_first = reach.ok();
+  if (!reach.ok()) LOG(INFO) << "transfers of KV pass host memory: " << reach.message();
   return group;
 }
 

@@ -36,6 +36,7 @@ absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaDeviceOptions
 // NCCL's communicators between them. `nccl_libraries`: the first one found is used. Errors: those
 // of CreateCudaDevice and of CreateNcclCommunicators. Unavailable also means that the machine has
 // fewer GPUs, or no NCCL. FailedPrecondition: the GPUs would compute with different numerics.
+// `reach_first` is set if the driver gives every GPU access to the memory of the first one.
 absl::StatusOr<DeviceGroup> CreateCudaDeviceGroup(const CudaDeviceOptions& options,
                                                   const std::vector<std::string>& nccl_libraries,
                                                   int32_t degree);

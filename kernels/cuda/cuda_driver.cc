@@ -45,6 +45,7 @@ bool IsCudaFault(CuResult result) {
     case kCuMapFailed:
     case kCuUnmapFailed:
     case kCuNoBinaryForGpu:
+    case kCuPeerAccessUnsupported:
     case kCuInvalidPtx:
     case kCuNoJitCompiler:
     case kCuUnsupportedPtxVersion:
@@ -53,6 +54,7 @@ bool IsCudaFault(CuResult result) {
     case kCuNotFound:
     case kCuNotReady:
     case kCuLaunchOutOfResources:
+    case kCuPeerAccessAlreadyEnabled:
     case kCuNotPermitted:
     case kCuNotSupported:
     case kCuStreamCaptureUnsupported:

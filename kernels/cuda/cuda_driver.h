@@ -52,6 +52,7 @@ enum CuResult : int {
   kCuMapFailed = 205,
   kCuUnmapFailed = 206,
   kCuNoBinaryForGpu = 209,
+  kCuPeerAccessUnsupported = 217,
   kCuInvalidPtx = 218,
   kCuNoJitCompiler = 221,
   kCuUnsupportedPtxVersion = 222,
@@ -61,6 +62,7 @@ enum CuResult : int {
   kCuNotReady = 600,
   kCuIllegalAddress = 700,
   kCuLaunchOutOfResources = 701,
+  kCuPeerAccessAlreadyEnabled = 704,
   kCuLaunchFailed = 719,
   kCuNotPermitted = 800,
   kCuNotSupported = 801,
@@ -133,6 +135,8 @@ struct CudaDriver {
   CuResult (*DevicePrimaryCtxRetain)(CuContext* context, CuDevice device) = nullptr;
   CuResult (*DevicePrimaryCtxRelease)(CuDevice device) = nullptr;
   CuResult (*CtxSetCurrent)(CuContext context) = nullptr;
+  CuResult (*DeviceCanAccessPeer)(int* can, CuDevice device, CuDevice peer) = nullptr;
+  CuResult (*CtxEnablePeerAccess)(CuContext peer, unsigned int flags) = nullptr;
 
   CuResult (*MemGetInfo)(size_t* free, size_t* total) = nullptr;
   CuResult (*MemAlloc)(CuDevicePointer* memory, size_t bytes) = nullptr;
@@ -204,6 +208,8 @@ struct CudaDriver {
   DO(DevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain)           \
   DO(DevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2)      \
   DO(CtxSetCurrent, cuCtxSetCurrent)                             \
+  DO(DeviceCanAccessPeer, cuDeviceCanAccessPeer)                 \
+  DO(CtxEnablePeerAccess, cuCtxEnablePeerAccess)                 \
   DO(MemGetInfo, cuMemGetInfo_v2)                                \
   DO(MemAlloc, cuMemAlloc_v2)                                    \
   DO(MemFree, cuMemFree_v2)                                      \

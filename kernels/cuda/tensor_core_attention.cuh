@@ -34,26 +34,14 @@ class Worker {
 
   __device__ void Run() {
     ZeroUnseenRows(p);
-    BlockWork& work = shared.work();
-    BeginWork(p, shared.scratch(), work);
+    BeginWork(p, shared.scratch(), shared.work());
     if (p.head_dim < kDim) ClearStages();
-    while (true) {
-      if (threadIdx.x == 0) NextUnit(p, work);
-      __syncthreads();
-      if (work.item >= work.stop) return;
-      state.Begin(work.keeps_unit());
-      unit.ForRuns([&](const Hull& hull, int group, int run, int number, int first, int last) {
-        RunSegments(hull, group, run, number, first, last);
-      });
-      bool finished = work.whole_unit();
-      if (!finished) {
-        state.WriteRest();
-        finished = state.ArrivesLast(work, shared.scratch());
-        if (finished) state.MergePieces(work);
-      }
-      if (finished) WriteResults();
-      __syncthreads();  // `work` was read
-    }
+    RunUnits(
+        unit, state,
+        [&](const Hull& hull, int group, int run, int number, int first, int last) {
+          RunSegments(hull, group, run, number, first, last);
+        },
+        [&] { WriteResults(); });
   }
 
  private:

@@ -1,5 +1,5 @@
 // The unit that a block of the tensor-core attention works on (BlockWork): which row is which token
-// and query head, and which slots a row sees.
+// and query head, and which slots a row sees. RunUnits is the loop over a block's units.
 #pragma once
 
 #include "kernels/cuda/tensor_core_loads.cuh"
@@ -135,5 +135,30 @@ struct Unit {
     __syncthreads();
   }
 };
+
+// Works through the units of a block after BeginWork. `run_segments` is as Unit::ForRuns needs it;
+// it leaves its results in `state`. `write_results` writes those of a whole unit. Every thread
+// calls it.
+template <typename BlockUnit, typename State, typename RunSegments, typename WriteResults>
+__device__ __forceinline__ void RunUnits(const BlockUnit& unit, State& state,
+                                         const RunSegments& run_segments,
+                                         const WriteResults& write_results) {
+  BlockWork& work = unit.shared.work();
+  while (true) {
+    if (threadIdx.x == 0) NextUnit(unit.p, work);
+    __syncthreads();
+    if (work.item >= work.stop) return;
+    state.Begin(work.keeps_unit());
+    unit.ForRuns(run_segments);
+    bool finished = work.whole_unit();
+    if (!finished) {
+      state.WriteRest();
+      finished = state.ArrivesLast(work, unit.shared.scratch());
+      if (finished) state.MergePieces(work);
+    }
+    if (finished) write_results();
+    __syncthreads();  // `work` was read
+  }
+}
 
 }  // namespace baton::t1

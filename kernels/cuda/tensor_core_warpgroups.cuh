@@ -67,11 +67,7 @@ class WarpgroupProducts {
 #pragma unroll
       for (int i = 0; i < kPanelSteps; ++i) {
         const int step = kPanelSteps * panel + i;
-        if constexpr (kBF16) {
-          WarpgroupScoresBf16(scores, queries[step], keys + i * kStep, step > 0);
-        } else {
-          WarpgroupScoresF16(scores, queries[step], keys + i * kStep, step > 0);
-        }
+        WarpgroupScores<kBF16>(scores, queries[step], keys + i * kStep, step > 0);
       }
     }
   }
@@ -85,13 +81,7 @@ class WarpgroupProducts {
                          8 * kPanelRowBytes, SharedSwizzle::k128Bytes);
 #pragma unroll
     for (int step = 0; step < kValueSteps; ++step) {
-      if constexpr (kBF16) {
-        WarpgroupValuesBf16<kTiles>(output, weights[step], values + step * kStep,
-                                    accumulate || step > 0);
-      } else {
-        WarpgroupValuesF16<kTiles>(output, weights[step], values + step * kStep,
-                                   accumulate || step > 0);
-      }
+      WarpgroupValues<kBF16>(output, weights[step], values + step * kStep, accumulate || step > 0);
     }
   }
 
@@ -147,25 +137,13 @@ class WarpgroupsWorker {
   __device__ void Run() {
     ZeroUnseenRows(p);
     BeginShared();
-    BlockWork& work = shared.work();
-    BeginWork(p, shared.scratch(), work);
-    while (true) {
-      if (threadIdx.x == 0) NextUnit(p, work);
-      __syncthreads();
-      if (work.item >= work.stop) return;
-      state.Begin(work.keeps_unit());
-      unit.ForRuns([&](const Hull& hull, int group, int run, int number, int first, int last) {
-        RunSegments(hull, group, run, number, first, last);
-      });
-      bool finished = work.whole_unit();
-      if (!finished) {
-        state.WriteRest();
-        finished = state.ArrivesLast(work, shared.scratch());
-        if (finished) state.MergePieces(work);
-      }
-      if (finished) WriteResults();
-      __syncthreads();  // `work` was read
-    }
+    BeginWork(p, shared.scratch(), shared.work());
+    RunUnits(
+        unit, state,
+        [&](const Hull& hull, int group, int run, int number, int first, int last) {
+          RunSegments(hull, group, run, number, first, last);
+        },
+        [&] { WriteResults(); });
   }
 
  private:

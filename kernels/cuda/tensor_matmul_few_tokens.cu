@@ -14,23 +14,14 @@
 // columns, that is 15.5 bytes a clock. A multiprocessor gets 13 bytes a clock of its share of the
 // memory, and has at least two such warps from 4224 rows on.
 #include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/stage_ring.cuh"
 #include "kernels/cuda/tensor_rows.cuh"
 
 namespace baton {
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// Which stage comes next, and the parity of its barriers.
-struct FewTokensRing {
-  int slot = 0;
-  unsigned phase = 0;
-
-  __device__ __forceinline__ void Next() {
-    if (++slot < kTensorFewStages) return;
-    slot = 0;
-    phase ^= 1;
-  }
-};
+using FewTokensRing = StageRing<kTensorFewStages>;
 
 __device__ __forceinline__ float* FewTokensRows(TensorFewShared& shared, int slot, int tokens) {
   return reinterpret_cast<float*>(&shared + 1) + slot * tokens * kTensorFewTokenFloats;
@@ -93,29 +84,15 @@ __device__ __forceinline__ void MultiplyFewTokens(const TensorMatMulParams& p) {
   __syncthreads();
   if (warp == kTensorFewWarps) return CopyFewTokens<kGated>(p, first_pair, lane, shared);
 
-  // Of ldmatrix: lane i gives row i % 8 of matrix i / 8. Matrices 0 and 1 are the pair's tiles.
-  const int weights_at = lane / 16 * kTileRowBytes + lane % 8 * kFloatUnitBytes;
-  const int x_at = lane / 4 * kTensorFewTokenFloats + 2 * (lane % 4);
-  const bool valid = lane / 4 < p.tokens;
+  const FewTokensLane of_lane(lane, p.tokens);
   float sums[4] = {};
   FewTokensRing ring;
 #pragma unroll 1
   for (int column = 0; column < p.cols; column += kTensorFewColumns) {
     const int columns = FewTokensColumns(p, column);
     WaitBarrier(&shared.full[ring.slot], ring.phase);
-    const uint8_t* weights = shared.weights[ring.slot][2 * warp + lane / 8 % 2] + weights_at;
-    const float* x = FewTokensRows(shared, ring.slot, p.tokens) + x_at;
-    if (columns == kTensorFewColumns) {
-#pragma unroll
-      for (int k = 0; k < kTensorFewColumns; k += kTensorDepth) {
-        AddStep<kFormat>(weights + k * kFloatUnitBytes, x + k, valid, kTensorDepth, lane, sums);
-      }
-    } else {
-#pragma unroll 1
-      for (int k = 0; k < columns; k += kTensorDepth) {
-        AddStep<kFormat>(weights + k * kFloatUnitBytes, x + k, valid, columns - k, lane, sums);
-      }
-    }
+    of_lane.AddStage<kFormat, false>(shared.weights[ring.slot][2 * warp + lane / 8 % 2],
+                                     FewTokensRows(shared, ring.slot, p.tokens), columns, sums);
     __syncwarp();
     if (lane == 0) ArriveBarrier(&shared.empty[ring.slot]);
     ring.Next();

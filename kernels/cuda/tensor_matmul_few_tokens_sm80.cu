@@ -91,10 +91,7 @@ __device__ __forceinline__ void MultiplySm80FewTokens(const TensorMatMulParams& 
 #pragma unroll
   for (int i = 0; i < kSm80FewStages - 1; ++i) copies.Begin(i);
 
-  // Of ldmatrix: lane i gives row i % 8 of matrix i / 8. Matrices 0 and 1 are the pair's tiles.
-  const int weights_at = lane / 16 * kTileRowBytes + lane % 8 * kFloatUnitBytes;
-  const int x_at = lane / 4 * kTensorFewTokenFloats + 2 * (lane % 4);
-  const bool valid = lane / 4 < p.tokens;
+  const FewTokensLane of_lane(lane, p.tokens);
   float sums[4] = {};
   int slot = 0;
 #pragma unroll 1
@@ -102,20 +99,8 @@ __device__ __forceinline__ void MultiplySm80FewTokens(const TensorMatMulParams& 
     WaitCopies<kSm80FewStages - 2>();
     __syncthreads();  // the stage has landed, and the one before was read
     copies.Begin((slot + kSm80FewStages - 1) % kSm80FewStages);
-    const uint8_t* weights = shared.weights[slot][2 * warp + lane / 8 % 2] + weights_at;
-    const float* x = Copies::RowsOf(shared, slot, p.tokens) + x_at;
-    const int columns = p.cols - column;
-    if (columns >= kTensorFewColumns) {
-#pragma unroll
-      for (int k = 0; k < kTensorFewColumns; k += kTensorDepth) {
-        AddStep<kFormat>(weights + k * kFloatUnitBytes, x + k, valid, kTensorDepth, lane, sums);
-      }
-    } else {
-#pragma unroll 1
-      for (int k = 0; k < columns; k += kTensorDepth) {
-        AddStep<kFormat>(weights + k * kFloatUnitBytes, x + k, valid, kTensorDepth, lane, sums);
-      }
-    }
+    of_lane.AddStage<kFormat, true>(shared.weights[slot][2 * warp + lane / 8 % 2],
+                                    Copies::RowsOf(shared, slot, p.tokens), p.cols - column, sums);
     slot = (slot + 1) % kSm80FewStages;
   }
   const PairOutputs<kGated> outputs(p, first_pair + warp, 2 * (lane % 4), lane);

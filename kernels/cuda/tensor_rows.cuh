@@ -65,6 +65,40 @@ __device__ __forceinline__ void AddStep(const uint8_t* weights, const float* x, 
   MultiplyStep<kFormat>(sums, a, b);
 }
 
+// A lane's operands in a stage of the products for at most 8 tokens: kTensorFewColumns columns.
+struct FewTokensLane {
+  // Of ldmatrix: lane i gives row i % 8 of matrix i / 8. Matrices 0 and 1 are the pair's tiles.
+  __device__ __forceinline__ FewTokensLane(int lane, int tokens)
+      : lane(lane),
+        weights_at(lane / 16 * kTileRowBytes + lane % 8 * kFloatUnitBytes),
+        x_at(lane / 4 * kTensorFewTokenFloats + 2 * (lane % 4)),
+        valid(lane / 4 < tokens) {}
+
+  // Adds the stage's products to sums[4]. `tile` is the lane's tile of weights, `rows` has the
+  // activations of all tokens. Columns from `columns` on count as zeros. kZeros: they are.
+  template <WeightFormat kFormat, bool kZeros>
+  __device__ __forceinline__ void AddStage(const uint8_t* tile, const float* rows, int columns,
+                                           float (&sums)[4]) const {
+    const uint8_t* const weights = tile + weights_at;
+    const float* const x = rows + x_at;
+    if (columns >= kTensorFewColumns) {
+#pragma unroll
+      for (int k = 0; k < kTensorFewColumns; k += kTensorDepth) {
+        AddStep<kFormat>(weights + k * kFloatUnitBytes, x + k, valid, kTensorDepth, lane, sums);
+      }
+    } else {
+#pragma unroll 1
+      for (int k = 0; k < columns; k += kTensorDepth) {
+        const int left = kZeros ? kTensorDepth : columns - k;
+        AddStep<kFormat>(weights + k * kFloatUnitBytes, x + k, valid, left, lane, sums);
+      }
+    }
+  }
+
+  const int lane, weights_at, x_at;
+  const bool valid;
+};
+
 // Where a lane stores its results of a pair, for two neighbouring tokens. A lane has four sums:
 // sums[i] is of row lane / 4 of half i / 2, and of token i % 2. With the gate, the halves are the
 // two factors of a column.

@@ -15,8 +15,8 @@ NcclConnection::NcclConnection(ConnectionParts parts, NcclRuntime& nccl)
       nccl_(nccl),
       sends_(peer(), nccl.options(), nccl.version(), node_.layout().bytes_per_block(),
              nccl.driver()),
-      receives_(peer(), nccl.options(), nccl.version(), node_.layout().bytes_per_block(),
-                nccl.driver()) {}
+      receives_(peer(), nccl.options(), nccl.version(), LeastPayloadBytes(node_.layout()),
+                node_.layout().bytes_per_block(), nccl.driver()) {}
 
 absl::Status NcclConnection::OnGreeted(const HelloFrame& hello) {
   const int32_t ours = node_.layout().block_size();
@@ -194,9 +194,7 @@ absl::Status NcclConnection::QueueBatches(int64_t now_us) {
 
 void NcclConnection::BeginBatch() {
   Gathering batch{.slot = sends_.FreeSlot()};
-  const int64_t whole = node_.layout().bytes_per_block();
-  while (batch.failed.ok() && batch.blocks.size() < kMaxBatchBlocks &&
-         batch.bytes + whole <= sends_.batch_bytes()) {
+  while (batch.failed.ok() && batch.blocks.size() < kMaxBatchBlocks) {
     if (!GatherBlock(batch)) break;
     batch.bytes += batch.blocks.back().frame.payload_bytes;
   }
@@ -204,19 +202,20 @@ void NcclConnection::BeginBatch() {
 }
 
 bool NcclConnection::GatherBlock(Gathering& batch) {
+  const int64_t room = sends_.batch_bytes() - batch.bytes;
   DeviceBlockCopies* const copies = node_.pool().block_copies();
   if (copies == nullptr) {
-    std::optional<ReadableBlock> next = TakeReadable();
+    std::optional<ReadableBlock> next = TakeReadable(room);
     if (next) GatherHostBlock(batch, *std::move(next));
     return next.has_value();
   }
-  if (!copies->HasRoom()) return false;
+  if (!copies->HasRoom() || NextBytes().value_or(room + 1) > room) return false;
   // A block may wait for a lease since the time when blocks went within the stream.
   std::optional<BlockDispatch> next = waits_to_send() ? TakeWaiting() : NextToSend();
   if (!next) return false;
   batch.copies.push_back(*copies->Begin(PoolCopies::Direction::kFromPool, next->blocks,
-                                        next->frame.valid_tokens, batch.slot + batch.bytes,
-                                        sends_.keep()));
+                                        next->frame.valid_tokens, next->frame.layers,
+                                        batch.slot + batch.bytes, sends_.keep()));
   batch.blocks.push_back(*std::move(next));
   return true;
 }
@@ -226,10 +225,10 @@ void NcclConnection::GatherHostBlock(Gathering& batch, ReadableBlock block) {
   const int32_t valid = dispatch.frame.valid_tokens;
   std::byte* const to = batch.slot + batch.bytes;
   batch.failed = node_.pool().memory() == PoolMemory::kHost
-                     ? nccl_.Gather(dispatch.blocks, valid, to)
+                     ? nccl_.Gather(dispatch.blocks, valid, dispatch.frame.layers, to)
                      : nccl_.Gather(block.lease.bytes(), to);
   dispatch.frame.piece_crcs =
-      node_.checksums().Of(dispatch.blocks, valid, LayerRange{}, block.lease.bytes());
+      node_.checksums().Of(dispatch.blocks, valid, dispatch.frame.layers, block.lease.bytes());
 }
 
 absl::StatusOr<bool> NcclConnection::Gathered() {
@@ -239,8 +238,16 @@ absl::StatusOr<bool> NcclConnection::Gathered() {
     if (!ended) return false;
   }
   for (size_t i = 0; i < gathering_->copies.size(); ++i) {
-    const std::span<const uint32_t> checksums = gathering_->copies[i].checksums();
-    gathering_->blocks[i].frame.piece_crcs.assign(checksums.begin(), checksums.end());
+    BlockDispatch& block = gathering_->blocks[i];
+    // The blocks of an ended transfer may have been written again, and nothing waits for them.
+    if (!node_.sender().IsLive(block)) {
+      const std::span<const uint32_t> copied = gathering_->copies[i].checksums();
+      block.frame.piece_crcs.assign(copied.begin(), copied.end());
+      continue;
+    }
+    block.frame.piece_crcs =
+        node_.checksums().Of(block.blocks, block.frame.valid_tokens, block.frame.layers,
+                             gathering_->copies[i].checksums());
   }
   return true;
 }
@@ -276,7 +283,7 @@ bool NcclConnection::LandBlock(const BlockFrame& frame, int64_t now_us) {
       // Block sizes are equal, so one part holds the whole payload.
       landing_->copy =
           copies->Begin(PoolCopies::Direction::kToPool, landing_->placed->parts.front().blocks,
-                        frame.valid_tokens, landing_->staged, landing_->arrival.keep);
+                        frame.valid_tokens, frame.layers, landing_->staged, landing_->arrival.keep);
       if (!landing_->copy) return false;
     }
     const absl::StatusOr<bool> ended = landing_->copy->Ready();
@@ -290,13 +297,15 @@ bool NcclConnection::LandBlock(const BlockFrame& frame, int64_t now_us) {
 absl::Status NcclConnection::LandHostBlock(const BlockFrame& frame) {
   const LandingParts& parts = landing_->placed->parts;
   if (node_.pool().memory() == PoolMemory::kDevice) {  // divided among several devices
-    ASSIGN_OR_RETURN(const std::vector<uint32_t> landed,
-                     nccl_.Land(landing_->staged, parts.front().blocks, frame.valid_tokens));
+    ASSIGN_OR_RETURN(
+        const std::vector<uint32_t> landed,
+        nccl_.Land(landing_->staged, parts.front().blocks, frame.valid_tokens, frame.layers));
     return Verify(landed, frame);
   }
-  RETURN_IF_ERROR(nccl_.Scatter(landing_->staged, parts.front().blocks, frame.valid_tokens));
+  RETURN_IF_ERROR(
+      nccl_.Scatter(landing_->staged, parts.front().blocks, frame.valid_tokens, frame.layers));
   const std::optional<PoolLease> lease =
-      node_.pool().Acquire(PoolAccess::kRead, parts, LayerRange{});
+      node_.pool().Acquire(PoolAccess::kRead, parts, frame.layers);
   return Verify(lease->bytes().Checksums(), frame);
 }
 
@@ -304,7 +313,8 @@ absl::Status NcclConnection::Verify(std::span<const uint32_t> landed,
                                     const BlockFrame& frame) const {
   const KvPoolLayout& layout = node_.layout();
   size_t i = 0;
-  for (const Piece piece : Pieces(layout, landing_->placed->parts.front().blocks.groups(), {})) {
+  for (const Piece piece :
+       Pieces(layout, landing_->placed->parts.front().blocks.groups(), frame.layers)) {
     if (landed[i] != frame.piece_crcs[i]) {
       return absl::DataLossError(absl::StrFormat(
           "transfer %d block %d %s: CRC32C %08x, the sender's is %08x", frame.transfer_id,

@@ -1,5 +1,5 @@
-// TCP connection on which blocks travel over NCCL in batches if that works (nccl_send_channel.h),
-// and otherwise within the stream.
+// TCP connection on which blocks, and layers of blocks, travel over NCCL in batches if that works
+// (nccl_send_channel.h), and otherwise within the stream.
 //
 // The receiver checks a block from NCCL like all other blocks. First it checks that the block was
 // requested. When the block is in the pool, it checks the CRC32C of the block's pieces; nothing
@@ -49,7 +49,6 @@ class NcclConnection final : public TcpConnection {
 
  protected:
   absl::Status OnGreeted(const HelloFrame& hello) override;
-  bool MovesLayers() const override { return false; }  // batches hold whole blocks
   absl::Status OnPayloadFrame(Frame frame, int64_t now_us) override;
   absl::Status OnPayloadAnswer(Frame frame, int64_t now_us) override;
   absl::Status OnPayloadTimer(int64_t now_us) override;
@@ -82,8 +81,8 @@ class NcclConnection final : public TcpConnection {
   };
 
   absl::Status QueueBatches(int64_t now_us);
-  // Starts to gather the next blocks that fit into the free slot. Leaves gathering_ unset if there
-  // is none.
+  // Starts to gather the next blocks, or layers of them, that fit into the free slot. Leaves
+  // gathering_ unset if there is none.
   void BeginBatch();
   bool GatherBlock(Gathering& batch);
   void GatherHostBlock(Gathering& batch, ReadableBlock block);

@@ -9,6 +9,7 @@
 // communicator must hold the memory (NcclReport::keep) until the copy has ended.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -45,6 +46,12 @@ struct NcclReport {
   // With kReady. While it is held, no other communicator uses the memory of the slots.
   std::shared_ptr<const void> keep = nullptr;
 };
+
+// Returns the bytes that the operation of a batch moves. Both sides compute them from its payloads.
+// An operation is never empty.
+inline int64_t BatchMessageBytes(int64_t payload_bytes) {
+  return std::max<int64_t>(payload_bytes, 1);
+}
 
 class NcclDriver {
  public:

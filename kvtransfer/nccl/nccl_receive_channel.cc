@@ -75,18 +75,19 @@ absl::Status NcclReceiveChannel::OnBatch(NcclBatchFrame batch) {
 absl::StatusOr<int64_t> NcclReceiveChannel::BatchBytes(const NcclBatchFrame& batch) const {
   int64_t bytes = 0;
   for (const BlockFrame& block : batch.blocks) {
-    if (block.payload_bytes < 1 || block.payload_bytes > block_bytes_) {
+    if (block.payload_bytes < least_bytes_ || block.payload_bytes > block_bytes_) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("NcclBatch: payload_bytes %d of block %d is outside [1, %d]",
-                          block.payload_bytes, block.block, block_bytes_));
+          absl::StrFormat("NcclBatch: payload_bytes %d of block %d is outside [%d, %d]",
+                          block.payload_bytes, block.block, least_bytes_, block_bytes_));
     }
     bytes += block.payload_bytes;
   }
-  if (bytes < 1 || bytes > options_.batch_bytes) {
+  if (batch.blocks.empty() || bytes > options_.batch_bytes) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("NcclBatch: %d bytes are outside [1, %d]", bytes, options_.batch_bytes));
+        absl::StrFormat("NcclBatch: %d blocks with %d bytes, limit %d", batch.blocks.size(), bytes,
+                        options_.batch_bytes));
   }
-  return bytes;
+  return BatchMessageBytes(bytes);
 }
 
 absl::Status NcclReceiveChannel::OnStop(const NcclStopFrame& stop, int64_t now_us) {

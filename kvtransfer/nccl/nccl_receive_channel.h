@@ -37,12 +37,15 @@ class NcclReceiveChannel {
     std::shared_ptr<const void> keep = nullptr;  // of the slot's memory
   };
 
-  // All arguments outlive this. `block_bytes` is the size of a whole block.
+  // All arguments outlive this. `block_bytes` is the size of a whole block, and `least_bytes` that
+  // of the smallest payload: 0 if a slice of some layers may have none of the KV groups that
+  // travel.
   NcclReceiveChannel(PeerId peer, const NcclOptions& options, uint32_t nccl_version,
-                     int64_t block_bytes, NcclDriver& driver)
+                     int64_t least_bytes, int64_t block_bytes, NcclDriver& driver)
       : peer_(peer),
         options_(options),
         nccl_version_(nccl_version),
+        least_bytes_(least_bytes),
         block_bytes_(block_bytes),
         driver_(driver) {}
   ~NcclReceiveChannel();
@@ -78,6 +81,7 @@ class NcclReceiveChannel {
   const PeerId peer_;
   const NcclOptions& options_;
   const uint32_t nccl_version_;
+  const int64_t least_bytes_;
   const int64_t block_bytes_;
   NcclDriver& driver_;
 

@@ -122,27 +122,29 @@ absl::Status NcclRuntime::Scatter(const std::byte* from, const PieceBytes& piece
   });
 }
 
-PieceBytes NcclRuntime::InPool(const GroupBlocks& blocks, int32_t valid_tokens) const {
+PieceBytes NcclRuntime::InPool(const GroupBlocks& blocks, int32_t valid_tokens,
+                               LayerRange layers) const {
   CHECK(pool_.memory() == PoolMemory::kHost);
   // Addresses for the copy engine only.
   return PieceBytes(pool_.AddressForCopyEngine(), pool_.layout(),
-                    LeadingTokens(blocks, valid_tokens), LayerRange{});
+                    LeadingTokens(blocks, valid_tokens), layers);
 }
 
-absl::Status NcclRuntime::Gather(const GroupBlocks& blocks, int32_t valid_tokens, std::byte* to) {
-  return Gather(InPool(blocks, valid_tokens), to);
+absl::Status NcclRuntime::Gather(const GroupBlocks& blocks, int32_t valid_tokens, LayerRange layers,
+                                 std::byte* to) {
+  return Gather(InPool(blocks, valid_tokens, layers), to);
 }
 
 absl::Status NcclRuntime::Scatter(const std::byte* from, const GroupBlocks& blocks,
-                                  int32_t valid_tokens) {
-  return Scatter(from, InPool(blocks, valid_tokens));
+                                  int32_t valid_tokens, LayerRange layers) {
+  return Scatter(from, InPool(blocks, valid_tokens, layers));
 }
 
 absl::StatusOr<std::vector<uint32_t>> NcclRuntime::Land(const std::byte* from,
                                                         const GroupBlocks& blocks,
-                                                        int32_t valid_tokens) {
+                                                        int32_t valid_tokens, LayerRange layers) {
   std::optional<PoolLease> lease =
-      pool_.Acquire(PoolAccess::kLand, LeadingTokens(blocks, valid_tokens), LayerRange{});
+      pool_.Acquire(PoolAccess::kLand, LeadingTokens(blocks, valid_tokens), layers);
   if (!lease.has_value()) {
     return absl::UnavailableError("all staging buffers of the KV pool are in use");
   }

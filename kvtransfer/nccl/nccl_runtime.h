@@ -10,9 +10,9 @@
 //  - A pool in device memory makes the copies itself (kvtransfer/pool/device_block_copies.h).
 //  - For a host pool, the device's copy engine makes the copies by address. They end within the
 //    call, on the I/O thread.
-//  - A pool that is divided among several devices has no such address. Its bytes go through leases
-//  of
-//    its staging memory on the host.
+//  - A pool that is divided among several devices makes the copies itself if all devices can reach
+//    the first one's memory. Otherwise its bytes go through leases of its staging memory on the
+//    host.
 //
 // Thread safety: belongs to the I/O thread, except Open and the constructor.
 #pragma once
@@ -57,15 +57,17 @@ class NcclRuntime {
   NcclDriver& driver() { return *thread_; }
   std::vector<NcclReport> TakeReports() { return thread_->TakeReports(); }
 
-  // Copies the blocks' valid tokens to `to`, piece after piece, or from `from` into the blocks.
-  // REQUIRES: a host pool.
-  absl::Status Gather(const GroupBlocks& blocks, int32_t valid_tokens, std::byte* to);
-  absl::Status Scatter(const std::byte* from, const GroupBlocks& blocks, int32_t valid_tokens);
+  // Copies the blocks' valid tokens in these layers to `to`, piece after piece, or from `from` into
+  // the blocks. REQUIRES: a host pool.
+  absl::Status Gather(const GroupBlocks& blocks, int32_t valid_tokens, LayerRange layers,
+                      std::byte* to);
+  absl::Status Scatter(const std::byte* from, const GroupBlocks& blocks, int32_t valid_tokens,
+                       LayerRange layers);
   // The same for a divided pool. `pieces`: those of a lease. Land returns the checksums of the
   // pieces that it has stored. Unavailable: all staging buffers are in use.
   absl::Status Gather(const PieceBytes& pieces, std::byte* to);
   absl::StatusOr<std::vector<uint32_t>> Land(const std::byte* from, const GroupBlocks& blocks,
-                                             int32_t valid_tokens);
+                                             int32_t valid_tokens, LayerRange layers);
 
   // Reports why payload goes over TCP.
   void ReportFallback(const absl::Status& why);
@@ -82,7 +84,7 @@ class NcclRuntime {
   template <typename CopyRun>
   absl::Status CopyPieces(const PieceBytes& pieces, const CopyRun& copy_run);
   absl::Status Scatter(const std::byte* from, const PieceBytes& pieces);
-  PieceBytes InPool(const GroupBlocks& blocks, int32_t valid_tokens) const;
+  PieceBytes InPool(const GroupBlocks& blocks, int32_t valid_tokens, LayerRange layers) const;
 
   const NcclOptions options_;
   TransferPool& pool_;

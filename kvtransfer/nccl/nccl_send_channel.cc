@@ -211,7 +211,8 @@ void NcclSendChannel::StartBatch(std::vector<BlockDispatch> blocks, int64_t byte
     dispatch.frame.piece_crcs.clear();  // computed again if it is sent again
   }
   batches_.push_back({std::move(blocks)});
-  driver_.Post(*comm_, static_cast<int32_t>(next_ % static_cast<uint64_t>(window_)), bytes);
+  driver_.Post(*comm_, static_cast<int32_t>(next_ % static_cast<uint64_t>(window_)),
+               BatchMessageBytes(bytes));
   ++next_;
   frames_.push_back(std::move(frame));
 }

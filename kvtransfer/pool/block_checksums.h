@@ -7,7 +7,8 @@
 // The checksums are computed when the block is first sent. If a report were ever missed, the
 // receiver would find a wrong checksum, publish nothing and compute the tokens itself.
 //
-// Blocks that a device copies for NCCL have their checksums from it (device_block_copies.h).
+// A device that copies a block for NCCL computes its checksums (device_block_copies.h). They are
+// kept in the same way, so damage in the pool's memory between two sends is noticed over NCCL, too.
 //
 // Size: 4 bytes a piece (0.07 % of an f16 pool of SmolLM2).
 //
@@ -16,6 +17,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -38,6 +40,11 @@ class BlockChecksums {
   // blocks in the pool, valid_tokens in [1, block_size].
   std::vector<uint32_t> Of(const GroupBlocks& blocks, int32_t valid_tokens, LayerRange layers,
                            const PieceBytes& bytes);
+  // Same, but `computed` has the checksums of the bytes that a device copied. Those that are kept
+  // replace them. REQUIRES: nothing has written to the blocks since the copy; one checksum for each
+  // piece.
+  std::vector<uint32_t> Of(const GroupBlocks& blocks, int32_t valid_tokens, LayerRange layers,
+                           std::span<const uint32_t> computed);
 
   // Blocks of a group were written. `full` blocks are complete and will not change; `part` blocks
   // may. Groups and ids outside the pool are ignored.
@@ -55,7 +62,12 @@ class BlockChecksums {
   }
   // Kept checksums of each group's block, or null. Empty: marked, but not computed yet.
   using Kept = std::array<std::vector<uint32_t>*, kMaxKvGroups>;
-  static std::vector<uint32_t> Merge(const Kept& kept, const PieceBytes& bytes);
+  // Returns nothing if no checksums of this part of the blocks are to be kept.
+  std::optional<Kept> Find(const GroupBlocks& blocks, int32_t valid_tokens, LayerRange layers);
+  // `checksum_of` computes the checksum of a piece, given its index. It is asked only for pieces
+  // that are not kept, and their checksums are kept if their blocks are full.
+  template <typename ChecksumOf>
+  std::vector<uint32_t> Merge(const Kept& kept, GroupSet groups, const ChecksumOf& checksum_of);
 
   const KvPoolLayout& layout_;
   // Key: the block's number among the blocks of all groups. Empty: not computed yet.

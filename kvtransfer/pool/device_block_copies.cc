@@ -4,6 +4,7 @@
 
 #include "common/check.h"
 #include "kvtransfer/pool/piece_bytes.h"
+#include "kvtransfer/pool/rank_runs.h"
 
 namespace baton {
 
@@ -37,8 +38,9 @@ int32_t DeviceBlockCopies::CopiesFor(const KvPoolLayout& layout) {
 }
 
 DeviceBlockCopies::DeviceBlockCopies(std::byte* pool, const KvPoolLayout& layout,
-                                     PoolCopies& copies, std::span<uint32_t> checksums)
-    : pool_(pool), layout_(layout), copies_(copies) {
+                                     const KvPoolLayout* rank_layout, PoolCopies& copies,
+                                     std::span<uint32_t> checksums)
+    : pool_(pool), layout_(layout), rank_layout_(rank_layout), copies_(copies) {
   CHECK_GE(static_cast<int64_t>(checksums.size()), Checksums(layout));
   all_.resize(static_cast<size_t>(CopiesFor(layout)));
   const auto pieces = static_cast<size_t>(PieceCount(layout));
@@ -51,14 +53,10 @@ DeviceBlockCopies::~DeviceBlockCopies() {
   for (const Copy& copy : all_) CHECK(!copy.owned && !copy.running) << "a copy outlives its pool";
 }
 
-std::optional<DeviceBlockCopy> DeviceBlockCopies::Begin(PoolCopies::Direction direction,
-                                                        const GroupBlocks& blocks,
-                                                        int32_t valid_tokens, std::byte* memory,
-                                                        std::shared_ptr<const void> keep) {
-  Copy* const free = Free();
-  if (free == nullptr) return std::nullopt;
+void DeviceBlockCopies::ListRuns(const GroupBlocks& blocks, int32_t valid_tokens, LayerRange layers,
+                                 std::byte* memory) {
   // `pool` only computes addresses; nothing reads through it.
-  const PieceBytes pool(pool_, layout_, LeadingTokens(blocks, valid_tokens), LayerRange{});
+  const PieceBytes pool(pool_, layout_, LeadingTokens(blocks, valid_tokens), layers);
   runs_.clear();
   int64_t at = 0;
   for (const Piece piece : pool.pieces()) {
@@ -68,19 +66,59 @@ std::optional<DeviceBlockCopy> DeviceBlockCopies::Begin(PoolCopies::Direction di
         {.pool_offset = in_pool.data() - pool_, .staging = memory + at, .bytes = bytes});
     at += bytes;
   }
+}
+
+void DeviceBlockCopies::ListRankRuns(const GroupBlocks& blocks, int32_t valid_tokens,
+                                     LayerRange layers, std::byte* memory) {
+  runs_.clear();
+  pieces_.clear();
+  padding_.clear();
+  int64_t at = 0;
+  for (const Piece piece : Pieces(layout_, blocks.groups(), layers)) {
+    AppendRankRuns(layout_, *rank_layout_, piece, blocks[layout_.place(piece.layer).group],
+                   /*first_token=*/0, valid_tokens, memory + at, runs_);
+    const std::optional<ByteRows> padding = PaddingOf(layout_, piece, at, valid_tokens);
+    if (padding) padding_.push_back(*padding);
+    const int64_t bytes = PieceValidBytes(layout_, piece, valid_tokens);
+    pieces_.push_back({.from = at, .to = at, .bytes = bytes});
+    at += bytes;
+  }
+}
+
+std::optional<DeviceBlockCopy> DeviceBlockCopies::Begin(PoolCopies::Direction direction,
+                                                        const GroupBlocks& blocks,
+                                                        int32_t valid_tokens, LayerRange layers,
+                                                        std::byte* memory,
+                                                        std::shared_ptr<const void> keep) {
+  Copy* const free = Free();
+  if (free == nullptr) return std::nullopt;
+  const bool divided = rank_layout_ != nullptr;
+  if (divided) {
+    ListRankRuns(blocks, valid_tokens, layers, memory);
+  } else {
+    ListRuns(blocks, valid_tokens, layers, memory);
+  }
   *free = {.checksums = free->checksums,
-           .pieces = runs_.size(),
+           .pieces = divided ? pieces_.size() : runs_.size(),
            .owned = true,
            .stores = direction == PoolCopies::Direction::kToPool};
+  DeviceBlockCopy begun(this, static_cast<int32_t>(free - all_.data()));
+  if (runs_.empty()) return begun;  // no layer of the range belongs to a selected group
   const absl::StatusOr<uint64_t> copy =
-      copies_.BeginOnDevice(direction, runs_, free->checksums.data());
+      divided ? copies_.BeginOnRanks({.direction = direction,
+                                      .memory = memory,
+                                      .runs = runs_,
+                                      .pieces = pieces_,
+                                      .padding = padding_},
+                                     free->checksums.data())
+              : copies_.BeginOnDevice(direction, runs_, free->checksums.data());
   if (copy.ok()) {
     free->running = *copy;
     free->keep = std::move(keep);
   } else {
     free->failed = copy.status();
   }
-  return DeviceBlockCopy(this, static_cast<int32_t>(free - all_.data()));
+  return begun;
 }
 
 DeviceBlockCopies::Copy* DeviceBlockCopies::Free() {

@@ -65,21 +65,23 @@ class DeviceBlockCopies {
     return int64_t{CopiesFor(layout)} * PieceCount(layout);
   }
 
-  // `pool` is the pool's address on the device; this class never dereferences it. `checksums` is
-  // staging memory. All arguments outlive this. REQUIRES: Checksums() entries.
-  DeviceBlockCopies(std::byte* pool, const KvPoolLayout& layout, PoolCopies& copies,
-                    std::span<uint32_t> checksums);
+  // `pool` is the pool's address on the device; this class never dereferences it. `rank_layout`: of
+  // each rank's part of a divided pool, else null. `checksums` is staging memory. All arguments
+  // outlive this. REQUIRES: Checksums() entries; a divided pool's copies reach the first rank.
+  DeviceBlockCopies(std::byte* pool, const KvPoolLayout& layout, const KvPoolLayout* rank_layout,
+                    PoolCopies& copies, std::span<uint32_t> checksums);
   DeviceBlockCopies(const DeviceBlockCopies&) = delete;
   DeviceBlockCopies& operator=(const DeviceBlockCopies&) = delete;
   // REQUIRES: Settled(), and every DeviceBlockCopy was released.
   ~DeviceBlockCopies();
 
-  // Starts to copy the first `valid_tokens` tokens of `blocks` to or from `memory`, which is on the
-  // pool's device. `keep` is held until the copy has ended; it keeps `memory` from being used for
-  // anything else. Returns nothing while too many copies run: ask again later. An error of the
-  // device shows in Ready(). REQUIRES: blocks in the pool, valid_tokens in [1, block_size].
+  // Starts to copy the first `valid_tokens` tokens of `blocks` in these layers to or from `memory`,
+  // which is on the pool's device, or the first rank's. `keep` is held until the copy has ended; it
+  // keeps `memory` from being used for anything else. Returns nothing while too many copies run:
+  // ask again later. An error of the device shows in Ready(). REQUIRES: blocks in the pool,
+  // valid_tokens in [1, block_size].
   std::optional<DeviceBlockCopy> Begin(PoolCopies::Direction direction, const GroupBlocks& blocks,
-                                       int32_t valid_tokens, std::byte* memory,
+                                       int32_t valid_tokens, LayerRange layers, std::byte* memory,
                                        std::shared_ptr<const void> keep);
   // Returns true if Begin would start a copy now.
   bool HasRoom() { return Free() != nullptr; }
@@ -110,11 +112,20 @@ class DeviceBlockCopies {
   void KeepStoreError(const Copy& copy);
   void Release(int32_t number);
 
+  // Set the members below for the copies of a block. Offsets count from `memory`.
+  void ListRuns(const GroupBlocks& blocks, int32_t valid_tokens, LayerRange layers,
+                std::byte* memory);
+  void ListRankRuns(const GroupBlocks& blocks, int32_t valid_tokens, LayerRange layers,
+                    std::byte* memory);
+
   std::byte* const pool_;
   const KvPoolLayout& layout_;
+  const KvPoolLayout* const rank_layout_;
   PoolCopies& copies_;
   std::vector<Copy> all_;
-  std::vector<PoolCopies::Run> runs_;  // reused by Begin
+  std::vector<PoolCopies::Run> runs_;
+  std::vector<ByteRun> pieces_;    // of a divided pool
+  std::vector<ByteRows> padding_;  // of a divided pool
   absl::Status store_error_;
 };
 

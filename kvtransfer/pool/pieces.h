@@ -152,6 +152,12 @@ int64_t PieceValidBytes(const KvPoolLayout& layout, const Piece& piece, int32_t 
 int64_t BlockValidBytes(const KvPoolLayout& layout, int32_t valid_tokens, LayerRange layers = {},
                         GroupSet groups = GroupSet::All());
 
+// Returns the smallest payload that a frame may have. All layers of a range may belong to groups
+// that do not travel with the block. Then the payload is empty.
+inline int64_t LeastPayloadBytes(const KvPoolLayout& layout) {
+  return layout.groups() == 1 ? 1 : 0;
+}
+
 // Returns a piece's name for error messages: "layer 3 V", or "layer 3 plane 0" in a group that does
 // not store K and V apart. REQUIRES: a piece of the layout.
 std::string PieceName(const KvPoolLayout& layout, const Piece& piece);

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "absl/status/statusor.h"
+#include "kernels/byte_run.h"
 
 namespace baton {
 
@@ -28,6 +29,16 @@ class PoolCopies {
     int64_t staging_stride = 0;
   };
 
+  // A copy between a divided pool and memory of the first rank's device. Offsets count from
+  // `memory`.
+  struct RankCopies {
+    Direction direction = Direction::kFromPool;
+    std::byte* memory = nullptr;
+    std::span<const Run> runs;          // `staging` is in `memory`
+    std::span<const ByteRun> pieces;    // `from` and `to` are equal
+    std::span<const ByteRows> padding;  // of rows in `memory`; no rank has it, so it is set to zero
+  };
+
   virtual ~PoolCopies() = default;
   // Begins a copy to or from staging memory of the host; never blocks. `runs` need not outlive the
   // call. Returns an id for Ended.
@@ -37,6 +48,14 @@ class PoolCopies {
   // copied. REQUIRES: the pool is not divided among devices.
   virtual absl::StatusOr<uint64_t> BeginOnDevice(Direction direction, std::span<const Run> runs,
                                                  uint32_t* checksums) = 0;
+  // True if the pool is divided and every rank's device can use memory of the first one.
+  virtual bool ranks_reach_first() const { return false; }
+  // Begins a copy of a divided pool to or from memory on the first rank's device, in the same way.
+  // `checksums` [copies.pieces.size()] is as in BeginOnDevice. REQUIRES: ranks_reach_first().
+  virtual absl::StatusOr<uint64_t> BeginOnRanks(const RankCopies& /*copies*/,
+                                                uint32_t* /*checksums*/) {
+    return absl::UnimplementedError("these copies know no ranks");
+  }
   // Returns true when the copy has ended. An error means that it has ended and failed. Do not ask
   // again after either.
   virtual absl::StatusOr<bool> Ended(uint64_t copy) = 0;

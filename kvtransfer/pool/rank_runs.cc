@@ -30,36 +30,55 @@ int32_t RanksOf(const KvPoolLayout& whole, const KvPoolLayout& rank) {
   return all / own;
 }
 
+void AppendRankRuns(const KvPoolLayout& whole, const KvPoolLayout& rank, const Piece& piece,
+                    BlockId block, int32_t first_token, int32_t tokens, std::byte* rows,
+                    std::vector<PoolCopies::Run>& runs) {
+  const int32_t ranks = RanksOf(whole, rank);
+  const KvLayerPlace place = rank.place(piece.layer);
+  const Row row(whole.group(place.group), piece.plane);
+  const Row own(rank.group(place.group), piece.plane);
+  const int64_t pool =
+      rank.PieceOffset(piece.layer, piece.plane, block.value()) + first_token * own.all;
+  for (int32_t of = 0; of < ranks; ++of) {
+    PoolCopies::Run run{.pool_offset = pool,
+                        .staging = rows + of * own.values,
+                        .bytes = own.values,
+                        .rank = of,
+                        .rows = tokens,
+                        .pool_stride = own.all,
+                        .staging_stride = row.all};
+    runs.push_back(run);
+    if (own.scales == 0) continue;
+    run.pool_offset += own.values;
+    run.staging = rows + row.values + of * own.scales;
+    run.bytes = own.scales;
+    runs.push_back(run);
+  }
+}
+
 void AppendRankRuns(const KvPoolLayout& rank, const LandingParts& parts, const PieceBytes& staged,
                     std::vector<PoolCopies::Run>& runs) {
-  const int32_t ranks = RanksOf(staged.layout(), rank);
   for (const Piece piece : staged.pieces()) {
-    const KvLayerPlace place = rank.place(piece.layer);
-    const Row row(staged.layout().group(place.group), piece.plane);
-    const Row own(rank.group(place.group), piece.plane);
     for (size_t part = 0; part < parts.size(); ++part) {
       const std::span<std::byte> rows = staged.Part(piece, part);
       if (rows.empty()) continue;
-      const BlockId block = parts[part].blocks[place.group];
-      const int64_t pool = rank.PieceOffset(piece.layer, piece.plane, block.value()) +
-                           parts[part].block_token * own.all;
-      for (int32_t of = 0; of < ranks; ++of) {
-        PoolCopies::Run run{.pool_offset = pool,
-                            .staging = rows.data() + of * own.values,
-                            .bytes = own.values,
-                            .rank = of,
-                            .rows = parts[part].tokens,
-                            .pool_stride = own.all,
-                            .staging_stride = row.all};
-        runs.push_back(run);
-        if (own.scales == 0) continue;
-        run.pool_offset += own.values;
-        run.staging = rows.data() + row.values + of * own.scales;
-        run.bytes = own.scales;
-        runs.push_back(run);
-      }
+      AppendRankRuns(staged.layout(), rank, piece,
+                     parts[part].blocks[rank.place(piece.layer).group], parts[part].block_token,
+                     parts[part].tokens, rows.data(), runs);
     }
   }
+}
+
+std::optional<ByteRows> PaddingOf(const KvPoolLayout& whole, const Piece& piece, int64_t at,
+                                  int32_t tokens) {
+  const Row row(whole.layout_of(piece.layer), piece.plane);
+  const int64_t used = row.values + row.scales;
+  if (used == row.all) return std::nullopt;
+  return ByteRows{.to = at + used,
+                  .bytes = row.all - used,
+                  .rows = tokens,
+                  .from_stride = 0,
+                  .to_stride = row.all};
 }
 
 void ClearPadding(const PieceBytes& staged) {

@@ -11,11 +11,14 @@
 // Thread safety: pure functions.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <span>
+#include <optional>
 #include <vector>
 
 #include "cache/kv_pool_layout.h"
+#include "common/strong_int.h"
+#include "kernels/byte_run.h"
 #include "kvtransfer/pool/piece_bytes.h"
 #include "kvtransfer/pool/pool_copies.h"
 
@@ -29,6 +32,17 @@ int32_t RanksOf(const KvPoolLayout& whole, const KvPoolLayout& rank);
 // part.
 void AppendRankRuns(const KvPoolLayout& rank, const LandingParts& parts, const PieceBytes& staged,
                     std::vector<PoolCopies::Run>& runs);
+
+// Appends the copies of one piece for every rank: `tokens` tokens from slot `first_token` of a
+// block on. `rows` are those of the whole model, side by side.
+void AppendRankRuns(const KvPoolLayout& whole, const KvPoolLayout& rank, const Piece& piece,
+                    BlockId block, int32_t first_token, int32_t tokens, std::byte* rows,
+                    std::vector<PoolCopies::Run>& runs);
+
+// Returns where the padding of `tokens` rows of a piece is that begin at `at`; nothing if they have
+// none. The source is one row of zeros at offset 0.
+std::optional<ByteRows> PaddingOf(const KvPoolLayout& whole, const Piece& piece, int64_t at,
+                                  int32_t tokens);
 
 // Sets the padding of all rows of `staged` to zero.
 void ClearPadding(const PieceBytes& staged);

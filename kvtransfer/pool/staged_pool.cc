@@ -55,7 +55,8 @@ StagedPool::StagedPool(std::optional<KvPoolLayout> rank_layout, std::byte* addre
       address_(address),
       copies_(copies),
       read_buffers_(limits.read_buffers),
-      block_copies_(address, this->layout(), copies, ChecksumsIn(staging, layout)) {
+      block_copies_(address, this->layout(), rank_layout_.has_value() ? &*rank_layout_ : nullptr,
+                    copies, ChecksumsIn(staging, layout)) {
   CHECK(limits.read_buffers >= 1 && limits.land_buffers >= 1);
   CHECK_GE(static_cast<int64_t>(staging.size()), StagingBytes(layout, limits));
   staging = staging.subspan(static_cast<size_t>(ChecksumBytes(layout)));

@@ -12,7 +12,7 @@
 // own device (rank_runs.h). Staging buffers always have the rows of the whole model.
 //
 // Transports that move device memory use DeviceBlockCopies instead of leases, unless the pool is
-// divided.
+// divided and its ranks cannot reach the first one's memory.
 //
 // Invariant: if a lease is released while its copy runs, its buffer becomes free only when that
 // copy has ended. If that copy fails, and stores into the pool, its error is kept (TakeStoreError).
@@ -64,7 +64,7 @@ class StagedPool final : public TransferPool {
   bool Settled() override;
   absl::Status TakeStoreError() override;
   DeviceBlockCopies* block_copies() override {
-    return rank_layout_.has_value() ? nullptr : &block_copies_;
+    return rank_layout_.has_value() && !copies_.ranks_reach_first() ? nullptr : &block_copies_;
   }
   int64_t BytesThroughHost() const override { return bytes_through_host_; }
   std::optional<PoolExport> exported() const override { return std::nullopt; }

@@ -19,15 +19,18 @@ void SendQueue::Remove(uint64_t transfer, int32_t priority) {
   if (level->second.transfers.empty()) levels_.erase(level);
 }
 
-SendQueue::Levels::iterator SendQueue::LongestWithout() {
+SendQueue::Levels::const_iterator SendQueue::LevelOf(uint64_t block) const {
+  CHECK(!levels_.empty());
+  if (block % kOthersEvery != 0) return levels_.begin();
   return std::min_element(levels_.begin(), levels_.end(), [](const auto& a, const auto& b) {
     return a.second.since < b.second.since;
   });
 }
 
+uint64_t SendQueue::Next() const { return LevelOf(blocks_ + 1)->second.transfers.front(); }
+
 uint64_t SendQueue::Take() {
-  CHECK(!levels_.empty());
-  const auto level = ++blocks_ % kOthersEvery == 0 ? LongestWithout() : levels_.begin();
+  const auto level = levels_.find(LevelOf(++blocks_)->first);
   level->second.since = blocks_;
   const uint64_t transfer = level->second.transfers.front();
   level->second.transfers.pop_front();

@@ -28,6 +28,8 @@ class SendQueue {
   // Ignored if the transfer is not queued.
   void Remove(uint64_t transfer, int32_t priority);
   bool empty() const { return levels_.empty(); }
+  // Returns the transfer that Take would return. REQUIRES: !empty().
+  uint64_t Next() const;
   // Removes and returns the next transfer. Add it again if it has more blocks. REQUIRES: !empty().
   uint64_t Take();
 
@@ -38,7 +40,8 @@ class SendQueue {
   };
   using Levels = std::map<int32_t, Level, std::greater<>>;
 
-  Levels::iterator LongestWithout();
+  // Returns the priority whose turn it is to send block number `block`. REQUIRES: !empty().
+  Levels::const_iterator LevelOf(uint64_t block) const;
 
   Levels levels_;  // by priority; no level is empty
   // Blocks taken so far.

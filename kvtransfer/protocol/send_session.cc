@@ -163,6 +163,12 @@ absl::Status SendSession::OnDone(int64_t landed_us, int64_t now_us) {
                       final_ ? "" : ", before the final announcement"));
 }
 
+int64_t SendSession::PayloadBytes(const BlockPart& part) const {
+  const int32_t index = range_.first + part.block;
+  return BlockValidBytes(*layout_, ValidTokens(layout_->block_size(), spec_.tokens, index),
+                         part.layers, moved_.GroupsOf(index, layout_->block_size()));
+}
+
 BlockDispatch SendSession::NextBlock() {
   CHECK(HasBlockToSend());
   const BlockPart part = order_.Front();
@@ -178,8 +184,7 @@ BlockDispatch SendSession::NextBlock() {
                     .sender_transfer = id(),
                     .block = index,
                     .valid_tokens = valid,
-                    .payload_bytes = BlockValidBytes(*layout_, valid, part.layers,
-                                                     moved_.GroupsOf(index, layout_->block_size())),
+                    .payload_bytes = PayloadBytes(part),
                     .piece_crcs = {},
                     .layers = part.layers}};
 }

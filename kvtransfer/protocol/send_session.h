@@ -80,6 +80,8 @@ class SendSession {
   bool HasBlockToSend() const { return !order_.empty(); }
   // REQUIRES: HasBlockToSend().
   BlockDispatch NextBlock();
+  // Returns the payload bytes of what NextBlock would return. REQUIRES: HasBlockToSend().
+  int64_t NextBlockBytes() const { return PayloadBytes(order_.Front()); }
   void OnBlockSent(const BlockFrame& frame, int64_t now_us);
 
   uint64_t id() const { return spec_.sender_transfer; }
@@ -97,6 +99,7 @@ class SendSession {
 
  private:
   absl::Status CheckBlocks(const std::vector<BlockId>& rows) const;
+  int64_t PayloadBytes(const BlockPart& part) const;
   size_t groups() const { return static_cast<size_t>(layout_->groups()); }
   AnnouncedBlocks announced(bool layers) const {
     return {.blocks = whole_, .layers = layers ? layers_ : 0};

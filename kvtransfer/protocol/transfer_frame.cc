@@ -1,5 +1,6 @@
 #include "kvtransfer/protocol/transfer_frame.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <string_view>
@@ -302,6 +303,14 @@ void Write(FieldWriter& w, const NcclBatchFrame& f) {
   w.Number(f.sequence);
   w.Number(static_cast<int32_t>(f.blocks.size()));
   for (const BlockFrame& block : f.blocks) WriteWholeBlock(w, block);
+  // Only for receivers that sent TakesLayers. "All layers" is written as [0, +0).
+  if (std::ranges::all_of(f.blocks, [](const BlockFrame& block) { return block.layers.all(); })) {
+    return;
+  }
+  for (const BlockFrame& block : f.blocks) {
+    w.Number(block.layers.first);
+    w.Number(block.layers.count);
+  }
 }
 
 void Read(FieldReader& r, NcclBatchFrame& f) {
@@ -309,6 +318,15 @@ void Read(FieldReader& r, NcclBatchFrame& f) {
   int32_t blocks;
   r.Count("block count", kMaxBatchBlocks, blocks);
   for (int32_t i = 0; i < blocks && r.ok(); ++i) ReadWholeBlock(r, f.blocks.emplace_back());
+  if (!r.ok() || r.at_end()) return;
+  bool slices = false;
+  for (BlockFrame& block : f.blocks) {
+    r.Count("first layer", kMaxLayers, block.layers.first);
+    r.Count("layers", kMaxLayers - block.layers.first, block.layers.count);
+    if (r.ok() && block.layers.all() && block.layers.first != 0) r.Fail("layers is 0");
+    slices = slices || !block.layers.all();
+  }
+  if (r.ok() && !slices) r.Fail("no block has layers");
 }
 
 void Write(FieldWriter& w, const NcclLandedFrame& f) { w.Number(f.batches); }

@@ -98,7 +98,7 @@ struct BlockFrame {
   int32_t valid_tokens = 0;
   int64_t payload_bytes = 0;         // bytes of `layers`
   std::vector<uint32_t> piece_crcs;  // [layer][plane], for `layers` and the groups that travel
-  LayerRange layers = {};            // in NcclBatch always all layers
+  LayerRange layers = {};
   bool operator==(const BlockFrame&) const = default;
 };
 
@@ -129,7 +129,8 @@ struct PongFrame {
 };
 
 // Receiver: accepts announcements of blocks of which only some layers are computed. Sent only to
-// peers of protocol version 5 and later. A sender over NCCL ignores it.
+// peers of protocol version 5 and later. Older senders over
+// NCCL ignore it.
 struct TakesLayersFrame {
   bool operator==(const TakesLayersFrame&) const = default;
 };

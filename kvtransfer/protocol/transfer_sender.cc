@@ -145,6 +145,12 @@ void TransferSender::OnTimer(int64_t now_us) {
   }
 }
 
+std::optional<int64_t> TransferSender::NextBlockBytes(PeerId peer) const {
+  const Link* link = FindLink(peer);
+  if (link == nullptr || link->queue.empty()) return std::nullopt;
+  return sessions_.at(link->queue.Next()).NextBlockBytes();
+}
+
 std::optional<BlockDispatch> TransferSender::NextBlock(PeerId peer) {
   Link* link = FindLink(peer);
   if (link == nullptr || link->queue.empty()) return std::nullopt;

@@ -70,6 +70,8 @@ class TransferSender {
 
   // Returns the next block to send on this link.
   std::optional<BlockDispatch> NextBlock(PeerId peer);
+  // Returns the payload bytes of what NextBlock would return.
+  std::optional<int64_t> NextBlockBytes(PeerId peer) const;
   void OnBlockSent(const BlockDispatch& dispatch, int64_t now_us);
   // The pool could not read the block's bytes: its transfer fails.
   void OnBlockUnreadable(const BlockDispatch& dispatch, const absl::Status& why);

@@ -112,7 +112,7 @@ absl::Status StreamConnection::OnFrame(Frame frame, int64_t now_us) {
     return Send(PongFrame{});
   }
   if (opened_by_us() && std::holds_alternative<TakesLayersFrame>(frame)) {
-    if (MovesLayers()) node_.sender().OnTakesLayers(peer_);
+    node_.sender().OnTakesLayers(peer_);
     return absl::OkStatus();
   }
   if (opened_by_us()) {
@@ -160,7 +160,7 @@ absl::Status StreamConnection::OnGreeting(const Frame& frame, int64_t now_us) {
   state_deadline_us_ = now_us + options_.handshake_timeout_ms * 1000;
   RETURN_IF_ERROR(Send(reply));
   if (!reply.accepted) return absl::OkStatus();
-  if (MovesLayers()) RETURN_IF_ERROR(Send(TakesLayersFrame{}));
+  RETURN_IF_ERROR(Send(TakesLayersFrame{}));
   return OnGreeted(*hello);
 }
 

@@ -116,8 +116,6 @@ class StreamConnection {
   virtual absl::Status OnGreeted(const HelloFrame&) { return absl::OkStatus(); }
   // True if both ends are on one host and thus share a monotonic clock.
   virtual bool SharesClock() const { return false; }
-  // True if blocks may travel in slices of some layers, in both directions.
-  virtual bool MovesLayers() const { return true; }
   // Handles a frame from the sender that only one medium has. InvalidArgument for frames of other
   // media.
   virtual absl::Status OnPayloadFrame(Frame frame, int64_t now_us) = 0;

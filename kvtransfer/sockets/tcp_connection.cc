@@ -24,9 +24,7 @@ absl::Status TcpConnection::OnPayloadFrame(Frame frame, int64_t now_us) {
   auto* block = std::get_if<BlockFrame>(&frame);
   if (block == nullptr) return Unexpected(frame);
   const int64_t most = BlockValidBytes(node_.layout(), sender_geometry().block_size);
-  // All requested layers may belong to KV groups that do not travel with the block. Then the
-  // payload is empty.
-  const int64_t least = node_.layout().groups() == 1 ? 1 : 0;
+  const int64_t least = LeastPayloadBytes(node_.layout());
   if (block->payload_bytes < least || block->payload_bytes > most) {
     return absl::InvalidArgumentError(absl::StrFormat("Block: payload_bytes %d is outside [%d, %d]",
                                                       block->payload_bytes, least, most));
@@ -110,8 +108,15 @@ std::optional<BlockDispatch> TcpConnection::TakeWaiting() {
   return dispatch;
 }
 
-std::optional<TcpConnection::ReadableBlock> TcpConnection::TakeReadable() {
+std::optional<int64_t> TcpConnection::NextBytes() const {
+  if (departing_) return departing_->dispatch.frame.payload_bytes;
+  return node_.sender().NextBlockBytes(peer());
+}
+
+std::optional<TcpConnection::ReadableBlock> TcpConnection::TakeReadable(
+    std::optional<int64_t> most_bytes) {
   while (true) {
+    if (most_bytes && NextBytes().value_or(*most_bytes + 1) > *most_bytes) return std::nullopt;
     if (!departing_) {
       std::optional<BlockDispatch> next = NextToSend();
       if (!next) return std::nullopt;

@@ -43,14 +43,18 @@ class TcpConnection : public StreamConnection {
 
   // Returns the block to send next.
   virtual std::optional<BlockDispatch> NextToSend() { return node_.sender().NextBlock(peer()); }
-  // Same, once its bytes can be read. Returns nothing if there is no block or it waits for the
-  // pool.
-  std::optional<ReadableBlock> TakeReadable();
+  // Same, once its bytes can be read. Returns nothing if there is no block, if it waits for the
+  // pool, or if it has more than `most_bytes` of payload. A limit needs a NextToSend that returns
+  // the sender's blocks.
+  std::optional<ReadableBlock> TakeReadable(std::optional<int64_t> most_bytes = {});
   // Prepares memory for the payload of this frame.
   void Land(BlockPlacement placement, BlockFrame frame, int64_t now_us);
   // True if a block taken by TakeReadable waits for the pool.
   bool waits_to_send() const { return departing_.has_value(); }
   std::optional<BlockDispatch> TakeWaiting();
+  // Returns the payload bytes of the block that waits for the pool, or else of the sender's next
+  // one.
+  std::optional<int64_t> NextBytes() const;
 
  private:
   struct Departing {

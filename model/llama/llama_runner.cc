@@ -181,8 +181,9 @@ void LlamaRunner::EnqueueKvWrite(const LayerKv& kv, StepRows& tokens) {
                           .tokens = tokens.most()});
 }
 
-void LlamaRunner::EnqueueAttention(const LayerKv& kv, StepRows& tokens) {
+void LlamaRunner::EnqueueAttention(const LayerKv& kv, const Rows& rows) {
   StepBuffers& b = *buffers_;
+  const bool tables = options_.paged || rows.tables;
   const int64_t head_dim = config_.head_dim;
   ops_.PagedAttention(*stream_, {.q = b.qkv,
                                  .q_stride = QkvStride(),
@@ -195,10 +196,10 @@ void LlamaRunner::EnqueueAttention(const LayerKv& kv, StepRows& tokens) {
                                  .sequence_of_token = b.sequence_of_token,
                                  .runs = b.runs,
                                  .row_runs = kv.inputs.row_runs,
-                                 .block_tables = options_.paged ? kv.inputs.block_tables : nullptr,
+                                 .block_tables = tables ? kv.inputs.block_tables : nullptr,
                                  .table_stride = b.table_stride,
                                  .first_block = kv.inputs.first_block,
-                                 .tokens = tokens.most()});
+                                 .tokens = rows.tokens.most()});
 }
 
 void LlamaRunner::EnqueueGate(const LlamaLayerWeights& layer, StepRows& tokens) {
@@ -238,7 +239,7 @@ void LlamaRunner::EnqueueLayer(int32_t index, const Rows& rows) {
   EnqueueShiftedQueries(rows);
   EnqueueKvWrite(kv, tokens);
   if (communicator_ == nullptr) RecordLayer(rows);
-  EnqueueAttention(kv, tokens);
+  EnqueueAttention(kv, rows);
   const int64_t attention_cols = int64_t{config_.query_heads} * config_.head_dim;
   GatherColumns(b.attention.f32, attention_cols, b.all_attention.f32, attention_cols * rank_.degree,
                 tokens);
@@ -355,18 +356,23 @@ absl::Status LlamaRunner::UploadAndEnqueue(const StepInput& input, StepId id, in
   int32_t logit_rows = 0;
   bool embeddings = false;
   bool decode = true;
+  bool scattered = false;
   for (const StepChunk& chunk : input.chunks) {
     tokens += static_cast<int32_t>(chunk.tokens.size());
     logit_rows += chunk.logit_rows;
     embeddings = embeddings || !chunk.embeddings.empty();
+    scattered = scattered || !chunk.runs.empty();
     decode = decode && chunk.tokens.size() == 1 && chunk.logit_rows == 1 && ShiftsOf(chunk).empty();
     CHECK(!chunk.token_from || (chunk.token_from->step == last_ && last_ != collected_))
         << "token_from must name the step submitted just before";
   }
-  CHECK_LE(static_cast<int32_t>(input.chunks.size()), options_.limits.max_sequences);
+  CHECK_LE(static_cast<int32_t>(input.chunks.size()),
+           options_.limits.max_sequences + options_.limits.max_parts);
   CHECK_LE(tokens, options_.limits.max_tokens);
   CHECK_LE(logit_rows, options_.limits.max_logit_rows);
-  const int32_t bucket = decode && !embeddings && options_.graph ? Bucket(tokens) : 0;
+  const bool tables = scattered && !options_.paged;
+  const bool replays = decode && !embeddings && !tables && options_.graph;
+  const int32_t bucket = replays ? Bucket(tokens) : 0;
   SubmittedStep& step = *steps_[slot];
   step.Begin(id, input);
   if (bucket > 0) {
@@ -387,6 +393,7 @@ absl::Status LlamaRunner::UploadAndEnqueue(const StepInput& input, StepId id, in
              .logits = step.logits(),
              .shifted_queries = step.shifted_queries(),
              .embeddings = embeddings,
+             .tables = tables,
              .step = &step});
     ++eager_steps_;
   }

@@ -7,7 +7,8 @@
 // A step is a decode step if every chunk is one token with one logit row. Its rows are padded to a
 // bucket, and it replays the graph captured for that bucket (graph key: bucket, query length 1).
 // All other steps, and steps with shifted queries or input embeddings, are enqueued eagerly. Both
-// ways give the same bits.
+// ways give the same bits. In contiguous mode, so are steps with chunks that name their runs: their
+// blocks are scattered, because they belong to several sequences.
 //
 // A runner takes all device memory at its creation: buffers, scratch memory of kernels for the
 // largest steps, and the graphs. So the memory that is left may all become KV. Graphs depend on
@@ -106,6 +107,7 @@ class LlamaRunner final : public ModelRunner {
     StepRows& logits;
     StepRows& shifted_queries;
     bool embeddings = false;        // some tokens have input embeddings
+    bool tables = false;            // reads block tables also if sequences are contiguous
     SubmittedStep* step = nullptr;  // null while capturing
   };
   void Enqueue(const Rows& rows);
@@ -119,7 +121,7 @@ class LlamaRunner final : public ModelRunner {
   };
   LayerKv KvOf(int32_t layer) const;
   void EnqueueKvWrite(const LayerKv& kv, StepRows& tokens);
-  void EnqueueAttention(const LayerKv& kv, StepRows& tokens);
+  void EnqueueAttention(const LayerKv& kv, const Rows& rows);
   void EnqueueGate(const LlamaLayerWeights& layer, StepRows& tokens);
   void RecordLayer(const Rows& rows);
   void EnqueueLogits(StepRows& logit_rows);

@@ -23,6 +23,11 @@ v1::GeneratedPart PartToWire(const AnswerChoices::Choice& choice) {
   return part;
 }
 
+absl::Status NoWorkerKnowsChunks() {
+  return absl::FailedPreconditionError(
+      "there is no worker that knows chunks; send the prompt without parts, or use `baton run`");
+}
+
 }  // namespace
 
 GenerateCall::GenerateCall(const GenerateHost& host, ConcurrencyLimit::Slot slot,
@@ -49,7 +54,7 @@ void GenerateCall::Start(const v1::GenerateRequest& request) {
   const int64_t max_bytes = host_.options->max_prompt_bytes;
   const RequestLimits limits =
       model.ok() ? LimitsFor(**model, max_bytes) : RequestLimits{.max_prompt_bytes = max_bytes};
-  absl::Status status = CheckRequest(request, limits);
+  absl::Status status = CheckRequest(request, limits, host_.options->chunk_separator);
   if (status.ok()) {
     const auto copy = std::make_shared<const v1::GenerateRequest>(request);
     status =
@@ -85,7 +90,10 @@ absl::StatusOr<GenerateCall::Prepared> GenerateCall::Prepare(
   ASSIGN_OR_RETURN(const std::shared_ptr<const ServedModel> model, host_.core->model());
   prepared.model = model->description().fingerprint;
   const RequestLimits limits = LimitsFor(*model, host_.options->max_prompt_bytes);
-  ASSIGN_OR_RETURN(prepared.prompt, PromptFromWire(*model, limits, request));
+  ASSIGN_OR_RETURN(EncodedPrompt prompt,
+                   PromptFromWire(*model, limits, host_.options->chunk_separator, request));
+  if (prompt.chunked) return NoWorkerKnowsChunks();
+  prepared.prompt = std::move(prompt.tokens);
   out.tokenized_us = host_.clock->NowUs();
 
   out.sampling = request.sampling();

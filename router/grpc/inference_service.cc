@@ -153,7 +153,9 @@ absl::Status InferenceService::DoTokenize(const v1::TokenizeRequest& request,
       ids = model->encoder().EncodeText(request.text());
       break;
     case v1::TokenizeRequest::kMessages: {
-      ASSIGN_OR_RETURN(ids, EncodeMessagesFromWire(*model, limits, request.messages()));
+      ASSIGN_OR_RETURN(EncodedPrompt prompt,
+                       EncodeMessagesFromWire(*model, limits, request.messages()));
+      ids = std::move(prompt.tokens);
       break;
     }
     case v1::TokenizeRequest::INPUT_NOT_SET:

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "routing/heartbeat_report.h"
+#include "rpc/prompt_chunks_wire.h"
 #include "rpc/sampling_wire.h"
 #include "text/utf8.h"
 
@@ -58,6 +59,25 @@ int64_t BytesOf(const v1::Messages& wire) {
     bytes += static_cast<int64_t>(message.role().size() + message.content().size());
   }
   return bytes;
+}
+
+std::string_view SeparatorOf(const v1::GenerateRequest& wire, std::string_view otherwise) {
+  return wire.has_chunk_separator() ? std::string_view(wire.chunk_separator()) : otherwise;
+}
+
+absl::StatusOr<EncodedPrompt> EncodeTextFromWire(const ServedModel& model,
+                                                 const RequestLimits& limits,
+                                                 const std::string& text, const ChunkForm& form) {
+  // With a separator, the request's parts are checked instead: they may exceed the context
+  // together.
+  if (form.separator.empty()) {
+    RETURN_IF_ERROR(CheckPromptBytes(static_cast<int64_t>(text.size()), limits));
+  }
+  return model.encoder().EncodePrompt(text, form);
+}
+
+EncodedPrompt OrdinaryPrompt(std::span<const TokenId> ids) {
+  return {.tokens = {ids.begin(), ids.end()}, .chunked = std::nullopt};
 }
 
 std::span<const TokenId> IdsOf(const v1::TokenIds& wire) {
@@ -155,49 +175,67 @@ RequestLimits LimitsFor(const ServedModel& model, int64_t max_prompt_bytes) {
           .longest_token_bytes = model.tokenizer().longest_token_bytes()};
 }
 
-absl::StatusOr<std::vector<TokenId>> EncodeMessagesFromWire(const ServedModel& model,
-                                                            const RequestLimits& limits,
-                                                            const v1::Messages& wire) {
+absl::StatusOr<EncodedPrompt> EncodeMessagesFromWire(const ServedModel& model,
+                                                     const RequestLimits& limits,
+                                                     const v1::Messages& wire,
+                                                     const ChunkForm& form) {
   RETURN_IF_ERROR(CheckMessages(wire.messages_size(), BytesOf(wire), limits));
+  RETURN_IF_ERROR(CheckParts(PartSizesOf(wire), BytesOf(wire), limits));
   std::vector<ChatMessage> messages;
   messages.reserve(static_cast<size_t>(wire.messages_size()));
   for (const v1::ChatMessage& message : wire.messages()) {
-    messages.push_back(
-        {.role = message.role(), .content = message.content(), .name = std::nullopt});
+    messages.push_back({.role = message.role(),
+                        .content = message.content(),
+                        .name = std::nullopt,
+                        .chunks = PartListFromWire(message.chunks())});
   }
   const bool add_generation_prompt =
       wire.has_add_generation_prompt() ? wire.add_generation_prompt() : true;
-  return model.encoder().EncodeMessages(messages, add_generation_prompt, LocalTime());
+  return model.encoder().EncodeMessages(messages, add_generation_prompt, LocalTime(), form);
 }
 
-absl::StatusOr<std::vector<TokenId>> PromptFromWire(const ServedModel& model,
-                                                    const RequestLimits& limits,
-                                                    const v1::GenerateRequest& wire) {
-  std::vector<TokenId> prompt;
+absl::StatusOr<EncodedPrompt> PromptFromWire(const ServedModel& model, const RequestLimits& limits,
+                                             std::string_view chunk_separator,
+                                             const v1::GenerateRequest& wire) {
+  ChunkForm form = {.separator = SeparatorOf(wire, chunk_separator), .options = {}};
+  ASSIGN_OR_RETURN(form.options, ChunkOptionsFromWire(wire));
+  EncodedPrompt prompt;
   switch (wire.input_case()) {
-    case v1::GenerateRequest::kPrompt:
-      RETURN_IF_ERROR(CheckPromptBytes(static_cast<int64_t>(wire.prompt().size()), limits));
-      prompt = model.encoder().EncodeText(wire.prompt());
+    case v1::GenerateRequest::kPrompt: {
+      ASSIGN_OR_RETURN(prompt, EncodeTextFromWire(model, limits, wire.prompt(), form));
       break;
+    }
     case v1::GenerateRequest::kMessages: {
-      ASSIGN_OR_RETURN(prompt, EncodeMessagesFromWire(model, limits, wire.messages()));
+      ASSIGN_OR_RETURN(prompt, EncodeMessagesFromWire(model, limits, wire.messages(), form));
+      break;
+    }
+    case v1::GenerateRequest::kParts: {
+      ASSIGN_OR_RETURN(prompt,
+                       model.encoder().EncodeParts(PartsFromWire(wire.parts()), form.options));
       break;
     }
     case v1::GenerateRequest::kPromptTokenIds: {
       const std::span<const TokenId> ids = IdsOf(wire.prompt_token_ids());
       RETURN_IF_ERROR(CheckPromptTokens(static_cast<int64_t>(ids.size()), limits.context_length));
       RETURN_IF_ERROR(CheckTokenIds("prompt_token_ids", ids, limits.vocabulary));
-      prompt.assign(ids.begin(), ids.end());
+      prompt = OrdinaryPrompt(ids);
       break;
     }
     case v1::GenerateRequest::INPUT_NOT_SET:
-      return absl::InvalidArgumentError("one of prompt, prompt_token_ids and messages must be set");
+      return absl::InvalidArgumentError(
+          "one of prompt, prompt_token_ids, messages and parts must be set");
   }
-  RETURN_IF_ERROR(CheckPromptTokens(static_cast<int64_t>(prompt.size()), limits.context_length));
+  if (prompt.chunked) {
+    RETURN_IF_ERROR(CheckChunkedPrompt(*prompt.chunked, limits.context_length, limits.vocabulary));
+  } else {
+    RETURN_IF_ERROR(
+        CheckPromptTokens(static_cast<int64_t>(prompt.tokens.size()), limits.context_length));
+  }
   return prompt;
 }
 
-absl::Status CheckRequest(const v1::GenerateRequest& wire, const RequestLimits& limits) {
+absl::Status CheckRequest(const v1::GenerateRequest& wire, const RequestLimits& limits,
+                          std::string_view chunk_separator) {
   RequestFields fields = {.request_id = wire.request_id(),
                           .session_id = wire.session_id(),
                           .tenant = wire.tenant(),
@@ -208,8 +246,11 @@ absl::Status CheckRequest(const v1::GenerateRequest& wire, const RequestLimits& 
                           .prompt = wire.prompt(),
                           .messages = wire.messages().messages_size(),
                           .message_bytes = BytesOf(wire.messages()),
-                          .prompt_token_ids = std::nullopt};
+                          .prompt_token_ids = std::nullopt,
+                          .parts = PartSizesOf(wire),
+                          .chunk_separator = SeparatorOf(wire, chunk_separator)};
   ASSIGN_OR_RETURN(fields.sampling, SamplingFromWire(wire.sampling()));
+  RETURN_IF_ERROR(ChunkOptionsFromWire(wire).status());
   if (wire.has_prompt_token_ids()) fields.prompt_token_ids = IdsOf(wire.prompt_token_ids());
   return CheckRequest(fields, limits);
 }

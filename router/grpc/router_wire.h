@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -15,6 +16,7 @@
 #include "router/served_model.h"
 #include "routing/routing_policy.h"
 #include "routing/worker_registry.h"
+#include "text/prompt_encoder.h"
 
 namespace baton {
 
@@ -28,15 +30,19 @@ RequestLimits LimitsFor(const ServedModel& model, int64_t max_prompt_bytes);
 
 // Returns the prompt as the model sees it. InvalidArgument names the field, its value and the
 // limit.
-absl::StatusOr<std::vector<TokenId>> EncodeMessagesFromWire(const ServedModel& model,
-                                                            const RequestLimits& limits,
-                                                            const v1::Messages& wire);
-absl::StatusOr<std::vector<TokenId>> PromptFromWire(const ServedModel& model,
-                                                    const RequestLimits& limits,
-                                                    const v1::GenerateRequest& wire);
+absl::StatusOr<EncodedPrompt> EncodeMessagesFromWire(const ServedModel& model,
+                                                     const RequestLimits& limits,
+                                                     const v1::Messages& wire,
+                                                     const ChunkForm& form = {});
+// `chunk_separator`: of requests that set none.
+absl::StatusOr<EncodedPrompt> PromptFromWire(const ServedModel& model, const RequestLimits& limits,
+                                             std::string_view chunk_separator,
+                                             const v1::GenerateRequest& wire);
 // Checks everything about a request that does not need its tokenised prompt. A request that passes
-// is small enough to copy. Limits that are unknown (0) are not checked.
-absl::Status CheckRequest(const v1::GenerateRequest& wire, const RequestLimits& limits);
+// is small enough to copy. Limits that are unknown (0) are not checked. `chunk_separator` as in
+// PromptFromWire.
+absl::Status CheckRequest(const v1::GenerateRequest& wire, const RequestLimits& limits,
+                          std::string_view chunk_separator = "");
 
 // Shows the workers that are both in the index and in `workers`.
 v1::IndexStatus IndexStatusToWire(const FleetIndexStatus& status, size_t predicted_units,

@@ -61,6 +61,16 @@ TEST(StatusTable, ShowsTheWorstState) {
   EXPECT_EQ(Cell(status, "state"), "unreachable");
 }
 
+TEST(StatusTable, ShowsKvThatPassedHostMemory) {
+  v1::GetStatusResponse status = OneWorker();
+  EXPECT_THAT(StatusTable(status, false), Not(HasSubstr("host memory")));
+  status.mutable_workers(0)->set_kv_bytes_through_host(4096);
+  EXPECT_THAT(StatusTable(status, false),
+              HasSubstr("\n  transfers: 4096 bytes of KV copied between GPU and host memory\n"));
+  status.mutable_workers(0)->set_kv_bytes_through_host(int64_t{3000} << 20);
+  EXPECT_THAT(StatusTable(status, false), HasSubstr("\n  transfers: 3000 MiB of KV copied "));
+}
+
 TEST(StatusTable, AWorkerThatHasLeftAndDrainsIsShown) {
   v1::GetStatusResponse status = OneWorker();
   status.mutable_leaving_workers()->Swap(status.mutable_workers());
@@ -102,6 +112,23 @@ TEST(StatusTable, TheRoomIsTheSmallerOfPoolAndContext) {
   EXPECT_EQ(Cell(status, "room"), "1600");
   status.mutable_workers(0)->set_context_length(512);
   EXPECT_EQ(Cell(status, "room"), "512");
+}
+
+TEST(StatusTable, TheCacheOfChunksHasALineAfterItsFirstLookup) {
+  v1::GetStatusResponse status = OneWorker();
+  v1::ChunkCacheStatus& chunks = *status.mutable_workers(0)->mutable_pool()->mutable_chunk_cache();
+  chunks.set_budget_blocks(40);
+  EXPECT_THAT(StatusTable(status, false), Not(HasSubstr("prompt chunks")));
+  chunks.set_used_blocks(12);
+  chunks.set_entries(3);
+  chunks.set_lookups(10);
+  chunks.set_hits(6);
+  chunks.set_misses(4);
+  chunks.set_bypasses(1);
+  chunks.set_evictions(2);
+  EXPECT_THAT(StatusTable(status, false),
+              HasSubstr("\n  prompt chunks: 3 entries in 12 of 40 blocks, 10 lookups, 6 hits, 4 "
+                        "misses, 1 bypassed, 2 evicted\n"));
 }
 
 TEST(StatusTable, TheIndexIsShownOnRequest) {

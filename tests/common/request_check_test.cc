@@ -126,6 +126,17 @@ TEST(CheckRequest, EveryFieldHasALimitAndTheRefusalNamesIt) {
        "tenant has 257 bytes; at most 256 are allowed"},
       {[&](RequestFields& f) { f.cache_salt = long_text; },
        "cache_salt has 257 bytes; at most 256 are allowed"},
+      {[&](RequestFields& f) { f.chunk_separator = long_text; },
+       "chunk_separator has 257 bytes; at most 256 are allowed"},
+      {[&](RequestFields& f) { f.parts.chunks = 501; },
+       "chunks has 501 entries; at most 500 are allowed"},
+      {[&](RequestFields& f) {
+         f.parts.bytes = 60;
+         f.message_bytes = 41;
+       },
+       "the prompt has 101 bytes; at most 100 are allowed"},
+      {[&](RequestFields& f) { f.parts.token_ids = kMaxPromptTokenIds + 1; },
+       "the prompt has 1048577 token ids; at most 1048576 are allowed"},
       {[&](RequestFields& f) { f.priority = 101; }, "priority is 101; [-100, 100] is allowed"},
       {[&](RequestFields& f) { f.priority = -101; }, "priority is -101; [-100, 100] is allowed"},
       {[&](RequestFields& f) { f.n = 0; }, "n is 0; [1, 16] is allowed"},

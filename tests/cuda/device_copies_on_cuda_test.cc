@@ -108,7 +108,7 @@ TEST(DeviceCopiesOnCuda, BlocksMoveInsideTheDeviceWithTheChecksumsOfTheHost) {
   const std::vector<int32_t> tokens = {16, 5, 1};
   for (size_t i = 0; i < tokens.size(); ++i) {
     gathers.push_back(*staged.block_copies()->Begin(
-        PoolCopies::Direction::kFromPool, BlockId(static_cast<int32_t>(i)), tokens[i],
+        PoolCopies::Direction::kFromPool, BlockId(static_cast<int32_t>(i)), tokens[i], LayerRange{},
         slot->data() + static_cast<int64_t>(i) * layout.bytes_per_block(), nullptr));
   }
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -120,7 +120,7 @@ TEST(DeviceCopiesOnCuda, BlocksMoveInsideTheDeviceWithTheChecksumsOfTheHost) {
   for (size_t i = 0; i < tokens.size(); ++i) {
     const BlockId from(static_cast<int32_t>(i)), to(static_cast<int32_t>(20 + i));
     DeviceBlockCopy scatter = *staged.block_copies()->Begin(
-        PoolCopies::Direction::kToPool, to, tokens[i],
+        PoolCopies::Direction::kToPool, to, tokens[i], LayerRange{},
         slot->data() + static_cast<int64_t>(i) * layout.bytes_per_block(), nullptr);
     wait(scatter);
     EXPECT_THAT(scatter.checksums(), testing::ElementsAreArray(gathers[i].checksums()));
@@ -133,6 +133,66 @@ TEST(DeviceCopiesOnCuda, BlocksMoveInsideTheDeviceWithTheChecksumsOfTheHost) {
   EXPECT_TRUE(FromDevice<uint8_t>(*stream, pool->data(), bytes.size()) == bytes);
   EXPECT_EQ(staged.BytesThroughHost(), 0);
   EXPECT_EQ(emulator.counters().allocations, allocations) << "a transfer allocated device memory";
+}
+
+// Three ranks with a KV head each. Leases of staging memory on the host are the reference.
+TEST(DeviceCopiesOnCuda, RanksCopyBlocksToMemoryOfTheFirstGpuAndBack) {
+  constexpr int32_t kRanks = 3;
+  const EmulatorLibrary emulator;
+  const DeviceGroup group = *CreateEmulatedGroup(kRanks);
+  ASSERT_TRUE(group.reach_first);
+  for (const KvType type : {KvType::kF16, KvType::kInt8}) {
+    const auto layout_of = [&](int32_t kv_heads) {
+      return KvPoolLayout(
+          *KvLayout::Create({.layers = 3, .kv_heads = kv_heads, .head_dim = 24, .type = type},
+                            KvLayoutKind::kLayerMajor, /*block_size=*/16, /*num_blocks=*/8));
+    };
+    const KvPoolLayout whole = layout_of(kRanks), rank = layout_of(1);
+    std::mt19937_64 random(kSeed + 2);
+    std::vector<std::unique_ptr<DeviceBuffer>> pools;
+    std::vector<DeviceCopies::Part> parts;
+    for (int32_t i = 0; i < kRanks; ++i) {
+      std::vector<uint8_t> bytes(static_cast<size_t>(rank.pool_bytes()));
+      for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+      pools.push_back(ToDevice<uint8_t>(*group.devices[i], bytes));
+      parts.push_back({.device = group.devices[i].get(), .pool = pools.back()->data()});
+    }
+    DeviceCopies copies(parts, group.reach_first);
+    ASSERT_TRUE(copies.Prepare().ok());
+    const StagedPool::Limits limits{.read_buffers = 1, .land_buffers = 1};
+    const auto staging = *group.devices[0]->AllocateStaging(
+        static_cast<size_t>(StagedPool::StagingBytes(whole, limits)), "test");
+    StagedPool staged(rank, whole, copies, std::span(staging->data(), staging->size()), limits);
+    const auto slot = *group.devices[0]->Allocate(static_cast<size_t>(whole.bytes_per_block()),
+                                                  "staging of NCCL");
+    const auto wait = [](auto& copy) {
+      absl::StatusOr<bool> ready = copy.Ready();
+      for (; ready.ok() && !*ready; ready = copy.Ready()) std::this_thread::yield();
+      ASSERT_TRUE(ready.ok()) << ready.status();
+    };
+    const auto by_host = [&](BlockId block, int32_t tokens) {
+      PoolLease lease =
+          *staged.Acquire(PoolAccess::kRead, LeadingTokens(block, tokens), LayerRange{});
+      wait(lease);
+      return lease.bytes().Checksums();
+    };
+    for (const int32_t tokens : {16, 5}) {
+      const BlockId from(2), to(tokens == 16 ? 5 : 6);
+      const std::vector<uint32_t> expected = by_host(from, tokens);
+      EXPECT_NE(by_host(to, tokens), expected);
+      const int64_t through_host = staged.BytesThroughHost();
+      DeviceBlockCopy out = *staged.block_copies()->Begin(
+          PoolCopies::Direction::kFromPool, from, tokens, LayerRange{}, slot->data(), nullptr);
+      wait(out);
+      EXPECT_THAT(out.checksums(), testing::ElementsAreArray(expected));
+      DeviceBlockCopy in = *staged.block_copies()->Begin(PoolCopies::Direction::kToPool, to, tokens,
+                                                         LayerRange{}, slot->data(), nullptr);
+      wait(in);
+      EXPECT_THAT(in.checksums(), testing::ElementsAreArray(expected));
+      EXPECT_EQ(staged.BytesThroughHost(), through_host);
+      EXPECT_EQ(by_host(to, tokens), expected);
+    }
+  }
 }
 
 }  // namespace

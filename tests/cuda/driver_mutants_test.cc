@@ -1,27 +1,11 @@
-// Planted faults of host code: each wait, query, record and copy of a scenario does nothing, or a
-// copy runs too late, one at a time. Each fault must be caught by the oracle that is meant to.
-//
-// A letter for each call of the driver, in order, says which oracle that is:
-//   b  the result is wrong
-//   s  a signal: the host or the device touches memory that it may not
-//   c  a CHECK of the program
-//   e  the program reports an error
-//   d  the program does not end
-//   =  nothing: no result depends on the call here (the scenario says why)
-// A call may be harmless while streams run late, and wrong while one of them runs early. So every
-// fault is tried with all streams late, with each stream early, and with a host that comes first
-// (tests/gpu_emulator/stream_order.h).
-#include <sys/wait.h>
-#include <unistd.h>
+// Faults planted in the host code of steps, copies, weights and host functions
+// (tests/cuda/driver_mutants.h).
+#include "tests/cuda/driver_mutants.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <csignal>
 #include <cstdint>
 #include <cstring>
-#include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -30,44 +14,15 @@
 
 #include "absl/status/status.h"
 #include "common/status_macros.h"
-#include "gtest/gtest.h"
 #include "kernels/ops.h"
 #include "kvtransfer/pool/device_copies.h"
 #include "model/device_writer.h"
 #include "model/llama/llama_runner.h"
-#include "tests/cuda/emulator_faults.h"
 #include "tests/cuda/emulator_library.h"
-#include "tests/gpu_emulator/sanitizers.h"
 #include "tests/model/tiny_model.h"
 
 namespace baton {
 namespace {
-
-using gpu_emulator::CallFault;
-using gpu_emulator::DriverCall;
-using gpu_emulator::DriverFault;
-using gpu_emulator::StreamOrder;
-using gpu_emulator::StreamTimes;
-using Start = std::function<void()>;  // plants the fault; a scenario calls it once it is set up
-
-struct CallOracles {
-  DriverCall call;
-  const char* name;
-  CallFault fault;
-  // A letter for each call, or one letter for the fault in all calls.
-  std::string letters;
-  bool every = false;
-  bool all_times = true;  // false: a call of one stream only, where times change nothing
-};
-
-struct Scenario {
-  const char* name;
-  absl::Status (*run)(const Start& start);  // DataLoss: a result is wrong
-  std::vector<int> streams;                 // that do its work, by number
-  std::vector<CallOracles> oracles;
-};
-
-void PrintTo(const Scenario& scenario, std::ostream* out) { *out << scenario.name; }
 
 // ---- scenarios ----------------------------------------------------------------------------------
 
@@ -283,84 +238,14 @@ absl::Status HostFunctions(const Start& start) {
   return Compare(in_order && std::memcmp(read->data() + 4096, Bytes(2).data(), 4096) == 0);
 }
 
-// ---- faults -------------------------------------------------------------------------------------
-
-struct Outcome {
-  char letter = '-';
-  std::array<int64_t, gpu_emulator::kDriverCalls> calls = {};
-};
-
-// Runs the scenario in a process of its own, because a fault may end it.
-Outcome RunWith(const Scenario& scenario, const DriverFault& fault, const StreamTimes& times) {
-  constexpr unsigned kMostSeconds = 30;  // of a program that does not end
-  int ends[2];
-  EXPECT_EQ(pipe(ends), 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(kMostSeconds);
-    const EmulatorFaults emulator;
-    Outcome outcome;
-    const absl::Status status = scenario.run([&] {
-      emulator.OrderStreams(times);
-      emulator.Plant(fault);
-    });
-    for (int call = 0; call < gpu_emulator::kDriverCalls; ++call) {
-      outcome.calls[call] = emulator.calls(static_cast<DriverCall>(call));
-    }
-    if (!status.ok()) outcome.letter = absl::IsDataLoss(status) ? 'b' : 'e';
-    _exit(write(ends[1], &outcome, sizeof(outcome)) == sizeof(outcome) ? 0 : 1);
-  }
-  close(ends[1]);
-  Outcome outcome;
-  const bool ended = read(ends[0], &outcome, sizeof(outcome)) == sizeof(outcome);
-  close(ends[0]);
-  int status = 0;
-  EXPECT_EQ(waitpid(child, &status, 0), child);
-  if (ended) return outcome;
-  outcome.letter = !WIFSIGNALED(status)          ? '?'
-                   : WTERMSIG(status) == SIGALRM ? 'd'
-                   : WTERMSIG(status) == SIGABRT ? 'c'
-                                                 : 's';
-  return outcome;
-}
-
-// Returns the letter of the first oracle that speaks with some times of the streams, or '='.
-char FirstOracleOf(const Scenario& scenario, const DriverFault& fault, bool all_times) {
-  std::vector<StreamTimes> all = {{}};
-  if (all_times) {
-    all.push_back({.order = StreamOrder::kHostFirst});
-    for (const int stream : scenario.streams) {
-      all.push_back({.order = StreamOrder::kEarly, .only = stream});
-    }
-  }
-  for (const StreamTimes& times : all) {
-    const char letter = RunWith(scenario, fault, times).letter;
-    if (letter != '-') return letter;
-  }
-  return '=';
-}
-
 class DriverMutants : public testing::TestWithParam<Scenario> {};
 
 TEST_P(DriverMutants, EachIsCaughtByItsOracle) {
 #if defined(BATON_EMULATOR_TSAN) || defined(BATON_EMULATOR_ASAN)
   GTEST_SKIP() << "not run: a sanitizer ends a process in ways of its own";
 #endif
-  const Scenario& scenario = GetParam();
   StepsOfTheCpu();  // before the first fork
-  const Outcome right = RunWith(scenario, {}, {});
-  ASSERT_EQ(right.letter, '-');
-  for (const CallOracles& oracles : scenario.oracles) {
-    const int64_t calls = right.calls[static_cast<size_t>(oracles.call)];
-    std::string actual;
-    for (int64_t i = 0; i < (oracles.every ? 1 : calls); ++i) {
-      actual += FirstOracleOf(
-          scenario, {.fault = oracles.fault, .call = oracles.call, .index = oracles.every ? -1 : i},
-          oracles.all_times);
-    }
-    EXPECT_GT(calls, 0) << oracles.name;
-    EXPECT_EQ(actual, oracles.letters) << oracles.name;
-  }
+  ExpectOracles(GetParam());
 }
 
 // Without a fault, the result does not depend on the times.
@@ -395,11 +280,6 @@ const CallOracles kStepCopiesTooLate = {.call = DriverCall::kCopy,
                                             "bbb=bbb=b==b==="
                                             "=b===bb=bb=b=====",
                                         .all_times = false};
-
-CallOracles LeftOut(DriverCall call, const char* name, const char* letters, bool every = false) {
-  return {
-      .call = call, .name = name, .fault = CallFault::kLeftOut, .letters = letters, .every = every};
-}
 
 // The last waits are those of destroyed streams, which have nothing to do.
 INSTANTIATE_TEST_SUITE_P(

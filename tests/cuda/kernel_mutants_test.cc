@@ -111,9 +111,14 @@ INSTANTIATE_TEST_SUITE_P(
                       {{Primitive::kBlockBarrier, "RrrRRbRRbrbbRbrbrbR"},
                        {Primitive::kFence, "RR"},
                        {Primitive::kCopyWait, "b"}}},
-        // The rows of this case with int8 have odd addresses, so no copy is asynchronous.
+        // The rows of this case with int8 and fp8 have odd addresses, so no copy is asynchronous.
         MutatedKernel{"DecodeInt8",
                       &RunAttention<AttentionBatch::kDecode, KvType::kInt8>,
+                      {{Primitive::kBlockBarrier, "RbrRRbRRbbbbRbrbrbR"},
+                       {Primitive::kFence, "RR"},
+                       {Primitive::kCopyWait, "="}}},
+        MutatedKernel{"DecodeFp8",
+                      &RunAttention<AttentionBatch::kDecode, KvType::kFp8>,
                       {{Primitive::kBlockBarrier, "RbrRRbRRbbbbRbrbrbR"},
                        {Primitive::kFence, "RR"},
                        {Primitive::kCopyWait, "="}}},
@@ -125,6 +130,12 @@ INSTANTIATE_TEST_SUITE_P(
                        {Primitive::kCopyWait, "b"}}},
         MutatedKernel{"ChunksInt8",
                       &RunAttention<AttentionBatch::kChunks, KvType::kInt8>,
+                      {{Primitive::kBlockBarrier, "RbRRRbRRbbbRRRbbbR"},
+                       {Primitive::kWarpBarrier, "b"},
+                       {Primitive::kFence, "RR"},
+                       {Primitive::kCopyWait, "="}}},
+        MutatedKernel{"ChunksFp8",
+                      &RunAttention<AttentionBatch::kChunks, KvType::kFp8>,
                       {{Primitive::kBlockBarrier, "RbRRRbRRbbbRRRbbbR"},
                        {Primitive::kWarpBarrier, "b"},
                        {Primitive::kFence, "RR"},
@@ -141,6 +152,14 @@ INSTANTIATE_TEST_SUITE_P(
         MutatedKernel{
             "ChunksT1Int8",
             &RunTensorCoreAttention<AttentionBatch::kChunks, KvType::kInt8>,
+            {{Primitive::kBlockBarrier, "RrRRRRRRbRRbbbRr"}, {Primitive::kCopyWait, "="}}},
+        MutatedKernel{
+            "DecodeT1Fp8",
+            &RunTensorCoreAttention<AttentionBatch::kDecode, KvType::kFp8>,
+            {{Primitive::kBlockBarrier, "RrRRRbRRbRRbbbbbRr"}, {Primitive::kCopyWait, "="}}},
+        MutatedKernel{
+            "ChunksT1Fp8",
+            &RunTensorCoreAttention<AttentionBatch::kChunks, KvType::kFp8>,
             {{Primitive::kBlockBarrier, "RrRRRRRRbRRbbbRr"}, {Primitive::kCopyWait, "="}}},
         MutatedKernel{"Copies", &RunCopies, {{Primitive::kBlockBarrier, "bbbb"}}},
         MutatedKernel{"MaximaOfDraws", &RunMaxima, {{Primitive::kBlockBarrier, "RRRb"}}},

@@ -89,6 +89,8 @@ absl::Status AttendOn(Executor& executor, const FaultyKernel& kernel) {
 const FaultyKernel kFaultyKernels[] = {
     {"Decode", AttentionBatch::kDecode, KvType::kInt8, 3},
     {"Chunks", AttentionBatch::kChunks, KvType::kInt8, 1},
+    {"DecodeFp8", AttentionBatch::kDecode, KvType::kFp8, 3},
+    {"ChunksFp8", AttentionBatch::kChunks, KvType::kFp8, 1},
 };
 
 class TensorCoreAttentionFaults : public testing::TestWithParam<FaultyKernel> {};

@@ -119,6 +119,19 @@ class Ranks(unittest.TestCase):
         self.assert_answers(self.three_heads, 3, "--transport=nccl", "--prefill-tensor-parallel=1", "--max-chunk-tokens=16",
                             kv_type="int8", transfers=True)
 
+    def test_kv_of_a_divided_pool_passes_host_memory_only_without_peer_access(self):
+        want = self.want(self.three_heads, "r1", "int8")
+        for peers in (1, 0):
+            got, _, received, done = run(
+                self.three_heads, "--device=cuda-emulated", "--numerics=r1", "--tensor-parallel=3", "--prefill-tensor-parallel=1",
+                "--kv-type=int8", "--transport=nccl", "--kv-blocks=96", DEVICES=3, PEERS=peers)
+            self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+            self.assertEqual(got, want, f"peers {peers}")
+            self.assertGreater(received, 0)
+            through_host = list(map(int, re.findall(r"transfers copied (\d+) bytes of KV", done.stderr)))
+            self.assertEqual(len(through_host), 2, done.stderr[-3000:])
+            self.assertEqual(max(through_host) > 0, peers == 0, through_host)
+
     def test_the_default_pool_takes_what_the_steps_leave_on_every_device(self):
         _, _, _, done = run(self.three_heads, "--device=cuda-emulated", "--tensor-parallel=3", "--verbose", DEVICES=3, MIB=64)
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -124,9 +124,22 @@ class ChainPool {
   std::vector<std::byte> bytes_;
 };
 
+// What a token sees of one part of a chunked prompt: the part's chain, and how far from its own
+// place it stands.
+inline uint64_t ChainBehindRun(uint64_t before, uint64_t chain, int32_t tokens, int32_t shift) {
+  uint64_t x = before ^ (chain * 0xC2B2AE3D27D4EB4Full + static_cast<uint32_t>(tokens));
+  x = (x ^ (x >> 31)) * 0x9E3779B97F4A7C15ull + static_cast<uint32_t>(shift);
+  return x ^ (x >> 27);
+}
+// Where the chain of a part begins that stands at `position` and sees `seen`.
+inline uint64_t ChainOfPart(uint64_t seen, int32_t position) {
+  return (seen ^ static_cast<uint32_t>(position)) * 0xFF51AFD7ED558CCDull;
+}
+
 // Fake model. The next token depends on the hash chain of all tokens before it, read through the
 // block table. If a window does not hold the same chain, the token is wrong. Chunks that are no
-// longer wanted are left damaged.
+// longer wanted are left damaged. A chunk with runs sees the chain at the end of each run, the
+// run's shift, and its own position.
 class FakeRunner final : public InlineRunner {
  public:
   explicit FakeRunner(ChainPool* pool) : pool_(pool) {}
@@ -206,11 +219,23 @@ class FakeRunner final : public InlineRunner {
   void RunChunk(const StepChunk& chunk) {
     counts.back().push_back(static_cast<int32_t>(chunk.tokens.size()));
     const int32_t block_size = pool_->layout().block_size();
-    ASSERT_EQ(chunk.begin_slot, chunk.begin_position);
     ASSERT_LE(chunk.logit_rows, 1);
     int32_t slot = chunk.begin_slot;
     uint64_t chain = 0;
-    if (slot > 0) {
+    if (chunk.runs.empty()) {
+      ASSERT_EQ(chunk.begin_slot, chunk.begin_position);
+    } else {
+      CheckRuns(chunk);
+    }
+    if (!chunk.runs.empty() && slot == chunk.runs.back().begin) {
+      for (const SlotRun& run : chunk.runs.first(chunk.runs.size() - 1)) {
+        const int32_t last = run.end - 1;
+        chain = ChainBehindRun(chain,
+                               pool_->Get(chunk.block_table[last / block_size], last % block_size),
+                               run.end - run.begin, run.position_shift);
+      }
+      chain = ChainOfPart(chain, chunk.begin_position);
+    } else if (slot > 0) {
       chain = pool_->Get(chunk.block_table[(slot - 1) / block_size], (slot - 1) % block_size);
     }
     for (const TokenId token : chunk.tokens) {
@@ -226,10 +251,22 @@ class FakeRunner final : public InlineRunner {
       ++slot;
     }
     if (chunk.logit_rows == 0) return;
-    rows_.push_back(Row(chain, slot));
+    // The number of tokens before the next one, or its position behind a frame.
+    const int32_t position = chunk.begin_position + slot - chunk.begin_slot;
+    rows_.push_back(Row(chain, position));
     if (chunk.tokens.back() == poison) {
       rows_.back()[7] = std::numeric_limits<float>::quiet_NaN();
     }
+  }
+
+  void CheckRuns(const StepChunk& chunk) const {
+    for (const SlotRun& run : chunk.runs) {
+      EXPECT_LT(run.begin, run.end);
+      EXPECT_EQ(run.tile_origin, run.begin);
+      EXPECT_EQ(run.begin % pool_->layout().block_size(), 0);
+    }
+    EXPECT_EQ(chunk.runs.back().position_shift, 0);
+    EXPECT_EQ(chunk.runs.back().end, chunk.begin_slot + static_cast<int32_t>(chunk.tokens.size()));
   }
 
   // Writes the slot and reads its window. Returns false if the window is damaged, which is allowed

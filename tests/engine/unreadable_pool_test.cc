@@ -35,6 +35,7 @@ class UnreadableView final : public TransferPool {
   bool Settled() override { return staged_.Settled(); }
   absl::Status TakeStoreError() override { return staged_.TakeStoreError(); }
   DeviceBlockCopies* block_copies() override { return staged_.block_copies(); }
+  int64_t BytesThroughHost() const override { return staged_.BytesThroughHost(); }
   std::optional<PoolExport> exported() const override { return std::nullopt; }
   std::byte* AddressForCopyEngine() const override { return staged_.AddressForCopyEngine(); }
 
@@ -113,6 +114,7 @@ TEST_P(UnreadablePool, AnswersEqualThoseOfOneEngine) {
       while (engine->Inspect().status.active_transfers > 0) std::this_thread::yield();
       EXPECT_EQ(engine->Inspect().status.cache.blocks.in_transfer, 0);
       EXPECT_EQ(engine->Inspect().status.conservation_error, "");
+      EXPECT_GT(engine->Inspect().status.kv_bytes_through_host, 0);
     }
   }
 }

@@ -45,6 +45,7 @@ struct BenchOptions {
   int32_t steps_in_flight = 1;
   EvictionPolicy eviction_policy = EvictionPolicy::kLru;
   std::vector<FakeWindow> windows = {};  // of KV groups 1, 2, ...
+  PromptPartsOptions prompt_parts = {.cache = {.share = 0.5}, .piece_tokens = 256};
 };
 
 class WorkerBench {
@@ -95,7 +96,8 @@ class WorkerBench {
                           .steps_in_flight = options.steps_in_flight,
                           .layer_pieces = {.layers = kFakeLayers,
                                            .bytes_per_token = 1,
-                                           .pieces = options.layer_pieces}},
+                                           .pieces = options.layer_pieces},
+                          .prompt_parts = options.prompt_parts},
         &cache, &scheduler, asynchronous ? static_cast<ModelRunner*>(&deferred) : &runner,
         loopback != nullptr ? loopback.get() : &fake, tokenizer.get(), &clock,
         [this] { return next_transfer_id(); });
@@ -250,7 +252,7 @@ class WorkerBench {
     EXPECT_EQ(stats.blocks.owned, 0);
     EXPECT_EQ(stats.blocks.step, 0);
     EXPECT_EQ(stats.blocks.free + stats.blocks.cached, stats.blocks.total);
-    EXPECT_EQ(stats.evictable, stats.blocks.cached);
+    EXPECT_EQ(stats.evictable + stats.chunk_blocks, stats.blocks.cached);
     for (const WindowStats& window : stats.windows) {
       EXPECT_EQ(window.blocks.free + window.blocks.cached, window.blocks.total);
       EXPECT_EQ(window.charged, 0);

@@ -7,25 +7,17 @@
 
 namespace baton {
 
-BATON_MEMORY_CALL void WarpgroupScoresBf16(float (&d)[8][4], const unsigned (&a)[4], uint64_t b,
-                                           bool accumulate, BATON_PLACE) {
-  gpu_emulator::IssueProduct({64, HalfType::kBF16, false, true, accumulate, 0, b}, d[0], a, place);
+template <bool kBF16>
+BATON_MEMORY_CALL void WarpgroupScores(float (&d)[8][4], const unsigned (&a)[4], uint64_t b,
+                                       bool accumulate, BATON_PLACE) {
+  constexpr HalfType kType = kBF16 ? HalfType::kBF16 : HalfType::kF16;
+  gpu_emulator::IssueProduct({64, kType, false, true, accumulate, 0, b}, d[0], a, place);
 }
-BATON_MEMORY_CALL void WarpgroupScoresF16(float (&d)[8][4], const unsigned (&a)[4], uint64_t b,
-                                          bool accumulate, BATON_PLACE) {
-  gpu_emulator::IssueProduct({64, HalfType::kF16, false, true, accumulate, 0, b}, d[0], a, place);
-}
-template <int kTiles>
-BATON_MEMORY_CALL void WarpgroupValuesBf16(float (&d)[kTiles][4], const unsigned (&a)[4],
-                                           uint64_t b, bool accumulate, BATON_PLACE) {
-  gpu_emulator::IssueProduct({8 * kTiles, HalfType::kBF16, true, true, accumulate, 0, b}, d[0], a,
-                             place);
-}
-template <int kTiles>
-BATON_MEMORY_CALL void WarpgroupValuesF16(float (&d)[kTiles][4], const unsigned (&a)[4], uint64_t b,
-                                          bool accumulate, BATON_PLACE) {
-  gpu_emulator::IssueProduct({8 * kTiles, HalfType::kF16, true, true, accumulate, 0, b}, d[0], a,
-                             place);
+template <bool kBF16, int kTiles>
+BATON_MEMORY_CALL void WarpgroupValues(float (&d)[kTiles][4], const unsigned (&a)[4], uint64_t b,
+                                       bool accumulate, BATON_PLACE) {
+  constexpr HalfType kType = kBF16 ? HalfType::kBF16 : HalfType::kF16;
+  gpu_emulator::IssueProduct({8 * kTiles, kType, true, true, accumulate, 0, b}, d[0], a, place);
 }
 
 }  // namespace baton

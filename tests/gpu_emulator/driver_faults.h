@@ -18,16 +18,20 @@ enum class DriverCall : uint8_t {
   kEventQuery,
   kEventRecord,
   kCopy,        // cuMemcpyAsync
+  kLaunch,      // cuLaunchKernel
+  kExternal,    // an operation of NCCL's stand-in (baton_emulator_enqueue)
   kFindKernel,  // cuModuleGetFunction; only counted
 };
-inline constexpr int kDriverCalls = 7;
+inline constexpr int kDriverCalls = 9;
 
 enum class CallFault : uint8_t {
   kNone,
-  // A wait returns at once, a query says "done", an event keeps its earlier record, a copy does
-  // nothing.
+  // A wait returns at once, a query says "done", an event keeps its earlier record. A copy, a
+  // kernel or an operation of NCCL does nothing.
   kLeftOut,
-  kLate,  // a copy runs behind the work that is enqueued before the next record or wait
+  // A copy, a kernel or an operation of NCCL runs behind the work that is enqueued before the next
+  // record or wait.
+  kLate,
 };
 
 struct DriverFault {

@@ -1,7 +1,5 @@
 // The functions of kernels/cuda/cuda_driver.h on the emulated GPU. They check what the driver
-// checks: handles, contexts, addresses and sizes.
-#include "tests/gpu_emulator/emulated_driver.h"
-
+// checks: handles, contexts, addresses and sizes. emulator_controls.cc has the functions for tests.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -13,7 +11,6 @@
 #include "tests/gpu_emulator/driver_faults.h"
 #include "tests/gpu_emulator/emulated_gpu.h"
 #include "tests/gpu_emulator/planted_faults.h"
-#include "tests/gpu_emulator/stream_order.h"
 #include "tests/gpu_emulator/tensor_map.h"
 
 namespace baton::gpu_emulator {
@@ -25,8 +22,6 @@ constexpr char kImage[] = "emulated kernels";
 // The GPU of the current context.
 EmulatedGpu& Gpu() { return EmulatedGpu::Current(); }
 
-EmulatedGpu& FaultyGpu() { return EmulatedGpu::Of(Gpu().settings().faulty_device); }
-
 const std::pair<CuResult, const char*> kErrors[] = {
     {kCuSuccess, "CUDA_SUCCESS"},
     {kCuInvalidValue, "CUDA_ERROR_INVALID_VALUE"},
@@ -35,6 +30,8 @@ const std::pair<CuResult, const char*> kErrors[] = {
     {kCuInvalidImage, "CUDA_ERROR_INVALID_IMAGE"},
     {kCuInvalidContext, "CUDA_ERROR_INVALID_CONTEXT"},
     {kCuUnmapFailed, "CUDA_ERROR_UNMAP_FAILED"},
+    {kCuPeerAccessUnsupported, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"},
+    {kCuPeerAccessAlreadyEnabled, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED"},
     {kCuInvalidHandle, "CUDA_ERROR_INVALID_HANDLE"},
     {kCuNotFound, "CUDA_ERROR_NOT_FOUND"},
     {kCuNotReady, "CUDA_ERROR_NOT_READY"},
@@ -90,46 +87,6 @@ extern "C" {
 
 extern const void* const baton_cuda_images[];
 const void* const baton_cuda_images[] = {kImage, nullptr};
-
-void baton_emulator_configure(const EmulatorSettings* settings) {
-  for (int device = 0; device < kMostDevices; ++device) {
-    EmulatedGpu::Of(device).Configure(*settings);
-  }
-}
-void baton_emulator_counters(EmulatorCounters* counters) {
-  *counters = EmulatedGpu::Of(0).counters();
-}
-void baton_emulator_fail_after(int64_t launches) { FaultyGpu().FailAfter(launches); }
-void baton_emulator_hang_after(int64_t launches) { FaultyGpu().HangAfter(launches); }
-void baton_emulator_hold_maps(bool hold) { PlantedFaults::Get().HoldMaps(hold); }
-int64_t baton_emulator_maps_waiting() { return PlantedFaults::Get().maps_waiting(); }
-void baton_emulator_fail_unmaps(int64_t count) { PlantedFaults::Get().FailUnmaps(count); }
-void baton_emulator_order_streams(const StreamTimes* times) {
-  EmulatedGpu::Of(0).OrderStreams(*times);
-}
-void baton_emulator_plant(const DriverFault* fault) { DriverFaults::Get().Plant(*fault); }
-int64_t baton_emulator_calls(DriverCall call) { return DriverFaults::Get().calls(call); }
-EmulatedCallFaults* baton_emulator_call_faults() { return &EmulatedGpu::Of(0).call_faults(); }
-
-CuResult baton_emulator_enqueue(CuStream stream, const ExternalWork& work) {
-  USABLE();
-  Residence residence = Residence::kPageable;
-  const CuResult located = Gpu().memory().Locate(work.memory, work.bytes, &residence);
-  if (located != kCuSuccess || residence != Residence::kDevice) return kCuInvalidValue;
-  return Gpu().Enqueue(stream, {.kind = Work::Kind::kExternal,
-                                .to = work.memory,
-                                .bytes = work.bytes,
-                                .external = work.poll});
-}
-
-void baton_emulator_want(CuStream stream, bool news) { EmulatedGpu::Want(stream, news); }
-
-CuResult baton_emulator_adopt(void* memory, size_t bytes) {
-  return Gpu().memory().Adopt(reinterpret_cast<CuDevicePointer>(memory), bytes);
-}
-CuResult baton_emulator_disown(void* memory) {
-  return Gpu().memory().Disown(reinterpret_cast<CuDevicePointer>(memory));
-}
 
 // ---- device and context -------------------------------------------------------------------------
 
@@ -200,6 +157,20 @@ CuResult cuDevicePrimaryCtxRelease_v2(CuDevice device) {
   return EmulatedGpu::Of(device).Release();
 }
 CuResult cuCtxSetCurrent(CuContext context) { return EmulatedGpu::SetCurrent(context); }
+
+CuResult cuDeviceCanAccessPeer(int* can, CuDevice device, CuDevice peer) {
+  if (device < 0 || device >= kMostDevices || peer < 0 || peer >= kMostDevices) {
+    return kCuInvalidDevice;
+  }
+  *can = device != peer && EmulatedGpu::Of(0).call_faults().peers ? 1 : 0;
+  return kCuSuccess;
+}
+CuResult cuCtxEnablePeerAccess(CuContext peer, unsigned int flags) {
+  USABLE();
+  if (flags != 0 || peer == nullptr) return kCuInvalidValue;
+  if (!EmulatedGpu::Of(0).call_faults().peers) return kCuPeerAccessUnsupported;
+  return Gpu().EnablePeer(peer);
+}
 
 // ---- memory -------------------------------------------------------------------------------------
 
@@ -407,13 +378,16 @@ CuResult cuLaunchKernel(CuFunction function, unsigned int grid_x, unsigned int g
       block_z > 64 || shared_bytes > found->max_shared_bytes || extra != nullptr) {
     return kCuInvalidValue;
   }
+  const CallFault fault = DriverFaults::Get().FaultOf(DriverCall::kLaunch);
+  if (fault == CallFault::kLeftOut) return kCuSuccess;
   const auto* const begin = static_cast<const std::byte*>(params[0]);
   return Gpu().Enqueue(stream, {.kind = Work::Kind::kKernel,
                                 .kernel = found->kernel,
                                 .shape = {.grid = {grid_x, grid_y, grid_z},
                                           .block = {block_x, block_y, block_z},
                                           .shared_bytes = shared_bytes},
-                                .params = {begin, begin + found->kernel->params_bytes}});
+                                .params = {begin, begin + found->kernel->params_bytes},
+                                .late = fault == CallFault::kLate});
 }
 
 CuResult cuTensorMapEncodeTiled(TensorMap* map, CuTileType type, uint32_t rank, void* address,

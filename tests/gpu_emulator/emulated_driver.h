@@ -10,6 +10,7 @@
 // - BATON_GPU_EMULATOR_HANG_AFTER: number of kernels that run before one never ends;
 // - BATON_GPU_EMULATOR_FAULTY_DEVICE: the device with these faults; 0 by default;
 // - BATON_GPU_EMULATOR_DEVICES: number of devices; 1 by default, at most 8;
+// - BATON_GPU_EMULATOR_PEERS: 0 if devices cannot use the memory of each other;
 // - BATON_GPU_EMULATOR_CAPABILITY: compute capability, 90 for 9.0 (SettingsOfCapability);
 // - BATON_GPU_EMULATOR_SHARED_BYTES: shared memory of a thread block, instead of its default.
 //
@@ -66,6 +67,7 @@ struct EmulatorCounters {
 // Faults of driver calls. A test may change them at any time and must undo its changes.
 struct EmulatedCallFaults {
   std::atomic<int> devices = 1;               // as cuDeviceGetCount reports
+  std::atomic<bool> peers = true;             // devices can use the memory of each other
   std::atomic<int> copy_result = kCuSuccess;  // of cuMemcpyAsync; an error refuses the copy
 };
 

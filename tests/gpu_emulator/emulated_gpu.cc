@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <list>
 #include <optional>
 #include <utility>
 
@@ -70,6 +71,7 @@ CuResult EmulatedGpu::SetCurrent(CuContext context) {
 EmulatedGpu::EmulatedGpu(int device) : device_(device), settings_(SettingsOfEnvironment()) {
   call_faults_.devices = static_cast<int>(
       std::clamp<uint64_t>(NumberInEnvironment("BATON_GPU_EMULATOR_DEVICES", 1), 0, kMostDevices));
+  call_faults_.peers = NumberInEnvironment("BATON_GPU_EMULATOR_PEERS", 1) != 0;
 }
 
 CuResult EmulatedGpu::Locate(CuDevicePointer address, size_t bytes, Residence* residence) {
@@ -144,7 +146,7 @@ CuContext EmulatedGpu::Retain() {
   const std::lock_guard context_lock(context_mutex_);
   const std::lock_guard lock(mutex_);
   if (retained_++ == 0) {
-    memory_ = std::make_unique<EmulatedMemory>(settings_.memory_bytes);
+    memory_ = std::make_shared<EmulatedMemory>(settings_.memory_bytes);
     random_.seed(settings_.seed);
     fault_ = kCuSuccess;
     counters_ = {};
@@ -174,8 +176,31 @@ CuResult EmulatedGpu::Release() {
   events_.clear();
   graphs_.clear();
   execs_.clear();
+  peers_.clear();
   memory_.reset();
   return kCuSuccess;
+}
+
+CuResult EmulatedGpu::EnablePeer(CuContext peer) {
+  auto* const gpu = reinterpret_cast<EmulatedGpu*>(peer);
+  if (gpu == this) return kCuInvalidDevice;
+  const std::lock_guard lock(mutex_);
+  return peers_.insert(gpu).second ? kCuSuccess : kCuPeerAccessAlreadyEnabled;
+}
+
+std::vector<std::shared_ptr<EmulatedMemory>> EmulatedGpu::MemoryOfKernels() {
+  std::vector<std::shared_ptr<EmulatedMemory>> all;
+  std::set<EmulatedGpu*> peers;
+  {
+    const std::lock_guard lock(mutex_);
+    all.push_back(memory_);
+    peers = peers_;
+  }
+  for (EmulatedGpu* const peer : peers) {
+    const std::lock_guard lock(peer->mutex_);
+    if (peer->memory_ != nullptr) all.push_back(peer->memory_);
+  }
+  return all;
 }
 
 CuResult EmulatedGpu::Usable() {
@@ -265,7 +290,8 @@ std::shared_ptr<EmulatedStream> EmulatedGpu::NextStream(const EmulatedStream* be
 
 void EmulatedGpu::RunStream(EmulatedStream& stream, Executor& executor,
                             std::unique_lock<std::mutex>& lock) {
-  std::optional<DeviceMemoryAccess> access;  // to all memory, because a kernel names none
+  std::vector<std::shared_ptr<EmulatedMemory>> memory;
+  std::list<DeviceMemoryAccess> access;  // to all of `memory`, because a kernel names none
   uint64_t done = stream.done;
   CuResult result = kCuSuccess;
   do {
@@ -274,7 +300,10 @@ void EmulatedGpu::RunStream(EmulatedStream& stream, Executor& executor,
     bool ended = false;
     lock.unlock();
     const bool has_kernels = work.kind == Work::Kind::kKernel || work.kind == Work::Kind::kGraph;
-    if (has_kernels && !access) access.emplace(*memory_);
+    if (has_kernels && access.empty()) {
+      memory = MemoryOfKernels();
+      for (const auto& each : memory) access.emplace_back(*each);
+    }
     result = RunNext(work, executor, ended);
     lock.lock();
     if (ended) {
@@ -283,7 +312,7 @@ void EmulatedGpu::RunStream(EmulatedStream& stream, Executor& executor,
       stream.work.push_front(std::move(work));
     }
   } while (result == kCuSuccess && done < stream.wanted && NextStream(&stream) == nullptr);
-  access.reset();  // before a waiting call returns
+  access.clear();  // before a waiting call returns
   stream.done = done;
   if (result == kCuNotReady) {
     stream.poll_at = std::chrono::steady_clock::now() + kExternalPoll;

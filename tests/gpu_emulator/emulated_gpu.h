@@ -1,5 +1,6 @@
 // An emulated GPU behind the driver's functions: its streams, events, graphs and the thread that
-// runs their work. A process has up to kMostDevices of them, which share nothing but pinned memory.
+// runs their work. A process has up to kMostDevices of them, which share pinned memory. A GPU has
+// access to the memory of another one only after cuCtxEnablePeerAccess, and only its kernels have.
 //
 // Work runs as late as CUDA allows: only when a call waits for it (a synchronisation, the release
 // of device memory). Now and then a query also starts work, but it never waits. So tests notice a
@@ -26,6 +27,7 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -111,6 +113,8 @@ class EmulatedGpu {
   CuContext Retain();
   // The last one ends the GPU's thread. Work that nothing has waited for is lost.
   CuResult Release();
+  // Lets kernels of this GPU use the memory of `peer`, until this GPU's context ends.
+  CuResult EnablePeer(CuContext peer);
 
   // Returns kCuSuccess if the calling thread has the context and the device has not failed.
   CuResult Usable();
@@ -173,6 +177,8 @@ class EmulatedGpu {
   CuResult RunNext(Work& work, Executor& executor, bool& ended);
   CuResult RunNode(const Work& node, bool& begun, Executor& executor);
   CuResult RunKernel(const Work& work, Executor& executor);
+  // The memory that kernels may use.
+  std::vector<std::shared_ptr<EmulatedMemory>> MemoryOfKernels();
   void Count(int64_t EmulatorCounters::*counter);
 
   const int device_;
@@ -183,7 +189,8 @@ class EmulatedGpu {
   std::condition_variable wanted_;  // for the GPU's thread
   std::condition_variable done_;
   EmulatorSettings settings_;
-  std::unique_ptr<EmulatedMemory> memory_;
+  std::shared_ptr<EmulatedMemory> memory_;  // kernels of peers keep it
+  std::set<EmulatedGpu*> peers_;            // whose memory the kernels may use
   std::mt19937_64 random_;
   int retained_ = 0;
   bool ending_ = false;      // the GPU's thread ends

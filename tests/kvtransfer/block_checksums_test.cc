@@ -43,6 +43,27 @@ TEST_F(BlockChecksumsTest, AreComputedOnceForAFullBlockUntilItIsReportedAgain) {
   EXPECT_TRUE(Fresh(3));  // partly full: not kept
 }
 
+// As Fresh, with checksums that a device has computed.
+TEST_F(BlockChecksumsTest, OfADeviceAreKeptLikeThoseOfTheHost) {
+  const auto fresh = [&](int32_t valid = 16) {
+    const std::vector<uint32_t> now = pool_.Bytes(BlockId(3), valid).Checksums();
+    return checksums_.Of(BlockId(3), valid, {}, now) == now;
+  };
+  EXPECT_TRUE(fresh());
+  Change(3);
+  EXPECT_TRUE(fresh());  // not reported
+  checksums_.OnWritten(MakeBlocks(3, 1), {});
+  EXPECT_TRUE(fresh());
+  Change(3);
+  EXPECT_FALSE(fresh());
+  EXPECT_FALSE(Fresh(3));  // the host uses the same ones
+  EXPECT_TRUE(fresh(7));
+  checksums_.OnWritten(MakeBlocks(3, 1), {});
+  EXPECT_TRUE(Fresh(3));
+  Change(3);
+  EXPECT_FALSE(fresh());
+}
+
 TEST_F(BlockChecksumsTest, AreForgottenWhenSomethingLands) {
   checksums_.OnWritten(MakeBlocks(3, 2), {});
   EXPECT_TRUE(Fresh(3));

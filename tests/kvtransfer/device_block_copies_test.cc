@@ -25,8 +25,9 @@ class DeviceBlockCopiesTest : public ::testing::TestWithParam<KvLayoutKind> {
 
   DeviceBlockCopies& copies() { return *pool_.lender().block_copies(); }
   std::optional<DeviceBlockCopy> Begin(Direction direction, const GroupBlocks& blocks,
-                                       int32_t tokens, std::shared_ptr<const void> keep = nullptr) {
-    return copies().Begin(direction, blocks, tokens, outside_.data(), std::move(keep));
+                                       int32_t tokens, std::shared_ptr<const void> keep = nullptr,
+                                       LayerRange layers = {}) {
+    return copies().Begin(direction, blocks, tokens, layers, outside_.data(), std::move(keep));
   }
   static absl::Status Wait(DeviceBlockCopy& copy) {
     for (;;) {
@@ -77,6 +78,26 @@ TEST_P(DeviceBlockCopiesTest, PiecesGoOutAndInWithTheirChecksums) {
     }
   }
   EXPECT_EQ(pool_.lender().BytesThroughHost(), 0);
+}
+
+// Layers 0 and 2 are windows, layer 1 has full attention.
+TEST_P(DeviceBlockCopiesTest, LayersGoOutAndInAlone) {
+  const BlockId from(9), to(20);
+  std::optional<DeviceBlockCopy> out =
+      Begin(Direction::kFromPool, from, 5, nullptr, {.first = 1, .count = 1});
+  ASSERT_TRUE(Wait(*out).ok());
+  EXPECT_THAT(out->checksums(), ::testing::ElementsAreArray(
+                                    pool_.Bytes(from, 5, {.first = 1, .count = 1}).Checksums()));
+  std::optional<DeviceBlockCopy> in =
+      Begin(Direction::kToPool, to, 5, nullptr, {.first = 1, .count = 1});
+  ASSERT_TRUE(Wait(*in).ok());
+  EXPECT_EQ(BytesOf(to, 5), BytesOf(from, 5));
+  const int64_t copies = pool_.copies().begun_on_device;
+  std::optional<DeviceBlockCopy> none =
+      Begin(Direction::kFromPool, from, 5, nullptr, {.first = 2, .count = 1});
+  EXPECT_TRUE(*none->Ready());
+  EXPECT_TRUE(none->checksums().empty());
+  EXPECT_EQ(pool_.copies().begun_on_device, copies);
 }
 
 TEST_P(DeviceBlockCopiesTest, APoolSettlesWhenTheCopiesOfEndedTransfersHaveEnded) {

@@ -227,8 +227,8 @@ class World {
   std::map<std::string, Pair> pairs_;
   Side sends_{*this, kNcclSenderRank}, receives_{*this, kNcclReceiverRank};
   NcclSendChannel sender_{PeerId(1), options_, kScriptedVersion, kScriptedBlockBytes, sends_};
-  NcclReceiveChannel receiver_{PeerId(2), options_, kScriptedVersion, kScriptedBlockBytes,
-                               receives_};
+  NcclReceiveChannel receiver_{PeerId(2),           options_, kScriptedVersion, /*least_bytes=*/1,
+                               kScriptedBlockBytes, receives_};
   std::deque<Message> to_receiver_;
   std::deque<Frame> to_sender_;
   bool hanging_ = false;

@@ -58,7 +58,8 @@ class NcclReceiveChannelTest : public ::testing::Test {
 
   NotedDriver driver_;
   const NcclOptions options_ = ScriptedNccl();
-  NcclReceiveChannel channel_{PeerId(5), options_, kScriptedVersion, kScriptedBlockBytes, driver_};
+  NcclReceiveChannel channel_{PeerId(5),           options_, kScriptedVersion, /*least_bytes=*/1,
+                              kScriptedBlockBytes, driver_};
   int64_t now_us_ = 1'000'000;
 };
 
@@ -185,12 +186,27 @@ TEST_F(NcclReceiveChannelTest, ARefusedOfferIsNotRepeated) {
 
 TEST_F(NcclReceiveChannelTest, DestructionAbortsTheCommunicator) {
   {
-    NcclReceiveChannel channel(PeerId(6), options_, kScriptedVersion, kScriptedBlockBytes, driver_);
+    NcclReceiveChannel channel(PeerId(6), options_, kScriptedVersion, /*least_bytes=*/1,
+                               kScriptedBlockBytes, driver_);
     channel.Offer();
     ASSERT_TRUE(channel.OnFrame(NcclJoinFrame{std::string(kNcclUniqueIdBytes, 'u')}, 0).ok());
     driver_.Take();
   }
   EXPECT_THAT(driver_.Take(), ElementsAre("abort 1"));
+}
+
+// Slices of layers that belong to no KV group of the block have no bytes. The operation has one.
+TEST(NcclReceiveChannel, ABatchMayHaveNoPayload) {
+  NotedDriver driver;
+  const NcclOptions options = ScriptedNccl();
+  NcclReceiveChannel channel(PeerId(5), options, kScriptedVersion, /*least_bytes=*/0,
+                             kScriptedBlockBytes, driver);
+  channel.Offer();
+  ASSERT_TRUE(channel.OnFrame(NcclJoinFrame{std::string(kNcclUniqueIdBytes, 'u')}, 0).ok());
+  channel.OnReport(driver.Report(Kind::kReady, {}), 0);
+  driver.Take();
+  ASSERT_TRUE(channel.OnFrame(NcclBatchFrame{.sequence = 0, .blocks = {BlockFrame{}}}, 0).ok());
+  EXPECT_THAT(driver.Take(), ElementsAre("post 1 in 0 of 1"));
 }
 
 TEST_F(NcclReceiveChannelTest, InvalidFramesFailByName) {
@@ -204,10 +220,10 @@ TEST_F(NcclReceiveChannelTest, InvalidFramesFailByName) {
   Open();
   EXPECT_THAT(said(Join()), HasSubstr("without an open offer"));
   EXPECT_THAT(said(Batch(1)), HasSubstr("sequence 1, expected 0"));
-  EXPECT_THAT(said(Batch(0, {})), HasSubstr("0 bytes are outside [1, 250]"));
+  EXPECT_THAT(said(Batch(0, {})), HasSubstr("0 blocks with 0 bytes, limit 250"));
   EXPECT_THAT(said(Batch(0, {0})), HasSubstr("payload_bytes 0 of block 0 is outside [1, 100]"));
   EXPECT_THAT(said(Batch(0, {101})), HasSubstr("payload_bytes 101"));
-  EXPECT_THAT(said(Batch(0, {100, 100, 51})), HasSubstr("251 bytes are outside [1, 250]"));
+  EXPECT_THAT(said(Batch(0, {100, 100, 51})), HasSubstr("3 blocks with 251 bytes, limit 250"));
   ASSERT_TRUE(Batch(0).ok());
   ASSERT_TRUE(Batch(1).ok());
   EXPECT_THAT(said(Batch(2)), HasSubstr("2 batches are in flight, which is the limit"));

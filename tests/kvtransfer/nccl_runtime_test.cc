@@ -77,9 +77,9 @@ TEST_F(NcclRuntimeTest, GathersPieceBehindPieceAndScattersIntoAnotherBlock) {
     worker_.FillBlock(BlockId(3), 77);
     worker_.FillRaw(BlockId(9), std::byte{0xEE});
     std::vector<std::byte> staged(BlockValidBytes(worker_.layout(), tokens));
-    ASSERT_TRUE((*runtime)->Gather(BlockId(3), tokens, staged.data()).ok());
+    ASSERT_TRUE((*runtime)->Gather(BlockId(3), tokens, LayerRange{}, staged.data()).ok());
     worker_.FillRaw(BlockId(3), std::byte{0});
-    ASSERT_TRUE((*runtime)->Scatter(staged.data(), BlockId(9), tokens).ok());
+    ASSERT_TRUE((*runtime)->Scatter(staged.data(), BlockId(9), tokens, LayerRange{}).ok());
     EXPECT_EQ(worker_.Differences(BlockId(9), 77, tokens), 0);
     if (tokens < 16) {
       EXPECT_NE(worker_.Differences(BlockId(9), 77, 16), 0);
@@ -87,7 +87,7 @@ TEST_F(NcclRuntimeTest, GathersPieceBehindPieceAndScattersIntoAnotherBlock) {
   }
   TheCallFaults().copy_result = kCuInvalidValue;
   std::vector<std::byte> staged(worker_.layout().bytes_per_block());
-  EXPECT_EQ((*runtime)->Gather(BlockId(3), 16, staged.data()).code(),
+  EXPECT_EQ((*runtime)->Gather(BlockId(3), 16, LayerRange{}, staged.data()).code(),
             absl::StatusCode::kUnavailable);
 }
 

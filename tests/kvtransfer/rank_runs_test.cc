@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/create_device.h"
 #include "kvtransfer/pool/device_copies.h"
@@ -51,7 +52,8 @@ class RankRunsTest : public ::testing::TestWithParam<Case> {
       pools_.push_back(*devices_[rank]->Allocate(rank_.pool_bytes(), "test"));
       parts.push_back({.device = devices_[rank].get(), .pool = pools_[rank]->data()});
     }
-    copies_.emplace(parts);
+    copies_.emplace(parts, /*reach_first=*/true);
+    EXPECT_TRUE(copies_->Prepare().ok());
     const StagedPool::Limits limits{.read_buffers = 1, .land_buffers = 1};
     staging_.assign(static_cast<size_t>(StagedPool::StagingBytes(whole_, limits)), std::byte{0xEE});
     lender_.emplace(rank_, whole_, *copies_, staging_, limits);
@@ -125,6 +127,51 @@ TEST_P(RankRunsTest, ALeaseHasTheRowsOfAllRanksAndZeroPadding) {
     EXPECT_EQ(lease->bytes().Checksums(), expected.Checksums());
   }
   EXPECT_EQ(lender_->AddressForCopyEngine(), nullptr);
+}
+
+// The first rank's device has memory for NCCL, and the others reach it.
+TEST_P(RankRunsTest, BlocksGoToMemoryOfTheFirstRankAndBackWithTheChecksumsOfAWholePool) {
+  std::mt19937_64 random(kSeed + 2);
+  std::vector<std::byte> pool(static_cast<size_t>(whole_.pool_bytes()));
+  ForEachHead([&](int64_t at, int32_t rank, int64_t own, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; ++i) {
+      pool[at + i] = pools_[rank]->data()[own + i] = static_cast<std::byte>(random());
+    }
+  });
+  const std::vector<std::byte> garbage(static_cast<size_t>(whole_.bytes_per_block()),
+                                       std::byte{0x77});
+  const auto memory = *devices_[0]->Allocate(garbage.size(), "staging of NCCL");
+  GroupBlocks from(BlockId(3)), to(BlockId(2));
+  from.Set(1, BlockId(1)), to.Set(1, BlockId(3));
+  const auto wait = [](DeviceBlockCopy& copy) {
+    absl::StatusOr<bool> ready = copy.Ready();
+    for (; ready.ok() && !*ready; ready = copy.Ready()) std::this_thread::yield();
+    ASSERT_TRUE(ready.ok()) << ready.status();
+  };
+  for (const int32_t tokens : {8, 5}) {
+    for (const LayerRange layers : {LayerRange{}, LayerRange{.first = 1, .count = 2}}) {
+      std::memcpy(memory->data(), garbage.data(), garbage.size());
+      const PieceBytes expected(pool.data(), whole_, LeadingTokens(from, tokens), layers);
+      DeviceBlockCopy out = *lender_->block_copies()->Begin(
+          PoolCopies::Direction::kFromPool, from, tokens, layers, memory->data(), nullptr);
+      wait(out);
+      EXPECT_THAT(out.checksums(), ::testing::ElementsAreArray(expected.Checksums()));
+      DeviceBlockCopy in = *lender_->block_copies()->Begin(PoolCopies::Direction::kToPool, to,
+                                                           tokens, layers, memory->data(), nullptr);
+      wait(in);
+      EXPECT_THAT(in.checksums(), ::testing::ElementsAreArray(expected.Checksums()));
+      const PieceBytes landed(pool.data(), whole_, LeadingTokens(to, tokens), layers);
+      for (const Piece piece : expected.pieces()) {
+        std::memcpy(landed.Part(piece, 0).data(), expected.Part(piece, 0).data(),
+                    landed.Part(piece, 0).size());
+      }
+      ForEachHead([&](int64_t at, int32_t rank, int64_t own, int64_t bytes) {
+        ASSERT_EQ(std::memcmp(pool.data() + at, pools_[rank]->data() + own, bytes), 0)
+            << "rank " << rank << ", byte " << own;
+      });
+    }
+  }
+  EXPECT_EQ(lender_->BytesThroughHost(), 0);
 }
 
 TEST_P(RankRunsTest, StoredRowsReachEveryRankAndNothingElseChanges) {

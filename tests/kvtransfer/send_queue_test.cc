@@ -15,7 +15,9 @@ std::vector<uint64_t> TakeAll(SendQueue& queue, const std::map<uint64_t, int32_t
                               int blocks) {
   std::vector<uint64_t> taken;
   for (int i = 0; i < blocks; ++i) {
+    const uint64_t next = queue.Next();
     taken.push_back(queue.Take());
+    EXPECT_EQ(taken.back(), next);
     queue.Add(taken.back(), priorities.at(taken.back()));
   }
   return taken;

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <span>
@@ -53,10 +54,10 @@ class TwiceMappedMemory {
 };
 
 // Copies that end after Ended was called `looks` times (0, 1, 2, 3, 0, … if not set), and not while
-// `held`. Until a copy ends, a staging target and checksums hold garbage, and other targets keep
-// their old bytes.
+// `held`, and from copy number `held_from` (1, 2, …) on not at all. Until a copy ends, a staging
+// target and checksums hold garbage, and other targets keep their old bytes.
 //
-// Thread safety: as PoolCopies. Any thread may use `held` and the counters.
+// Thread safety: as PoolCopies. Any thread may use `held`, `held_from` and the counters.
 class SlowCopies final : public PoolCopies {
  public:
   static constexpr std::byte kGarbage{0xDB};
@@ -81,7 +82,7 @@ class SlowCopies final : public PoolCopies {
   }
   absl::StatusOr<bool> Ended(uint64_t id) override {
     Copy& copy = copies_.at(id);
-    if (held || copy.looks-- > 0) return false;
+    if (held || id >= held_from || copy.looks-- > 0) return false;
     const Copy ended = std::move(copy);
     copies_.erase(id);
     if (!end_result.ok()) return end_result;
@@ -111,6 +112,7 @@ class SlowCopies final : public PoolCopies {
 
   int looks = -1;
   std::atomic<bool> held = false;
+  std::atomic<uint64_t> held_from = std::numeric_limits<uint64_t>::max();
   std::atomic<int64_t> begun = 0;
   std::atomic<int64_t> begun_on_device = 0;  // of `begun`
   absl::Status begin_result;

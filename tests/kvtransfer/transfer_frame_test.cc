@@ -96,7 +96,10 @@ std::vector<Frame> SamplesWithLayers() {
   return {announce, PullFrame{.transfer_id = 1, .first = 3, .count = 4, .layers = layers},
           BlockFrame{.transfer_id = 1, .piece_crcs = {6, 7}, .layers = layers},
           SharedBlockFrame{.block = {.transfer_id = 1, .piece_crcs = {6, 7}, .layers = layers},
-                           .place = {.pool_block = 8, .generation = 9}}};
+                           .place = {.pool_block = 8, .generation = 9}},
+          NcclBatchFrame{
+              .sequence = 7,
+              .blocks = {BlockFrame{.transfer_id = 1, .piece_crcs = {6}, .layers = layers}}}};
 }
 
 TEST(TransferFrame, AnAnnouncementTellsOfWindowsBehindTheLayers) {
@@ -140,10 +143,28 @@ TEST(TransferFrame, LayersStandAtTheEndAndOnlyWhereThereAreSome) {
     std::fill(none.end() - 4, none.end(), '\0');
     EXPECT_THAT(std::string(Decode(WithBody(bytes, none)).status().message()),
                 HasSubstr("layers is 0"));
+    if (std::holds_alternative<NcclBatchFrame>(frame)) {  // [0, +0) for all of its blocks
+      std::fill(none.end() - 8, none.end(), '\0');
+      EXPECT_THAT(std::string(Decode(WithBody(bytes, none)).status().message()),
+                  HasSubstr("no block has layers"));
+    }
     std::string many = body;
     std::fill(many.end() - 4, many.end(), '\x7f');
     EXPECT_EQ(Decode(WithBody(bytes, many)).status().code(), absl::StatusCode::kInvalidArgument);
   }
+}
+
+TEST(TransferFrame, ABatchHasWholeBlocksAndLayersOfOthers) {
+  NcclBatchFrame batch{.sequence = 7, .blocks = {}};
+  batch.blocks.resize(2);
+  batch.blocks[0].block = 1;
+  const size_t plain = EncodeFrame(batch).size();
+  batch.blocks[1].layers = {.first = 3, .count = 4};
+  const std::string bytes = EncodeFrame(batch);
+  EXPECT_EQ(bytes.size(), plain + 2 * 8);
+  const absl::StatusOr<Frame> back = Decode(bytes);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_TRUE(*back == Frame(batch));
 }
 
 TEST(TransferFrame, TheLandedTimeIsAtTheEndAndOnlyIfItIsSent) {

@@ -303,14 +303,8 @@ TEST_P(TransportGroupsContract, ADamagedPieceOfAWindowIsNamed) {
   EXPECT_EQ(b.Differences(GroupBlocks(std::vector{BlockId(2), BlockId(8)}), 2, 4), 0);
   a.pool().data()[a.layout().PieceOffset(3, 1, 9)] ^= std::byte{1};
   const TransferEvent damaged = move(2);
-  // A device computes the checksums of the bytes that it copies, so it needs no report.
-  if (medium() == Medium::kNccl && GetParam().memory == PoolMemory::kDevice) {
-    EXPECT_EQ(damaged.kind, Kind::kReceived);
-    EXPECT_EQ(b.Differences(GroupBlocks(std::vector{BlockId(2), BlockId(8)}), 2, 4), 1);
-  } else {
-    EXPECT_EQ(damaged.status.code(), absl::StatusCode::kDataLoss);
-    EXPECT_THAT(std::string(damaged.status.message()), HasSubstr("block 1 layer 3 V"));
-  }
+  EXPECT_EQ(damaged.status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(damaged.status.message()), HasSubstr("block 1 layer 3 V"));
   a.transport().Written({}, std::vector{BlockId(9)}, /*group=*/1);  // the change is reported
   EXPECT_EQ(move(3).kind, Kind::kReceived);
 }

@@ -69,6 +69,7 @@ class TransportLayersContract : public TransportContract {
         .blocks = MakeBlocks(1, BlocksForTokens(ours, plan.tokens) - plan.first_token / ours),
         .tokens = plan.tokens};
     ASSERT_TRUE(to.transport().Expect(spec).ok());
+    const int64_t by_nccl = medium() == Medium::kNccl ? TheFakeNccl().sides[1].bytes.load() : 0;
     const SequenceBlocks sent = BlocksHolding(plan.first_token, plan.tokens, theirs);
     const std::vector<BlockId> source =
         MakeBlocks(static_cast<int32_t>(from.layout().group(0).num_blocks()) - 1, sent.count, -1);
@@ -105,6 +106,9 @@ class TransportLayersContract : public TransportContract {
     const TransferEvent done = from.WaitSent(id + 7000);
     EXPECT_EQ(done.kind, Kind::kSent) << done.status;
     EXPECT_EQ(done.bytes, received.bytes);
+    if (medium() == Medium::kNccl && ours == theirs) {
+      EXPECT_GE(TheFakeNccl().sides[1].bytes, by_nccl + done.bytes);
+    }
     EXPECT_EQ(done.bytes, (plan.tokens - begin) * PieceValidBytes(from.layout(), {}, 1) *
                               PieceCount(from.layout()));
   }

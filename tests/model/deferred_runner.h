@@ -105,6 +105,7 @@ class DeferredRunner final : public ModelRunner {
     std::vector<TokenId> tokens;
     std::vector<BlockId> table;
     std::array<std::vector<BlockId>, kMaxKvGroups - 1> window_tables;
+    std::vector<SlotRun> runs;
     std::vector<TokenDraw> draws;
     std::vector<std::vector<LogitAddition>> additions;  // of each draw
   };
@@ -138,6 +139,8 @@ class DeferredRunner final : public ModelRunner {
       }
       chunk.tokens = owned.tokens;
       chunk.block_table = owned.table;
+      owned.runs.assign(chunk.runs.begin(), chunk.runs.end());
+      chunk.runs = owned.runs;
       for (size_t window = 0; window < chunk.window_tables.size(); ++window) {
         std::span<const BlockId>& table = chunk.window_tables[window];
         owned.window_tables[window].assign(table.begin(), table.end());

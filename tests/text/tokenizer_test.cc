@@ -153,7 +153,7 @@ TEST(Tokenizer, AddsBosAndEosWhereTheModelAsksForThem) {
   spec.add_bos = true;
   spec.add_eos = true;
   const auto tokenizer = Tokenizer::Create(spec).value();
-  const auto plain = tokenizer->Encode("hello", {.add_bos_and_eos = false});
+  const auto plain = tokenizer->Encode("hello", {.add_bos = false, .add_eos = false});
   std::vector<TokenId> framed = {1};
   framed.insert(framed.end(), plain.begin(), plain.end());
   framed.push_back(2);

@@ -18,6 +18,51 @@ void Fill(Ids* ids, int32_t first, int32_t count) {
   for (int32_t i = 0; i < count; ++i) ids->Add(first + i);
 }
 
+TEST(WireConversion, TheStatusHasTheCacheOfChunks) {
+  EngineStatus status;
+  status.chunk_cache = {.budget_blocks = 1,
+                        .used_blocks = 2,
+                        .referenced_blocks = 3,
+                        .entries = 4,
+                        .max_entries = 5,
+                        .lookups = 60,
+                        .hits = 7,
+                        .bypasses = 8,
+                        .evictions = 9};
+  const v1::ChunkCacheStatus wire = PoolToWire(status).chunk_cache();
+  EXPECT_EQ(wire.budget_blocks(), 1);
+  EXPECT_EQ(wire.used_blocks(), 2);
+  EXPECT_EQ(wire.entries(), 4);
+  EXPECT_EQ(wire.lookups(), 60);
+  EXPECT_EQ(wire.hits(), 7);
+  EXPECT_EQ(wire.misses(), 53);
+  EXPECT_EQ(wire.bypasses(), 8);
+  EXPECT_EQ(wire.evictions(), 9);
+}
+
+TEST(WireConversion, TheLedgerHasTheFiguresOfChunks) {
+  FinishInfo info;
+  info.ledger.chunk = {.chunks = 1,
+                       .hits = 2,
+                       .repaired_tokens = 3,
+                       .pulled_bytes = 4,
+                       .lookup_us = 5,
+                       .compute_us = 6,
+                       .place_us = 7,
+                       .repair_us = 8,
+                       .wake_us = 9};
+  const v1::Ledger wire = FinishedToWire(info).ledger();
+  EXPECT_EQ(wire.chunks(), 1);
+  EXPECT_EQ(wire.chunk_hits(), 2);
+  EXPECT_EQ(wire.chunk_repaired_tokens(), 3);
+  EXPECT_EQ(wire.chunk_pulled_bytes(), 4);
+  EXPECT_EQ(wire.chunk_lookup_us(), 5);
+  EXPECT_EQ(wire.chunk_compute_us(), 6);
+  EXPECT_EQ(wire.chunk_place_us(), 7);
+  EXPECT_EQ(wire.chunk_repair_us(), 8);
+  EXPECT_EQ(wire.chunk_wake_us(), 9);
+}
+
 TEST(WireConversion, APromptMustLeaveRoomInTheContextWithWhatWasGenerated) {
   EXPECT_TRUE(CheckPromptSize(99, 0, 100).ok());
   EXPECT_TRUE(CheckPromptSize(60, 40, 100).ok()) << "the answer is complete";
@@ -189,6 +234,7 @@ TEST(WireConversion, AWorkersStatusNamesItsPoolAndItself) {
   status.cache.blocks.total = 10;
   status.context_length = 512;
   status.conservation_error = "lost";
+  status.kv_bytes_through_host = int64_t{5} << 40;
   const v1::WorkerStatus wire =
       WorkerStatusToWire({"w", "h:1", v1::WORKER_ROLE_DECODE}, Epoch(3), status, /*draining=*/true);
   EXPECT_EQ(wire.worker_id(), "w");
@@ -197,6 +243,7 @@ TEST(WireConversion, AWorkersStatusNamesItsPoolAndItself) {
   EXPECT_TRUE(wire.draining());
   EXPECT_EQ(wire.context_length(), 512);
   EXPECT_EQ(wire.conservation_error(), "lost");
+  EXPECT_EQ(wire.kv_bytes_through_host(), int64_t{5} << 40);
   EXPECT_EQ(wire.pool().block_size(), 16);
   EXPECT_EQ(wire.pool().limit_blocks(), 9);
   EXPECT_EQ(wire.pool().reserved_blocks(), 12);

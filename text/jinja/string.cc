@@ -11,13 +11,19 @@ bool JinjaString::AllTrusted() const {
   return std::all_of(runs_.begin(), runs_.end(), [](const Run& run) { return run.trusted; });
 }
 
-void JinjaString::Append(std::string_view bytes, bool trusted) {
+JinjaString JinjaString::MarkedFrom(std::string_view bytes, size_t begin) {
+  JinjaString result(bytes.substr(0, begin), /*trusted=*/false);
+  result.AppendRun(bytes.substr(begin), /*trusted=*/false, /*marked=*/true);
+  return result;
+}
+
+void JinjaString::AppendRun(std::string_view bytes, bool trusted, bool marked) {
   if (bytes.empty()) return;
   bytes_.append(bytes);
-  if (!runs_.empty() && runs_.back().trusted == trusted) {
+  if (!runs_.empty() && runs_.back().trusted == trusted && runs_.back().marked == marked) {
     runs_.back().end = bytes_.size();
   } else {
-    runs_.push_back({bytes_.size(), trusted});
+    runs_.push_back({bytes_.size(), trusted, marked});
   }
 }
 
@@ -27,7 +33,8 @@ void JinjaString::AppendRange(const JinjaString& other, size_t begin, size_t end
                               [](size_t offset, const Run& r) { return offset < r.end; });
   while (begin < end) {
     const size_t stop = std::min(end, run->end);
-    Append(std::string_view(other.bytes_).substr(begin, stop - begin), run->trusted);
+    AppendRun(std::string_view(other.bytes_).substr(begin, stop - begin), run->trusted,
+              run->marked);
     begin = stop;
     ++run;
   }
@@ -51,7 +58,7 @@ std::vector<TextSegment> JinjaString::Segments() const {
   segments.reserve(runs_.size());
   size_t begin = 0;
   for (const Run& run : runs_) {
-    segments.push_back({bytes_.substr(begin, run.end - begin), run.trusted});
+    segments.push_back({bytes_.substr(begin, run.end - begin), run.trusted, run.marked});
     begin = run.end;
   }
   return segments;

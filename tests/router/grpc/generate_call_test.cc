@@ -138,6 +138,30 @@ TEST_F(GenerateCallTest, SendsItsClientTheStartTheTokensAndTheEnd) {
   EXPECT_EQ(client->ends(), 1);
 }
 
+TEST_F(GenerateCallTest, APromptInPartsIsRefusedBecauseNoWorkerKnowsChunks) {
+  AddDecodeWorker();
+  v1::GenerateRequest request = Request();
+  for (const char* separator : {"", "l"}) {
+    request.set_chunk_separator(separator);
+    const auto client = std::make_shared<FakeClientStream>();
+    Call(client)->Start(request);
+    const absl::Status status = client->AwaitEnd();
+    if (*separator == '\0') {
+      EXPECT_EQ(status, absl::OkStatus());
+      continue;
+    }
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << "an empty chunk in he##o";
+  }
+  request.set_prompt("S#A#Q");
+  request.set_chunk_separator("#");
+  const auto client = std::make_shared<FakeClientStream>();
+  Call(client)->Start(request);
+  const absl::Status status = client->AwaitEnd();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no worker that knows chunks"));
+  EXPECT_TRUE(client->events().empty());
+}
+
 TEST_F(GenerateCallTest, AnInvalidRequestIsRefusedWithTheReason) {
   AddDecodeWorker();
   const auto client = std::make_shared<FakeClientStream>();

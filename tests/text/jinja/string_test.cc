@@ -52,6 +52,20 @@ TEST(JinjaString, KeepsOriginsThroughSubstringsLikeAByteWiseModel) {
   }
 }
 
+TEST(JinjaString, MarksBytesFromAnOffsetOn) {
+  JinjaString text("a", true);
+  text.Append(JinjaString::MarkedFrom("bcd", 1));
+  text.Append("e", false);
+  EXPECT_THAT(text.Segments(),
+              ElementsAre(TextSegment{"a", true}, TextSegment{"b", false},
+                          TextSegment{"cd", false, true}, TextSegment{"e", false}));
+  EXPECT_THAT(text.Substring(3, 5).Segments(),
+              ElementsAre(TextSegment{"d", false, true}, TextSegment{"e", false}));
+  EXPECT_THAT(JinjaString::MarkedFrom("b", 1).Segments(), ElementsAre(TextSegment{"b", false}));
+  EXPECT_THAT(JinjaString::MarkedFrom("b", 0).Segments(),
+              ElementsAre(TextSegment{"b", false, true}));
+}
+
 TEST(JinjaString, TakesOtherBytesOverTheSameOrigins) {
   JinjaString text("ab", true);
   text.Append("c", false);

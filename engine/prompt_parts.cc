@@ -1,0 +1,405 @@
+#include "engine/prompt_parts.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "common/str_cat.h"
+
+namespace baton {
+
+// A part that a request uses.
+class PromptParts::LivePart {
+ public:
+  explicit LivePart(PromptParts* parts) : parts_(parts) {}
+  ~LivePart() { parts_->Drop(*this); }
+  LivePart(const LivePart&) = delete;
+  LivePart& operator=(const LivePart&) = delete;
+
+  ChunkKey key;
+  ChunkKind kind = ChunkKind::kChunk;
+  int32_t length = 0;  // tokens
+  int32_t position = 0;
+  std::vector<TokenId> tokens;                // of a part with a sequence in the scheduler
+  std::optional<SequenceId> sequence;         // in the scheduler
+  std::optional<SequenceId> cached_sequence;  // only in the cache: locks blocks of the tree
+  ChunkCache::Reference stored;
+  std::vector<BlockId> blocks;    // empty: not known yet
+  std::vector<PartPointer> sees;  // until it is done
+  bool done = false;
+  SequenceId created_by;
+  int32_t computed = 0;             // tokens
+  std::vector<SequenceId> waiters;  // main sequences, until it is done
+
+ private:
+  PromptParts* const parts_;
+};
+
+PromptParts::PromptParts(const PromptPartsOptions& options, KvCacheManager* cache,
+                         Scheduler* scheduler, const Clock* clock)
+    : options_(options),
+      cache_(cache),
+      scheduler_(scheduler),
+      clock_(clock),
+      chunks_(options.cache, cache) {
+  scheduler_->set_part_source(this);
+}
+
+PromptParts::~PromptParts() { CHECK(idle()) << "parts outlive their requests"; }
+
+// ---- requests -----------------------------------------------------------------------------------
+
+absl::Status PromptParts::CheckSupported(const ChunkOptions& options) const {
+  if (cache_->groups() > 1) {
+    return absl::FailedPreconditionError(
+        StrCat("prompt chunks need full attention in every layer; this model has ",
+               cache_->groups() - 1, " groups of layers with sliding windows"));
+  }
+  const ChunkRepair& repair = options.repair;
+  const bool repairs = (repair.kind == ChunkRepair::Kind::kFirst && repair.first_tokens > 0) ||
+                       (repair.kind == ChunkRepair::Kind::kShare && repair.share_millionths > 0);
+  if (!repairs) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      StrCat("chunk_repair ", ChunkRepairName(repair), " is not supported yet; use none"));
+}
+
+absl::StatusOr<std::shared_ptr<const ChunkLayout>> PromptParts::Plan(const ChunkedPrompt& prompt,
+                                                                     CacheNamespace cache_namespace,
+                                                                     int32_t own_tokens) const {
+  auto layout = std::make_shared<const ChunkLayout>(
+      MakeChunkLayout(prompt, cache_namespace, options_.piece_tokens));
+  const int64_t slots = layout->SlotsOfFrame(cache_->options().block_size) + own_tokens;
+  if (slots > options_.max_slots) {
+    return absl::InvalidArgumentError(StrCat("the prompt's parts and its answer take ", slots,
+                                             " slots; a sequence on this worker has at most ",
+                                             options_.max_slots));
+  }
+  if (layout->shifts() > options_.max_shifted_queries) {
+    return absl::InvalidArgumentError(StrCat("the chunks stand at ", layout->shifts(),
+                                             " different distances from where they are computed; ",
+                                             options_.max_shifted_queries, " are allowed"));
+  }
+  return layout;
+}
+
+void PromptParts::Add(SequenceId main, std::shared_ptr<const ChunkLayout> layout, int64_t plan_us) {
+  Main added;
+  added.costs.ledger.chunks = static_cast<int32_t>(layout->chunks.size());
+  added.costs.ledger.lookup_us = plan_us;
+  added.layout = std::move(layout);
+  CHECK(mains_.emplace(main, std::move(added)).second) << "sequence " << main << " is added twice";
+}
+
+void PromptParts::End(SequenceId main) {
+  const auto found = mains_.find(main);
+  if (found == mains_.end()) return;
+  const std::vector<PartPointer> parts = std::move(found->second.parts);
+  mains_.erase(found);
+  for (const PartPointer& part : parts) std::erase(part->waiters, main);
+}
+
+PromptParts::Costs PromptParts::TakeCosts(SequenceId main) {
+  Main& at = mains_.at(main);
+  Costs costs = at.costs;
+  if (std::exchange(at.counted, true)) costs.cached_tokens = 0;
+  at.costs.computed_tokens = at.costs.slices = 0;
+  return costs;
+}
+
+std::vector<SequenceId> PromptParts::WaitersOf(SequenceId part) const {
+  const auto found = by_id_.find(part);
+  if (found == by_id_.end()) return {};
+  // Parts that see this one fail with it. Whatever waits for them also waits for this one.
+  std::vector<SequenceId> waiters = found->second->waiters;
+  std::sort(waiters.begin(), waiters.end());
+  return waiters;
+}
+
+// ---- admission ----------------------------------------------------------------------------------
+
+int32_t PromptParts::BlocksInTree(const ChunkLayout::Part& part) const {
+  if (!RulesOf(cache_->options().kind).shares) return 0;
+  return static_cast<int32_t>(part.tokens.size()) / cache_->options().block_size;
+}
+
+bool PromptParts::HasTail(const ChunkLayout::Part& part) const {
+  const int64_t in_tree = int64_t{BlocksInTree(part)} * cache_->options().block_size;
+  return in_tree < static_cast<int64_t>(part.tokens.size());
+}
+
+int32_t PromptParts::BlocksForParts(SequenceId main) const {
+  const ChunkLayout& layout = *mains_.at(main).layout;
+  int32_t blocks = 0;
+  for (const ChunkLayout::Part& part : layout.parts) blocks += BlocksFor(layout, part);
+  return blocks;
+}
+
+int32_t PromptParts::BlocksFor(const ChunkLayout& layout, const ChunkLayout::Part& part) const {
+  if (FindLive(part) != nullptr) return 0;
+  const auto tokens = static_cast<int32_t>(part.tokens.size());
+  if (part.kind != ChunkKind::kSystem) {
+    return chunks_.Peek(part.key, part.tokens).has_value() ? 0 : cache_->BlocksFor(tokens);
+  }
+  const std::vector<CacheUnit> units = UnitsFromTokens(part.tokens);
+  const int32_t in_tree = BlocksInTree(part);
+  if (!HasTail(part) || chunks_.Peek(part.key, part.tokens).has_value()) {
+    const RadixPeek peek = cache_->PeekBlocks(
+        layout.cache_namespace,
+        std::span(units).first(static_cast<size_t>(in_tree) * cache_->options().block_size));
+    if (peek.blocks == in_tree) return peek.evictable_blocks;
+  }
+  return cache_->BlocksToAdmit(layout.cache_namespace, units, tokens, SequenceId(kFirstPartId))
+      .full();
+}
+
+PartSource::Admission PromptParts::Admit(SequenceId main) {
+  Main& admitted = mains_.at(main);
+  const ChunkLayout& layout = *admitted.layout;
+  const int64_t begin_us = clock_->NowUs();
+  admitted.costs.ledger.hits = 0;
+  admitted.costs.cached_tokens = 0;
+  admitted.waits_for = 0;
+  Admission admission;
+  std::vector<bool> found(layout.parts.size());
+  std::vector<PartPointer> parts;
+  for (const ChunkLayout::Part& part : layout.parts) {
+    PartPointer live = Find(layout, part);
+    found[parts.size()] = live != nullptr && live->done;
+    if (live == nullptr) {
+      live = Create(part, main, parts);
+      PartSpec& spec = admission.missing.emplace_back();
+      spec.id = *live->sequence;
+      spec.tokens = part.tokens;
+      spec.shares_prefix = part.kind == ChunkKind::kSystem;
+      spec.cache_namespace = layout.cache_namespace;
+      for (const PartPointer& seen : live->sees) {
+        if (!seen->done) spec.after.push_back(*seen->sequence);
+      }
+    } else if (!live->done) {
+      admission.waits_for.push_back(*live->sequence);
+    }
+    if (!live->done) {
+      live->waiters.push_back(main);
+      ++admitted.waits_for;
+    }
+    parts.push_back(std::move(live));
+  }
+  admitted.parts = std::move(parts);
+  CountHits(admitted, found);
+  admitted.admitted_us = clock_->NowUs();
+  admitted.costs.ledger.lookup_us += admitted.admitted_us - begin_us;
+  return admission;
+}
+
+void PromptParts::CountHits(Main& main, const std::vector<bool>& found) {
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (!found[i]) continue;
+    main.costs.cached_tokens += static_cast<int32_t>(main.layout->parts[i].tokens.size());
+  }
+  for (const std::vector<int32_t>& pieces : main.layout->chunks) {
+    const bool hit = std::all_of(pieces.begin(), pieces.end(), [&](int32_t i) { return found[i]; });
+    main.costs.ledger.hits += hit ? 1 : 0;
+  }
+}
+
+void PromptParts::Abandon(SequenceId main) {
+  Main& admitted = mains_.at(main);
+  admitted.waits_for = 0;
+  const std::vector<PartPointer> parts = std::move(admitted.parts);
+  admitted.parts.clear();
+  for (const PartPointer& part : parts) std::erase(part->waiters, main);
+}
+
+PromptParts::PartPointer PromptParts::Find(const ChunkLayout& layout,
+                                           const ChunkLayout::Part& part) {
+  if (part.kind == ChunkKind::kSystem) {
+    PartPointer live = FindLive(part);
+    return live != nullptr ? live : FindSystem(layout, part);
+  }
+  PartPointer stored = FindChunk(part);
+  return stored != nullptr ? stored : FindLive(part);
+}
+
+PromptParts::PartPointer PromptParts::FindLive(const ChunkLayout::Part& part) const {
+  const auto found = live_.find(part.key);
+  if (found == live_.end()) return nullptr;
+  PartPointer live = found->second.lock();
+  return live != nullptr && live->tokens == part.tokens ? live : nullptr;
+}
+
+PromptParts::PartPointer PromptParts::FoundPart(const ChunkLayout::Part& part) {
+  auto found = std::make_shared<LivePart>(this);
+  found->key = part.key;
+  found->kind = part.kind;
+  found->length = static_cast<int32_t>(part.tokens.size());
+  found->position = part.position;
+  found->done = true;
+  return found;
+}
+
+PromptParts::PartPointer PromptParts::FindChunk(const ChunkLayout::Part& part) {
+  ChunkCache::Reference stored = chunks_.Find(part.key, part.tokens);
+  if (!stored) return nullptr;
+  PartPointer found = FoundPart(part);
+  found->blocks.assign(stored.blocks().begin(), stored.blocks().end());
+  found->stored = std::move(stored);
+  return found;
+}
+
+PromptParts::PartPointer PromptParts::FindSystem(const ChunkLayout& layout,
+                                                 const ChunkLayout::Part& part) {
+  ChunkCache::Reference tail;
+  int32_t in_tree = BlocksInTree(part);
+  if (HasTail(part)) {
+    tail = chunks_.Find(part.key, part.tokens);
+    if (!tail) return nullptr;
+    in_tree = tail.first_block();
+  }
+  PartPointer found = FoundPart(part);
+  if (in_tree > 0) {
+    const std::vector<CacheUnit> units = UnitsFromTokens(part.tokens);
+    const size_t tokens = static_cast<size_t>(in_tree) * cache_->options().block_size;
+    const SequenceId id = NewId();
+    if (!cache_->BeginCached(id, layout.cache_namespace, std::span(units).first(tokens))) {
+      return nullptr;
+    }
+    found->cached_sequence = id;
+    const std::span<const BlockId> table = cache_->BlockTable(id);
+    found->blocks.assign(table.begin(), table.end());
+  }
+  if (tail) {
+    found->blocks.insert(found->blocks.end(), tail.blocks().begin(), tail.blocks().end());
+    found->stored = std::move(tail);
+  }
+  return found;
+}
+
+PromptParts::PartPointer PromptParts::Create(const ChunkLayout::Part& part, SequenceId main,
+                                             const std::vector<PartPointer>& parts) {
+  auto created = std::make_shared<LivePart>(this);
+  created->key = part.key;
+  created->kind = part.kind;
+  created->length = static_cast<int32_t>(part.tokens.size());
+  created->position = part.position;
+  created->tokens = part.tokens;
+  created->created_by = main;
+  created->sequence = NewId();
+  for (const int32_t seen : part.sees) created->sees.push_back(parts[seen]);
+  by_id_.emplace(*created->sequence, created.get());
+  live_[part.key] = created;
+  return created;
+}
+
+bool PromptParts::EvictOne(SequenceId wanted_by) {
+  if (const auto found = mains_.find(wanted_by); found != mains_.end()) {
+    for (const ChunkLayout::Part& part : found->second.layout->parts) {
+      chunks_.Touch(part.key, part.tokens);
+    }
+  }
+  return chunks_.EvictOne() > 0;
+}
+
+// ---- frames -------------------------------------------------------------------------------------
+
+std::shared_ptr<const SequenceFrame> PromptParts::FrameOfPart(SequenceId id) {
+  LivePart& part = *by_id_.at(id);
+  const std::span<const BlockId> table = cache_->BlockTable(id);
+  part.blocks.assign(table.begin(), table.end());
+  if (part.sees.empty()) return nullptr;
+  std::vector<FramePart> frame;
+  for (const PartPointer& seen : part.sees) {
+    frame.push_back({.blocks = seen->blocks,
+                     .tokens = seen->length,
+                     .shift = 0,
+                     .continues = seen->kind == ChunkKind::kPiece});
+  }
+  return std::make_shared<const SequenceFrame>(
+      MakeFrame(frame, part.position, cache_->options().block_size));
+}
+
+std::shared_ptr<const SequenceFrame> PromptParts::FrameIfReady(SequenceId id) {
+  Main& main = mains_.at(id);
+  if (auto made = main.frame.lock()) return made;
+  if (main.waits_for > 0 || main.parts.empty()) return nullptr;
+  const int64_t begin_us = clock_->NowUs();
+  const ChunkLayout& layout = *main.layout;
+  std::vector<FramePart> frame;
+  frame.reserve(layout.places.size());
+  for (const ChunkLayout::Place& place : layout.places) {
+    const ChunkLayout::Part& part = layout.parts[place.part];
+    frame.push_back({.blocks = main.parts[place.part]->blocks,
+                     .tokens = static_cast<int32_t>(part.tokens.size()),
+                     .shift = place.shift,
+                     .continues = part.kind == ChunkKind::kPiece});
+  }
+  auto made = std::make_shared<SequenceFrame>(
+      MakeFrame(frame, layout.question_position, cache_->options().block_size));
+  made->holds = std::make_shared<const std::vector<PartPointer>>(std::move(main.parts));
+  main.parts.clear();
+  main.frame = made;
+  main.costs.ledger.place_us += clock_->NowUs() - begin_us;
+  return made;
+}
+
+// ---- parts are computed -------------------------------------------------------------------------
+
+void PromptParts::OnComputed(const ScheduledChunk& chunk) {
+  const auto found = by_id_.find(chunk.id);
+  if (found == by_id_.end()) return;
+  LivePart& part = *found->second;
+  part.computed += chunk.count;
+  if (const auto main = mains_.find(part.created_by); main != mains_.end()) {
+    main->second.costs.computed_tokens += chunk.count;
+    main->second.costs.slices += 1;
+  }
+  if (part.done || cache_->committed(chunk.id) < part.length) return;
+  Done(part);
+}
+
+void PromptParts::Done(LivePart& part) {
+  part.done = true;
+  Store(part);
+  const std::vector<PartPointer> saw = std::move(part.sees);
+  part.sees.clear();
+  const int64_t now_us = clock_->NowUs();
+  for (const SequenceId waiter : std::exchange(part.waiters, {})) {
+    Main& main = mains_.at(waiter);
+    const int32_t computed = waiter == part.created_by ? part.computed : 0;
+    main.costs.cached_tokens += part.length - computed;
+    main.costs.ledger.compute_us = now_us - main.admitted_us;
+    if (--main.waits_for == 0) scheduler_->PartsReady(waiter);
+  }
+}
+
+// Stores the blocks of a part that the prefix tree does not keep. Without room in the chunk cache,
+// the part is bypassed.
+void PromptParts::Store(LivePart& part) {
+  const SequenceId id = *part.sequence;
+  const bool is_system = part.kind == ChunkKind::kSystem;
+  const int32_t first = is_system ? cache_->shared_tokens(id) / cache_->options().block_size : 0;
+  const auto rest = std::span<const BlockId>(part.blocks).subspan(first);
+  const bool in_tree = is_system && RulesOf(cache_->options().kind).shares &&
+                       part.length % cache_->options().block_size == 0;
+  if (rest.empty() || in_tree) return;
+  part.stored = chunks_.Store({.key = part.key,
+                               .tokens = part.tokens,
+                               .position = part.position,
+                               .first_block = first,
+                               .blocks = rest});
+  if (!part.stored || is_system) return;
+  scheduler_->Finish(id, /*keep_cached=*/false);
+}
+
+// The last user of the part is gone.
+void PromptParts::Drop(LivePart& part) {
+  if (part.cached_sequence.has_value()) cache_->Release(*part.cached_sequence, /*keep=*/false);
+  if (!part.sequence.has_value()) return;
+  by_id_.erase(*part.sequence);
+  const auto live = live_.find(part.key);
+  if (live != live_.end() && live->second.expired()) live_.erase(live);
+  if (!scheduler_->Contains(*part.sequence)) return;
+  // A system part is in the prefix tree already. What is not may be in the chunk cache.
+  scheduler_->Finish(*part.sequence, /*keep_cached=*/false);
+}
+
+}  // namespace baton

@@ -1,0 +1,151 @@
+// Parts of chunked prompts on this worker: finds them in the chunk cache, lets the scheduler
+// compute those that are missing, and gives frames to the sequences that see them.
+//
+// The main sequence of a request is its question and answer (SequenceId: the request's handle). Its
+// parts get sequences with ids of their own (IsPart). A part is in one of these states:
+//  - being computed: its sequence runs. Any number of requests wait for it.
+//  - stored: its blocks belong to an entry of the chunk cache, and its sequence has ended.
+//  - bypassed: the chunk cache had no room. The part's sequence keeps the blocks while a request
+//    uses them.
+//  - a system part: its sequence keeps the blocks while a request uses them. Its full blocks are
+//    also in the prefix tree, and its part-full last block is stored in the chunk cache.
+//
+// Invariants:
+//  1. A part is used by main sequences that wait for it, by their frames, and by parts that see it
+//     and are not done. With its last user, its sequence ends and its reference is dropped.
+//  2. Two parts with the same key are never computed at the same time.
+//  3. A main sequence that waits in the queue uses nothing.
+//
+// Thread safety: engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cache/chunk_cache.h"
+#include "cache/kv_cache_manager.h"
+#include "common/clock.h"
+#include "common/prompt_chunks.h"
+#include "engine/chunk_layout.h"
+#include "engine/request.h"
+#include "scheduler/part_source.h"
+#include "scheduler/scheduler.h"
+
+namespace baton {
+
+struct PromptPartsOptions {
+  ChunkCacheOptions cache;
+  int32_t piece_tokens = 4096;  // a multiple of 256
+  // Limits of a step of the model runner.
+  int64_t max_slots = int64_t{1} << 30;            // of one sequence with its frame
+  int32_t max_shifted_queries = kMaxPromptChunks;  // at least one for each shift of a request
+};
+
+class PromptParts final : public PartSource {
+ public:
+  // All pointers must outlive this. Becomes the scheduler's source of parts.
+  PromptParts(const PromptPartsOptions& options, KvCacheManager* cache, Scheduler* scheduler,
+              const Clock* clock);
+  ~PromptParts() override;
+  PromptParts(const PromptParts&) = delete;
+  PromptParts& operator=(const PromptParts&) = delete;
+
+  static bool IsPart(SequenceId id) { return id.value() >= kFirstPartId; }
+
+  // FailedPrecondition, by name: what this worker or its model cannot do with chunks.
+  absl::Status CheckSupported(const ChunkOptions& options) const;
+  // Makes the layout of a prompt. `own_tokens`: the largest length of question and answer.
+  // InvalidArgument, with value and limit: a step cannot see so many slots or shifts. REQUIRES:
+  // CheckChunkedPrompt and CheckSupported are OK.
+  absl::StatusOr<std::shared_ptr<const ChunkLayout>> Plan(const ChunkedPrompt& prompt,
+                                                          CacheNamespace cache_namespace,
+                                                          int32_t own_tokens) const;
+  // Adds a main sequence. Call it before Scheduler::Add and Scheduler::Fork. REQUIRES: new.
+  void Add(SequenceId main, std::shared_ptr<const ChunkLayout> layout, int64_t plan_us = 0);
+  // The main sequence has ended. Call it after Scheduler::Finish. Ignores other sequences.
+  void End(SequenceId main);
+
+  // What the parts of a main sequence cost so far. `cached_tokens`, `computed_tokens` and `slices`
+  // are those since the last call. REQUIRES: added, not ended.
+  struct Costs {
+    ChunkLedger ledger;
+    int32_t cached_tokens = 0;
+    int32_t computed_tokens = 0;
+    int32_t slices = 0;
+  };
+  Costs TakeCosts(SequenceId main);
+
+  // A chunk of a part is committed. Ignores parts that have ended.
+  void OnComputed(const ScheduledChunk& chunk);
+  // Returns the main sequences that wait for a part, rising. Their requests fail with the part.
+  std::vector<SequenceId> WaitersOf(SequenceId part) const;
+
+  // Forgets cached chunks (ChunkCache::Clear).
+  int32_t Clear(std::optional<CacheNamespace> only) { return chunks_.Clear(only); }
+  // Call it after the pool's size has changed.
+  void PoolResized() { chunks_.PoolResized(); }
+  ChunkCacheStats Stats() const { return chunks_.Stats(); }
+  bool idle() const { return mains_.empty() && by_id_.empty(); }
+  absl::Status CheckInvariants() const { return chunks_.CheckInvariants(); }
+
+  int32_t BlocksForParts(SequenceId main) const override;
+  Admission Admit(SequenceId main) override;
+  void Abandon(SequenceId main) override;
+  std::shared_ptr<const SequenceFrame> FrameOfPart(SequenceId part) override;
+  std::shared_ptr<const SequenceFrame> FrameIfReady(SequenceId main) override;
+  int32_t evictable_blocks() const override { return chunks_.evictable_blocks(); }
+  bool EvictOne(SequenceId wanted_by) override;
+
+ private:
+  static constexpr uint64_t kFirstPartId = uint64_t{1} << 63;
+
+  class LivePart;
+  using PartPointer = std::shared_ptr<LivePart>;
+
+  struct Main {
+    std::shared_ptr<const ChunkLayout> layout;
+    // Parallel to layout->parts, from the admission until the frame is made, which then has them.
+    std::vector<PartPointer> parts;
+    int32_t waits_for = 0;  // parts that are not done
+    std::weak_ptr<const SequenceFrame> frame;
+    int64_t admitted_us = 0;
+    bool counted = false;  // TakeCosts has returned the cached tokens
+    Costs costs;
+  };
+
+  // Returns the part if it is cached or live, else null.
+  PartPointer Find(const ChunkLayout& layout, const ChunkLayout::Part& part);
+  PartPointer FindChunk(const ChunkLayout::Part& part);
+  PartPointer FindSystem(const ChunkLayout& layout, const ChunkLayout::Part& part);
+  PartPointer FindLive(const ChunkLayout::Part& part) const;
+  PartPointer FoundPart(const ChunkLayout::Part& part);
+  PartPointer Create(const ChunkLayout::Part& part, SequenceId main,
+                     const std::vector<PartPointer>& parts);
+  int32_t BlocksFor(const ChunkLayout& layout, const ChunkLayout::Part& part) const;
+  // Number of leading full blocks of a system part that the prefix tree keeps.
+  int32_t BlocksInTree(const ChunkLayout::Part& part) const;
+  // True if the chunk cache keeps the rest of a system part.
+  bool HasTail(const ChunkLayout::Part& part) const;
+  void CountHits(Main& main, const std::vector<bool>& found);
+  void Store(LivePart& part);
+  void Done(LivePart& part);
+  void Drop(LivePart& part);
+  SequenceId NewId() { return SequenceId(kFirstPartId + next_id_++); }
+
+  const PromptPartsOptions options_;
+  KvCacheManager* const cache_;
+  Scheduler* const scheduler_;
+  const Clock* const clock_;
+  ChunkCache chunks_;
+  absl::flat_hash_map<SequenceId, Main> mains_;
+  absl::flat_hash_map<SequenceId, LivePart*> by_id_;             // parts with a sequence
+  absl::flat_hash_map<ChunkKey, std::weak_ptr<LivePart>> live_;  // parts with a sequence
+  uint64_t next_id_ = 0;
+};
+
+}  // namespace baton

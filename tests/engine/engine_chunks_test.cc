@@ -1,0 +1,215 @@
+// Chunked prompts through a whole engine with the small model. Tokens and logits depend on the mode
+// alone: not on the cache, the batch, the blocks, the layout or the steps.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/str_cat.h"
+#include "engine/engine.h"
+#include "engine/in_process_pair.h"
+#include "tests/engine/tiny_engine.h"
+
+namespace baton {
+namespace {
+
+constexpr int32_t kAnswer = 8;
+
+std::vector<TokenId> Tokens(int32_t count, uint64_t seed) {
+  return TinyRequest(count, 1, seed).prompt;
+}
+
+std::vector<ChunkOptions> EveryMode() {
+  std::vector<ChunkOptions> modes;
+  for (const auto positions : {ChunkPositions::kOverlap, ChunkPositions::kSequential}) {
+    for (const auto scope : {ChunkScope::kSystem, ChunkScope::kAlone}) {
+      modes.push_back({.positions = positions, .scope = scope});
+    }
+  }
+  return modes;
+}
+
+ChunkedPrompt PromptOf(ChunkOptions mode, int32_t system, const std::vector<int32_t>& chunks,
+                       int32_t question) {
+  ChunkedPrompt prompt{.options = mode, .system = Tokens(system, 1), .chunks = {}, .question = {}};
+  for (size_t i = 0; i < chunks.size(); ++i) prompt.chunks.push_back(Tokens(chunks[i], 10 + i));
+  prompt.question = Tokens(question, 2);
+  return prompt;
+}
+
+// `seed` even: greedy.
+GenerateRequest RequestOf(const ChunkedPrompt& prompt, uint64_t seed = 0) {
+  GenerateRequest request = TinyRequest(1, kAnswer, seed);
+  request.prompt = FlatTokens(prompt);
+  request.chunked = prompt;
+  return request;
+}
+
+void ExpectSame(const SinkRecord& one, const SinkRecord& other) {
+  ASSERT_TRUE(one.finish.has_value()) << *one.error;
+  ASSERT_TRUE(other.finish.has_value()) << *other.error;
+  EXPECT_EQ(one.tokens, other.tokens);
+  EXPECT_NE(one.finish->logits_hash, 0u);
+  EXPECT_EQ(one.finish->logits_hash, other.finish->logits_hash);
+}
+
+std::vector<EngineOptions> OtherWays() {
+  std::vector<EngineOptions> ways(8, TinyOptions());
+  ways[0].chunk_cache_share = 0;
+  ways[1].paged = false;
+  ways[1].kv_blocks = 200;
+  ways[2].block_size = 8;
+  ways[2].kv_blocks = 200;
+  ways[2].max_chunk_tokens = 5;
+  ways[3].block_size = 64;
+  ways[3].layout = KvLayoutKind::kLayerMajor;
+  ways[4].token_budget = 7;
+  ways[4].graph = false;
+  ways[5].prefix_cache = false;
+  ways[5].threads = 3;
+  ways[6].device = "cpu-async";
+  ways[6].steps_in_flight = 2;
+  ways[6].token_budget = 24;
+  ways[7].kv_blocks = 16;  // parts and answers do not fit beside others
+  return ways;
+}
+
+TEST(EngineChunks, EveryModeGivesTheSameBitsOnEveryPath) {
+  for (const ChunkOptions mode : EveryMode()) {
+    const auto plain = MakeEngine(TinyOptions());
+    const ChunkedPrompt prompt = PromptOf(mode, 11, {37, 20, 16}, 9);
+    const SinkRecord cold = Ask(*plain, RequestOf(prompt));
+    const SinkRecord drawn = Ask(*plain, RequestOf(prompt, 7));
+    ASSERT_TRUE(cold.finish.has_value()) << *cold.error;
+    EXPECT_EQ(cold.finish->ledger.computed_tokens, TokensOf(prompt));
+    const SinkRecord warm = Ask(*plain, RequestOf(prompt));
+    ExpectSame(warm, cold);
+    EXPECT_EQ(warm.finish->ledger.chunk.hits, 3);
+    EXPECT_EQ(warm.finish->ledger.computed_tokens, 9);
+    int way = 0;
+    for (const EngineOptions& options : OtherWays()) {
+      SCOPED_TRACE(StrCat(ChunkPositionsName(mode.positions), " ", ChunkScopeName(mode.scope),
+                          ", way ", way++));
+      const auto engine = MakeEngine(options);
+      std::vector<std::shared_ptr<WaitingSink>> sinks;
+      for (int i = 0; i < 3; ++i) {
+        sinks.push_back(std::make_shared<WaitingSink>());
+        engine->Generate(i == 1 ? TinyRequest(30, 20, 3) : RequestOf(prompt), sinks.back());
+      }
+      ExpectSame(sinks[0]->WaitForEnd(), cold);
+      ExpectSame(sinks[2]->WaitForEnd(), cold);
+      sinks[1]->WaitForEnd();
+      ExpectSame(Ask(*engine, RequestOf(prompt)), cold);
+      ExpectSame(Ask(*engine, RequestOf(prompt, 7)), drawn);
+    }
+  }
+}
+
+TEST(EngineChunks, ABitOfAChunkDependsNeitherOnItsPlaceNorItsNeighbours) {
+  for (const ChunkOptions mode : EveryMode()) {
+    // The chunks come from other prompts, where they had other neighbours and places.
+    const ChunkedPrompt prompt = PromptOf(mode, 11, {37, 20, 33}, 9);
+    const auto cold = MakeEngine(TinyOptions());
+    const auto warm = MakeEngine(TinyOptions());
+    ChunkedPrompt other = prompt;
+    other.chunks = {Tokens(50, 77), prompt.chunks[2], prompt.chunks[0]};
+    Ask(*warm, RequestOf(other));
+    other.chunks = {prompt.chunks[1]};
+    Ask(*warm, RequestOf(other));
+    const SinkRecord record = Ask(*warm, RequestOf(prompt));
+    EXPECT_EQ(record.finish->ledger.chunk.hits, 3);
+    ExpectSame(record, Ask(*cold, RequestOf(prompt)));
+  }
+}
+
+TEST(EngineChunks, PiecesOfALongChunkGiveTheBitsOfTheWholeChunk) {
+  EngineOptions options = TinyOptions();
+  options.kv_blocks = 200;
+  options.context_length = 0;
+  const auto whole = MakeEngine(options);
+  options.prompt_chunk_tokens = 256;
+  options.chunk_cache_share = 0.9;
+  const auto pieces = MakeEngine(options);
+  for (const ChunkOptions mode : EveryMode()) {
+    const ChunkedPrompt prompt = PromptOf(mode, 11, {300, 20}, 9);
+    const SinkRecord expected = Ask(*whole, RequestOf(prompt));
+    ExpectSame(Ask(*pieces, RequestOf(prompt)), expected);
+    const SinkRecord warm = Ask(*pieces, RequestOf(prompt));
+    ExpectSame(warm, expected);
+    EXPECT_EQ(warm.finish->ledger.chunk.hits, 2);
+    EXPECT_EQ(warm.finish->ledger.computed_tokens, 9);
+  }
+}
+
+// Issue 17, exactness 2.
+TEST(EngineChunks, OneChunkOfWholeSegmentsGivesTheBitsOfTheOrdinaryPrompt) {
+  EngineOptions options = TinyOptions();
+  options.kv_blocks = 200;
+  const auto engine = MakeEngine(options);
+  for (const auto positions : {ChunkPositions::kOverlap, ChunkPositions::kSequential}) {
+    for (const bool has_chunk : {true, false}) {  // the model's context has room for one of them
+      for (const uint64_t seed : {0, 5}) {
+        const ChunkedPrompt prompt = has_chunk ? PromptOf({.positions = positions}, 0, {256}, 20)
+                                               : PromptOf({.positions = positions}, 256, {}, 20);
+        GenerateRequest ordinary = RequestOf(prompt, seed);
+        ordinary.chunked.reset();
+        ExpectSame(Ask(*engine, RequestOf(prompt, seed)), Ask(*engine, ordinary));
+      }
+    }
+  }
+}
+
+TEST(EngineChunks, DecodeStepsWithFramesReplayTheGraphs) {
+  const auto engine = MakeEngine(TinyOptions());
+  const ChunkedPrompt prompt = PromptOf({}, 11, {37, 20}, 9);
+  Ask(*engine, RequestOf(prompt));
+  const std::string before = engine->Inspect().op_path;
+  EXPECT_THAT(before, testing::HasSubstr(StrCat(" ", kAnswer - 1, " graph replays")));
+}
+
+TEST(EngineChunks, TheContextBoundsPositionsAndNotTokens) {
+  EngineOptions options = TinyOptions();
+  options.context_length = 64;
+  const auto engine = MakeEngine(options);
+  const ChunkedPrompt overlap = PromptOf({}, 8, {40, 40, 40, 40}, 8);
+  const SinkRecord record = Ask(*engine, RequestOf(overlap));
+  ASSERT_TRUE(record.finish.has_value()) << *record.error;
+  EXPECT_EQ(record.finish->prompt_tokens, 8 + 160 + 8);
+  EXPECT_EQ(record.tokens.size(), 8u);
+  GenerateRequest longer = RequestOf(overlap);
+  longer.sampling.max_tokens.reset();
+  const SinkRecord full = Ask(*engine, longer);
+  EXPECT_EQ(full.tokens.size(), 8u) << "up to the context's end";
+  EXPECT_EQ(full.finish->reason, FinishReason::kLength);
+  const ChunkedPrompt sequential =
+      PromptOf({.positions = ChunkPositions::kSequential}, 8, {40, 40}, 8);
+  EXPECT_EQ(*Ask(*engine, RequestOf(sequential)).error,
+            absl::InvalidArgumentError("part 2 (chunks[1]) reaches position 87; the context of 64 "
+                                       "tokens ends at position 63"));
+}
+
+TEST(EngineChunks, APairOfEnginesComputesChunksInTheDecodeEngine) {
+  const auto engine = MakeEngine(TinyOptions());
+  const auto pair = InProcessPair::Create(TinyOptions(), PairTransport::kLoopback);
+  ASSERT_TRUE(pair.ok()) << pair.status();
+  const ChunkedPrompt prompt = PromptOf({}, 11, {37, 20}, 9);
+  auto sink = std::make_shared<WaitingSink>();
+  (*pair)->Generate(RequestOf(prompt), sink);
+  ExpectSame(sink->WaitForEnd(), Ask(*engine, RequestOf(prompt)));
+}
+
+TEST(EngineChunks, AModelWithSlidingWindowsIsRefusedByName) {
+  EngineOptions options = TinyOptions();
+  options.model = TinyModelFile("window-q4_0");
+  const auto engine = MakeEngine(options);
+  const SinkRecord record = Ask(*engine, RequestOf(PromptOf({}, 4, {9}, 4)));
+  ASSERT_TRUE(record.error.has_value());
+  EXPECT_EQ(record.error->code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(record.error->message()), testing::HasSubstr("sliding windows"));
+}
+
+}  // namespace
+}  // namespace baton

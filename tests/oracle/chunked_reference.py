@@ -1,0 +1,117 @@
+"""Independent float32 reference of prompts in parts: a system part, chunks and a question with its answer.
+
+It shares nothing with the C++ code. It keeps K before rotation and rotates it again for every part that sees it, so it needs
+neither the runs nor the shifted queries of the engine. README and docs/decisions/0033 describe the modes:
+
+    positions  overlap: every chunk begins behind the system part, the question behind the longest chunk
+               sequential: each part begins behind the part before it
+    scope      system: a chunk sees the system part and itself; alone: only itself
+
+A chunk is computed as if it stood directly behind the system part (scope system) or at position 0 (scope alone), wherever it
+stands in the prompt. The question and the answer see everything, each part at its position in the prompt.
+"""
+
+import math
+import typing
+
+import numpy as np
+
+from reference_llama import ReferenceLlama
+
+POSITIONS = ("overlap", "sequential")
+SCOPES = ("system", "alone")
+MODES = tuple((positions, scope) for positions in POSITIONS for scope in SCOPES)
+
+
+class Prompt(typing.NamedTuple):
+    """Token ids."""
+    system: list
+    chunks: list
+    question: list
+
+    def flat(self):
+        return self.system + [token for chunk in self.chunks for token in chunk] + self.question
+
+
+class Part:
+    """K before rotation, and V, of a part in every layer: [tokens, kv_heads, head_dim]."""
+
+    def __init__(self):
+        self.keys = []
+        self.values = []
+
+    def at(self, layer, rotate, begin):
+        """K of this part as it stands at position `begin`, and V."""
+        return rotate(self.keys[layer], begin + np.arange(len(self.keys[layer]), dtype=np.float64)), self.values[layer]
+
+
+def chunk_begins(prompt, positions):
+    """Positions of the chunks, and of the question."""
+    begins, end = [], len(prompt.system)
+    for chunk in prompt.chunks:
+        begins.append(len(prompt.system) if positions == "overlap" else end)
+        end = max(end, begins[-1] + len(chunk))
+    return begins, end
+
+
+class ChunkedReference(ReferenceLlama):
+    """Computes parts. A model with sliding windows is refused, as the engine refuses it."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        if any(window is not None for window in self.windows):
+            raise ValueError(f"{path} has layers with a sliding window")
+
+    def _compute(self, tokens, begin, before):
+        """Computes a part at `begin`. `before`: [(part, its position)] that it sees. Returns (Part, last hidden states)."""
+        part, w, count = Part(), self.weights, len(tokens)
+        places = begin + np.arange(count, dtype=np.float64)
+        x = w["token_embd.weight"][np.asarray(tokens)]
+        for layer in range(self.layers):
+            name = f"blk.{layer}."
+            y = self._norm(x, name + "attn_norm.weight")
+            q = self._rotate(self._product(y, name + "attn_q.weight").reshape(count, self.heads, self.head_dim), places)
+            part.keys.append(self._product(y, name + "attn_k.weight").reshape(count, self.kv_heads, self.head_dim))
+            part.values.append(self._product(y, name + "attn_v.weight").reshape(count, self.kv_heads, self.head_dim))
+            seen = [other.at(layer, self._rotate, place) for other, place in before]
+            seen.append(part.at(layer, self._rotate, begin))
+            x = x + self._seen(q, np.concatenate([k for k, _ in seen]), np.concatenate([v for _, v in seen]),
+                               name + "attn_output.weight")
+            y = self._norm(x, name + "ffn_norm.weight")
+            gate, up = self._product(y, name + "ffn_gate.weight"), self._product(y, name + "ffn_up.weight")
+            x = x + self._product(gate / (1 + np.exp(-gate)) * up, name + "ffn_down.weight")
+        return part, x
+
+    def _seen(self, q, k, v, output):
+        """Attention of the last len(q) of len(k) tokens: each sees all tokens before its part, and its part up to itself."""
+        count, total, group = len(q), len(k), self.heads // self.kv_heads
+        unseen = np.arange(total)[None, :] > (total - count + np.arange(count))[:, None]
+        out = np.empty((count, self.heads, self.head_dim), dtype=np.float32)
+        for head in range(self.heads):
+            scores = (q[:, head] @ k[:, head // group].T) / np.float32(math.sqrt(self.head_dim))
+            scores[unseen] = -np.inf
+            p = np.exp(scores - scores.max(axis=-1, keepdims=True))
+            out[:, head] = p / p.sum(axis=-1, keepdims=True) @ v[:, head // group]
+        return self._product(out.reshape(count, -1), output)
+
+    def chunked_logits(self, prompt, answer=(), positions="overlap", scope="system"):
+        """Float32 logits behind each token of the question and of the answer: [tokens, vocabulary]."""
+        before = []
+        if prompt.system:
+            before.append((self._compute(prompt.system, 0, [])[0], 0))
+        frame = list(before) if scope == "system" else []
+        frame_end = len(prompt.system) if scope == "system" else 0
+        begins, question_begin = chunk_begins(prompt, positions)
+        for chunk, begin in zip(prompt.chunks, begins):
+            before.append((self._compute(chunk, frame_end, frame)[0], begin))
+        _, x = self._compute(list(prompt.question) + list(answer), question_begin, before)
+        name = "output.weight" if "output.weight" in self.weights else "token_embd.weight"
+        return self._product(self._norm(x, "output_norm.weight"), name)
+
+    def answer_logits(self, prompt, answer, mode):
+        """Logits from which each token of the answer was chosen. `mode`: of MODES, or None for one ordinary prompt."""
+        if mode is not None:
+            return self.chunked_logits(prompt, answer[:-1], *mode)[len(prompt.question) - 1:]
+        self.reset()
+        tokens = prompt.flat()
+        return self.logits(tokens + list(answer[:-1]))[len(tokens) - 1:]
