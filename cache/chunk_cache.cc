@@ -91,7 +91,7 @@ void ChunkCache::Unreference(Entry& entry) {
   stats_.referenced_blocks -= static_cast<int32_t>(entry.blocks.size());
   by_use_.emplace(entry.last_use, &entry);
   if (entry.hidden) return Destroy(entry);
-  if (ReachesBehindPool(entry) || stats_.used_blocks > BudgetBlocks()) {
+  if (ReachesBehindPool(entry.blocks) || stats_.used_blocks > BudgetBlocks()) {
     ++stats_.evictions;
     Destroy(entry);
   }
@@ -115,8 +115,8 @@ int32_t ChunkCache::BudgetBlocks() const {
   return static_cast<int32_t>(options_.share * cache_->num_blocks());
 }
 
-bool ChunkCache::ReachesBehindPool(const Entry& entry) const {
-  return std::any_of(entry.blocks.begin(), entry.blocks.end(),
+bool ChunkCache::ReachesBehindPool(std::span<const BlockId> blocks) const {
+  return std::any_of(blocks.begin(), blocks.end(),
                      [&](BlockId block) { return block.value() >= cache_->num_blocks(); });
 }
 
@@ -161,7 +161,7 @@ void ChunkCache::Touch(const ChunkKey& key, std::span<const TokenId> tokens) {
 ChunkCache::Reference ChunkCache::Store(const Part& part) {
   CHECK(!part.blocks.empty());
   const auto blocks = static_cast<int32_t>(part.blocks.size());
-  if (entries_.contains(part.key) || !MakeRoom(blocks)) {
+  if (entries_.contains(part.key) || ReachesBehindPool(part.blocks) || !MakeRoom(blocks)) {
     ++stats_.bypasses;
     return Reference();
   }
@@ -238,7 +238,7 @@ int32_t ChunkCache::Clear(std::optional<CacheNamespace> only) {
 void ChunkCache::PoolResized() {
   std::vector<Entry*> behind;
   for (const auto& [key, entry] : entries_) {
-    if (ReachesBehindPool(*entry)) behind.push_back(entry);
+    if (ReachesBehindPool(entry->blocks)) behind.push_back(entry);
   }
   std::sort(behind.begin(), behind.end(),
             [](const Entry* a, const Entry* b) { return a->last_use < b->last_use; });

@@ -137,7 +137,8 @@ class ChunkCache {
     std::span<const BlockId> blocks;  // from first_block on; the caller holds them
   };
   // Stores a part whose KV is written. May evict entries without references. Returns an empty
-  // reference, and counts a bypass, if it has no room or an entry has the key already. REQUIRES:
+  // reference, and counts a bypass, if it has no room, an entry has the key already, or a block is
+  // above the pool's limit (the pool shrank since it was taken). REQUIRES:
   // blocks is not empty; no block is in the prefix tree or in an entry (CHECK).
   Reference Store(const Part& part);
 
@@ -182,7 +183,7 @@ class ChunkCache {
   };
 
   int32_t BudgetBlocks() const;
-  bool ReachesBehindPool(const Entry& entry) const;
+  bool ReachesBehindPool(std::span<const BlockId> blocks) const;
   void Use(Entry& entry);
   Entry* Lookup(const ChunkKey& key, std::span<const TokenId> tokens) const;
   bool MakeRoom(int32_t blocks);

@@ -158,7 +158,9 @@ absl::Status CheckRequest(const RequestFields& fields, const RequestLimits& limi
     RETURN_IF_ERROR(CheckTokenIds("prompt_token_ids", *fields.prompt_token_ids, limits.vocabulary));
   }
   const auto bytes = static_cast<int64_t>(fields.prompt.size());
-  if (fields.chunk_separator.empty()) return CheckPromptBytes(bytes, limits);
+  const bool splits = !fields.chunk_separator.empty() &&
+                      fields.prompt.find(fields.chunk_separator) != std::string_view::npos;
+  if (!splits) return CheckPromptBytes(bytes, limits);
   return CheckCount("the prompt", bytes, limits.max_prompt_bytes, "bytes");
 }
 

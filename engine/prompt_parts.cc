@@ -141,8 +141,9 @@ int32_t PromptParts::BlocksFor(const ChunkLayout& layout, const ChunkLayout::Par
     return chunks_.Peek(part.key, part.tokens).has_value() ? 0 : cache_->BlocksFor(tokens);
   }
   const std::vector<CacheUnit> units = UnitsFromTokens(part.tokens);
-  const int32_t in_tree = BlocksInTree(part);
-  if (!HasTail(part) || chunks_.Peek(part.key, part.tokens).has_value()) {
+  const std::optional<ChunkCache::Peeked> tail = chunks_.Peek(part.key, part.tokens);
+  if (!HasTail(part) || tail.has_value()) {
+    const int32_t in_tree = HasTail(part) ? tail->first_block : BlocksInTree(part);
     const RadixPeek peek = cache_->PeekBlocks(
         layout.cache_namespace,
         std::span(units).first(static_cast<size_t>(in_tree) * cache_->options().block_size));
@@ -159,6 +160,9 @@ PartSource::Admission PromptParts::Admit(SequenceId main) {
   admitted.costs.ledger.hits = 0;
   admitted.costs.cached_tokens = 0;
   admitted.waits_for = 0;
+  // Forks of the main sequence may still use its frame of an earlier admission.
+  admitted.frame.reset();
+  admitted.parts.clear();
   Admission admission;
   std::vector<bool> found(layout.parts.size());
   std::vector<PartPointer> parts;
@@ -170,7 +174,8 @@ PartSource::Admission PromptParts::Admit(SequenceId main) {
       PartSpec& spec = admission.missing.emplace_back();
       spec.id = *live->sequence;
       spec.tokens = part.tokens;
-      spec.shares_prefix = part.kind == ChunkKind::kSystem;
+      spec.shares_prefix =
+          part.kind == ChunkKind::kSystem && RulesOf(cache_->options().kind).shares;
       spec.cache_namespace = layout.cache_namespace;
       for (const PartPointer& seen : live->sees) {
         if (!seen->done) spec.after.push_back(*seen->sequence);

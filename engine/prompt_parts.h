@@ -145,7 +145,7 @@ class PromptParts final : public PartSource {
   absl::flat_hash_map<SequenceId, Main> mains_;
   absl::flat_hash_map<SequenceId, LivePart*> by_id_;             // parts with a sequence
   absl::flat_hash_map<ChunkKey, std::weak_ptr<LivePart>> live_;  // parts with a sequence
-  uint64_t next_id_ = 0;
+  uint64_t next_id_ = 1;  // no part has id kFirstPartId itself
 };
 
 }  // namespace baton

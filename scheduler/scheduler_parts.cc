@@ -1,6 +1,7 @@
 // Chunked prompts in Scheduler: admission of a main sequence with its parts, prefills of parts, and
 // eviction of cached chunks for other sequences.
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "common/check.h"
@@ -42,7 +43,11 @@ void Scheduler::AdmitChunkedPrompts(int32_t& budget, SchedulerOutput& output) {
     if (PrefillTokensAhead(head.spec.priority) >= budget) return;
     const BlockCounts left = LeftAfterAdmitting(head.spec);
     if (left.FirstBelowZero() >= 0 || !RoomForForks(head.spec, admitted_count(), left)) return;
-    if (!AdmitWithParts(head, output)) return;
+    if (!AdmitWithParts(head, output)) {
+      // Where nothing else can free blocks, the head would wait forever.
+      if (NothingFreesBlocks() && part_source_->EvictOne(head.spec.id)) continue;
+      return;
+    }
     if (head.phase == SequencePhase::kRunning && Remaining(head) == 1) {
       AddChunk(head, 1, output);
       --budget;
@@ -91,7 +96,7 @@ bool Scheduler::BeginParts(std::vector<PartSpec> parts, const Sequence& main) {
     const auto tokens = static_cast<int32_t>(part.tokens.size());
     Order order = main.order;
     order.resumes = false;
-    order.fork = ++parts_begun_;
+    order.fork = parts_begun_ = parts_begun_ % std::numeric_limits<int32_t>::max() + 1;
     Sequence& sequence = Remember({.id = part.id,
                                    .tokens = std::move(part.tokens),
                                    .cache_namespace = part.cache_namespace,

@@ -68,9 +68,9 @@ std::string_view SeparatorOf(const v1::GenerateRequest& wire, std::string_view o
 absl::StatusOr<EncodedPrompt> EncodeTextFromWire(const ServedModel& model,
                                                  const RequestLimits& limits,
                                                  const std::string& text, const ChunkForm& form) {
-  // With a separator, the request's parts are checked instead: they may exceed the context
+  // If the separator splits the text, its parts are checked instead: they may exceed the context
   // together.
-  if (form.separator.empty()) {
+  if (form.separator.empty() || text.find(form.separator) == std::string::npos) {
     RETURN_IF_ERROR(CheckPromptBytes(static_cast<int64_t>(text.size()), limits));
   }
   return model.encoder().EncodePrompt(text, form);
