@@ -34,14 +34,17 @@ Epoch NewEpoch() {
 }
 
 // Lets a runner's steps have the parts of chunked prompts, and sequences that see them.
-PromptPartsOptions LimitsOfChunks(const EngineOptions& options, int32_t blocks,
+PromptPartsOptions LimitsOfChunks(const EngineOptions& options, int32_t blocks, bool on_host,
                                   StepLimits& limits) {
   constexpr auto kMostParts = static_cast<int32_t>(kMaxPromptChunks) + 2;
   // The context bounds positions, not slots. A sequence with its parts cannot be longer than the
-  // pool, unless a part stands in it twice.
-  limits.max_context = static_cast<int32_t>(
-      std::min<int64_t>(std::max<int64_t>(limits.max_context, kMaxPromptTokenIds),
-                        int64_t{blocks} * options.block_size));
+  // pool, unless a part stands in it twice. On a GPU, memory for attention grows with the slots, so
+  // there the parts and the answer must fit the context together.
+  if (on_host) {
+    limits.max_context = static_cast<int32_t>(
+        std::min<int64_t>(std::max<int64_t>(limits.max_context, kMaxPromptTokenIds),
+                          int64_t{blocks} * options.block_size));
+  }
   limits.max_parts = kMaxPartsInStep;
   limits.max_extra_runs = limits.max_sequences * kMostParts + 2 * kMaxPartsInStep;
   limits.max_shifted_queries = std::max(2 * options.token_budget, 2 * kMostParts);
@@ -209,8 +212,10 @@ absl::Status EngineImpl::Load() {
   runner.graph = options_.graph;
   runner.limits.max_draws = options_.max_running * kMaxChoices;
   PromptPartsOptions parts;
-  if (pool_.layout().groups() == 1)
-    parts = LimitsOfChunks(options_, pool_.max_blocks(0), runner.limits);
+  if (pool_.layout().groups() == 1) {
+    parts = LimitsOfChunks(options_, pool_.max_blocks(0), model_.device->host_accessible(),
+                           runner.limits);
+  }
   ASSIGN_OR_RETURN(runner_,
                    model_.weights->CreateRunner(pool_.memory_layout(),
                                                 PoolAddresses(pool_.kernel_addresses()), runner));

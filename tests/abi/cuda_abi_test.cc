@@ -163,6 +163,8 @@ TEST(CudaAbi, OnlyErrorsThatLeaveTheContextUsableAreNoFaults) {
                                           "CUDA_ERROR_MAP_FAILED",
                                           "CUDA_ERROR_UNMAP_FAILED",
                                           "CUDA_ERROR_NO_BINARY_FOR_GPU",
+                                          "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED",
+                                          "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
                                           "CUDA_ERROR_INVALID_PTX",
                                           "CUDA_ERROR_JIT_COMPILER_NOT_FOUND",
                                           "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
