@@ -20,7 +20,7 @@ import sys
 SLICES = ["heavy", "asan", "tsan", "asan-grpc", "cuda", "fuzz", "tidy"]
 # Slices that have not yet run from start to end since they exist. CI does not choose them; `.ci/run --slice NAME` and
 # scripts/nightly.sh run them. A slice leaves this list after its first complete run without a fault.
-ON_TRIAL = ["asan", "tsan", "asan-grpc", "cuda", "fuzz", "tidy"]
+ON_TRIAL = ["asan", "tsan", "asan-grpc", "cuda", "tidy"]
 
 # Pattern of a path → the slices that test it.
 RULES = [(re.compile(pattern), slices) for pattern, slices in [
