@@ -105,7 +105,7 @@ FullTables::Released FullTables::Release(SequenceId id, bool forgets) {
   SequenceTable table = std::move(Get(id));
   tables_.erase(id);
   cache_.blocks().ReleaseHolds(table.blocks, BlockHolder::kSequence);
-  if (forgets) {
+  if (forgets && table.lock) {  // a part of a chunked prompt has no lock (BeginPart)
     cache_.tree().Forget(std::move(table.lock));
   } else {
     table.lock.Drop();

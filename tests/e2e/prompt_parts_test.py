@@ -116,6 +116,18 @@ class Answers(unittest.TestCase):
             self.assertEqual(same(got["hit"]), same(got["cold"]), tokens)
             self.assertEqual(got["hit"]["ledger"]["chunk_hits"], 1)
 
+    def test_every_cache_kind_gives_the_same_bits(self):
+        jobs = [{"id": f"{i}", "system": SYSTEM * 3, "chunks": chunks, "question": QUESTION}
+                for i, chunks in enumerate(([A, B], [B, A], [A, B], [B]))]
+        want = {key: same(result) for key, result in answers(jobs, "--concurrency=1").items()}
+        self.assertEqual(len(want), len(jobs))
+        for kind in ("--cache-kind=chunk-only", "--cache-kind=naive", "--no-paged", "--no-prefix-cache"):
+            for size in (1, 4, 16):
+                got = answers(jobs, kind, f"--block-size={size}", "--concurrency=2")
+                self.assertEqual({key: same(result) for key, result in got.items()}, want, f"{kind} {size}")
+        hits = answers(jobs, "--cache-kind=chunk-only", "--concurrency=1")["2"]["ledger"]["chunk_hits"]
+        self.assertEqual(hits, 2)
+
     def test_two_engines_give_the_same_bits(self):
         job = {"id": "a", "system": SYSTEM, "chunks": [A, B], "question": QUESTION}
         self.assertEqual(same(answers([job], "--transport=loopback")["a"]), same(answers([job])["a"]))
