@@ -265,7 +265,14 @@ void EmulatedMemory::ProtectRange(CuDevicePointer address, size_t bytes, bool ac
   const CuResult located = Locate(address, bytes, &residence);
   if (located != kCuSuccess || residence != Residence::kDevice) return;
   const std::lock_guard lock(mutex_);
-  if (open_ == 0) Protect(address, {.bytes = bytes}, accessible);
+  open_ranges_ += accessible ? 1 : -1;
+  if (open_ > 0) return;
+  if (close_all_ && open_ranges_ == 0) {
+    close_all_ = false;
+    ProtectAll(false);
+  } else {
+    Protect(address, {.bytes = bytes}, accessible);
+  }
 }
 
 void EmulatedMemory::Open() {
@@ -275,7 +282,9 @@ void EmulatedMemory::Open() {
 
 void EmulatedMemory::Close() {
   const std::lock_guard lock(mutex_);
-  if (--open_ == 0) ProtectAll(false);
+  if (--open_ > 0) return;
+  close_all_ = open_ranges_ > 0;
+  if (!close_all_) ProtectAll(false);
 }
 
 }  // namespace baton::gpu_emulator

@@ -89,6 +89,10 @@ class EmulatedMemory {
   mutable std::mutex mutex_;
   size_t used_ = 0;
   int open_ = 0;
+  int open_ranges_ = 0;
+  // Close was called while ranges were open: a kernel of a peer ended while this GPU was copying.
+  // Everything is closed with the last of these ranges.
+  bool close_all_ = false;
   CuMemoryHandle last_handle_ = 0;
   std::map<CuDevicePointer, Range> device_;  // by address
   std::map<CuDevicePointer, Range> pinned_;
