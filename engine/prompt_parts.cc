@@ -109,7 +109,8 @@ PromptParts::Costs PromptParts::TakeCosts(SequenceId main) {
 std::vector<SequenceId> PromptParts::WaitersOf(SequenceId part) const {
   const auto found = by_id_.find(part);
   if (found == by_id_.end()) return {};
-  // Parts that see this one fail with it. Whatever waits for them also waits for this one.
+  // A part that sees this one fails with it. Every request that waits for such a part also waits
+  // for this one, so these waiters are all.
   std::vector<SequenceId> waiters = found->second->waiters;
   std::sort(waiters.begin(), waiters.end());
   return waiters;
@@ -118,7 +119,7 @@ std::vector<SequenceId> PromptParts::WaitersOf(SequenceId part) const {
 // ---- admission ----------------------------------------------------------------------------------
 
 int32_t PromptParts::BlocksInTree(const ChunkLayout::Part& part) const {
-  if (!RulesOf(cache_->options().kind).shares) return 0;
+  if (!SharesPrefixes()) return 0;
   return static_cast<int32_t>(part.tokens.size()) / cache_->options().block_size;
 }
 
@@ -174,8 +175,7 @@ PartSource::Admission PromptParts::Admit(SequenceId main) {
       PartSpec& spec = admission.missing.emplace_back();
       spec.id = *live->sequence;
       spec.tokens = part.tokens;
-      spec.shares_prefix =
-          part.kind == ChunkKind::kSystem && RulesOf(cache_->options().kind).shares;
+      spec.shares_prefix = part.kind == ChunkKind::kSystem && SharesPrefixes();
       spec.cache_namespace = layout.cache_namespace;
       for (const PartPointer& seen : live->sees) {
         if (!seen->done) spec.after.push_back(*seen->sequence);
@@ -383,8 +383,8 @@ void PromptParts::Store(LivePart& part) {
   const bool is_system = part.kind == ChunkKind::kSystem;
   const int32_t first = is_system ? cache_->shared_tokens(id) / cache_->options().block_size : 0;
   const auto rest = std::span<const BlockId>(part.blocks).subspan(first);
-  const bool in_tree = is_system && RulesOf(cache_->options().kind).shares &&
-                       part.length % cache_->options().block_size == 0;
+  const bool in_tree =
+      is_system && SharesPrefixes() && part.length % cache_->options().block_size == 0;
   if (rest.empty() || in_tree) return;
   part.stored = chunks_.Store({.key = part.key,
                                .tokens = part.tokens,

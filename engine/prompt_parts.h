@@ -127,6 +127,8 @@ class PromptParts final : public PartSource {
   PartPointer Create(const ChunkLayout::Part& part, SequenceId main,
                      const std::vector<PartPointer>& parts);
   int32_t BlocksFor(const ChunkLayout& layout, const ChunkLayout::Part& part) const;
+  // False: system parts are cached as chunks are, with all their blocks.
+  bool SharesPrefixes() const { return RulesOf(cache_->options().kind).shares; }
   // Number of leading full blocks of a system part that the prefix tree keeps.
   int32_t BlocksInTree(const ChunkLayout::Part& part) const;
   // True if the chunk cache keeps the rest of a system part.

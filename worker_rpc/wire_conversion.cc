@@ -263,6 +263,9 @@ v1::PoolStatus PoolToWire(const EngineStatus& status) {
   out.set_paged(status.paged);
   out.set_prefix_cache(status.prefix_cache);
   out.set_lookups(cache.lookups);
+  out.set_hits(cache.hits);
+  out.set_lookup_tokens(cache.lookup_tokens);
+  out.set_hit_tokens(cache.hit_tokens);
   const ChunkCacheStats& chunks = status.chunk_cache;
   v1::ChunkCacheStatus& chunk_cache = *out.mutable_chunk_cache();
   chunk_cache.set_budget_blocks(chunks.budget_blocks);
@@ -273,9 +276,6 @@ v1::PoolStatus PoolToWire(const EngineStatus& status) {
   chunk_cache.set_misses(chunks.misses());
   chunk_cache.set_bypasses(chunks.bypasses);
   chunk_cache.set_evictions(chunks.evictions);
-  out.set_hits(cache.hits);
-  out.set_lookup_tokens(cache.lookup_tokens);
-  out.set_hit_tokens(cache.hit_tokens);
   out.set_evicted_blocks(cache.evicted_blocks);
   out.set_evicted_tokens(cache.evicted_tokens);
   out.set_evictable_blocks(cache.evictable);
