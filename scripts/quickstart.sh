@@ -27,7 +27,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 
-step() { printf '\n== %s\n' "$*" >&2; }
+step() { printf '\n== %s (after %d s)\n' "$*" "$SECONDS" >&2; }
 
 step "1/5 packages"
 scripts/install_packages.sh
