@@ -3,11 +3,12 @@
 
     prompt_parts_test.py --baton build/release/bin/baton
 
-The model is a tiny one of tests/testdata. Standard library only.
+The model is a tiny one of tests/testdata; BATON_TEST_MODEL names the real one. Standard library only.
 """
 
 import argparse
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -137,6 +138,29 @@ class Answers(unittest.TestCase):
                  "chunk_positions": positions, "chunk_scope": scope} for positions, scope in MODES]
         hashes = {result["logits_hash"] for result in answers(jobs).values()}
         self.assertEqual(len(hashes), len(MODES))
+
+
+class OrdinaryPrompts(unittest.TestCase):
+    """One chunk, with system part and chunk that end at segments (kernels/NUMERICS.md §8), is an ordinary prompt."""
+
+    def test_parts_that_end_at_segments_have_the_bits_of_the_ordinary_prompt(self):
+        if (model := os.environ.get("BATON_TEST_MODEL")) is None:
+            self.skipTest("not run: BATON_TEST_MODEL names no model with a context above 512 tokens")
+        system, chunk, question = ([(first + 7 * i) % 40_000 for i in range(count)]
+                                   for first, count in ((1_000, 256), (2_000, 256), (3_000, 20)))
+        jobs = [{"id": "ordinary", "prompt_token_ids": system + chunk + question},
+                {"id": "without system part", "prompt_token_ids": chunk + question},
+                {"id": "of other bits", "system": system[:-1], "chunks": [system[-1:] + chunk], "question": question},
+                *({"id": name, "system": system, "chunks": [chunk], "question": question, "chunk_positions": name}
+                  for name in ("overlap", "sequential")),
+                {"id": "alone", "system": "", "chunks": [chunk], "question": question, "chunk_scope": "alone"}]
+        got = answers(jobs, "--model", model)
+        for name in ("overlap", "sequential"):
+            self.assertEqual(same(got[name]), same(got["ordinary"]), name)
+        self.assertEqual(same(got["alone"]), same(got["without system part"]))
+        # The comparison can fail: parts that end elsewhere have other bits.
+        self.assertEqual(got["of other bits"]["prompt_token_ids"], got["ordinary"]["prompt_token_ids"])
+        self.assertNotEqual(got["of other bits"]["logits_hash"], got["ordinary"]["logits_hash"])
 
 
 class Errors(unittest.TestCase):
