@@ -110,7 +110,8 @@ case $slice in
     within "style of changed files" scripts/check_style.py --seconds 600
     # In batches and with -O1, for time. A batch may hide a missing include; clang-tidy reads every changed file alone. With -O1, gcc
     # warns falsely of uninitialised values; the release build takes warnings as errors.
-    within "configuring local" cmake --preset local -DBATON_UNITY=ON -DBATON_OPTIMIZATION=-O1 -DBATON_WERROR=OFF -Wno-dev &&
+    within "configuring local" cmake --preset local -DBATON_UNITY=ON -DBATON_OPTIMIZATION=-O1 -DBATON_WERROR=OFF \
+      -DBATON_INSTRUCTION_SETS=runnable -Wno-dev &&
       within "building without gRPC" scripts/build.sh local tests && tests_of "tests without gRPC" build/local
     ;;
 esac
