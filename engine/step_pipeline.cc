@@ -139,9 +139,7 @@ StepInput StepPipeline::MakeInput(InFlightStep& step) {
 bool StepPipeline::Submit() {
   auto step = std::make_unique<InFlightStep>();
   step->plan = scheduler_->Schedule();
-  if (max_shifted_queries_.has_value()) {
-    FitShiftedQueries(*scheduler_, *max_shifted_queries_, step->plan);
-  }
+  if (frame_limits_.has_value()) FitFrames(*scheduler_, *frame_limits_, step->plan);
   requests_->OnPlanned(step->plan);
   // Copy even if nothing runs. The sequence that asked for a copy may be preempted already, and
   // blocks change owner before the next step.

@@ -84,8 +84,8 @@ class StepPipeline {
     pending_cancellations_ = pending;
   }
   void set_watchdog(LoopWatchdog* watchdog) { watchdog_ = watchdog; }
-  // The runner's StepLimits::max_shifted_queries; without it there is no limit.
-  void set_max_shifted_queries(int32_t most) { max_shifted_queries_ = most; }
+  // Limits of the runner; without them there are none.
+  void set_frame_limits(const FrameLimits& limits) { frame_limits_ = limits; }
 
   int32_t in_flight() const { return static_cast<int32_t>(steps_.size()); }
   // True if Step would do something now.
@@ -136,7 +136,7 @@ class StepPipeline {
   Requests* const requests_;
   PendingCancellations* pending_cancellations_ = nullptr;
   LoopWatchdog* watchdog_ = nullptr;
-  std::optional<int32_t> max_shifted_queries_;
+  std::optional<FrameLimits> frame_limits_;
   std::deque<std::unique_ptr<InFlightStep>> steps_;  // the oldest first
   std::vector<TokenDraw> draws_;                     // of the step being submitted
   StepFrames frames_;                                // of the step being submitted

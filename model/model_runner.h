@@ -42,7 +42,7 @@ struct DrawnBy {
   int32_t draw = 0;
 };
 
-// Consecutive tokens of one sequence. Their KV is written to their own slots. Each token sees
+// Tokens of one sequence, consecutive unless they have places. Their KV is written to their own slots. Each token sees
 // either the runs that the chunk names or its sequence up to itself. In a layer with a sliding
 // window that is only the last `window` slots.
 struct StepChunk {
@@ -71,6 +71,13 @@ struct StepChunk {
   // overlap, and block_table covers them. Empty: one run from slot 0 with origin 0 and shift 0. A
   // model with sliding windows refuses runs (Unimplemented).
   std::span<const SlotRun> runs = {};
+  // Places [tokens] of rows that compute slots of several runs again; slots rise. Row i sees
+  // runs[0] to runs[places[i].run], the last of these up to its own slot. `positions` must have the
+  // positions of the rows less the shift of their own run, which their keys are rotated for. So a
+  // row's query is rotated for positions[i] in its own run, and in another run for
+  //   positions[i] + (shift of its own run) - (shift of the other run).
+  // begin_slot and begin_position do not count. Empty: the rows follow each other.
+  std::span<const RowPlace> places = {};
   // Segment of the input (token type) and LoRA adapter. No op supports them yet. Runners refuse
   // every value but 0 as Unimplemented.
   int32_t segment = 0;

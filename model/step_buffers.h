@@ -16,6 +16,7 @@
 #include "kernels/ops.h"
 #include "model/block_table_mirror.h"
 #include "model/model_runner.h"
+#include "model/shift_groups.h"
 #include "model/staging_slot.h"
 
 namespace baton {
@@ -136,9 +137,13 @@ class StepBuffers {
     std::vector<int32_t> first_block = {};
   };
   absl::Status CheckRuns(const StepChunk& chunk) const;
+  static absl::Status CheckPlaces(const StepChunk& chunk);
   void FillChunk(const StepChunk& chunk, int32_t sequence);
-  RowRuns FillRuns(const StepChunk& chunk, int32_t first_row);
-  void FillGroup(const StepChunk& chunk, int32_t sequence, int32_t group, RowRuns runs);
+  RowRuns FillRuns(const StepChunk& chunk, const ShiftGroup& rows, int32_t first_row);
+  void FillGroup(const StepChunk& chunk, int32_t group, RowRuns runs);
+  void FillPlaces(const StepChunk& chunk, const ShiftGroup& rows, RowRuns runs);
+  int64_t SlotInPool(std::span<const BlockId> table, int32_t slot) const;
+  void FillTable(const StepChunk& chunk, int32_t sequence, int32_t group);
   void FillEmbeddings(const StepChunk& chunk);
   void FillPadding(int32_t rows, int32_t logit_rows);
 

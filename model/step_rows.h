@@ -18,11 +18,6 @@
 
 namespace baton {
 
-// Returns the position shifts of the chunk's runs other than 0, each once, rising. For each of
-// them, every token of the chunk has a shifted query: a copy of its query, rotated for its position
-// less the shift.
-std::vector<int32_t> ShiftsOf(const StepChunk& chunk);
-
 class StepRows final : public RowLimit {
  public:
   StepRows() = default;  // no rows

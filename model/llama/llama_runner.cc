@@ -7,6 +7,7 @@
 #include "common/status_macros.h"
 #include "model/block_copy_runs.h"
 #include "model/kv_heads.h"
+#include "model/shift_groups.h"
 
 namespace baton {
 namespace {
@@ -362,7 +363,7 @@ absl::Status LlamaRunner::UploadAndEnqueue(const StepInput& input, StepId id, in
     logit_rows += chunk.logit_rows;
     embeddings = embeddings || !chunk.embeddings.empty();
     scattered = scattered || !chunk.runs.empty();
-    decode = decode && chunk.tokens.size() == 1 && chunk.logit_rows == 1 && ShiftsOf(chunk).empty();
+    decode = decode && chunk.tokens.size() == 1 && chunk.logit_rows == 1 && ShiftedQueriesOf(chunk) == 0;
     CHECK(!chunk.token_from || (chunk.token_from->step == last_ && last_ != collected_))
         << "token_from must name the step submitted just before";
   }
