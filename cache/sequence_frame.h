@@ -39,9 +39,10 @@ struct FrameRun {
 
 // Where a token of a repair lies in the frame.
 struct FrameRow {
-  int32_t slot = 0;      // in the run
-  int32_t run = 0;       // of the token's own chunk
-  int32_t position = 0;  // that its key is rotated for: the place in the prompt, less the run's shift
+  int32_t slot = 0;  // in the run
+  int32_t run = 0;   // of the token's own chunk
+  int32_t position =
+      0;  // that its key is rotated for: the place in the prompt, less the run's shift
   bool operator==(const FrameRow&) const = default;
 };
 
@@ -51,6 +52,9 @@ struct SequenceFrame {
   int32_t begin_position = 0;  // of the sequence's slot 0
   // Only of a repair: the places of the sequence's tokens, slots rising.
   std::vector<FrameRow> rows;
+  // Only with rows: a step stores nothing of them, and only says how much their K and V would
+  // change (ModelRunner, StepChunk::compares).
+  bool compares = false;
   // Keeps the blocks and their contents until the frame is destroyed: for example references to
   // entries of the chunk cache. May be null if the owner of the frame keeps them.
   std::shared_ptr<const void> holds;

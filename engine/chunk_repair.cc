@@ -22,8 +22,7 @@ void AppendRows(const ChunkLayout::Part& part, int32_t count, int32_t slot, int3
 int32_t TouchedBlocks(std::span<const FrameRow> rows, int32_t block_size) {
   int32_t blocks = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
-    const bool new_block =
-        i == 0 || rows[i].slot / block_size != rows[i - 1].slot / block_size;
+    const bool new_block = i == 0 || rows[i].slot / block_size != rows[i - 1].slot / block_size;
     blocks += new_block ? 1 : 0;
   }
   return blocks;

@@ -58,9 +58,11 @@ absl::Status PromptParts::CheckSupported(const ChunkOptions& options) const {
   }
   const ChunkRepair& repair = options.repair;
   if (!repair.repairs()) return absl::OkStatus();
-  if (repair.kind == ChunkRepair::Kind::kFirst && options_.repairs) return absl::OkStatus();
-  return absl::FailedPreconditionError(StrCat("chunk_repair ", ChunkRepairName(repair),
-                                              " is not supported by this worker's device; use none"));
+  const bool is_first = repair.kind == ChunkRepair::Kind::kFirst;
+  if (is_first ? options_.repairs_first : options_.repairs_share) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      StrCat("chunk_repair ", ChunkRepairName(repair),
+             " is not supported by this worker's device; use none"));
 }
 
 absl::StatusOr<std::shared_ptr<const ChunkLayout>> PromptParts::Plan(const ChunkedPrompt& prompt,
@@ -357,10 +359,10 @@ std::shared_ptr<const SequenceFrame> PromptParts::FrameIfReady(SequenceId id) {
 
 // ---- parts are computed -------------------------------------------------------------------------
 
-std::vector<SequenceId> PromptParts::OnComputed(const ScheduledChunk& chunk) {
+std::vector<SequenceId> PromptParts::OnComputed(const ScheduledChunk& chunk,
+                                                std::span<const float> changes) {
   if (const auto repair = repairs_.find(chunk.id); repair != repairs_.end()) {
-    OnRepaired(*repair->second, chunk);
-    return {};
+    return OnRowsComputed(*repair->second, chunk, changes);
   }
   const auto found = by_id_.find(chunk.id);
   if (found == by_id_.end()) return {};
@@ -389,8 +391,7 @@ std::vector<SequenceId> PromptParts::Done(LivePart& part) {
     if (--main.waits_for > 0) continue;
     if (main.repair == nullptr) {
       scheduler_->PartsReady(waiter);
-    } else {
-      BeginRepair(main);
+    } else if (BeginRepair(main)) {
       begun.push_back(waiter);
     }
   }

@@ -50,7 +50,9 @@ struct PromptPartsOptions {
   int64_t max_slots = int64_t{1} << 30;            // of one sequence with its frame
   int32_t max_shifted_queries = kMaxPromptChunks;  // at least one for each shift of a request
   int32_t max_repair_runs = kMaxPromptChunks + 1;  // visible runs of the repairs in a step
-  bool repairs = true;                             // false: this worker's device cannot repair chunks
+  // False: this worker's device cannot repair chunks in this way.
+  bool repairs_first = true;
+  bool repairs_share = true;
 };
 
 class PromptParts final : public PartSource {
@@ -88,11 +90,12 @@ class PromptParts final : public PartSource {
   };
   Costs TakeCosts(SequenceId main);
 
-  // A chunk of a part is committed. Ignores parts that have ended. Returns the main sequences whose
-  // repair begins now. The caller must make the copies that the cache asks for
+  // A chunk of a part is committed. Ignores parts that have ended. `changes`: if the chunk compares
+  // (SequenceFrame::compares), one for each token. Returns the main sequences whose repair writes
+  // from now on. The caller must make the copies that the cache asks for
   // (KvCacheManager::TakeCopies) before anything else uses blocks; if that fails, these requests
   // fail.
-  std::vector<SequenceId> OnComputed(const ScheduledChunk& chunk);
+  std::vector<SequenceId> OnComputed(const ScheduledChunk& chunk, std::span<const float> changes);
   // Returns the main sequences that wait for a part, rising. Their requests fail with the part.
   std::vector<SequenceId> WaitersOf(SequenceId part) const;
 
@@ -156,7 +159,7 @@ class PromptParts final : public PartSource {
   // Frame of the main sequence without a repair, and without holds. REQUIRES: its parts are done.
   SequenceFrame UnrepairedFrame(const Main& main) const;
   void Store(LivePart& part);
-  // Returns the main sequences whose repair begins.
+  // Returns the main sequences whose repair writes from now on.
   std::vector<SequenceId> Done(LivePart& part);
   void Drop(LivePart& part);
 
@@ -164,12 +167,18 @@ class PromptParts final : public PartSource {
   PartSpec AddRepair(SequenceId id, Main& main);
   std::optional<SequenceId> MainOfRepair(SequenceId repair) const;
   static bool IsRepaired(const Main& main);  // or needs no repair
-  // Makes the first frame of the repair, and asks for copies. REQUIRES: the parts are done.
+  // Makes the frame of the repair's rows. Unless they compare, asks for copies. REQUIRES: the parts
+  // are done.
   std::shared_ptr<const SequenceFrame> FrameOfRepair(Repair& repair);
   // Null: no repair has this id, or it waits for parts.
   std::shared_ptr<const SequenceFrame> FrameOfRepairIfReady(SequenceId id);
-  void BeginRepair(const Main& main);
+  // These two return true if the repair writes from now on.
+  bool BeginRepair(const Main& main);
+  bool OnCompared(Repair& repair, const ScheduledChunk& chunk, std::span<const float> changes);
   void OnRepaired(Repair& repair, const ScheduledChunk& chunk);
+  // Of a chunk of a repair: returns what OnComputed returns.
+  std::vector<SequenceId> OnRowsComputed(Repair& repair, const ScheduledChunk& chunk,
+                                         std::span<const float> changes);
   SequenceFrame TakeRepairedFrame(const Main& main);
   void DropRepair(const Repair& repair);
 

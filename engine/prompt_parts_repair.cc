@@ -18,8 +18,10 @@ class PromptParts::Repair {
 
   const SequenceId main;
   const SequenceId id;
-  RepairRows rows;      // that it computes now
-  SequenceFrame frame;  // what the question will see; empty until the parts are done
+  RepairRows rows;  // that it computes now: of share:R first all candidates
+  bool compares = false;
+  std::vector<double> changes;  // of the candidates so far
+  SequenceFrame frame;          // what the question will see; empty until the parts are done
   int64_t begun_us = 0;
   int32_t computed = 0;  // of the rows
   bool done = false;
@@ -33,6 +35,7 @@ PartSpec PromptParts::AddRepair(SequenceId id, Main& main) {
   Repair& repair = *main.repair;
   repairs_.emplace(repair.id, &repair);
   repair.rows = CandidateRows(*main.layout, cache_->options().block_size);
+  repair.compares = main.layout->options.repair.kind == ChunkRepair::Kind::kShare;
   PartSpec spec{.id = repair.id, .tokens = {}, .repair_blocks = main.repair_blocks, .after = {}};
   if (main.waits_for == 0) spec.tokens = repair.rows.tokens;
   return spec;
@@ -55,8 +58,13 @@ std::shared_ptr<const SequenceFrame> PromptParts::FrameOfRepairIfReady(SequenceI
 }
 
 std::shared_ptr<const SequenceFrame> PromptParts::FrameOfRepair(Repair& repair) {
-  repair.begun_us = clock_->NowUs();
+  if (repair.begun_us == 0) repair.begun_us = clock_->NowUs();
   repair.frame = UnrepairedFrame(mains_.at(repair.main));
+  if (repair.compares) {
+    repair.frame.rows = repair.rows.rows;
+    repair.frame.compares = true;
+    return std::make_shared<const SequenceFrame>(std::move(repair.frame));
+  }
   for (const BlockCopy& copy : MakePrivate(repair.rows.rows, cache_->BlockTable(repair.id),
                                            cache_->options().block_size, repair.frame)) {
     cache_->AddCopy(copy);
@@ -64,18 +72,44 @@ std::shared_ptr<const SequenceFrame> PromptParts::FrameOfRepair(Repair& repair) 
   return std::make_shared<const SequenceFrame>(repair.frame);
 }
 
-void PromptParts::BeginRepair(const Main& main) {
+bool PromptParts::BeginRepair(const Main& main) {
   Repair& repair = *main.repair;
   scheduler_->BeginRows(repair.id, repair.rows.tokens, FrameOfRepair(repair));
+  return !repair.compares;
+}
+
+std::vector<SequenceId> PromptParts::OnRowsComputed(Repair& repair, const ScheduledChunk& chunk,
+                                                    std::span<const float> changes) {
+  Main& main = mains_.at(repair.main);
+  main.costs.slices += 1;
+  main.costs.ledger.repair_us = clock_->NowUs() - repair.begun_us;
+  repair.computed += chunk.count;
+  if (!repair.compares) {
+    OnRepaired(repair, chunk);
+  } else if (OnCompared(repair, chunk, changes)) {
+    return {repair.main};
+  }
+  return {};
+}
+
+bool PromptParts::OnCompared(Repair& repair, const ScheduledChunk& chunk,
+                             std::span<const float> changes) {
+  CHECK_EQ(static_cast<int32_t>(changes.size()), chunk.count) << "repair " << repair.id;
+  repair.changes.insert(repair.changes.end(), changes.begin(), changes.end());
+  if (repair.computed < repair.rows.size()) return false;
+  const Main& main = mains_.at(repair.main);
+  repair.rows = LargestChanges(repair.rows, repair.changes,
+                               RowsToRepair(main.layout->options.repair, repair.rows.size()));
+  repair.compares = false;
+  repair.computed = 0;
+  repair.changes.clear();
+  return BeginRepair(main);
 }
 
 void PromptParts::OnRepaired(Repair& repair, const ScheduledChunk& chunk) {
   Main& main = mains_.at(repair.main);
-  repair.computed += chunk.count;
   main.costs.computed_tokens += chunk.count;
-  main.costs.slices += 1;
   main.costs.ledger.repaired_tokens += chunk.count;
-  main.costs.ledger.repair_us = clock_->NowUs() - repair.begun_us;
   if (repair.computed < repair.rows.size()) return;
   repair.done = true;
   scheduler_->PartsReady(repair.main);

@@ -80,6 +80,7 @@ void StepFrames::DescribeRows(const SequenceFrame& frame, int32_t begin, Input& 
   chunk.runs = input.runs;
   chunk.places = input.places;
   chunk.positions = input.positions;
+  chunk.compares = frame.compares;
 }
 
 int32_t ShiftsOf(const SequenceFrame& frame) {
@@ -110,6 +111,14 @@ void FitFrames(const Scheduler& scheduler, const FrameLimits& limits, SchedulerO
     return count > 0;
   };
   std::erase_if(plan.chunks, [&](ScheduledChunk& chunk) { return !fits(chunk); });
+}
+
+void PutComparisonsLast(const Scheduler& scheduler, SchedulerOutput& plan) {
+  const auto stores = [&](const ScheduledChunk& chunk) {
+    return !chunk.framed || !scheduler.frame(chunk.id)->compares;
+  };
+  if (std::all_of(plan.chunks.begin(), plan.chunks.end(), stores)) return;
+  std::stable_partition(plan.chunks.begin(), plan.chunks.end(), stores);
 }
 
 }  // namespace baton

@@ -53,5 +53,7 @@ struct FrameLimits {
 // The first chunks have precedence, and the others are planned again. REQUIRES: no frame has more
 // shifts or runs than the limits allow.
 void FitFrames(const Scheduler& scheduler, const FrameLimits& limits, SchedulerOutput& plan);
+// Moves chunks that compare behind all others. The order stays the same otherwise.
+void PutComparisonsLast(const Scheduler& scheduler, SchedulerOutput& plan);
 
 }  // namespace baton

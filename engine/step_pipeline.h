@@ -45,6 +45,7 @@ struct SampledRow {
   int32_t row = 0;                                 // in the step's logits
   int32_t position = 0;                            // the slot that the new token will take
   std::span<const absl::StatusOr<TokenId>> drawn;  // empty: the host must draw
+  std::span<const float> changes;                  // of a chunk that compares: one for each token
 };
 
 class StepPipeline {
@@ -109,6 +110,8 @@ class StepPipeline {
     std::unique_ptr<StepDemand> demand;
     std::vector<int32_t> draw_ends;        // end of each chunk's draws among all draws of the step
     std::vector<RequestHandle> cancelled;  // removed from the pending cancellations at Collect
+    size_t first_comparison = 0;           // chunks from here on compare
+    bool compares(size_t chunk) const { return chunk >= first_comparison; }
     // False while Submit runs. Questions about rows before that say nothing about an earlier step.
     std::atomic<bool> submitted = false;
     int32_t DrawsBefore(size_t chunk) const { return chunk == 0 ? 0 : draw_ends[chunk - 1]; }

@@ -199,7 +199,7 @@ void WorkerCore::ReportWritten(const SchedulerOutput& plan, int32_t group) {
     if (!parts_.cache->Contains(chunk.id)) continue;
     const std::span<const BlockId> table = parts_.cache->BlockTable(chunk.id, group);
     if (PromptParts::IsPart(chunk.id) && prompt_parts_.IsRepair(chunk.id)) {
-      // Its rows may lie in any of its blocks.
+      // Its rows may lie in any of its blocks, or it only compares.
       part.insert(part.end(), table.begin(), table.end());
       continue;
     }
@@ -221,7 +221,7 @@ void WorkerCore::OnFailed(SequenceId id, const absl::Status& why) {
 void WorkerCore::OnComputed(const ScheduledChunk& chunk, const SampledRow& row) {
   if (PromptParts::IsPart(chunk.id)) {
     counters_.prefill_tokens += chunk.count;
-    const std::vector<SequenceId> repaired = prompt_parts_.OnComputed(chunk);
+    const std::vector<SequenceId> repaired = prompt_parts_.OnComputed(chunk, row.changes);
     if (repaired.empty()) return;
     // Copy now. Before the next step, a transfer may be posted into a block that these copies read.
     const absl::Status copied = pipeline_.CopyBlocks(parts_.cache->TakeCopies());

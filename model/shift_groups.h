@@ -17,8 +17,8 @@ namespace baton {
 struct ShiftGroup {
   int32_t first_row = 0;  // in the chunk
   int32_t rows = 0;
-  int32_t runs = 0;                // that its rows see, of the chunk's first runs; 0: the chunk has none
-  int32_t own_shift = 0;           // of the runs that its rows lie in; 0 for an ordinary chunk
+  int32_t runs = 0;       // that its rows see, of the chunk's first runs; 0: the chunk has none
+  int32_t own_shift = 0;  // of the runs that its rows lie in; 0 for an ordinary chunk
   std::vector<int32_t> shifts = {};  // of its runs, less own_shift; without 0, each once, rising
 
   int64_t shifted_queries() const { return int64_t{rows} * static_cast<int64_t>(shifts.size()); }

@@ -60,6 +60,7 @@ size_t LayOut(StepBuffers& b, const DecoderConfig& config, const StepLimits& lim
   arena.Take(b.shifted_rows, limits.max_shifted_queries);
   arena.Take(b.embedding_rows, limits.max_embeddings > 0 ? tokens : 0);
   arena.Take(b.embeddings, int64_t{limits.max_embeddings} * config.hidden);
+  arena.Take(b.compared_slots, limits.max_compared_rows);
   for (StepBuffers::Group& group : b.groups) {
     arena.Take(group.slot_mapping, tokens);
     arena.Take(group.row_runs, tokens);
@@ -86,6 +87,7 @@ size_t LayOut(StepBuffers& b, const DecoderConfig& config, const StepLimits& lim
   arena.Take(b.last_hidden, limits.max_logit_rows * int64_t{config.hidden});
   arena.Take(b.last_normalized, limits.max_logit_rows, config.hidden);
   arena.Take(b.logits, limits.max_logit_rows * int64_t{config.vocabulary});
+  arena.Take(b.changes, limits.max_compared_rows);
   return arena.bytes();
 }
 
@@ -175,6 +177,9 @@ absl::Status StepBuffers::CheckRuns(const StepChunk& chunk) const {
     return absl::UnimplementedError(absl::StrCat("a chunk with ", chunk.runs.size(),
                                                  " runs: a model with sliding windows takes none"));
   }
+  if (chunk.compares && limits_.max_compared_rows == 0) {
+    return absl::UnimplementedError("this runner does not compare rows");
+  }
   if (!chunk.places.empty()) return CheckPlaces(chunk);
   const SlotRun& last = chunk.runs.back();
   if (last.begin > chunk.begin_slot || last.end != end) {
@@ -211,7 +216,12 @@ absl::Status StepBuffers::Check(const StepInput& input) const {
   int64_t extra_runs = 0;
   int64_t shifted_queries = 0;
   int64_t embeddings = 0;
+  bool compares = false;
   for (const StepChunk& chunk : input.chunks) {
+    if (compares && !chunk.compares) {
+      return absl::InvalidArgumentError("a chunk that stores KV is behind one that compares");
+    }
+    compares = chunk.compares;
     const auto tokens = static_cast<int64_t>(chunk.tokens.size());
     if (chunk.segment != 0 || chunk.adapter != 0) {
       return absl::UnimplementedError(absl::StrCat("segment ", chunk.segment, ", adapter ",
@@ -301,6 +311,13 @@ void StepBuffers::FillPlaces(const StepChunk& chunk, const ShiftGroup& rows, Row
     runs.last_end = place.slot + 1;
     group.row_runs.push_back(runs);
   }
+  if (!chunk.compares) return;
+  // Rows that compare come last. They store nothing.
+  const auto first = static_cast<std::ptrdiff_t>(group.slot_mapping.size()) - rows.rows;
+  host_.compared_slots.resize(static_cast<size_t>(first), kNotStored);
+  host_.compared_slots.insert(host_.compared_slots.end(), group.slot_mapping.begin() + first,
+                              group.slot_mapping.end());
+  std::fill(group.slot_mapping.begin() + first, group.slot_mapping.end(), kNotStored);
 }
 
 int64_t StepBuffers::SlotInPool(std::span<const BlockId> table, int32_t slot) const {
@@ -390,6 +407,7 @@ void StepBuffers::Upload(const StepInput& input, int32_t rows, int32_t logit_row
   host_.embedding_rows.clear();
   host_.embeddings.clear();
   host_.logit_indices.clear();
+  host_.compared_slots.clear();
   for (HostGroup& group : host_groups_) {
     group.slot_mapping.clear();
     group.row_runs.clear();
@@ -411,6 +429,7 @@ void StepBuffers::Upload(const StepInput& input, int32_t rows, int32_t logit_row
     CopyInput(stream, embeddings, host_.embeddings, slot);
   }
   CopyInput(stream, logit_indices, host_.logit_indices, slot);
+  CopyInput(stream, compared_slots, host_.compared_slots, slot);
   for (size_t at = 0; at < groups.size(); ++at) {
     HostGroup& group = host_groups_[at];
     CopyInput(stream, groups[at].slot_mapping, group.slot_mapping, slot);

@@ -24,6 +24,14 @@ StepRows StepRows::Tokens(const StepInput& input, const std::function<int32_t()>
       &wanted);
 }
 
+StepRows StepRows::StoredTokens(const StepInput& input, const std::function<int32_t()>& wanted) {
+  return StepRows(Ends(input,
+                       [](const StepChunk& chunk) {
+                         return chunk.compares ? 0 : static_cast<int64_t>(chunk.tokens.size());
+                       }),
+                  &wanted);
+}
+
 StepRows StepRows::Logits(const StepInput& input, const std::function<int32_t()>& wanted) {
   return StepRows(Ends(input, [](const StepChunk& chunk) { return int64_t{chunk.logit_rows}; }),
                   &wanted);
@@ -37,6 +45,15 @@ StepRows StepRows::Draws(const StepInput& input, const std::function<int32_t()>&
 
 StepRows StepRows::ShiftedQueries(const StepInput& input, const std::function<int32_t()>& wanted) {
   StepRows rows(Ends(input, ShiftedQueriesOf), &wanted);
+  return rows.ends_.empty() || rows.ends_.back() == 0 ? Fixed(0) : rows;
+}
+
+StepRows StepRows::StoredShiftedQueries(const StepInput& input,
+                                        const std::function<int32_t()>& wanted) {
+  StepRows rows(
+      Ends(input,
+           [](const StepChunk& chunk) { return chunk.compares ? 0 : ShiftedQueriesOf(chunk); }),
+      &wanted);
   return rows.ends_.empty() || rows.ends_.back() == 0 ? Fixed(0) : rows;
 }
 

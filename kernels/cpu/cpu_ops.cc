@@ -224,6 +224,13 @@ void CpuOps::KvWrite(Stream& stream, const KvWriteArgs& args) const {
               });
 }
 
+void CpuOps::CompareKv(Stream& stream, const CompareKvArgs& args) const {
+  EnqueueRows(stream, args, kTokens, [](CpuStream& cpu, const CompareKvArgs& args) {
+    ForTokens(cpu.pool(), args.tokens, 2 * args.kv_heads * args.head_dim, kUnitElements,
+              [&](int64_t begin, int64_t end) { plain::CompareKv(args, begin, end); });
+  });
+}
+
 void CpuOps::PagedAttention(Stream& stream, const PagedAttentionArgs& args) const {
   EnqueueRows(stream, args, kTokens,
               [&kernels = kernels_](CpuStream& cpu, const PagedAttentionArgs& args) {

@@ -32,7 +32,8 @@ std::vector<int32_t> Slots(const RepairRows& rows) {
 }
 
 TEST(ChunkRepair, RowsAreTheFirstTokensOfEachChunkButTheFirstOne) {
-  const ChunkedPrompt prompt = PromptOf("sys", {"aaaaaa", "b", "cccccc"}, "q", {.repair = First(3)});
+  const ChunkedPrompt prompt =
+      PromptOf("sys", {"aaaaaa", "b", "cccccc"}, "q", {.repair = First(3)});
   const RepairRows rows = CandidateRows(LayoutOf(prompt), /*block_size=*/4);
   // Slots 0-3: the system part; 4-11, 12-15 and 16-23: the chunks.
   EXPECT_THAT(Slots(rows), ElementsAre(12, 16, 17, 18));
@@ -80,8 +81,7 @@ TEST(ChunkRepair, EveryRepairHasItsOwnNamespace) {
     const ChunkLayout layout = LayoutOf(PromptOf("s", {"aaa", "bbb"}, "q", {.repair = repair}));
     for (const CacheNamespace& other : seen) EXPECT_NE(layout.derived_namespace, other);
     seen.push_back(layout.derived_namespace);
-    EXPECT_EQ(layout.parts[1].key,
-              LayoutOf(PromptOf("s", {"aaa", "bbb"}, "q")).parts[1].key)
+    EXPECT_EQ(layout.parts[1].key, LayoutOf(PromptOf("s", {"aaa", "bbb"}, "q")).parts[1].key)
         << "a chunk's own KV does not depend on the repair";
   }
 }
@@ -107,8 +107,8 @@ TEST(ChunkRepair, BlocksAreThoseThatTheRowsTouch) {
 }
 
 TEST(ChunkRepair, TheLargestChangesAreChosenAndTheEarlierAmongEqualOnes) {
-  const ChunkLayout layout = LayoutOf(
-      PromptOf("", {"x", "abcdef"}, "q", {.repair = Share(500'000)}));
+  const ChunkLayout layout =
+      LayoutOf(PromptOf("", {"x", "abcdef"}, "q", {.repair = Share(500'000)}));
   const RepairRows candidates = CandidateRows(layout, 4);
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const std::vector<double> changes = {1, 5, 2, nan, 2, 0};
@@ -135,8 +135,7 @@ TEST(ChunkRepair, TouchedBlocksAreReplacedAndPartlyRepairedOnesCopied) {
   const std::vector<BlockCopy> copies = MakePrivate(rows, own, 4, frame);
   EXPECT_THAT(frame.blocks, ElementsAre(BlockId(10), BlockId(1), BlockId(12), BlockId(2)));
   // Block 11 has two tokens, and both are rows.
-  EXPECT_THAT(copies,
-              ElementsAre(BlockCopy{.from = BlockId(13), .to = BlockId(2), .tokens = 3}));
+  EXPECT_THAT(copies, ElementsAre(BlockCopy{.from = BlockId(13), .to = BlockId(2), .tokens = 3}));
   EXPECT_EQ(frame.rows, rows);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -41,6 +42,9 @@ inline std::vector<ChunkRepair> SomeRepairs() {
   std::vector<ChunkRepair> repairs;
   for (const int32_t tokens : {1, 4, 16, 1000}) {
     repairs.push_back({.kind = ChunkRepair::Kind::kFirst, .first_tokens = tokens});
+  }
+  for (const int32_t share : {1, 150'000, 600'000, 1'000'000}) {
+    repairs.push_back({.kind = ChunkRepair::Kind::kShare, .share_millionths = share});
   }
   return repairs;
 }
@@ -83,46 +87,46 @@ inline std::vector<SeenPart> StoredParts(const ChunkedPrompt& prompt) {
   return parts;
 }
 
-// Computes rows of the parts again, as the issue says: in the order of the prompt, each with
-// everything before it. `repaired[part][token]` says which.
-inline void RepairParts(const std::vector<std::vector<bool>>& repaired,
-                        std::vector<SeenPart>& parts) {
+// Value of a token if it is computed with everything before it, as the parts are now.
+inline uint64_t ValueInFullFrame(const std::vector<SeenPart>& parts, size_t part, size_t token) {
   uint64_t seen = 0;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    SeenPart& part = parts[i];
-    for (size_t token = 0; token < part.tokens.size(); ++token) {
-      if (!repaired[i][token]) continue;
-      const std::vector<uint64_t> before(part.values.begin(), part.values.begin() + token);
-      part.values[token] =
-          RepairedValue(seen, DigestOf(before), part.position + static_cast<int32_t>(token),
-                        part.shift, part.tokens[token]);
-    }
-    seen = part.Behind(seen);
-  }
+  for (size_t i = 0; i < part; ++i) seen = parts[i].Behind(seen);
+  const SeenPart& own = parts[part];
+  const std::vector<uint64_t> before(own.values.begin(), own.values.begin() + token);
+  return RepairedValue(seen, DigestOf(before), own.position + static_cast<int32_t>(token),
+                       own.shift, own.tokens[token]);
 }
 
-inline std::vector<std::vector<bool>> RepairedTokens(const ChunkedPrompt& prompt,
-                                                     const std::vector<SeenPart>& parts) {
-  std::vector<std::vector<bool>> repaired;
-  const size_t first = (prompt.system.empty() ? 0 : 1) +
-                       (prompt.options.scope == ChunkScope::kSystem ? 1 : 0);
-  for (size_t i = 0; i < parts.size(); ++i) {
-    std::vector<bool>& tokens = repaired.emplace_back(parts[i].tokens.size());
-    const auto most = static_cast<size_t>(prompt.options.repair.first_tokens);
-    for (size_t token = 0; i >= first && token < std::min(most, tokens.size()); ++token) {
-      tokens[token] = true;
-    }
+// The tokens that a prompt repairs, as (part, token), in the order of the prompt.
+inline std::vector<std::pair<size_t, size_t>> RepairedTokens(const ChunkedPrompt& prompt,
+                                                             const std::vector<SeenPart>& parts) {
+  const ChunkRepair& repair = prompt.options.repair;
+  const bool is_first = repair.kind == ChunkRepair::Kind::kFirst;
+  const size_t most = is_first ? repair.first_tokens : repair.share_millionths > 0 ? 1'000'000 : 0;
+  const size_t first_part =
+      (prompt.system.empty() ? 0 : 1) + (prompt.options.scope == ChunkScope::kSystem ? 1 : 0);
+  std::vector<std::pair<size_t, size_t>> tokens;
+  for (size_t part = first_part; part < parts.size(); ++part) {
+    const size_t end = std::min(most, parts[part].tokens.size());
+    for (size_t token = 0; token < end; ++token) tokens.emplace_back(part, token);
   }
-  return repaired;
+  if (is_first) return tokens;
+  std::stable_sort(tokens.begin(), tokens.end(), [&](const auto& a, const auto& b) {
+    const auto change = [&](const auto& at) {
+      return FakeChange(parts[at.first].values[at.second],
+                        ValueInFullFrame(parts, at.first, at.second));
+    };
+    return change(a) > change(b);
+  });
+  const double share = repair.share_millionths / 1e6;
+  tokens.resize(static_cast<size_t>(std::ceil(share * static_cast<double>(tokens.size()) - 1e-9)));
+  std::sort(tokens.begin(), tokens.end());
+  return tokens;
 }
 
 // Number of tokens that a request computes again.
 inline int32_t CountRepaired(const ChunkedPrompt& prompt) {
-  int32_t count = 0;
-  for (const std::vector<bool>& part : RepairedTokens(prompt, StoredParts(prompt))) {
-    count += static_cast<int32_t>(std::count(part.begin(), part.end(), true));
-  }
-  return count;
+  return static_cast<int32_t>(RepairedTokens(prompt, StoredParts(prompt)).size());
 }
 
 // Answer that a greedy request must get, computed without KV, from the rules of the issue. Chunks
@@ -130,7 +134,9 @@ inline int32_t CountRepaired(const ChunkedPrompt& prompt) {
 inline std::vector<TokenId> ChunkedContinuation(const FakeRunner& runner,
                                                 const ChunkedPrompt& prompt, int32_t count) {
   std::vector<SeenPart> parts = StoredParts(prompt);
-  RepairParts(RepairedTokens(prompt, parts), parts);
+  for (const auto& [part, token] : RepairedTokens(prompt, parts)) {
+    parts[part].values[token] = ValueInFullFrame(parts, part, token);
+  }
   uint64_t seen = 0;
   for (const SeenPart& part : parts) seen = part.Behind(seen);
   const auto question = static_cast<int32_t>(PositionsOf(prompt).question);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,7 @@ ChunkRepair RepairOf(const std::string& name) { return *ParseChunkRepair(name); 
 std::vector<ChunkOptions> EveryRepair() {
   std::vector<ChunkOptions> all;
   for (ChunkOptions mode : EveryMode()) {
-    for (const char* name : {"first:3", "first:16", "first:4096"}) {
+    for (const char* name : {"first:3", "first:16", "first:4096", "share:0.15", "share:1"}) {
       mode.repair = RepairOf(name);
       all.push_back(mode);
     }
@@ -32,9 +33,13 @@ std::string Name(const ChunkOptions& options) {
                 ChunkRepairName(options.repair));
 }
 
-// Tokens that first:K repairs of chunks of 37, 20 and 16 tokens.
+// Tokens that are repaired of chunks of 37, 20 and 16 tokens.
 int32_t CountRepaired(const ChunkOptions& options) {
   int32_t count = 0;
+  if (options.repair.kind == ChunkRepair::Kind::kShare) {
+    count = (options.scope == ChunkScope::kAlone ? 37 : 0) + 20 + 16;
+    return static_cast<int32_t>(std::ceil(options.repair.share_millionths * 1e-6 * count - 1e-9));
+  }
   const int32_t first = options.repair.first_tokens;
   if (options.scope == ChunkScope::kAlone) count += std::min(37, first);
   return count + std::min(20, first) + std::min(16, first);
@@ -88,7 +93,7 @@ TEST(EngineRepair, RepairsDifferFromEachOtherAndFromNone) {
   for (ChunkOptions options : EveryMode()) {
     const auto engine = MakeEngine(TinyOptions());
     std::vector<uint64_t> hashes;
-    for (const char* name : {"none", "first:3", "first:16", "first:4096"}) {
+    for (const char* name : {"none", "first:3", "first:16", "first:4096", "share:0.15"}) {
       options.repair = RepairOf(name);
       hashes.push_back(
           Ask(*engine, RequestOf(PromptOf(options, 11, {37, 20, 16}, 9))).finish->logits_hash);
@@ -116,6 +121,16 @@ TEST(EngineRepair, ARepairChangesNoStoredChunk) {
   }
 }
 
+TEST(EngineRepair, TheWholeShareHasTheBitsOfAllFirstTokens) {
+  for (ChunkOptions options : EveryMode()) {
+    const auto engine = MakeEngine(TinyOptions());
+    options.repair = RepairOf("first:4096");
+    const SinkRecord first = Ask(*engine, RequestOf(PromptOf(options, 11, {37, 20, 16}, 9)));
+    options.repair = RepairOf("share:1");
+    ExpectSame(Ask(*engine, RequestOf(PromptOf(options, 11, {37, 20, 16}, 9))), first);
+  }
+}
+
 TEST(EngineRepair, ARepairOfNothingIsNoRepair) {
   for (ChunkOptions options : EveryMode()) {
     const auto engine = MakeEngine(TinyOptions());
@@ -136,13 +151,16 @@ TEST(EngineRepair, PiecesOfALongChunkAreRepairedAsOneChunk) {
   options.chunk_cache_share = 0.9;
   const auto pieces = MakeEngine(options);
   for (ChunkOptions mode : EveryMode()) {
-    mode.repair = RepairOf("first:270");
-    const ChunkedPrompt prompt = PromptOf(mode, 11, {20, 300}, 9);
-    const SinkRecord expected = Ask(*whole, RequestOf(prompt));
-    ExpectSame(Ask(*pieces, RequestOf(prompt)), expected);
-    const SinkRecord warm = Ask(*pieces, RequestOf(prompt));
-    ExpectSame(warm, expected);
-    EXPECT_EQ(warm.finish->ledger.computed_tokens, 9 + warm.finish->ledger.chunk.repaired_tokens);
+    for (const char* name : {"first:270", "share:0.3"}) {
+      mode.repair = RepairOf(name);
+      const ChunkedPrompt prompt = PromptOf(mode, 11, {20, 300}, 9);
+      const SinkRecord expected = Ask(*whole, RequestOf(prompt));
+      ExpectSame(Ask(*pieces, RequestOf(prompt)), expected);
+      const SinkRecord warm = Ask(*pieces, RequestOf(prompt));
+      ExpectSame(warm, expected);
+      EXPECT_GT(warm.finish->ledger.chunk.repaired_tokens, 0);
+      EXPECT_EQ(warm.finish->ledger.computed_tokens, 9 + warm.finish->ledger.chunk.repaired_tokens);
+    }
   }
 }
 
@@ -202,6 +220,9 @@ TEST(EngineRepair, AnEngineWithRanksRepairs) {
   const auto ranks = MakeEngine(options);
   ExpectSame(Ask(*ranks, RequestOf(prompt)), expected);
   ExpectSame(Ask(*ranks, RequestOf(prompt)), expected);
+  const SinkRecord share =
+      Ask(*ranks, RequestOf(PromptOf({.repair = RepairOf("share:0.5")}, 11, {37, 20}, 9)));
+  EXPECT_EQ(share.error->code(), absl::StatusCode::kFailedPrecondition);
 }
 
 }  // namespace

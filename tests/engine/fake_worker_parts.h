@@ -152,6 +152,11 @@ inline uint64_t RepairedValue(uint64_t seen, uint64_t own, int32_t position, int
   return ChainPool::Chain(ChainOfPart(chain, position + shift), token);
 }
 
+// How much a token changes if it is computed again. Small numbers, so that many are equal.
+inline float FakeChange(uint64_t stored, uint64_t computed) {
+  return static_cast<float>((stored ^ computed) % 7);
+}
+
 // Fake model. The next token depends on the hash chain of all tokens before it, read through the
 // block table. If a window does not hold the same chain, the token is wrong. Chunks that are no
 // longer wanted are left damaged. A chunk with runs sees the values of each run, the run's shift,
@@ -175,8 +180,10 @@ class FakeRunner final : public InlineRunner {
     if (!next_status.ok()) return std::exchange(next_status, absl::OkStatus());
     if (during_step) during_step();
     rows_.clear();
+    changes_.clear();
     counts.emplace_back();
     for (int32_t i = 0; i < Wanted(input); ++i) {
+      EXPECT_TRUE(i == 0 || !input.chunks[i - 1].compares || input.chunks[i].compares);
       RunChunk(input.chunks[i]);
       if (after_chunk) after_chunk();
     }
@@ -195,6 +202,7 @@ class FakeRunner final : public InlineRunner {
     }
     return absl::OkStatus();
   }
+  std::vector<float> Changes() const override { return changes_; }
   std::span<const float> LogitsOf(int32_t row) const override {
     return rows_.at(static_cast<size_t>(row));
   }
@@ -224,10 +232,11 @@ class FakeRunner final : public InlineRunner {
     return input.wanted ? input.wanted() : static_cast<int32_t>(input.chunks.size());
   }
   void Spoil(const StepChunk& chunk) {
+    if (chunk.compares) return;
     const int32_t block_size = pool_->layout().block_size();
     for (size_t i = 0; i < chunk.tokens.size(); ++i) {
-      const int32_t slot = chunk.places.empty() ? chunk.begin_slot + static_cast<int32_t>(i)
-                                                : chunk.places[i].slot;
+      const int32_t slot =
+          chunk.places.empty() ? chunk.begin_slot + static_cast<int32_t>(i) : chunk.places[i].slot;
       for (int32_t group = 0; group < pool_->groups(); ++group) {
         pool_->Set(chunk.table(group)[slot / block_size], slot % block_size, 0xBAD, group);
       }
@@ -298,11 +307,15 @@ class FakeRunner final : public InlineRunner {
       const SlotRun& own = chunk.runs[place.run];
       ASSERT_TRUE(place.slot >= own.begin && place.slot < own.end);
       ASSERT_TRUE(i == 0 || chunk.places[i - 1].slot < place.slot);
-      const uint64_t value =
-          RepairedValue(SeenIn(chunk, chunk.runs.first(place.run)),
-                        DigestOfSlots(chunk, own.begin, place.slot), chunk.positions[i][0],
-                        own.position_shift, chunk.tokens[i]);
-      pool_->Set(chunk.block_table[place.slot / block_size], place.slot % block_size, value);
+      const uint64_t value = RepairedValue(
+          SeenIn(chunk, chunk.runs.first(place.run)), DigestOfSlots(chunk, own.begin, place.slot),
+          chunk.positions[i][0], own.position_shift, chunk.tokens[i]);
+      const BlockId block = chunk.block_table[place.slot / block_size];
+      if (chunk.compares) {
+        changes_.push_back(FakeChange(pool_->Get(block, place.slot % block_size), value));
+      } else {
+        pool_->Set(block, place.slot % block_size, value);
+      }
     }
   }
 
@@ -336,6 +349,7 @@ class FakeRunner final : public InlineRunner {
 
   ChainPool* const pool_;
   std::vector<std::vector<float>> rows_;
+  std::vector<float> changes_;
 };
 
 // Transport without a peer. It records its posts and reports what the test says. It uses its blocks

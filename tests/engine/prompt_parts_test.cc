@@ -33,7 +33,8 @@ class RandomRequests {
         "more to do", "the end of all.", "abcdefgh",  "0123456789abcdef"};
     static const std::vector<std::string_view> kSystems = {"", "Be brief.", "12345678"};
     ChunkOptions mode = EveryMode()[Below(4)];
-    if (Below(2) == 0) mode.repair = SomeRepairs()[Below(static_cast<int32_t>(SomeRepairs().size()))];
+    if (Below(2) == 0)
+      mode.repair = SomeRepairs()[Below(static_cast<int32_t>(SomeRepairs().size()))];
     std::vector<std::string_view> chunks;
     for (int32_t i = Below(5); i > 0; --i) chunks.push_back(kTexts[Below(8)]);
     Asked& asked = asked_.emplace_back();

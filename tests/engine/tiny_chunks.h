@@ -29,8 +29,9 @@ inline std::vector<ChunkOptions> EveryMode() {
 }
 
 inline ChunkedPrompt PromptOf(ChunkOptions mode, int32_t system, const std::vector<int32_t>& chunks,
-                       int32_t question) {
-  ChunkedPrompt prompt{.options = mode, .system = TinyText(system, 1), .chunks = {}, .question = {}};
+                              int32_t question) {
+  ChunkedPrompt prompt{
+      .options = mode, .system = TinyText(system, 1), .chunks = {}, .question = {}};
   for (size_t i = 0; i < chunks.size(); ++i) prompt.chunks.push_back(TinyText(chunks[i], 10 + i));
   prompt.question = TinyText(question, 2);
   return prompt;

@@ -266,11 +266,13 @@ TEST(WorkerCoreChunks, RefusesWhatItCannotDoByName) {
   request.remote_prefill = false;
   request.chunked->options.repair = {.kind = ChunkRepair::Kind::kFirst, .first_tokens = 16};
   BenchOptions no_repair;
-  no_repair.prompt_parts.repairs = false;
+  no_repair.prompt_parts.repairs_first = no_repair.prompt_parts.repairs_share = false;
   EXPECT_EQ(error(no_repair, request),
             absl::FailedPreconditionError(
                 "chunk_repair first:16 is not supported by this worker's device; use none"));
-  request.chunked->options.repair.first_tokens = 0;
+  request.chunked->options.repair = {.kind = ChunkRepair::Kind::kShare, .share_millionths = 5};
+  EXPECT_EQ(error(no_repair, request).code(), absl::StatusCode::kFailedPrecondition);
+  request.chunked->options.repair.share_millionths = 0;
   EXPECT_EQ(error(no_repair, request), absl::OkStatus());
   request.chunked->chunks[1].assign(130, 'x');
   EXPECT_EQ(error({}, request), absl::InvalidArgumentError(

@@ -36,9 +36,11 @@ TEST(ShiftGroups, RowsWithPlacesAreGroupedByTheShiftOfTheirRun) {
                                      {.begin = 4, .end = 6, .position_shift = 7},
                                      {.begin = 6, .end = 8, .position_shift = 7},
                                      {.begin = 8, .end = 9, .position_shift = 9}};
-  const std::vector<RowPlace> places = {
-      {.slot = 3, .run = 1}, {.slot = 4, .run = 2}, {.slot = 6, .run = 3}, {.slot = 7, .run = 3},
-      {.slot = 8, .run = 4}};
+  const std::vector<RowPlace> places = {{.slot = 3, .run = 1},
+                                        {.slot = 4, .run = 2},
+                                        {.slot = 6, .run = 3},
+                                        {.slot = 7, .run = 3},
+                                        {.slot = 8, .run = 4}};
   const StepChunk chunk{.tokens = tokens, .runs = runs, .places = places};
   const std::vector<ShiftGroup> groups = ShiftGroupsOf(chunk);
   ASSERT_EQ(groups.size(), 3u);

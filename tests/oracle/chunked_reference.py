@@ -31,7 +31,7 @@ POSITIONS = ("overlap", "sequential")
 SCOPES = ("system", "alone")
 MODES = tuple((positions, scope) for positions in POSITIONS for scope in SCOPES)
 # Some modes with a repair.
-REPAIRED = tuple((*mode, repair) for mode in MODES for repair in ("first:4", "first:4096"))
+REPAIRED = tuple((*mode, repair) for mode in MODES for repair in ("first:4", "first:4096", "share:0.15", "share:1"))
 
 
 class Prompt(typing.NamedTuple):
