@@ -36,7 +36,9 @@ PartSpec PromptParts::AddRepair(SequenceId id, Main& main) {
   repairs_.emplace(repair.id, &repair);
   repair.rows = CandidateRows(*main.layout, cache_->options().block_size);
   repair.compares = main.layout->options.repair.kind == ChunkRepair::Kind::kShare;
-  PartSpec spec{.id = repair.id, .tokens = {}, .repair_blocks = main.repair_blocks, .after = {}};
+  PartSpec spec;
+  spec.id = repair.id;
+  spec.repair_blocks = main.repair_blocks;
   if (main.waits_for == 0) spec.tokens = repair.rows.tokens;
   return spec;
 }

@@ -202,7 +202,7 @@ void StepPipeline::Collect() {
 void StepPipeline::GiveOut(const InFlightStep& step, const StepResult& result) {
   scheduler_->CommitStep(step.plan);
   const std::span<const absl::StatusOr<TokenId>> drawn = result.drawn;
-  SampledRow row{.step = step.id, .drawn = {}};
+  SampledRow row{.step = step.id, .drawn = {}, .changes = {}};
   std::span<const float> changes = result.changes;
   for (size_t i = 0; i < step.plan.chunks.size(); ++i) {
     const ScheduledChunk& chunk = step.plan.chunks[i];

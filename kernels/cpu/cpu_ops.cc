@@ -9,6 +9,7 @@
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cpu/packed_weights.h"
 #include "kernels/cpu/paged_attention.h"
+#include "kernels/cpu/plain_kernels.h"
 #include "kernels/cpu/sample.h"
 #include "kernels/exact_math.h"
 #include "kernels/tensor_core/tensor_core_attention.h"

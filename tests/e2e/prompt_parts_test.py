@@ -8,6 +8,7 @@ The model is a tiny one of tests/testdata. Standard library only.
 
 import argparse
 import json
+import math
 import pathlib
 import subprocess
 import sys
@@ -45,6 +46,20 @@ def answer(*arguments):
 
 def same(result):
     return result["prompt_token_ids"], result["token_ids"], result["logits_hash"]
+
+
+def divergence(one, other):
+    """Mean KL divergence of `other` from `one` in nats, as far as both answers have the same tokens. All tokens that are not among
+    the top ones of both count as one."""
+    sums = []
+    for i, (a, b) in enumerate(zip(one["logprobs"], other["logprobs"])):
+        if one["token_ids"][:i] != other["token_ids"][:i]:
+            break
+        tops = [{top["token_id"]: math.exp(top["logprob"]) for top in detail["top"]} for detail in (a, b)]
+        pairs = [(p, tops[1][token]) for token, p in tops[0].items() if token in tops[1]]
+        rest = [max(1e-9, 1 - sum(pair[side] for pair in pairs)) for side in (0, 1)]
+        sums.append(sum(p * math.log(p / q) for p, q in [*pairs, rest]))
+    return sum(sums) / len(sums)
 
 
 class Forms(unittest.TestCase):
@@ -181,6 +196,18 @@ class Repair(unittest.TestCase):
                 self.assertEqual(got["hit"]["ledger"]["computed_tokens"], 3 + repaired, (repair, scope))
                 self.assertEqual(got["hit"]["ledger"]["chunk_repaired_tokens"], repaired)
                 self.assertEqual(got["hit"]["ledger"]["chunk_repair_us"] > 0, repaired > 0)
+
+    def test_everything_repaired_at_its_place_is_close_to_the_ordinary_prompt(self):
+        parts = {"system": [30 + i % 50 for i in range(40)], "question": [99, 40, 98, 41, 97],
+                 "chunks": [[20 + (i * i + 7 * n) % 200 for i in range(length)] for n, length in enumerate((90, 33, 64))]}
+        flat = parts["system"] + sum(parts["chunks"], []) + parts["question"]
+        jobs = [{"id": f"{scope} {repair}", **parts, "chunk_scope": scope, "chunk_positions": "sequential", "chunk_repair": repair,
+                 "logprobs": 20} for scope in ("system", "alone") for repair in ("none", "first:4096", "share:1")]
+        got = answers([*jobs, {"id": "ordinary", "prompt_token_ids": flat, "logprobs": 20}])
+        for scope in ("system", "alone"):
+            for repair in ("first:4096", "share:1"):
+                self.assertLess(divergence(got["ordinary"], got[f"{scope} {repair}"]), 5e-3)
+            self.assertGreater(divergence(got["ordinary"], got[f"{scope} none"]), 5e-3)
 
     def test_more_choices_continue_the_repaired_prompt(self):
         job = {"system": SYSTEM, "chunks": [A, B], "question": QUESTION, "chunk_repair": "first:5", "temperature": 1.0, "seed": 3}

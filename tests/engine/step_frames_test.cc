@@ -54,7 +54,7 @@ TEST(StepFrames, RowsOfARepairHaveTheirPlacesInTheFrame) {
   frame.compares = true;
   const std::vector<TokenId> tokens = {1, 2};
   StepFrames frames;
-  StepChunk chunk{.tokens = tokens};
+  StepChunk chunk{.tokens = tokens, .block_table = {}};
   frames.Describe(frame, std::vector<BlockId>{BlockId(30)}, /*begin=*/1, /*block_size=*/4, chunk);
   EXPECT_THAT(chunk.block_table, ElementsAre(BlockId(4), BlockId(2), BlockId(8)));
   ASSERT_EQ(chunk.runs.size(), 2u);

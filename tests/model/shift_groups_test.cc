@@ -17,7 +17,7 @@ TEST(ShiftGroups, RowsThatFollowEachOtherAreOneGroup) {
                                      {.begin = 1, .end = 2},
                                      {.begin = 2, .end = 3, .position_shift = -2},
                                      {.begin = 3, .end = 6, .position_shift = 5}};
-  const StepChunk chunk{.tokens = tokens, .runs = runs};
+  const StepChunk chunk{.tokens = tokens, .block_table = {}, .runs = runs};
   const std::vector<ShiftGroup> groups = ShiftGroupsOf(chunk);
   ASSERT_EQ(groups.size(), 1u);
   EXPECT_EQ(groups[0].rows, 3);
@@ -25,8 +25,9 @@ TEST(ShiftGroups, RowsThatFollowEachOtherAreOneGroup) {
   EXPECT_EQ(groups[0].own_shift, 0);
   EXPECT_THAT(groups[0].shifts, ElementsAre(-2, 5));
   EXPECT_EQ(ShiftedQueriesOf(chunk), 6);
-  EXPECT_THAT(ShiftGroupsOf({.tokens = tokens})[0].shifts, IsEmpty());
-  EXPECT_EQ(ShiftedQueriesOf({.tokens = tokens}), 0);
+  const StepChunk ordinary{.tokens = tokens, .block_table = {}};
+  EXPECT_THAT(ShiftGroupsOf(ordinary)[0].shifts, IsEmpty());
+  EXPECT_EQ(ShiftedQueriesOf(ordinary), 0);
 }
 
 TEST(ShiftGroups, RowsWithPlacesAreGroupedByTheShiftOfTheirRun) {
@@ -41,7 +42,7 @@ TEST(ShiftGroups, RowsWithPlacesAreGroupedByTheShiftOfTheirRun) {
                                         {.slot = 6, .run = 3},
                                         {.slot = 7, .run = 3},
                                         {.slot = 8, .run = 4}};
-  const StepChunk chunk{.tokens = tokens, .runs = runs, .places = places};
+  const StepChunk chunk{.tokens = tokens, .block_table = {}, .runs = runs, .places = places};
   const std::vector<ShiftGroup> groups = ShiftGroupsOf(chunk);
   ASSERT_EQ(groups.size(), 3u);
   EXPECT_EQ(groups[0].rows, 1);

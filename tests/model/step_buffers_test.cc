@@ -236,7 +236,8 @@ TEST_F(StepBuffersTest, RowsWithPlacesHaveTheirOwnSlotsRunsAndShiftedQueries) {
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
     return std::string(status.message());
   };
-  EXPECT_EQ(refused(places, 3), "4 places and 3 positions for 4 tokens");
+  EXPECT_EQ(refused(places, 3), "3 positions for 4 tokens");
+  EXPECT_EQ(refused(places, 0), "4 places and 0 positions for 4 tokens");
   EXPECT_EQ(refused({{4, 1}, {6, 1}, {8, 2}}), "3 places and 4 positions for 4 tokens");
   EXPECT_EQ(refused({{4, 1}, {4, 1}, {8, 2}, {9, 2}}),
             "a row has slot 4 of run 1 of 3; it must be in that run and behind slot 4");
