@@ -217,6 +217,8 @@ class KvCacheManager {
   // The blocks may have been freed and handed out again since. In this order, the copies still
   // leave every block with the contents that its holders expect.
   std::vector<BlockCopy> TakeCopies() { return std::exchange(copies_, {}); }
+  // Adds a copy. The same rules apply. REQUIRES: both blocks are in use.
+  void AddCopy(const BlockCopy& copy) { copies_.push_back(copy); }
 
   // Slots [committed, tokens) now hold KV of `units`, which are the units of just those slots.
   // REQUIRES: the slots are reserved.

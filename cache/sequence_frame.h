@@ -11,6 +11,11 @@
 //  - runs = frame.runs, then {F, F + b + n} with shift 0
 //  - every run has its begin as tile origin
 //
+// A repair of prompt chunks has rows: its tokens do not follow the frame, they replace tokens of
+// it. A step computes rows [b, b + n) like this (docs/decisions/0037-repair-of-prompt-chunks.md):
+//  - row i writes its KV to rows[i].slot, and sees runs 0 to rows[i].run, the last one up to itself
+//  - block_table = frame.blocks
+//
 // Thread safety: immutable once it is shared. The last owner must be on the engine thread, because
 // `holds` may change the cache.
 #pragma once
@@ -32,10 +37,24 @@ struct FrameRun {
   bool operator==(const FrameRun&) const = default;
 };
 
+// Where a token of a repair lies in the frame.
+struct FrameRow {
+  int32_t slot = 0;  // in the run
+  int32_t run = 0;   // of the token's own chunk
+  int32_t position =
+      0;  // that its key is rotated for: the place in the prompt, less the run's shift
+  bool operator==(const FrameRow&) const = default;
+};
+
 struct SequenceFrame {
   std::vector<BlockId> blocks;
   std::vector<FrameRun> runs;  // in the order of attention; they do not overlap
   int32_t begin_position = 0;  // of the sequence's slot 0
+  // Only of a repair: the places of the sequence's tokens, slots rising.
+  std::vector<FrameRow> rows;
+  // Only with rows: a step stores nothing of them, and only says how much their K and V would
+  // change (ModelRunner, StepChunk::compares).
+  bool compares = false;
   // Keeps the blocks and their contents until the frame is destroyed: for example references to
   // entries of the chunk cache. May be null if the owner of the frame keeps them.
   std::shared_ptr<const void> holds;

@@ -58,8 +58,9 @@ CacheNamespace Derived(const ChunkLayout& layout, const ChunkOptions& options) {
   std::string base;
   AppendBytes(base, layout.cache_namespace.low());
   AppendBytes(base, layout.cache_namespace.high());
-  const std::string names = StrCat("prompt chunks ", ChunkPositionsName(options.positions), " ",
-                                   ChunkScopeName(options.scope), " ", layout.question_position);
+  std::string names = StrCat("prompt chunks ", ChunkPositionsName(options.positions), " ",
+                             ChunkScopeName(options.scope), " ", layout.question_position);
+  if (options.repair.repairs()) names += StrCat(" ", ChunkRepairName(options.repair));
   std::string keys;
   for (const ChunkLayout::Place& place : layout.places) {
     AppendBytes(keys, layout.parts[place.part].key.hash.low);
@@ -101,6 +102,7 @@ ChunkLayout MakeChunkLayout(const ChunkedPrompt& prompt, CacheNamespace cache_na
                             int32_t piece_tokens) {
   CHECK(piece_tokens > 0 && piece_tokens % kPieceAlignment == 0) << piece_tokens;
   ChunkLayout layout;
+  layout.options = prompt.options;
   layout.cache_namespace = cache_namespace;
   PartList list(&layout);
   const PartPositions positions = PositionsOf(prompt);

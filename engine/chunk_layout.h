@@ -37,6 +37,7 @@ struct ChunkLayout {
     int32_t shift = 0;  // position in this prompt, less the position where the part is computed
   };
 
+  ChunkOptions options;
   CacheNamespace cache_namespace;  // the request's: of the system part and of the keys
   // Of the question and the answer. It depends on everything that they see.
   CacheNamespace derived_namespace;
@@ -48,7 +49,8 @@ struct ChunkLayout {
   // Number of different shifts other than 0. Each one costs a shifted query for every token of the
   // question and of the answer.
   int32_t shifts() const;
-  // Blocks that all parts take, and slots that the frame of the question has.
+  // Blocks that all parts take, without a repair (chunk_repair.h), and slots that the frame of the
+  // question has.
   int32_t BlocksOfParts(int32_t block_size) const;
   int64_t SlotsOfFrame(int32_t block_size) const;
 };

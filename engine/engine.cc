@@ -46,11 +46,16 @@ PromptPartsOptions LimitsOfChunks(const EngineOptions& options, int32_t blocks, 
                           int64_t{blocks} * options.block_size));
   }
   limits.max_parts = kMaxPartsInStep;
-  limits.max_extra_runs = limits.max_sequences * kMostParts + 2 * kMaxPartsInStep;
-  limits.max_shifted_queries = std::max(2 * options.token_budget, 2 * kMostParts);
   PromptPartsOptions parts;
+  parts.max_repair_runs = 16 * kMostParts;
+  limits.max_extra_runs =
+      limits.max_sequences * kMostParts + 2 * kMaxPartsInStep + parts.max_repair_runs;
+  limits.max_shifted_queries = std::max(2 * options.token_budget, 2 * kMostParts);
   parts.max_slots = limits.max_context;
   parts.max_shifted_queries = limits.max_shifted_queries;
+  // On a GPU, scratch memory of attention is measured with steps that no repair resembles.
+  parts.repairs_first = on_host;
+  limits.max_compared_rows = on_host ? options.token_budget : 0;
   return parts;
 }
 
@@ -236,6 +241,9 @@ absl::Status EngineImpl::Load() {
                                                      pool_.max_blocks(0), pool_.Windows(options_));
   machines.prompt_parts.max_slots = parts.max_slots;
   machines.prompt_parts.max_shifted_queries = parts.max_shifted_queries;
+  machines.prompt_parts.max_repair_runs = parts.max_repair_runs;
+  machines.prompt_parts.repairs_first = parts.repairs_first;
+  machines.prompt_parts.repairs_share = parts.repairs_first && runner_->compares_rows();
   machines.cache.hash_seed = EntropyBits();
   machines.cache.record_trace = true;
   machines_ = std::make_unique<EngineMachines>(

@@ -6,6 +6,7 @@
 
 #include "common/status_macros.h"
 #include "common/str_cat.h"
+#include "engine/chunk_repair.h"
 
 namespace baton {
 namespace {
@@ -105,7 +106,8 @@ SequenceSpec DescribeSequence(const ChoiceOptions& options, const KvCacheManager
   if (layout != nullptr) {
     spec.tokens = generate.chunked->question;
     spec.cache_namespace = layout->derived_namespace;
-    spec.part_blocks = layout->BlocksOfParts(cache.options().block_size);
+    const int32_t block_size = cache.options().block_size;
+    spec.part_blocks = layout->BlocksOfParts(block_size) + BlocksOfRepair(*layout, block_size);
     part_tokens = static_cast<int32_t>(generate.prompt.size() - spec.tokens.size());
     computes.counts_parts = true;
   } else {

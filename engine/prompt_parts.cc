@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "common/str_cat.h"
+#include "engine/chunk_repair.h"
 
 namespace baton {
 
@@ -56,11 +57,12 @@ absl::Status PromptParts::CheckSupported(const ChunkOptions& options) const {
                cache_->groups() - 1, " groups of layers with sliding windows"));
   }
   const ChunkRepair& repair = options.repair;
-  const bool repairs = (repair.kind == ChunkRepair::Kind::kFirst && repair.first_tokens > 0) ||
-                       (repair.kind == ChunkRepair::Kind::kShare && repair.share_millionths > 0);
-  if (!repairs) return absl::OkStatus();
+  if (!repair.repairs()) return absl::OkStatus();
+  const bool is_first = repair.kind == ChunkRepair::Kind::kFirst;
+  if (is_first ? options_.repairs_first : options_.repairs_share) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      StrCat("chunk_repair ", ChunkRepairName(repair), " is not supported yet; use none"));
+      StrCat("chunk_repair ", ChunkRepairName(repair),
+             " is not supported by this worker's device; use none"));
 }
 
 absl::StatusOr<std::shared_ptr<const ChunkLayout>> PromptParts::Plan(const ChunkedPrompt& prompt,
@@ -86,6 +88,7 @@ void PromptParts::Add(SequenceId main, std::shared_ptr<const ChunkLayout> layout
   Main added;
   added.costs.ledger.chunks = static_cast<int32_t>(layout->chunks.size());
   added.costs.ledger.lookup_us = plan_us;
+  added.repair_blocks = BlocksOfRepair(*layout, cache_->options().block_size);
   added.layout = std::move(layout);
   CHECK(mains_.emplace(main, std::move(added)).second) << "sequence " << main << " is added twice";
 }
@@ -93,9 +96,10 @@ void PromptParts::Add(SequenceId main, std::shared_ptr<const ChunkLayout> layout
 void PromptParts::End(SequenceId main) {
   const auto found = mains_.find(main);
   if (found == mains_.end()) return;
-  const std::vector<PartPointer> parts = std::move(found->second.parts);
+  const Held held{.parts = std::move(found->second.parts),
+                  .repair = std::move(found->second.repair)};
   mains_.erase(found);
-  for (const PartPointer& part : parts) std::erase(part->waiters, main);
+  for (const PartPointer& part : held.parts) std::erase(part->waiters, main);
 }
 
 PromptParts::Costs PromptParts::TakeCosts(SequenceId main) {
@@ -107,6 +111,7 @@ PromptParts::Costs PromptParts::TakeCosts(SequenceId main) {
 }
 
 std::vector<SequenceId> PromptParts::WaitersOf(SequenceId part) const {
+  if (const std::optional<SequenceId> main = MainOfRepair(part)) return {*main};
   const auto found = by_id_.find(part);
   if (found == by_id_.end()) return {};
   // A part that sees this one fails with it. Every request that waits for such a part also waits
@@ -130,7 +135,7 @@ bool PromptParts::HasTail(const ChunkLayout::Part& part) const {
 
 int32_t PromptParts::BlocksForParts(SequenceId main) const {
   const ChunkLayout& layout = *mains_.at(main).layout;
-  int32_t blocks = 0;
+  int32_t blocks = mains_.at(main).repair_blocks;
   for (const ChunkLayout::Part& part : layout.parts) blocks += BlocksFor(layout, part);
   return blocks;
 }
@@ -158,7 +163,7 @@ PartSource::Admission PromptParts::Admit(SequenceId main) {
   Main& admitted = mains_.at(main);
   const ChunkLayout& layout = *admitted.layout;
   const int64_t begin_us = clock_->NowUs();
-  admitted.costs.ledger.hits = 0;
+  admitted.costs.ledger.hits = admitted.costs.ledger.repaired_tokens = 0;
   admitted.costs.cached_tokens = 0;
   admitted.waits_for = 0;
   // Forks of the main sequence may still use its frame of an earlier admission.
@@ -190,6 +195,7 @@ PartSource::Admission PromptParts::Admit(SequenceId main) {
     parts.push_back(std::move(live));
   }
   admitted.parts = std::move(parts);
+  if (admitted.repair_blocks > 0) admission.missing.push_back(AddRepair(main, admitted));
   CountHits(admitted, found);
   admitted.admitted_us = clock_->NowUs();
   admitted.costs.ledger.lookup_us += admitted.admitted_us - begin_us;
@@ -210,9 +216,9 @@ void PromptParts::CountHits(Main& main, const std::vector<bool>& found) {
 void PromptParts::Abandon(SequenceId main) {
   Main& admitted = mains_.at(main);
   admitted.waits_for = 0;
-  const std::vector<PartPointer> parts = std::move(admitted.parts);
-  admitted.parts.clear();
-  for (const PartPointer& part : parts) std::erase(part->waiters, main);
+  const Held held{.parts = std::exchange(admitted.parts, {}),
+                  .repair = std::exchange(admitted.repair, nullptr)};
+  for (const PartPointer& part : held.parts) std::erase(part->waiters, main);
 }
 
 PromptParts::PartPointer PromptParts::Find(const ChunkLayout& layout,
@@ -307,6 +313,7 @@ bool PromptParts::EvictOne(SequenceId wanted_by) {
 // ---- frames -------------------------------------------------------------------------------------
 
 std::shared_ptr<const SequenceFrame> PromptParts::FrameOfPart(SequenceId id) {
+  if (repairs_.contains(id)) return FrameOfRepairIfReady(id);
   LivePart& part = *by_id_.at(id);
   const std::span<const BlockId> table = cache_->BlockTable(id);
   part.blocks.assign(table.begin(), table.end());
@@ -322,11 +329,7 @@ std::shared_ptr<const SequenceFrame> PromptParts::FrameOfPart(SequenceId id) {
       MakeFrame(frame, part.position, cache_->options().block_size));
 }
 
-std::shared_ptr<const SequenceFrame> PromptParts::FrameIfReady(SequenceId id) {
-  Main& main = mains_.at(id);
-  if (auto made = main.frame.lock()) return made;
-  if (main.waits_for > 0 || main.parts.empty()) return nullptr;
-  const int64_t begin_us = clock_->NowUs();
+SequenceFrame PromptParts::UnrepairedFrame(const Main& main) const {
   const ChunkLayout& layout = *main.layout;
   std::vector<FramePart> frame;
   frame.reserve(layout.places.size());
@@ -337,10 +340,18 @@ std::shared_ptr<const SequenceFrame> PromptParts::FrameIfReady(SequenceId id) {
                      .shift = place.shift,
                      .continues = part.kind == ChunkKind::kPiece});
   }
-  auto made = std::make_shared<SequenceFrame>(
-      MakeFrame(frame, layout.question_position, cache_->options().block_size));
-  made->holds = std::make_shared<const std::vector<PartPointer>>(std::move(main.parts));
-  main.parts.clear();
+  return MakeFrame(frame, layout.question_position, cache_->options().block_size);
+}
+
+std::shared_ptr<const SequenceFrame> PromptParts::FrameIfReady(SequenceId id) {
+  Main& main = mains_.at(id);
+  if (auto made = main.frame.lock()) return made;
+  if (main.waits_for > 0 || main.parts.empty() || !IsRepaired(main)) return nullptr;
+  const int64_t begin_us = clock_->NowUs();
+  auto made = std::make_shared<SequenceFrame>(main.repair == nullptr ? UnrepairedFrame(main)
+                                                                     : TakeRepairedFrame(main));
+  made->holds = std::make_shared<const Held>(
+      Held{.parts = std::exchange(main.parts, {}), .repair = std::exchange(main.repair, nullptr)});
   main.frame = made;
   main.costs.ledger.place_us += clock_->NowUs() - begin_us;
   return made;
@@ -348,32 +359,43 @@ std::shared_ptr<const SequenceFrame> PromptParts::FrameIfReady(SequenceId id) {
 
 // ---- parts are computed -------------------------------------------------------------------------
 
-void PromptParts::OnComputed(const ScheduledChunk& chunk) {
+std::vector<SequenceId> PromptParts::OnComputed(const ScheduledChunk& chunk,
+                                                std::span<const float> changes) {
+  if (const auto repair = repairs_.find(chunk.id); repair != repairs_.end()) {
+    return OnRowsComputed(*repair->second, chunk, changes);
+  }
   const auto found = by_id_.find(chunk.id);
-  if (found == by_id_.end()) return;
+  if (found == by_id_.end()) return {};
   LivePart& part = *found->second;
   part.computed += chunk.count;
   if (const auto main = mains_.find(part.created_by); main != mains_.end()) {
     main->second.costs.computed_tokens += chunk.count;
     main->second.costs.slices += 1;
   }
-  if (part.done || cache_->committed(chunk.id) < part.length) return;
-  Done(part);
+  if (part.done || cache_->committed(chunk.id) < part.length) return {};
+  return Done(part);
 }
 
-void PromptParts::Done(LivePart& part) {
+std::vector<SequenceId> PromptParts::Done(LivePart& part) {
   part.done = true;
   Store(part);
   const std::vector<PartPointer> saw = std::move(part.sees);
   part.sees.clear();
   const int64_t now_us = clock_->NowUs();
+  std::vector<SequenceId> begun;
   for (const SequenceId waiter : std::exchange(part.waiters, {})) {
     Main& main = mains_.at(waiter);
     const int32_t computed = waiter == part.created_by ? part.computed : 0;
     main.costs.cached_tokens += part.length - computed;
     main.costs.ledger.compute_us = now_us - main.admitted_us;
-    if (--main.waits_for == 0) scheduler_->PartsReady(waiter);
+    if (--main.waits_for > 0) continue;
+    if (main.repair == nullptr) {
+      scheduler_->PartsReady(waiter);
+    } else if (BeginRepair(main)) {
+      begun.push_back(waiter);
+    }
   }
+  return begun;
 }
 
 // Stores the blocks of a part that the prefix tree does not keep. Without room in the chunk cache,

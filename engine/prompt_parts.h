@@ -10,11 +10,16 @@
 //  - a system part: its sequence keeps the blocks while a request uses them. Its full blocks are
 //    also in the prefix tree, and its part-full last block is stored in the chunk cache.
 //
+// A request with a chunk repair (chunk_repair.h) has one more part, which begins when all others
+// are done (prompt_parts_repair.cc). It belongs to the request alone: its blocks are never found by
+// another request, never stored, and freed with the frame of the request.
+//
 // Invariants:
 //  1. A part is used by main sequences that wait for it, by their frames, and by parts that see it
 //     and are not done. With its last user, its sequence ends and its reference is dropped.
 //  2. Two parts with the same key are never computed at the same time.
 //  3. A main sequence that waits in the queue uses nothing.
+//  4. The blocks of a part are written by that part alone. A repair writes copies.
 //
 // Thread safety: engine thread only.
 #pragma once
@@ -44,6 +49,10 @@ struct PromptPartsOptions {
   // Limits of a step of the model runner.
   int64_t max_slots = int64_t{1} << 30;            // of one sequence with its frame
   int32_t max_shifted_queries = kMaxPromptChunks;  // at least one for each shift of a request
+  int32_t max_repair_runs = kMaxPromptChunks + 1;  // visible runs of the repairs in a step
+  // False: this worker's device cannot repair chunks in this way.
+  bool repairs_first = true;
+  bool repairs_share = true;
 };
 
 class PromptParts final : public PartSource {
@@ -70,6 +79,7 @@ class PromptParts final : public PartSource {
   // The main sequence has ended. Call it after Scheduler::Finish. Ignores other sequences.
   void End(SequenceId main);
 
+  bool IsRepair(SequenceId part) const { return repairs_.contains(part); }
   // What the parts of a main sequence cost so far. `cached_tokens`, `computed_tokens` and `slices`
   // are those since the last call. REQUIRES: added, not ended.
   struct Costs {
@@ -80,8 +90,12 @@ class PromptParts final : public PartSource {
   };
   Costs TakeCosts(SequenceId main);
 
-  // A chunk of a part is committed. Ignores parts that have ended.
-  void OnComputed(const ScheduledChunk& chunk);
+  // A chunk of a part is committed. Ignores parts that have ended. `changes`: if the chunk compares
+  // (SequenceFrame::compares), one for each token. Returns the main sequences whose repair writes
+  // from now on. The caller must make the copies that the cache asks for
+  // (KvCacheManager::TakeCopies) before anything else uses blocks; if that fails, these requests
+  // fail.
+  std::vector<SequenceId> OnComputed(const ScheduledChunk& chunk, std::span<const float> changes);
   // Returns the main sequences that wait for a part, rising. Their requests fail with the part.
   std::vector<SequenceId> WaitersOf(SequenceId part) const;
 
@@ -90,7 +104,7 @@ class PromptParts final : public PartSource {
   // Call it after the pool's size has changed.
   void PoolResized() { chunks_.PoolResized(); }
   ChunkCacheStats Stats() const { return chunks_.Stats(); }
-  bool idle() const { return mains_.empty() && by_id_.empty(); }
+  bool idle() const { return mains_.empty() && by_id_.empty() && repairs_.empty(); }
   absl::Status CheckInvariants() const { return chunks_.CheckInvariants(); }
 
   int32_t BlocksForParts(SequenceId main) const override;
@@ -106,12 +120,20 @@ class PromptParts final : public PartSource {
 
   class LivePart;
   using PartPointer = std::shared_ptr<LivePart>;
+  class Repair;
+  // What a frame of a main sequence keeps. The repair reads blocks of the parts, so it ends first.
+  struct Held {
+    std::vector<PartPointer> parts;
+    std::shared_ptr<Repair> repair;  // null: none
+  };
 
   struct Main {
     std::shared_ptr<const ChunkLayout> layout;
+    int32_t repair_blocks = 0;  // 0: the request repairs nothing
     // Parallel to layout->parts, from the admission until the frame is made, which then has them.
     std::vector<PartPointer> parts;
-    int32_t waits_for = 0;  // parts that are not done
+    std::shared_ptr<Repair> repair;  // the same; null: none
+    int32_t waits_for = 0;           // parts that are not done, except the repair
     std::weak_ptr<const SequenceFrame> frame;
     int64_t admitted_us = 0;
     bool counted = false;  // TakeCosts has returned the cached tokens
@@ -134,9 +156,32 @@ class PromptParts final : public PartSource {
   // True if the chunk cache keeps the rest of a system part.
   bool HasTail(const ChunkLayout::Part& part) const;
   void CountHits(Main& main, const std::vector<bool>& found);
+  // Frame of the main sequence without a repair, and without holds. REQUIRES: its parts are done.
+  SequenceFrame UnrepairedFrame(const Main& main) const;
   void Store(LivePart& part);
-  void Done(LivePart& part);
+  // Returns the main sequences whose repair writes from now on.
+  std::vector<SequenceId> Done(LivePart& part);
   void Drop(LivePart& part);
+
+  // prompt_parts_repair.cc
+  PartSpec AddRepair(SequenceId id, Main& main);
+  std::optional<SequenceId> MainOfRepair(SequenceId repair) const;
+  static bool IsRepaired(const Main& main);  // or needs no repair
+  // Makes the frame of the repair's rows. Unless they compare, asks for copies. REQUIRES: the parts
+  // are done.
+  std::shared_ptr<const SequenceFrame> FrameOfRepair(Repair& repair);
+  // Null: no repair has this id, or it waits for parts.
+  std::shared_ptr<const SequenceFrame> FrameOfRepairIfReady(SequenceId id);
+  // These two return true if the repair writes from now on.
+  bool BeginRepair(const Main& main);
+  bool OnCompared(Repair& repair, const ScheduledChunk& chunk, std::span<const float> changes);
+  void OnRepaired(Repair& repair, const ScheduledChunk& chunk);
+  // Of a chunk of a repair: returns what OnComputed returns.
+  std::vector<SequenceId> OnRowsComputed(Repair& repair, const ScheduledChunk& chunk,
+                                         std::span<const float> changes);
+  SequenceFrame TakeRepairedFrame(const Main& main);
+  void DropRepair(const Repair& repair);
+
   SequenceId NewId() { return SequenceId(kFirstPartId + next_id_++); }
 
   const PromptPartsOptions options_;
@@ -147,6 +192,7 @@ class PromptParts final : public PartSource {
   absl::flat_hash_map<SequenceId, Main> mains_;
   absl::flat_hash_map<SequenceId, LivePart*> by_id_;             // parts with a sequence
   absl::flat_hash_map<ChunkKey, std::weak_ptr<LivePart>> live_;  // parts with a sequence
+  absl::flat_hash_map<SequenceId, Repair*> repairs_;
   uint64_t next_id_ = 1;  // no part has id kFirstPartId itself
 };
 

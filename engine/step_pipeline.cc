@@ -123,6 +123,7 @@ StepInput StepPipeline::MakeInput(InFlightStep& step) {
       chunk.draws_next = use.draws_next;
     }
     step.draw_ends.push_back(static_cast<int32_t>(draws_.size()));
+    if (!made.compares) step.first_comparison = input.chunks.size();
   }
   for (size_t i = 0; i < input.chunks.size(); ++i) {  // draws_ no longer reallocates
     const int32_t begin = step.DrawsBefore(i);
@@ -139,9 +140,8 @@ StepInput StepPipeline::MakeInput(InFlightStep& step) {
 bool StepPipeline::Submit() {
   auto step = std::make_unique<InFlightStep>();
   step->plan = scheduler_->Schedule();
-  if (max_shifted_queries_.has_value()) {
-    FitShiftedQueries(*scheduler_, *max_shifted_queries_, step->plan);
-  }
+  if (frame_limits_.has_value()) FitFrames(*scheduler_, *frame_limits_, step->plan);
+  PutComparisonsLast(*scheduler_, step->plan);
   requests_->OnPlanned(step->plan);
   // Copy even if nothing runs. The sequence that asked for a copy may be preempted already, and
   // blocks change owner before the next step.
@@ -202,12 +202,16 @@ void StepPipeline::Collect() {
 void StepPipeline::GiveOut(const InFlightStep& step, const StepResult& result) {
   scheduler_->CommitStep(step.plan);
   const std::span<const absl::StatusOr<TokenId>> drawn = result.drawn;
-  SampledRow row{.step = step.id, .drawn = {}};
+  SampledRow row{.step = step.id, .drawn = {}, .changes = {}};
+  std::span<const float> changes = result.changes;
   for (size_t i = 0; i < step.plan.chunks.size(); ++i) {
     const ScheduledChunk& chunk = step.plan.chunks[i];
     const int32_t begin = step.DrawsBefore(i);
     row.position = chunk.begin + chunk.count;
     row.drawn = drawn.subspan(begin, step.draw_ends[i] - begin);
+    row.changes = step.compares(i) ? changes.first(static_cast<size_t>(chunk.count))
+                                   : std::span<const float>();
+    changes = changes.subspan(row.changes.size());
     requests_->OnComputed(chunk, row);
     if (chunk.samples) ++row.row;
   }

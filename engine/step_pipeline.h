@@ -45,6 +45,7 @@ struct SampledRow {
   int32_t row = 0;                                 // in the step's logits
   int32_t position = 0;                            // the slot that the new token will take
   std::span<const absl::StatusOr<TokenId>> drawn;  // empty: the host must draw
+  std::span<const float> changes;                  // of a chunk that compares: one for each token
 };
 
 class StepPipeline {
@@ -84,8 +85,8 @@ class StepPipeline {
     pending_cancellations_ = pending;
   }
   void set_watchdog(LoopWatchdog* watchdog) { watchdog_ = watchdog; }
-  // The runner's StepLimits::max_shifted_queries; without it there is no limit.
-  void set_max_shifted_queries(int32_t most) { max_shifted_queries_ = most; }
+  // Limits of the runner; without them there are none.
+  void set_frame_limits(const FrameLimits& limits) { frame_limits_ = limits; }
 
   int32_t in_flight() const { return static_cast<int32_t>(steps_.size()); }
   // True if Step would do something now.
@@ -109,6 +110,8 @@ class StepPipeline {
     std::unique_ptr<StepDemand> demand;
     std::vector<int32_t> draw_ends;        // end of each chunk's draws among all draws of the step
     std::vector<RequestHandle> cancelled;  // removed from the pending cancellations at Collect
+    size_t first_comparison = 0;           // chunks from here on compare
+    bool compares(size_t chunk) const { return chunk >= first_comparison; }
     // False while Submit runs. Questions about rows before that say nothing about an earlier step.
     std::atomic<bool> submitted = false;
     int32_t DrawsBefore(size_t chunk) const { return chunk == 0 ? 0 : draw_ends[chunk - 1]; }
@@ -136,7 +139,7 @@ class StepPipeline {
   Requests* const requests_;
   PendingCancellations* pending_cancellations_ = nullptr;
   LoopWatchdog* watchdog_ = nullptr;
-  std::optional<int32_t> max_shifted_queries_;
+  std::optional<FrameLimits> frame_limits_;
   std::deque<std::unique_ptr<InFlightStep>> steps_;  // the oldest first
   std::vector<TokenDraw> draws_;                     // of the step being submitted
   StepFrames frames_;                                // of the step being submitted

@@ -39,7 +39,8 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, KvCacheManager* cache,
       prefills_({.limits = limits_, .hash_logits = options.hash_logits}, parts_, &admission_,
                 &sends_, &sampler_),
       pipeline_(options.steps_in_flight, cache, scheduler, runner, clock, this) {
-  pipeline_.set_max_shifted_queries(options.prompt_parts.max_shifted_queries);
+  pipeline_.set_frame_limits({.shifted_queries = options.prompt_parts.max_shifted_queries,
+                              .repair_runs = options.prompt_parts.max_repair_runs});
 }
 
 WorkerCore::~WorkerCore() { CHECK(idle()) << "destroyed with live requests or transfers"; }
@@ -197,6 +198,11 @@ void WorkerCore::ReportWritten(const SchedulerOutput& plan, int32_t group) {
     // No transfer reads what the step wrote for an ended sequence.
     if (!parts_.cache->Contains(chunk.id)) continue;
     const std::span<const BlockId> table = parts_.cache->BlockTable(chunk.id, group);
+    if (PromptParts::IsPart(chunk.id) && prompt_parts_.IsRepair(chunk.id)) {
+      // Its rows may lie in any of its blocks, or it only compares.
+      part.insert(part.end(), table.begin(), table.end());
+      continue;
+    }
     const int32_t end = chunk.begin + chunk.count;
     for (int32_t block = chunk.begin / options_.block_size; block * options_.block_size < end;
          ++block) {
@@ -215,7 +221,14 @@ void WorkerCore::OnFailed(SequenceId id, const absl::Status& why) {
 void WorkerCore::OnComputed(const ScheduledChunk& chunk, const SampledRow& row) {
   if (PromptParts::IsPart(chunk.id)) {
     counters_.prefill_tokens += chunk.count;
-    return prompt_parts_.OnComputed(chunk);
+    const std::vector<SequenceId> repaired = prompt_parts_.OnComputed(chunk, row.changes);
+    if (repaired.empty()) return;
+    // Copy now. Before the next step, a transfer may be posted into a block that these copies read.
+    const absl::Status copied = pipeline_.CopyBlocks(parts_.cache->TakeCopies());
+    for (const SequenceId id : repaired) {
+      if (!copied.ok()) Fail(HandleOf(id), copied);
+    }
+    return;
   }
   if (prefills_.Contains(HandleOf(chunk.id))) {
     counters_.prefill_tokens += chunk.count;

@@ -114,6 +114,20 @@ struct KvWriteArgs {
   int64_t tokens = 0;
 };
 
+// How much K and V of rows differ from those in the pool (NUMERICS §7).
+struct CompareKvArgs {
+  const float* k = nullptr;  // as in KvWriteArgs
+  const float* v = nullptr;
+  int64_t stride = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  // [tokens] the slot to compare with, as in KvWriteArgs. Negative: none, and the result is 0.
+  const int64_t* slots = nullptr;
+  KvLayerView kv;
+  float* changes = nullptr;  // [tokens]
+  int64_t tokens = 0;
+};
+
 struct PagedAttentionArgs {
   // Query rows [*, q_stride], query_heads * head_dim values each: first the tokens, then the
   // shifted copies that VisibleRun::query_offset selects.
@@ -222,6 +236,9 @@ class Ops {
   virtual void RotaryTable(Stream& stream, const RotaryTableArgs& args) const = 0;
   virtual void Rope(Stream& stream, const RopeArgs& args) const = 0;
   virtual void KvWrite(Stream& stream, const KvWriteArgs& args) const = 0;
+  // REQUIRES: compares_kv().
+  virtual void CompareKv(Stream& stream, const CompareKvArgs& args) const;
+  virtual bool compares_kv() const { return false; }  // only CPUs so far
   virtual void PagedAttention(Stream& stream, const PagedAttentionArgs& args) const = 0;
   virtual void SiluMul(Stream& stream, const SiluMulArgs& args) const = 0;
   virtual void GatedMatMul(Stream& stream, const GatedMatMulArgs& args) const = 0;

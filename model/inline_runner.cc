@@ -15,8 +15,8 @@ absl::StatusOr<StepId> InlineRunner::Submit(const StepInput& input) {
   ++last_;
   collected_ = false;
   if (absl::Status ran = Run(input); ran.ok()) {
-    result_ =
-        StepResult{.drawn = draws_.Draw(input, [this](int32_t row) { return LogitsOf(row); })};
+    result_ = StepResult{.drawn = draws_.Draw(input, [this](int32_t row) { return LogitsOf(row); }),
+                         .changes = Changes()};
   } else {
     result_ = std::move(ran);
   }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -24,6 +25,8 @@ class InlineRunner : public ModelRunner {
   virtual absl::Status Run(const StepInput& input) = 0;
   // Like ModelRunner::Logits, for the last Run.
   virtual std::span<const float> LogitsOf(int32_t row) const = 0;
+  // StepResult::changes of the last Run.
+  virtual std::vector<float> Changes() const { return {}; }
 
  private:
   StepId last_{0};

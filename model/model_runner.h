@@ -42,9 +42,9 @@ struct DrawnBy {
   int32_t draw = 0;
 };
 
-// Consecutive tokens of one sequence. Their KV is written to their own slots. Each token sees
-// either the runs that the chunk names or its sequence up to itself. In a layer with a sliding
-// window that is only the last `window` slots.
+// Tokens of one sequence, consecutive unless they have places. Their KV is written to their own
+// slots. Each token sees either the runs that the chunk names or its sequence up to itself. In a
+// layer with a sliding window that is only the last `window` slots.
 struct StepChunk {
   std::span<const TokenId> tokens;  // with `token_from`: one token, any value in the vocabulary
   int32_t begin_slot = 0;           // slot of tokens[0]
@@ -71,6 +71,17 @@ struct StepChunk {
   // overlap, and block_table covers them. Empty: one run from slot 0 with origin 0 and shift 0. A
   // model with sliding windows refuses runs (Unimplemented).
   std::span<const SlotRun> runs = {};
+  // Places [tokens] of rows that compute slots of several runs again; slots rise. Row i sees
+  // runs[0] to runs[places[i].run], the last of these up to its own slot. `positions` must have the
+  // positions of the rows less the shift of their own run, which their keys are rotated for. So a
+  // row's query is rotated for positions[i] in its own run, and in another run for
+  //   positions[i] + (shift of its own run) - (shift of the other run).
+  // begin_slot and begin_position do not count. Empty: the rows follow each other.
+  std::span<const RowPlace> places = {};
+  // The rows store nothing. Layer 0 computes them, and StepResult::changes gets how much their K
+  // and V of layer 1 differ from the stored ones. REQUIRES: places, no logits, no other chunk
+  // behind it that does not compare, and a runner that compares rows.
+  bool compares = false;
   // Segment of the input (token type) and LoRA adapter. No op supports them yet. Runners refuse
   // every value but 0 as Unimplemented.
   int32_t segment = 0;
@@ -100,6 +111,9 @@ struct StepResult {
   // behind the last wanted one are undefined. Internal: the row allows no token, or holds a NaN or
   // +infinity.
   std::vector<absl::StatusOr<TokenId>> drawn;
+  // One number for each row of the chunks that compare, counted over all of them in order: the
+  // change of NUMERICS §7.
+  std::vector<float> changes = {};
 };
 
 // Counters of a runner since its creation, for `inspect`.
@@ -148,6 +162,8 @@ class ModelRunner {
   // order. It is valid from the step's Collect until the next Submit. REQUIRES: the row's chunk
   // sets keeps_logits.
   virtual std::span<const float> Logits(StepId step, int32_t row) const = 0;
+  // True if chunks may compare.
+  virtual bool compares_rows() const { return false; }
   virtual RunnerCounters counters() const { return {}; }
   // Device::Health of the runner's device: OK, or Internal from then on. Safe from any thread.
   virtual absl::Status Health() const { return absl::OkStatus(); }

@@ -24,4 +24,10 @@ struct SlotRun {
   int32_t position_shift = 0;
 };
 
+// Place of a row that does not follow the row before it.
+struct RowPlace {
+  int32_t slot = 0;  // that its KV is written to
+  int32_t run = 0;   // the run that has the slot, an index into the chunk's runs
+};
+
 }  // namespace baton

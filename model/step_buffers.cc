@@ -7,7 +7,7 @@
 #include "common/check.h"
 #include "common/status_macros.h"
 #include "model/device_writer.h"
-#include "model/step_rows.h"
+#include "model/shift_groups.h"
 
 namespace baton {
 namespace {
@@ -60,6 +60,7 @@ size_t LayOut(StepBuffers& b, const DecoderConfig& config, const StepLimits& lim
   arena.Take(b.shifted_rows, limits.max_shifted_queries);
   arena.Take(b.embedding_rows, limits.max_embeddings > 0 ? tokens : 0);
   arena.Take(b.embeddings, int64_t{limits.max_embeddings} * config.hidden);
+  arena.Take(b.compared_slots, limits.max_compared_rows);
   for (StepBuffers::Group& group : b.groups) {
     arena.Take(group.slot_mapping, tokens);
     arena.Take(group.row_runs, tokens);
@@ -86,6 +87,7 @@ size_t LayOut(StepBuffers& b, const DecoderConfig& config, const StepLimits& lim
   arena.Take(b.last_hidden, limits.max_logit_rows * int64_t{config.hidden});
   arena.Take(b.last_normalized, limits.max_logit_rows, config.hidden);
   arena.Take(b.logits, limits.max_logit_rows * int64_t{config.vocabulary});
+  arena.Take(b.changes, limits.max_compared_rows);
   return arena.bytes();
 }
 
@@ -175,6 +177,10 @@ absl::Status StepBuffers::CheckRuns(const StepChunk& chunk) const {
     return absl::UnimplementedError(absl::StrCat("a chunk with ", chunk.runs.size(),
                                                  " runs: a model with sliding windows takes none"));
   }
+  if (chunk.compares && limits_.max_compared_rows == 0) {
+    return absl::UnimplementedError("this runner does not compare rows");
+  }
+  if (!chunk.places.empty()) return CheckPlaces(chunk);
   const SlotRun& last = chunk.runs.back();
   if (last.begin > chunk.begin_slot || last.end != end) {
     return absl::InvalidArgumentError(absl::StrCat("the last run has slots [", last.begin, ", ",
@@ -184,11 +190,38 @@ absl::Status StepBuffers::CheckRuns(const StepChunk& chunk) const {
   return absl::OkStatus();
 }
 
+absl::Status StepBuffers::CheckPlaces(const StepChunk& chunk) {
+  const size_t tokens = chunk.tokens.size();
+  if (chunk.places.size() != tokens || chunk.positions.size() != tokens) {
+    return absl::InvalidArgumentError(absl::StrCat(chunk.places.size(), " places and ",
+                                                   chunk.positions.size(), " positions for ",
+                                                   tokens, " tokens"));
+  }
+  int32_t before = -1;
+  for (const RowPlace& place : chunk.places) {
+    const bool known = place.run >= 0 && place.run < static_cast<int32_t>(chunk.runs.size());
+    const bool inside = known && place.slot >= chunk.runs[place.run].begin &&
+                        place.slot < chunk.runs[place.run].end;
+    if (!inside || place.slot <= before) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a row has slot ", place.slot, " of run ", place.run, " of ",
+                       chunk.runs.size(), "; it must be in that run and behind slot ", before));
+    }
+    before = place.slot;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status StepBuffers::Check(const StepInput& input) const {
   int64_t extra_runs = 0;
   int64_t shifted_queries = 0;
   int64_t embeddings = 0;
+  bool compares = false;
   for (const StepChunk& chunk : input.chunks) {
+    if (compares && !chunk.compares) {
+      return absl::InvalidArgumentError("a chunk that stores KV is behind one that compares");
+    }
+    compares = chunk.compares;
     const auto tokens = static_cast<int64_t>(chunk.tokens.size());
     if (chunk.segment != 0 || chunk.adapter != 0) {
       return absl::UnimplementedError(absl::StrCat("segment ", chunk.segment, ", adapter ",
@@ -208,8 +241,11 @@ absl::Status StepBuffers::Check(const StepInput& input) const {
     }
     RETURN_IF_ERROR(CheckRuns(chunk));
     if (chunk.runs.empty()) continue;
-    extra_runs += static_cast<int64_t>(chunk.runs.size()) - 1;
-    shifted_queries += tokens * static_cast<int64_t>(ShiftsOf(chunk).size());
+    --extra_runs;
+    for (const ShiftGroup& group : ShiftGroupsOf(chunk)) {
+      extra_runs += group.runs;
+      shifted_queries += group.shifted_queries();
+    }
   }
   if (extra_runs > limits_.max_extra_runs) {
     return Exceeds(extra_runs, "visible runs beyond one a chunk", limits_.max_extra_runs);
@@ -232,9 +268,15 @@ void StepBuffers::FillChunk(const StepChunk& chunk, int32_t sequence) {
     host_.positions.insert(host_.positions.end(), position.begin(), position.end());
     host_.sequence_of_token.push_back(sequence);
   }
-  const RowRuns runs = FillRuns(chunk, first_row);
+  for (const ShiftGroup& rows : ShiftGroupsOf(chunk)) {
+    const RowRuns runs = FillRuns(chunk, rows, first_row);
+    if (!chunk.places.empty()) FillPlaces(chunk, rows, runs);
+    for (size_t group = 0; chunk.places.empty() && group < groups.size(); ++group) {
+      FillGroup(chunk, static_cast<int32_t>(group), runs);
+    }
+  }
   for (size_t group = 0; group < groups.size(); ++group) {
-    FillGroup(chunk, sequence, static_cast<int32_t>(group), runs);
+    FillTable(chunk, sequence, static_cast<int32_t>(group));
   }
   FillEmbeddings(chunk);
   for (int32_t i = count - chunk.logit_rows; i < count; ++i) {
@@ -242,48 +284,77 @@ void StepBuffers::FillChunk(const StepChunk& chunk, int32_t sequence) {
   }
 }
 
-// Fills the rows of one group. The tokens share the chunk's runs. Each token has its own end of the
-// last run and, in a group with a window, its own begin. `runs` holds the begin without a window.
-void StepBuffers::FillGroup(const StepChunk& chunk, int32_t sequence, int32_t at, RowRuns runs) {
+// Fills the rows of one KV group. The tokens share the chunk's runs. Each token has its own end of
+// the last run and, in a group with a window, its own begin. `runs` holds the begin without a
+// window.
+void StepBuffers::FillGroup(const StepChunk& chunk, int32_t at, RowRuns runs) {
   HostGroup& group = host_groups_[at];
   const std::span<const BlockId> table = chunk.table(at);
-  const int32_t mask = (1 << block_size_log2_) - 1;
   const int32_t end = chunk.begin_slot + static_cast<int32_t>(chunk.tokens.size());
   CHECK_LE(end, static_cast<int64_t>(table.size()) << block_size_log2_) << "KV group " << at;
   for (int32_t slot = chunk.begin_slot; slot < end; ++slot) {
-    const BlockId block = table[slot >> block_size_log2_];
-    CHECK_NE(block, kNoBlock) << "slot " << slot << " of KV group " << at << " has no block";
-    group.slot_mapping.push_back((int64_t{block.value()} << block_size_log2_) + (slot & mask));
+    group.slot_mapping.push_back(SlotInPool(table, slot));
     runs.last_end = slot + 1;
     if (group.window > 0) runs.last_begin = std::max(0, runs.last_end - group.window);
     group.row_runs.push_back(runs);
   }
+}
+
+// Fills rows with places. They are in models with one KV group only.
+void StepBuffers::FillPlaces(const StepChunk& chunk, const ShiftGroup& rows, RowRuns runs) {
+  HostGroup& group = host_groups_[0];
+  for (int32_t row = rows.first_row; row < rows.first_row + rows.rows; ++row) {
+    const RowPlace& place = chunk.places[row];
+    group.slot_mapping.push_back(SlotInPool(chunk.block_table, place.slot));
+    runs.run_count = place.run + 1;
+    runs.last_begin = chunk.runs[place.run].begin;
+    runs.last_end = place.slot + 1;
+    group.row_runs.push_back(runs);
+  }
+  if (!chunk.compares) return;
+  // Rows that compare come last. They store nothing.
+  const auto first = static_cast<std::ptrdiff_t>(group.slot_mapping.size()) - rows.rows;
+  host_.compared_slots.resize(static_cast<size_t>(first), kNotStored);
+  host_.compared_slots.insert(host_.compared_slots.end(), group.slot_mapping.begin() + first,
+                              group.slot_mapping.end());
+  std::fill(group.slot_mapping.begin() + first, group.slot_mapping.end(), kNotStored);
+}
+
+int64_t StepBuffers::SlotInPool(std::span<const BlockId> table, int32_t slot) const {
+  const BlockId block = table[slot >> block_size_log2_];
+  CHECK_NE(block, kNoBlock) << "slot " << slot << " has no block";
+  return (int64_t{block.value()} << block_size_log2_) + (slot & ((1 << block_size_log2_) - 1));
+}
+
+void StepBuffers::FillTable(const StepChunk& chunk, int32_t sequence, int32_t at) {
+  HostGroup& group = host_groups_[at];
+  const std::span<const BlockId> table = chunk.table(at);
   group.first_block.push_back(table[0] == kNoBlock ? group.scratch.value() : table[0].value());
   group.tables.SetRow(sequence, table);
 }
 
-// Fills the runs and shifted queries of a chunk. Returns the fields of RowRuns that all its rows
-// share.
-RowRuns StepBuffers::FillRuns(const StepChunk& chunk, int32_t first_row) {
-  const int32_t count = static_cast<int32_t>(chunk.tokens.size());
+// Fills the runs and shifted queries of some rows of a chunk, whose rows begin at `first_row`.
+// Returns the fields of RowRuns that these rows share.
+RowRuns StepBuffers::FillRuns(const StepChunk& chunk, const ShiftGroup& rows, int32_t first_row) {
   const auto first_run = static_cast<int32_t>(host_.runs.size());
-  const std::vector<int32_t> shifts = ShiftsOf(chunk);
+  const int32_t begin_row = first_row + rows.first_row;
   const auto first_query =
       static_cast<int32_t>(first_shifted_query + static_cast<int64_t>(host_.shifted_rows.size()));
-  for (const SlotRun& run : chunk.runs) {
-    const auto shift = std::lower_bound(shifts.begin(), shifts.end(), run.position_shift);
-    const auto index = static_cast<int32_t>(shift - shifts.begin());
+  for (const SlotRun& run : chunk.runs.first(static_cast<size_t>(rows.runs))) {
+    const int32_t relative = run.position_shift - rows.own_shift;
+    const auto shift = std::lower_bound(rows.shifts.begin(), rows.shifts.end(), relative);
+    const auto index = static_cast<int32_t>(shift - rows.shifts.begin());
     host_.runs.push_back(
         {.begin = run.begin,
          .end = run.end,
          .tile_origin = run.tile_origin,
-         .query_offset = run.position_shift == 0 ? 0 : first_query + index * count - first_row});
+         .query_offset = relative == 0 ? 0 : first_query + index * rows.rows - begin_row});
   }
   if (chunk.runs.empty()) host_.runs.push_back({});
-  for (const int32_t shift : shifts) {
-    for (int32_t i = 0; i < count; ++i) {
-      host_.shifted_rows.push_back(first_row + i);
-      for (const int32_t component : PositionOf(chunk, i)) {
+  for (const int32_t shift : rows.shifts) {
+    for (int32_t i = 0; i < rows.rows; ++i) {
+      host_.shifted_rows.push_back(begin_row + i);
+      for (const int32_t component : PositionOf(chunk, rows.first_row + i)) {
         host_.shifted_positions.push_back(component - shift);
       }
     }
@@ -336,6 +407,7 @@ void StepBuffers::Upload(const StepInput& input, int32_t rows, int32_t logit_row
   host_.embedding_rows.clear();
   host_.embeddings.clear();
   host_.logit_indices.clear();
+  host_.compared_slots.clear();
   for (HostGroup& group : host_groups_) {
     group.slot_mapping.clear();
     group.row_runs.clear();
@@ -357,6 +429,7 @@ void StepBuffers::Upload(const StepInput& input, int32_t rows, int32_t logit_row
     CopyInput(stream, embeddings, host_.embeddings, slot);
   }
   CopyInput(stream, logit_indices, host_.logit_indices, slot);
+  CopyInput(stream, compared_slots, host_.compared_slots, slot);
   for (size_t at = 0; at < groups.size(); ++at) {
     HostGroup& group = host_groups_[at];
     CopyInput(stream, groups[at].slot_mapping, group.slot_mapping, slot);

@@ -16,6 +16,7 @@
 #include "kernels/ops.h"
 #include "model/block_table_mirror.h"
 #include "model/model_runner.h"
+#include "model/shift_groups.h"
 #include "model/staging_slot.h"
 
 namespace baton {
@@ -31,6 +32,7 @@ struct StepLimits {
   int32_t max_extra_runs = 0;       // visible runs of a step beyond one per chunk
   int32_t max_shifted_queries = 0;  // pairs (token, position shift other than 0) of a step
   int32_t max_embeddings = 0;       // rows of a step with input embeddings
+  int32_t max_compared_rows = 0;    // rows of a step that compare: 0, or max_tokens
 };
 
 // Sizes of a decoder's activations, and its rotary frequencies.
@@ -78,6 +80,7 @@ class StepBuffers {
   int32_t* embedding_rows = nullptr;  // [tokens]
   float* embeddings = nullptr;        // [embeddings, hidden]
   int32_t* logit_indices = nullptr;   // [logit rows]
+  int64_t* compared_slots = nullptr;  // [tokens] only for steps that compare; see CompareKvArgs
   // Inputs of one KV group: where rows lie in its pool, and which slots they see in its layers.
   struct Group {
     int64_t* slot_mapping = nullptr;  // [tokens]
@@ -107,6 +110,7 @@ class StepBuffers {
   float* last_hidden = nullptr;  // [logit rows, hidden]
   Activations last_normalized;   // [logit rows, hidden]
   float* logits = nullptr;       // [logit rows, vocabulary]
+  float* changes = nullptr;      // [tokens] result of rows that compare
 
   // Counters of the block tables of all groups, since creation.
   int64_t uploaded_entries() const;
@@ -125,6 +129,7 @@ class StepBuffers {
     std::vector<int32_t> embedding_rows;
     std::vector<float> embeddings;
     std::vector<int32_t> logit_indices;
+    std::vector<int64_t> compared_slots;  // empty: no row compares
   };
   // Host side of a Group, and its constants.
   struct HostGroup {
@@ -136,9 +141,13 @@ class StepBuffers {
     std::vector<int32_t> first_block = {};
   };
   absl::Status CheckRuns(const StepChunk& chunk) const;
+  static absl::Status CheckPlaces(const StepChunk& chunk);
   void FillChunk(const StepChunk& chunk, int32_t sequence);
-  RowRuns FillRuns(const StepChunk& chunk, int32_t first_row);
-  void FillGroup(const StepChunk& chunk, int32_t sequence, int32_t group, RowRuns runs);
+  RowRuns FillRuns(const StepChunk& chunk, const ShiftGroup& rows, int32_t first_row);
+  void FillGroup(const StepChunk& chunk, int32_t group, RowRuns runs);
+  void FillPlaces(const StepChunk& chunk, const ShiftGroup& rows, RowRuns runs);
+  int64_t SlotInPool(std::span<const BlockId> table, int32_t slot) const;
+  void FillTable(const StepChunk& chunk, int32_t sequence, int32_t group);
   void FillEmbeddings(const StepChunk& chunk);
   void FillPadding(int32_t rows, int32_t logit_rows);
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "model/shift_groups.h"
+
 namespace baton {
 namespace {
 
@@ -16,20 +18,18 @@ std::vector<int64_t> Ends(const StepInput& input, const RowsOf& rows_of) {
 
 }  // namespace
 
-std::vector<int32_t> ShiftsOf(const StepChunk& chunk) {
-  std::vector<int32_t> shifts;
-  for (const SlotRun& run : chunk.runs) {
-    if (run.position_shift != 0) shifts.push_back(run.position_shift);
-  }
-  std::sort(shifts.begin(), shifts.end());
-  shifts.erase(std::unique(shifts.begin(), shifts.end()), shifts.end());
-  return shifts;
-}
-
 StepRows StepRows::Tokens(const StepInput& input, const std::function<int32_t()>& wanted) {
   return StepRows(
       Ends(input, [](const StepChunk& chunk) { return static_cast<int64_t>(chunk.tokens.size()); }),
       &wanted);
+}
+
+StepRows StepRows::StoredTokens(const StepInput& input, const std::function<int32_t()>& wanted) {
+  return StepRows(Ends(input,
+                       [](const StepChunk& chunk) {
+                         return chunk.compares ? 0 : static_cast<int64_t>(chunk.tokens.size());
+                       }),
+                  &wanted);
 }
 
 StepRows StepRows::Logits(const StepInput& input, const std::function<int32_t()>& wanted) {
@@ -44,11 +44,16 @@ StepRows StepRows::Draws(const StepInput& input, const std::function<int32_t()>&
 }
 
 StepRows StepRows::ShiftedQueries(const StepInput& input, const std::function<int32_t()>& wanted) {
-  StepRows rows(Ends(input,
-                     [](const StepChunk& chunk) {
-                       return static_cast<int64_t>(ShiftsOf(chunk).size() * chunk.tokens.size());
-                     }),
-                &wanted);
+  StepRows rows(Ends(input, ShiftedQueriesOf), &wanted);
+  return rows.ends_.empty() || rows.ends_.back() == 0 ? Fixed(0) : rows;
+}
+
+StepRows StepRows::StoredShiftedQueries(const StepInput& input,
+                                        const std::function<int32_t()>& wanted) {
+  StepRows rows(
+      Ends(input,
+           [](const StepChunk& chunk) { return chunk.compares ? 0 : ShiftedQueriesOf(chunk); }),
+      &wanted);
   return rows.ends_.empty() || rows.ends_.back() == 0 ? Fixed(0) : rows;
 }
 

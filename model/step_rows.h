@@ -18,11 +18,6 @@
 
 namespace baton {
 
-// Returns the position shifts of the chunk's runs other than 0, each once, rising. For each of
-// them, every token of the chunk has a shifted query: a copy of its query, rotated for its position
-// less the shift.
-std::vector<int32_t> ShiftsOf(const StepChunk& chunk);
-
 class StepRows final : public RowLimit {
  public:
   StepRows() = default;  // no rows
@@ -35,6 +30,10 @@ class StepRows final : public RowLimit {
   static StepRows Draws(const StepInput& input, const std::function<int32_t()>& wanted);
   // Never calls `wanted` if the step has no shifted queries.
   static StepRows ShiftedQueries(const StepInput& input, const std::function<int32_t()>& wanted);
+  // The same as Tokens and ShiftedQueries, without the chunks that compare.
+  static StepRows StoredTokens(const StepInput& input, const std::function<int32_t()>& wanted);
+  static StepRows StoredShiftedQueries(const StepInput& input,
+                                       const std::function<int32_t()>& wanted);
   static StepRows Tokens(const StepInput& input) { return Tokens(input, input.wanted); }
   static StepRows Logits(const StepInput& input) { return Logits(input, input.wanted); }
 

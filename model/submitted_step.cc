@@ -15,6 +15,14 @@ void SubmittedStep::Begin(StepId id, const StepInput& input) {
   wanted_ = input.wanted;
   kv_written_ = input.kv_written;
   tokens_ = StepRows::Tokens(input, wanted_);
+  compared_rows_ = 0;
+  for (const StepChunk& chunk : input.chunks) {
+    if (chunk.compares) compared_rows_ += static_cast<int32_t>(chunk.tokens.size());
+  }
+  if (compared_rows_ > 0) {
+    stored_tokens_ = StepRows::StoredTokens(input, wanted_);
+    stored_shifted_queries_ = StepRows::StoredShiftedQueries(input, wanted_);
+  }
   logits_ = StepRows::Logits(input, wanted_);
   draws_ = StepRows::Draws(input, wanted_);
   shifted_queries_ = StepRows::ShiftedQueries(input, wanted_);

@@ -32,7 +32,11 @@ class SubmittedStep {
   void Begin(StepId id, const StepInput& input);
 
   StepId id() const { return id_; }
+  int32_t compared_rows() const { return compared_rows_; }
   StepRows& tokens() { return tokens_; }
+  // Without the rows that compare. REQUIRES: the step compares.
+  StepRows& stored_tokens() { return stored_tokens_; }
+  StepRows& stored_shifted_queries() { return stored_shifted_queries_; }
   StepRows& logits() { return logits_; }
   StepRows& draws() { return draws_; }
   StepRows& shifted_queries() { return shifted_queries_; }
@@ -56,9 +60,12 @@ class SubmittedStep {
  private:
   const Device& device_;
   StepId id_{0};
+  int32_t compared_rows_ = 0;
   std::function<int32_t()> wanted_;
   std::function<void(int32_t layers, int32_t chunks)> kv_written_;
   StepRows tokens_;
+  StepRows stored_tokens_;
+  StepRows stored_shifted_queries_;
   StepRows logits_;
   StepRows draws_;
   StepRows shifted_queries_;

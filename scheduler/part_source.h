@@ -18,6 +18,10 @@
 // its full blocks as they are committed, up to the first one that the prefix tree has already.
 // Finish inserts nothing: the chunk cache may have the rest by then.
 //
+// A repair (PartSpec::repair_blocks) is a part that computes chosen tokens of a request's chunks
+// again, into blocks of its own. It belongs to one request. Its rows are known at the latest when
+// all other parts of the request are done (Scheduler::BeginRows).
+//
 // Calls into the source come from Schedule, AddWaitingForKv and the checks of a queued sequence.
 // The source must not call the scheduler back, except for its const functions.
 //
@@ -37,7 +41,11 @@ namespace baton {
 // A part that must be computed.
 struct PartSpec {
   SequenceId id;                // new
-  std::vector<TokenId> tokens;  // not empty
+  std::vector<TokenId> tokens;  // not empty, except for a repair whose rows are not known yet
+  // Above 0: a repair, and the blocks that it takes. Its tokens do not lie in these blocks one
+  // after the other; its frame has their places. They are committed in the scheduler only, and
+  // nothing of it is ever inserted or cached.
+  int32_t repair_blocks = 0;
   // With `shares_prefix`, the part matches cached prefixes of the namespace and inserts its own
   // full blocks (a system part). Otherwise it does neither. In both cases its block table never
   // changes once the part has begun.
@@ -70,7 +78,7 @@ class PartSource {
   // Admit created do not exist. Takes back everything that Admit did.
   virtual void Abandon(SequenceId main) = 0;
   // Frame of a part that has its blocks; all parts that it sees have theirs. Null: the part sees
-  // itself alone.
+  // itself alone, or the rows of the repair are not known yet.
   virtual std::shared_ptr<const SequenceFrame> FrameOfPart(SequenceId part) = 0;
   // Frame of an admitted main sequence if all its parts are committed, else null.
   virtual std::shared_ptr<const SequenceFrame> FrameIfReady(SequenceId main) = 0;

@@ -174,6 +174,11 @@ class Scheduler {
   // Every part of this main sequence is committed. It takes its frame from the source and runs.
   // REQUIRES: it is in kWaitingForKv and has parts; the source's FrameIfReady is not null.
   void PartsReady(SequenceId main);
+  // The rows of a repair are known. They replace earlier rows of it, if it had any, and are planned
+  // from the next step on. REQUIRES: `repair` has no rows that are not committed; `tokens` is not
+  // empty and frame->rows are their places.
+  void BeginRows(SequenceId repair, std::vector<TokenId> tokens,
+                 std::shared_ptr<const SequenceFrame> frame);
   // The frame of a part or of a running main sequence; else null. Valid until the sequence ends,
   // changes its phase, or the caller drops its copy.
   std::shared_ptr<const SequenceFrame> frame(SequenceId id) const { return Get(id).frame; }
@@ -251,6 +256,8 @@ class Scheduler {
     std::shared_ptr<const SequenceFrame> frame;
     bool is_part = false;
     bool inserts = false;           // a part that shares its prefix
+    bool repairs = false;           // a part that computes rows of its frame again
+    int32_t committed_rows = 0;     // of a repair
     std::vector<SequenceId> after;  // parts that a part sees
     int32_t known() const { return static_cast<int32_t>(spec.tokens.size()) + pending; }
   };
@@ -287,9 +294,12 @@ class Scheduler {
   int32_t TokensToBegin(const Sequence& sequence) const;
   bool CanNeverBegin(const Sequence& sequence) const;
 
+  int32_t Committed(const Sequence& sequence) const {
+    return sequence.repairs ? sequence.committed_rows : cache_->committed(sequence.spec.id);
+  }
   // The most tokens of the sequence that the next plan may compute.
   int32_t Remaining(const Sequence& sequence) const {
-    return sequence.known() - sequence.in_flight - cache_->committed(sequence.spec.id);
+    return sequence.known() - sequence.in_flight - Committed(sequence);
   }
   bool InFlight(const Sequence& sequence) const { return step_holds_.InFlight(sequence.last_step); }
   void InsertCommitted(const Sequence& sequence);

@@ -105,16 +105,19 @@ bool Scheduler::BeginParts(std::vector<PartSpec> parts, const Sequence& main) {
                                   SequencePhase::kRunning, order);
     sequence.is_part = true;
     sequence.inserts = part.shares_prefix;
+    sequence.repairs = part.repair_blocks > 0;
     sequence.after = std::move(part.after);
     sequence.frame = part_source_->FrameOfPart(part.id);
-    parts_.emplace(order, &sequence);
+    if (sequence.known() > 0) parts_.emplace(order, &sequence);
   }
   return true;
 }
 
 absl::Status Scheduler::TakeBlocksOfPart(const PartSpec& part, int32_t priority) {
-  CHECK(!part.tokens.empty()) << "part " << part.id << " has no tokens";
-  const auto tokens = static_cast<int32_t>(part.tokens.size());
+  const bool repairs = part.repair_blocks > 0;
+  CHECK(repairs || !part.tokens.empty()) << "part " << part.id << " has no tokens";
+  const int32_t tokens = repairs ? part.repair_blocks * cache_->options().block_size
+                                 : static_cast<int32_t>(part.tokens.size());
   if (part.shares_prefix) {
     const std::vector<CacheUnit> units = UnitsFromTokens(part.tokens);
     RETURN_IF_ERROR(cache_->Begin(part.id, part.cache_namespace, units, tokens, priority).status());
@@ -145,6 +148,20 @@ void Scheduler::PartsReady(SequenceId main) {
   --waiting_for_kv_;
   sequence.phase = SequencePhase::kRunning;
   running_.emplace(sequence.order, &sequence);
+  blocked_at_.reset();
+}
+
+void Scheduler::BeginRows(SequenceId repair, std::vector<TokenId> tokens,
+                          std::shared_ptr<const SequenceFrame> frame) {
+  Sequence& sequence = Get(repair);
+  CHECK(sequence.repairs && Committed(sequence) == sequence.known() && !InFlight(sequence))
+      << "repair " << repair << " has rows that are not committed";
+  CHECK(!tokens.empty() && frame != nullptr && frame->rows.size() == tokens.size())
+      << "repair " << repair << " begins without rows";
+  sequence.spec.tokens = std::move(tokens);
+  sequence.committed_rows = 0;
+  sequence.frame = std::move(frame);
+  parts_.emplace(sequence.order, &sequence);
   blocked_at_.reset();
 }
 
@@ -228,7 +245,7 @@ void Scheduler::DivideAmongParts(std::span<const Prefill> prefills,
 
 void Scheduler::CommittedPart(Sequence& part) {
   const SequenceId id = part.spec.id;
-  const int32_t committed = cache_->committed(id);
+  const int32_t committed = Committed(part);
   const bool done = committed == part.known();
   if (part.inserts && (done || options_.insert_chunks)) {
     cache_->InsertIfNew(id, part.spec.cache_namespace,

@@ -29,7 +29,12 @@ void Scheduler::CommitStep(const SchedulerOutput& output) {
   for (const ScheduledChunk& chunk : output.chunks) {
     const auto it = sequences_.find(chunk.id);
     if (it == sequences_.end() || it->second->phase != SequencePhase::kRunning) continue;
-    if (cache_->committed(chunk.id) != chunk.begin) continue;
+    if (Committed(*it->second) != chunk.begin) continue;
+    if (it->second->repairs) {
+      it->second->committed_rows += chunk.count;
+      CommittedPart(*it->second);
+      continue;
+    }
     const auto tokens = std::span<const TokenId>(it->second->spec.tokens);
     cache_->Commit(chunk.id, UnitsFromTokens(tokens.subspan(chunk.begin, chunk.count)));
     if (it->second->is_part) {

@@ -9,6 +9,7 @@
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cpu/packed_weights.h"
 #include "kernels/cpu/paged_attention.h"
+#include "kernels/cpu/plain_kernels.h"
 #include "kernels/cpu/sample.h"
 #include "kernels/exact_math.h"
 #include "kernels/tensor_core/tensor_core_attention.h"
@@ -222,6 +223,13 @@ void CpuOps::KvWrite(Stream& stream, const KvWriteArgs& args) const {
                 ForTokens(cpu.pool(), args.tokens, 2 * args.kv_heads * args.head_dim, kUnitElements,
                           [&](int64_t begin, int64_t end) { kernels.kv_write(args, begin, end); });
               });
+}
+
+void CpuOps::CompareKv(Stream& stream, const CompareKvArgs& args) const {
+  EnqueueRows(stream, args, kTokens, [](CpuStream& cpu, const CompareKvArgs& args) {
+    ForTokens(cpu.pool(), args.tokens, 2 * args.kv_heads * args.head_dim, kUnitElements,
+              [&](int64_t begin, int64_t end) { plain::CompareKv(args, begin, end); });
+  });
 }
 
 void CpuOps::PagedAttention(Stream& stream, const PagedAttentionArgs& args) const {

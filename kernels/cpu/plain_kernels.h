@@ -16,6 +16,8 @@ void Quantize(const float* x, int64_t cols, const Activations& out, int64_t toke
               int64_t token_end);
 void Rope(const RopeArgs& args, int64_t token_begin, int64_t token_end);
 void KvWrite(const KvWriteArgs& args, int64_t token_begin, int64_t token_end);
+// Not an entry of CpuKernels: all instruction sets use it.
+void CompareKv(const CompareKvArgs& args, int64_t token_begin, int64_t token_end);
 void AttentionSegment(const PagedAttentionArgs& args, const AttentionUnit& unit,
                       AttentionState* states);
 void MergeAttention(AttentionState& running, const AttentionState& next, int64_t head_dim);

@@ -7,6 +7,7 @@
 #include "common/status_macros.h"
 #include "model/block_copy_runs.h"
 #include "model/kv_heads.h"
+#include "model/shift_groups.h"
 
 namespace baton {
 namespace {
@@ -81,6 +82,8 @@ LlamaRunner::LlamaRunner(const LlamaConfig& config, const LlamaWeights& weights,
   limits.max_tokens = std::max(limits.max_tokens, options_.graph_buckets.back());
   limits.max_logit_rows = std::max(limits.max_logit_rows, options_.graph_buckets.back());
   limits.max_draws = std::max(limits.max_draws, limits.max_logit_rows);
+  const bool compares = limits.max_compared_rows > 0 && CanCompare();
+  limits.max_compared_rows = compares ? limits.max_tokens : 0;
 }
 
 LlamaRunner::LayerKv LlamaRunner::KvOf(int32_t layer) const {
@@ -125,33 +128,6 @@ void LlamaRunner::QuantizeFor(const FusedWeight& reader, const Activations& rows
   Activations quantized = rows;
   quantized.f32 = nullptr;
   ops_.Quantize(*stream_, rows.f32, tokens.most(), cols, quantized);
-}
-
-// Copies queries before their rotation, and rotates the copies for the positions of their runs'
-// keys.
-void LlamaRunner::EnqueueShiftedQueries(const Rows& rows) {
-  const int64_t count = rows.shifted_queries.most();
-  if (count == 0) return;
-  stream_->LimitRows(&rows.shifted_queries);
-  StepBuffers& b = *buffers_;
-  const int64_t half = static_cast<int64_t>(config_.rope_frequencies.size());
-  float* const queries = b.qkv + b.first_shifted_query * QkvStride();
-  ops_.GatherRows(*stream_, {.x = b.qkv,
-                             .indices = b.shifted_rows,
-                             .out = queries,
-                             .rows = count,
-                             .cols = int64_t{config_.query_heads} * config_.head_dim,
-                             .stride = QkvStride()});
-  ops_.Rope(*stream_, {.x = queries,
-                       .stride = QkvStride(),
-                       .heads = config_.query_heads,
-                       .head_dim = config_.head_dim,
-                       .cosines = b.cosines + b.first_shifted_query * half,
-                       .sines = b.sines + b.first_shifted_query * half,
-                       .half = half,
-                       .neighbours = true,
-                       .tokens = count});
-  stream_->LimitRows(&rows.tokens);
 }
 
 void LlamaRunner::EnqueueKvWrite(const LayerKv& kv, StepRows& tokens) {
@@ -230,16 +206,25 @@ void LlamaRunner::RecordLayer(const Rows& rows) {
 }
 
 void LlamaRunner::EnqueueLayer(int32_t index, const Rows& rows) {
+  EnqueueKv(index, rows);
+  EnqueueBehindKv(index, rows);
+}
+
+void LlamaRunner::EnqueueKv(int32_t index, const Rows& rows) {
+  StepBuffers& b = *buffers_;
+  const LlamaLayerWeights& layer = weights_.layers()[index];
+  Norm(b.hidden, layer.attention_norm, layer.qkv, b.normalized, rows.tokens);
+  Multiply(b.normalized, layer.qkv, b.qkv, layer.qkv.rows, rows.tokens, false);
+  EnqueueShiftedQueries(rows);
+  EnqueueKvWrite(KvOf(index), rows.tokens);
+  if (communicator_ == nullptr) RecordLayer(rows);
+}
+
+void LlamaRunner::EnqueueBehindKv(int32_t index, const Rows& rows) {
   StepBuffers& b = *buffers_;
   StepRows& tokens = rows.tokens;
   const LlamaLayerWeights& layer = weights_.layers()[index];
-  const LayerKv kv = KvOf(index);
-  Norm(b.hidden, layer.attention_norm, layer.qkv, b.normalized, tokens);
-  Multiply(b.normalized, layer.qkv, b.qkv, layer.qkv.rows, tokens, false);
-  EnqueueShiftedQueries(rows);
-  EnqueueKvWrite(kv, tokens);
-  if (communicator_ == nullptr) RecordLayer(rows);
-  EnqueueAttention(kv, rows);
+  EnqueueAttention(KvOf(index), rows);
   const int64_t attention_cols = int64_t{config_.query_heads} * config_.head_dim;
   GatherColumns(b.attention.f32, attention_cols, b.all_attention.f32, attention_cols * rank_.degree,
                 tokens);
@@ -302,7 +287,11 @@ void LlamaRunner::EnqueueInputs(const Rows& rows) {
 void LlamaRunner::Enqueue(const Rows& rows) {
   stream_->LimitRows(&rows.tokens);
   EnqueueInputs(rows);
-  for (int32_t i = 0; i < config_.layers; ++i) EnqueueLayer(i, rows);
+  if (rows.compares) {
+    EnqueueComparison(rows);
+  } else {
+    for (int32_t i = 0; i < config_.layers; ++i) EnqueueLayer(i, rows);
+  }
   stream_->LimitRows(&rows.logits);
   if (rows.logits.most() > 0) EnqueueLogits(rows.logits);
   stream_->LimitRows(nullptr);
@@ -342,10 +331,12 @@ absl::StatusOr<StepId> LlamaRunner::Submit(const StepInput& input) {
   last_ = id;
   SubmittedStep& step = *steps_[slot];
   draws_.Sample(buffers_->logits, config_.vocabulary, slot, step.draws(), *stream_);
+  kept_[slot] = absl::OkStatus();
   if (device_.asynchronous()) {
     kept_[slot] =
         saved_logits_[slot].Keep(input, buffers_->logits, config_.vocabulary, device_, *stream_);
   }
+  if (step.compared_rows() > 0) kept_[slot].Update(KeepChanges(slot));
   step.RecordEnd(*stream_, waker_);
   return id;
 }
@@ -362,7 +353,8 @@ absl::Status LlamaRunner::UploadAndEnqueue(const StepInput& input, StepId id, in
     logit_rows += chunk.logit_rows;
     embeddings = embeddings || !chunk.embeddings.empty();
     scattered = scattered || !chunk.runs.empty();
-    decode = decode && chunk.tokens.size() == 1 && chunk.logit_rows == 1 && ShiftsOf(chunk).empty();
+    decode =
+        decode && chunk.tokens.size() == 1 && chunk.logit_rows == 1 && ShiftedQueriesOf(chunk) == 0;
     CHECK(!chunk.token_from || (chunk.token_from->step == last_ && last_ != collected_))
         << "token_from must name the step submitted just before";
   }
@@ -394,6 +386,7 @@ absl::Status LlamaRunner::UploadAndEnqueue(const StepInput& input, StepId id, in
              .shifted_queries = step.shifted_queries(),
              .embeddings = embeddings,
              .tables = tables,
+             .compares = step.compared_rows() > 0,
              .step = &step});
     ++eager_steps_;
   }
@@ -411,7 +404,8 @@ absl::StatusOr<StepResult> LlamaRunner::Collect(StepId id) {
   RETURN_IF_ERROR(device_.Health());  // before any result of the step is read
   RETURN_IF_ERROR(kept_[slot]);
   if (step.abandoned()) return absl::CancelledError("the step was abandoned");
-  return StepResult{.drawn = draws_.Drawn(slot, [&](int32_t row) { return LogitsIn(slot, row); })};
+  return StepResult{.drawn = draws_.Drawn(slot, [&](int32_t row) { return LogitsIn(slot, row); }),
+                    .changes = ChangesIn(slot)};
 }
 
 bool LlamaRunner::Done(StepId id) const { return steps_[SlotOf(id)]->Done(); }

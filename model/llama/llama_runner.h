@@ -22,6 +22,9 @@
 // uploads and results, and its own SubmittedStep. Buffers on the device exist once, because the
 // stream runs one step after the other. The same holds for the graphs, which use these buffers.
 //
+// Rows that compare (StepChunk::compares) come last in a step. They leave it when K and V of layer
+// 1 are compared; the other rows go on.
+//
 // A rank of a tensor-parallel group computes its heads and its columns of every product. It gathers
 // the columns of the others after attention, after the gate, and after the two products that add to
 // the residual (docs/decisions/0023-tensor-parallelism.md). model/tensor_parallel_runner.h joins
@@ -49,6 +52,7 @@
 #include "model/llama/llama_weights.h"
 #include "model/model_runner.h"
 #include "model/saved_logits.h"
+#include "model/staged_array.h"
 #include "model/step_buffers.h"
 #include "model/step_rows.h"
 #include "model/submitted_step.h"
@@ -82,6 +86,7 @@ class LlamaRunner final : public ModelRunner {
   absl::Status CopyBlocks(std::span<const BlockCopy> copies) override;
   std::span<const float> Logits(StepId id, int32_t row) const override;
   absl::Status Health() const override { return device_.Health(); }
+  bool compares_rows() const override { return options_.limits.max_compared_rows > 0; }
 
   RunnerCounters counters() const override {
     return {.graph_replays = graph_replays_,
@@ -108,12 +113,22 @@ class LlamaRunner final : public ModelRunner {
     StepRows& shifted_queries;
     bool embeddings = false;        // some tokens have input embeddings
     bool tables = false;            // reads block tables also if sequences are contiguous
+    bool compares = false;          // the last rows compare; needs `step`
     SubmittedStep* step = nullptr;  // null while capturing
   };
   void Enqueue(const Rows& rows);
   void EnqueueLayer(int32_t index, const Rows& rows);
+  void EnqueueKv(int32_t index, const Rows& rows);        // up to the KV write
+  void EnqueueBehindKv(int32_t index, const Rows& rows);  // the rest of the layer
   void EnqueueInputs(const Rows& rows);
+  // llama_runner_places.cc
   void EnqueueShiftedQueries(const Rows& rows);
+  bool CanCompare() const;
+  // All layers of a step with rows that compare.
+  void EnqueueComparison(const Rows& rows);
+  // Enqueues a copy of the changes to the host. ResourceExhausted: no memory.
+  absl::Status KeepChanges(int slot);
+  std::vector<float> ChangesIn(int slot) const;
   // The parts of a KV group that a layer's KV ops need.
   struct LayerKv {
     KvLayerView view;
@@ -168,7 +183,8 @@ class LlamaRunner final : public ModelRunner {
   DrawBuffers draws_;
   std::array<std::unique_ptr<SubmittedStep>, kStepSlots> steps_;
   std::array<SavedLogits, kStepSlots> saved_logits_;
-  std::array<absl::Status, kStepSlots> kept_;  // error of SavedLogits::Keep for each slot
+  std::array<StagedArray<float>, kStepSlots> changes_;  // of rows that compare
+  std::array<absl::Status, kStepSlots> kept_;           // error of keeping results for each slot
   std::map<int32_t, std::unique_ptr<OpGraph>> graphs_;
   std::function<void()> waker_;
   StepId last_{0};  // last submitted step

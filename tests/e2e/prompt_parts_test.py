@@ -8,6 +8,7 @@ The model is a tiny one of tests/testdata; BATON_TEST_MODEL names the real one. 
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -46,6 +47,20 @@ def answer(*arguments):
 
 def same(result):
     return result["prompt_token_ids"], result["token_ids"], result["logits_hash"]
+
+
+def divergence(one, other):
+    """Mean KL divergence of `other` from `one` in nats, as far as both answers have the same tokens. All tokens that are not among
+    the top ones of both count as one."""
+    sums = []
+    for i, (a, b) in enumerate(zip(one["logprobs"], other["logprobs"])):
+        if one["token_ids"][:i] != other["token_ids"][:i]:
+            break
+        tops = [{top["token_id"]: math.exp(top["logprob"]) for top in detail["top"]} for detail in (a, b)]
+        pairs = [(p, tops[1][token]) for token, p in tops[0].items() if token in tops[1]]
+        rest = [max(1e-9, 1 - sum(pair[side] for pair in pairs)) for side in (0, 1)]
+        sums.append(sum(p * math.log(p / q) for p, q in [*pairs, rest]))
+    return sum(sums) / len(sums)
 
 
 class Forms(unittest.TestCase):
@@ -163,6 +178,69 @@ class OrdinaryPrompts(unittest.TestCase):
         self.assertNotEqual(got["of other bits"]["logits_hash"], got["ordinary"]["logits_hash"])
 
 
+class Repair(unittest.TestCase):
+    """A repair changes its own answer, and nothing else changes a repaired answer."""
+
+    REPAIRS = ("first:1", "first:16", "first:4096", "share:0.15", "share:1")
+
+    def jobs(self, repairs=REPAIRS):
+        return [{"id": f"{positions} {scope} {repair}", "system": SYSTEM, "chunks": [A, B, QUESTION, A], "question": QUESTION,
+                 "chunk_positions": positions, "chunk_scope": scope, "chunk_repair": repair}
+                for positions, scope in MODES for repair in repairs]
+
+    def test_every_way_to_run_gives_the_same_bits(self):
+        jobs = self.jobs()
+        want = {key: same(result) for key, result in answers(jobs, "--concurrency=1", "--no-prefix-cache").items()}
+        self.assertEqual(len(want), len(jobs))
+        for flags in ((), ("--concurrency=20",), ("--chunk-cache-share=0",), ("--block-size=1",), ("--block-size=64", "--concurrency=5"),
+                      ("--token-budget=9", "--concurrency=3"), ("--no-paged",), ("--device=cpu-async", "--steps-in-flight=2"),
+                      ("--kv-layout=layer-major", "--max-chunk-tokens=5"), ("--transport=loopback",), ("--threads=2",)):
+            got = answers(jobs, *flags)
+            self.assertEqual({key: same(result) for key, result in got.items()}, want, flags)
+
+    def test_a_repair_is_seen_by_its_request_alone(self):
+        none = self.jobs(("none",))
+        want = {key: same(result) for key, result in answers(none).items()}
+        for job, repaired in zip(none, self.jobs(("first:16",))):
+            got = answers([{**job, "id": "before"}, repaired, {**job, "id": "after"}], "--concurrency=1")
+            self.assertEqual(same(got["before"]), want[job["id"]])
+            self.assertEqual(same(got["after"]), want[job["id"]])
+            self.assertNotEqual(got[repaired["id"]]["logits_hash"], got["before"]["logits_hash"])
+            self.assertEqual(got["after"]["ledger"]["chunk_hits"], 4)
+
+    def test_the_ledger_counts_the_tokens_that_are_computed_again(self):
+        # Chunks of 1, 30 and 100 tokens. With scope system, the first one is not repaired.
+        parts = {"system": [5, 6], "chunks": [[7] * 9, [8], [9] * 30, [10] * 100], "question": [11, 12, 13]}
+        for repair, system, alone in (("none", 0, 0), ("first:4", 9, 13), ("first:4096", 131, 140), ("share:0.15", 20, 21),
+                                      ("share:1", 131, 140)):
+            for scope, repaired in (("system", system), ("alone", alone)):
+                job = {**parts, "chunk_scope": scope, "chunk_repair": repair}
+                got = answers([{"id": "cold", **job}, {"id": "hit", **job}], "--concurrency=1", "--block-size=8")
+                self.assertEqual(got["cold"]["ledger"]["computed_tokens"], 145 + repaired)
+                self.assertEqual(got["hit"]["ledger"]["computed_tokens"], 3 + repaired, (repair, scope))
+                self.assertEqual(got["hit"]["ledger"]["chunk_repaired_tokens"], repaired)
+                self.assertEqual(got["hit"]["ledger"]["chunk_repair_us"] > 0, repaired > 0)
+
+    def test_everything_repaired_at_its_place_is_close_to_the_ordinary_prompt(self):
+        parts = {"system": [30 + i % 50 for i in range(40)], "question": [99, 40, 98, 41, 97],
+                 "chunks": [[20 + (i * i + 7 * n) % 200 for i in range(length)] for n, length in enumerate((90, 33, 64))]}
+        flat = parts["system"] + sum(parts["chunks"], []) + parts["question"]
+        jobs = [{"id": f"{scope} {repair}", **parts, "chunk_scope": scope, "chunk_positions": "sequential", "chunk_repair": repair,
+                 "logprobs": 20} for scope in ("system", "alone") for repair in ("none", "first:4096", "share:1")]
+        got = answers([*jobs, {"id": "ordinary", "prompt_token_ids": flat, "logprobs": 20}])
+        for scope in ("system", "alone"):
+            for repair in ("first:4096", "share:1"):
+                self.assertLess(divergence(got["ordinary"], got[f"{scope} {repair}"]), 5e-3)
+            self.assertGreater(divergence(got["ordinary"], got[f"{scope} none"]), 5e-3)
+
+    def test_more_choices_continue_the_repaired_prompt(self):
+        job = {"system": SYSTEM, "chunks": [A, B], "question": QUESTION, "chunk_repair": "first:5", "temperature": 1.0, "seed": 3}
+        done = run(["--jobs=-"], [{"id": "all", **job, "n": 2}, {"id": "0", **job}, {"id": "1", **job, "seed": 4}])
+        got = {(result["id"], result.get("choice", 0)): same(result) for result in map(json.loads, done.stdout.splitlines())}
+        self.assertEqual(got["all", 0], got["0", 0])
+        self.assertEqual(got["all", 1], got["1", 0])
+
+
 class Errors(unittest.TestCase):
     def test_bad_requests_are_refused_by_name_value_and_limit(self):
         parts = {"system": "S", "question": "Q"}
@@ -173,8 +251,6 @@ class Errors(unittest.TestCase):
             ({**parts, "chunks": ["A"], "chunk_positions": "side"}, "INVALID_ARGUMENT", 'chunk_positions is "side"'),
             ({**parts, "chunks": [[7] * 400] * 2, "chunk_positions": "sequential"}, "INVALID_ARGUMENT",
              "part 2 (chunks[1]) reaches position"),
-            ({**parts, "chunks": ["A"], "chunk_repair": "first:16"}, "FAILED_PRECONDITION",
-             "chunk_repair first:16 is not supported"),
             ({**parts, "chunks": ["A"], "chunk_repair": "share:2"}, "INVALID_ARGUMENT", 'chunk_repair is "share:2"'),
             ({"prompt": "S####Q", "chunk_separator": "##"}, "INVALID_ARGUMENT", "part 1 (chunks[0]) has 0 bytes"),
             ({"messages": [{"role": "user", "content": "a", "chunks": ["A"]},

@@ -11,71 +11,10 @@
 #include "common/str_cat.h"
 #include "engine/engine.h"
 #include "engine/in_process_pair.h"
-#include "tests/engine/tiny_engine.h"
+#include "tests/engine/tiny_chunks.h"
 
 namespace baton {
 namespace {
-
-constexpr int32_t kAnswer = 8;
-
-std::vector<TokenId> Tokens(int32_t count, uint64_t seed) {
-  return TinyRequest(count, 1, seed).prompt;
-}
-
-std::vector<ChunkOptions> EveryMode() {
-  std::vector<ChunkOptions> modes;
-  for (const auto positions : {ChunkPositions::kOverlap, ChunkPositions::kSequential}) {
-    for (const auto scope : {ChunkScope::kSystem, ChunkScope::kAlone}) {
-      modes.push_back({.positions = positions, .scope = scope});
-    }
-  }
-  return modes;
-}
-
-ChunkedPrompt PromptOf(ChunkOptions mode, int32_t system, const std::vector<int32_t>& chunks,
-                       int32_t question) {
-  ChunkedPrompt prompt{.options = mode, .system = Tokens(system, 1), .chunks = {}, .question = {}};
-  for (size_t i = 0; i < chunks.size(); ++i) prompt.chunks.push_back(Tokens(chunks[i], 10 + i));
-  prompt.question = Tokens(question, 2);
-  return prompt;
-}
-
-// `seed` even: greedy.
-GenerateRequest RequestOf(const ChunkedPrompt& prompt, uint64_t seed = 0) {
-  GenerateRequest request = TinyRequest(1, kAnswer, seed);
-  request.prompt = FlatTokens(prompt);
-  request.chunked = prompt;
-  return request;
-}
-
-void ExpectSame(const SinkRecord& one, const SinkRecord& other) {
-  ASSERT_TRUE(one.finish.has_value()) << *one.error;
-  ASSERT_TRUE(other.finish.has_value()) << *other.error;
-  EXPECT_EQ(one.tokens, other.tokens);
-  EXPECT_NE(one.finish->logits_hash, 0u);
-  EXPECT_EQ(one.finish->logits_hash, other.finish->logits_hash);
-}
-
-std::vector<EngineOptions> OtherWays() {
-  std::vector<EngineOptions> ways(8, TinyOptions());
-  ways[0].chunk_cache_share = 0;
-  ways[1].paged = false;
-  ways[1].kv_blocks = 200;
-  ways[2].block_size = 8;
-  ways[2].kv_blocks = 200;
-  ways[2].max_chunk_tokens = 5;
-  ways[3].block_size = 64;
-  ways[3].layout = KvLayoutKind::kLayerMajor;
-  ways[4].token_budget = 7;
-  ways[4].graph = false;
-  ways[5].prefix_cache = false;
-  ways[5].threads = 3;
-  ways[6].device = "cpu-async";
-  ways[6].steps_in_flight = 2;
-  ways[6].token_budget = 24;
-  ways[7].kv_blocks = 16;  // parts and answers do not fit beside others
-  return ways;
-}
 
 TEST(EngineChunks, EveryModeGivesTheSameBitsOnEveryPath) {
   for (const ChunkOptions mode : EveryMode()) {
@@ -94,14 +33,7 @@ TEST(EngineChunks, EveryModeGivesTheSameBitsOnEveryPath) {
       SCOPED_TRACE(StrCat(ChunkPositionsName(mode.positions), " ", ChunkScopeName(mode.scope),
                           ", way ", way++));
       const auto engine = MakeEngine(options);
-      std::vector<std::shared_ptr<WaitingSink>> sinks;
-      for (int i = 0; i < 3; ++i) {
-        sinks.push_back(std::make_shared<WaitingSink>());
-        engine->Generate(i == 1 ? TinyRequest(30, 20, 3) : RequestOf(prompt), sinks.back());
-      }
-      ExpectSame(sinks[0]->WaitForEnd(), cold);
-      ExpectSame(sinks[2]->WaitForEnd(), cold);
-      sinks[1]->WaitForEnd();
+      ExpectSameBesideOthers(*engine, prompt, cold);
       ExpectSame(Ask(*engine, RequestOf(prompt)), cold);
       ExpectSame(Ask(*engine, RequestOf(prompt, 7)), drawn);
     }
@@ -115,7 +47,7 @@ TEST(EngineChunks, ABitOfAChunkDependsNeitherOnItsPlaceNorItsNeighbours) {
     const auto cold = MakeEngine(TinyOptions());
     const auto warm = MakeEngine(TinyOptions());
     ChunkedPrompt other = prompt;
-    other.chunks = {Tokens(50, 77), prompt.chunks[2], prompt.chunks[0]};
+    other.chunks = {TinyText(50, 77), prompt.chunks[2], prompt.chunks[0]};
     Ask(*warm, RequestOf(other));
     other.chunks = {prompt.chunks[1]};
     Ask(*warm, RequestOf(other));
@@ -167,7 +99,7 @@ TEST(EngineChunks, DecodeStepsWithFramesReplayTheGraphs) {
   const ChunkedPrompt prompt = PromptOf({}, 11, {37, 20}, 9);
   Ask(*engine, RequestOf(prompt));
   const std::string before = engine->Inspect().op_path;
-  EXPECT_THAT(before, testing::HasSubstr(StrCat(" ", kAnswer - 1, " graph replays")));
+  EXPECT_THAT(before, testing::HasSubstr(StrCat(" ", kTinyAnswer - 1, " graph replays")));
 }
 
 TEST(EngineChunks, TheContextBoundsPositionsAndNotTokens) {

@@ -124,10 +124,18 @@ class ChainPool {
   std::vector<std::byte> bytes_;
 };
 
-// What a token sees of one part of a chunked prompt: the part's chain, and how far from its own
-// place it stands.
-inline uint64_t ChainBehindRun(uint64_t before, uint64_t chain, int32_t tokens, int32_t shift) {
-  uint64_t x = before ^ (chain * 0xC2B2AE3D27D4EB4Full + static_cast<uint32_t>(tokens));
+// What a token sees of one part of a chunked prompt: all values of the part, and how far from its
+// own place it stands.
+inline uint64_t DigestOf(const std::vector<uint64_t>& values) {
+  uint64_t digest = values.size();
+  for (const uint64_t value : values) {
+    digest = (digest ^ value) * 0xC2B2AE3D27D4EB4Full;
+    digest ^= digest >> 29;
+  }
+  return digest;
+}
+inline uint64_t ChainBehindRun(uint64_t before, uint64_t digest, int32_t shift) {
+  uint64_t x = before ^ digest;
   x = (x ^ (x >> 31)) * 0x9E3779B97F4A7C15ull + static_cast<uint32_t>(shift);
   return x ^ (x >> 27);
 }
@@ -136,10 +144,23 @@ inline uint64_t ChainOfPart(uint64_t seen, int32_t position) {
   return (seen ^ static_cast<uint32_t>(position)) * 0xFF51AFD7ED558CCDull;
 }
 
+// Value of a token that is computed again. `seen`: the parts before its own. `own`: digest of the
+// tokens before it in its own part, which stands `shift` beyond the position that its keys count.
+inline uint64_t RepairedValue(uint64_t seen, uint64_t own, int32_t position, int32_t shift,
+                              TokenId token) {
+  const uint64_t chain = ChainOfPart(ChainBehindRun(seen, own, shift), position);
+  return ChainPool::Chain(ChainOfPart(chain, position + shift), token);
+}
+
+// How much a token changes if it is computed again. Small numbers, so that many are equal.
+inline float FakeChange(uint64_t stored, uint64_t computed) {
+  return static_cast<float>((stored ^ computed) % 7);
+}
+
 // Fake model. The next token depends on the hash chain of all tokens before it, read through the
 // block table. If a window does not hold the same chain, the token is wrong. Chunks that are no
-// longer wanted are left damaged. A chunk with runs sees the chain at the end of each run, the
-// run's shift, and its own position.
+// longer wanted are left damaged. A chunk with runs sees the values of each run, the run's shift,
+// and its own position.
 class FakeRunner final : public InlineRunner {
  public:
   explicit FakeRunner(ChainPool* pool) : pool_(pool) {}
@@ -159,8 +180,10 @@ class FakeRunner final : public InlineRunner {
     if (!next_status.ok()) return std::exchange(next_status, absl::OkStatus());
     if (during_step) during_step();
     rows_.clear();
+    changes_.clear();
     counts.emplace_back();
     for (int32_t i = 0; i < Wanted(input); ++i) {
+      EXPECT_TRUE(i == 0 || !input.chunks[i - 1].compares || input.chunks[i].compares);
       RunChunk(input.chunks[i]);
       if (after_chunk) after_chunk();
     }
@@ -179,6 +202,7 @@ class FakeRunner final : public InlineRunner {
     }
     return absl::OkStatus();
   }
+  std::vector<float> Changes() const override { return changes_; }
   std::span<const float> LogitsOf(int32_t row) const override {
     return rows_.at(static_cast<size_t>(row));
   }
@@ -208,9 +232,11 @@ class FakeRunner final : public InlineRunner {
     return input.wanted ? input.wanted() : static_cast<int32_t>(input.chunks.size());
   }
   void Spoil(const StepChunk& chunk) {
+    if (chunk.compares) return;
     const int32_t block_size = pool_->layout().block_size();
     for (size_t i = 0; i < chunk.tokens.size(); ++i) {
-      const int32_t slot = chunk.begin_slot + static_cast<int32_t>(i);
+      const int32_t slot =
+          chunk.places.empty() ? chunk.begin_slot + static_cast<int32_t>(i) : chunk.places[i].slot;
       for (int32_t group = 0; group < pool_->groups(); ++group) {
         pool_->Set(chunk.table(group)[slot / block_size], slot % block_size, 0xBAD, group);
       }
@@ -220,6 +246,7 @@ class FakeRunner final : public InlineRunner {
     counts.back().push_back(static_cast<int32_t>(chunk.tokens.size()));
     const int32_t block_size = pool_->layout().block_size();
     ASSERT_LE(chunk.logit_rows, 1);
+    if (!chunk.places.empty()) return RunPlaces(chunk);
     int32_t slot = chunk.begin_slot;
     uint64_t chain = 0;
     if (chunk.runs.empty()) {
@@ -228,12 +255,7 @@ class FakeRunner final : public InlineRunner {
       CheckRuns(chunk);
     }
     if (!chunk.runs.empty() && slot == chunk.runs.back().begin) {
-      for (const SlotRun& run : chunk.runs.first(chunk.runs.size() - 1)) {
-        const int32_t last = run.end - 1;
-        chain = ChainBehindRun(chain,
-                               pool_->Get(chunk.block_table[last / block_size], last % block_size),
-                               run.end - run.begin, run.position_shift);
-      }
+      chain = SeenIn(chunk, chunk.runs.first(chunk.runs.size() - 1));
       chain = ChainOfPart(chain, chunk.begin_position);
     } else if (slot > 0) {
       chain = pool_->Get(chunk.block_table[(slot - 1) / block_size], (slot - 1) % block_size);
@@ -256,6 +278,44 @@ class FakeRunner final : public InlineRunner {
     rows_.push_back(Row(chain, position));
     if (chunk.tokens.back() == poison) {
       rows_.back()[7] = std::numeric_limits<float>::quiet_NaN();
+    }
+  }
+
+  uint64_t DigestOfSlots(const StepChunk& chunk, int32_t begin, int32_t end) const {
+    const int32_t block_size = pool_->layout().block_size();
+    std::vector<uint64_t> values;
+    for (int32_t slot = begin; slot < end; ++slot) {
+      values.push_back(pool_->Get(chunk.block_table[slot / block_size], slot % block_size));
+    }
+    return DigestOf(values);
+  }
+  uint64_t SeenIn(const StepChunk& chunk, std::span<const SlotRun> runs) const {
+    uint64_t seen = 0;
+    for (const SlotRun& run : runs) {
+      seen = ChainBehindRun(seen, DigestOfSlots(chunk, run.begin, run.end), run.position_shift);
+    }
+    return seen;
+  }
+  // Rows of a repair.
+  void RunPlaces(const StepChunk& chunk) {
+    const int32_t block_size = pool_->layout().block_size();
+    ASSERT_EQ(chunk.logit_rows, 0);
+    ASSERT_EQ(chunk.places.size(), chunk.tokens.size());
+    ASSERT_EQ(chunk.positions.size(), chunk.tokens.size());
+    for (size_t i = 0; i < chunk.places.size(); ++i) {
+      const RowPlace& place = chunk.places[i];
+      const SlotRun& own = chunk.runs[place.run];
+      ASSERT_TRUE(place.slot >= own.begin && place.slot < own.end);
+      ASSERT_TRUE(i == 0 || chunk.places[i - 1].slot < place.slot);
+      const uint64_t value = RepairedValue(
+          SeenIn(chunk, chunk.runs.first(place.run)), DigestOfSlots(chunk, own.begin, place.slot),
+          chunk.positions[i][0], own.position_shift, chunk.tokens[i]);
+      const BlockId block = chunk.block_table[place.slot / block_size];
+      if (chunk.compares) {
+        changes_.push_back(FakeChange(pool_->Get(block, place.slot % block_size), value));
+      } else {
+        pool_->Set(block, place.slot % block_size, value);
+      }
     }
   }
 
@@ -289,6 +349,7 @@ class FakeRunner final : public InlineRunner {
 
   ChainPool* const pool_;
   std::vector<std::vector<float>> rows_;
+  std::vector<float> changes_;
 };
 
 // Transport without a peer. It records its posts and reports what the test says. It uses its blocks

@@ -32,7 +32,9 @@ class RandomRequests {
         "a",          "chunk",           "chunk two", "a longer chunk of text",
         "more to do", "the end of all.", "abcdefgh",  "0123456789abcdef"};
     static const std::vector<std::string_view> kSystems = {"", "Be brief.", "12345678"};
-    const ChunkOptions mode = EveryMode()[Below(4)];
+    ChunkOptions mode = EveryMode()[Below(4)];
+    if (Below(2) == 0)
+      mode.repair = SomeRepairs()[Below(static_cast<int32_t>(SomeRepairs().size()))];
     std::vector<std::string_view> chunks;
     for (int32_t i = Below(5); i > 0; --i) chunks.push_back(kTexts[Below(8)]);
     Asked& asked = asked_.emplace_back();

@@ -44,6 +44,29 @@ TEST(StepFrames, AChunkSeesTheFrameAndThenItself) {
   EXPECT_EQ(ShiftsOf(frame), 1) << "equal shifts share their queries";
 }
 
+TEST(StepFrames, RowsOfARepairHaveTheirPlacesInTheFrame) {
+  SequenceFrame frame;
+  frame.blocks = {BlockId(4), BlockId(2), BlockId(8)};
+  frame.runs = {{.begin = 0, .end = 3}, {.begin = 4, .end = 10, .position_shift = 9}};
+  frame.rows = {{.slot = 1, .run = 0, .position = 1},
+                {.slot = 4, .run = 1, .position = 3},
+                {.slot = 9, .run = 1, .position = 8}};
+  frame.compares = true;
+  const std::vector<TokenId> tokens = {1, 2};
+  StepFrames frames;
+  StepChunk chunk{.tokens = tokens, .block_table = {}};
+  frames.Describe(frame, std::vector<BlockId>{BlockId(30)}, /*begin=*/1, /*block_size=*/4, chunk);
+  EXPECT_THAT(chunk.block_table, ElementsAre(BlockId(4), BlockId(2), BlockId(8)));
+  ASSERT_EQ(chunk.runs.size(), 2u);
+  EXPECT_EQ(chunk.runs[1].end, 10);
+  ASSERT_EQ(chunk.places.size(), 2u);
+  EXPECT_EQ(chunk.places[0].slot, 4);
+  EXPECT_EQ(chunk.places[1].slot, 9);
+  EXPECT_EQ(chunk.places[1].run, 1);
+  EXPECT_THAT(chunk.positions, ElementsAre(RowPosition{3, 3, 3}, RowPosition{8, 8, 8}));
+  EXPECT_TRUE(chunk.compares);
+}
+
 // Each token of the question has two shifted queries.
 TEST(StepFrames, StepsKeepWithinTheLimitOfShiftedQueries) {
   for (const bool asynchronous : {false, true}) {
@@ -74,8 +97,7 @@ TEST(StepFrames, StepsKeepWithinTheLimitOfShiftedQueries) {
 }
 
 TEST(StepFrames, APromptWithMoreShiftsThanAStepIsRefused) {
-  WorkerBench bench(
-      {.prompt_parts = {.cache = {}, .piece_tokens = 256, .max_shifted_queries = 1}});
+  WorkerBench bench({.prompt_parts = {.cache = {}, .piece_tokens = 256, .max_shifted_queries = 1}});
   const ChunkedPrompt prompt = PromptOf("sys", {"aa", "bbb", "cccc"}, "question",
                                         {.positions = ChunkPositions::kSequential});
   const auto record = bench.Generate(ChunkedRequest(prompt, 6));

@@ -265,10 +265,15 @@ TEST(WorkerCoreChunks, RefusesWhatItCannotDoByName) {
   EXPECT_THAT(std::string(error({}, request).message()), HasSubstr("no worker that knows chunks"));
   request.remote_prefill = false;
   request.chunked->options.repair = {.kind = ChunkRepair::Kind::kFirst, .first_tokens = 16};
-  EXPECT_EQ(error({}, request),
-            absl::FailedPreconditionError("chunk_repair first:16 is not supported yet; use none"));
-  request.chunked->options.repair.first_tokens = 0;
-  EXPECT_EQ(error({}, request), absl::OkStatus());
+  BenchOptions no_repair;
+  no_repair.prompt_parts.repairs_first = no_repair.prompt_parts.repairs_share = false;
+  EXPECT_EQ(error(no_repair, request),
+            absl::FailedPreconditionError(
+                "chunk_repair first:16 is not supported by this worker's device; use none"));
+  request.chunked->options.repair = {.kind = ChunkRepair::Kind::kShare, .share_millionths = 5};
+  EXPECT_EQ(error(no_repair, request).code(), absl::StatusCode::kFailedPrecondition);
+  request.chunked->options.repair.share_millionths = 0;
+  EXPECT_EQ(error(no_repair, request), absl::OkStatus());
   request.chunked->chunks[1].assign(130, 'x');
   EXPECT_EQ(error({}, request), absl::InvalidArgumentError(
                                     "part 2 (chunks[1]) reaches position 138; the context of 128 "

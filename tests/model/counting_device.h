@@ -50,6 +50,11 @@ class CountingOps final : public Ops {
     KvWriteArgs left = args;
     WithoutLimit(stream, left.tokens, [&] { ops_.KvWrite(stream, left); });
   }
+  void CompareKv(Stream& stream, const CompareKvArgs& args) const override {
+    CompareKvArgs left = args;
+    WithoutLimit(stream, left.tokens, [&] { ops_.CompareKv(stream, left); });
+  }
+  bool compares_kv() const override { return ops_.compares_kv(); }
   void PagedAttention(Stream& stream, const PagedAttentionArgs& args) const override {
     PagedAttentionArgs left = args;
     WithoutLimit(stream, left.tokens, [&] { ops_.PagedAttention(stream, left); });

@@ -106,6 +106,8 @@ class DeferredRunner final : public ModelRunner {
     std::vector<BlockId> table;
     std::array<std::vector<BlockId>, kMaxKvGroups - 1> window_tables;
     std::vector<SlotRun> runs;
+    std::vector<RowPlace> places;
+    std::vector<RowPosition> positions;
     std::vector<TokenDraw> draws;
     std::vector<std::vector<LogitAddition>> additions;  // of each draw
   };
@@ -141,6 +143,10 @@ class DeferredRunner final : public ModelRunner {
       chunk.block_table = owned.table;
       owned.runs.assign(chunk.runs.begin(), chunk.runs.end());
       chunk.runs = owned.runs;
+      owned.places.assign(chunk.places.begin(), chunk.places.end());
+      chunk.places = owned.places;
+      owned.positions.assign(chunk.positions.begin(), chunk.positions.end());
+      chunk.positions = owned.positions;
       for (size_t window = 0; window < chunk.window_tables.size(); ++window) {
         std::span<const BlockId>& table = chunk.window_tables[window];
         owned.window_tables[window].assign(table.begin(), table.end());

@@ -219,6 +219,74 @@ TEST(LlamaRows, AStepDropsTheShiftedQueriesOfUnwantedChunks) {
   }
 }
 
+// Computes rows of two stored chunks again: `at` are offsets in both chunks. All at once with
+// places, or one after the other as chunks of one token.
+Rows Repair(TinyRunner& runner, const Part& system, const Part& first, const Part& second,
+            const Part& question, const std::vector<int32_t>& at, bool with_places) {
+  Rows rows;
+  Compute(runner, 0, system, {}, 0, 128, &rows);
+  Compute(runner, 0, second, {system.run()}, 0, 128, &rows);
+  Compute(runner, 0, first, {system.run()}, 0, 128, &rows);
+  const std::vector<SlotRun> runs = {system.run(), first.run(), second.run()};
+  std::vector<TokenId> tokens;
+  std::vector<RowPlace> places;
+  std::vector<RowPosition> positions;
+  for (int32_t run = 1; run <= 2; ++run) {
+    const Part& part = run == 1 ? first : second;
+    for (const int32_t offset : at) {
+      tokens.push_back(part.tokens[offset]);
+      places.push_back({part.slot + offset, run});
+      RowPosition position;
+      position.fill(part.position + offset);
+      positions.push_back(position);
+    }
+  }
+  StepInput input;
+  if (with_places) {
+    input.chunks.push_back(runner.Chunk(0, tokens, 0, 0));
+    input.chunks[0].runs = runs;
+    input.chunks[0].places = places;
+    input.chunks[0].positions = positions;
+    RunStep(runner, input);
+  }
+  for (size_t i = 0; !with_places && i < tokens.size(); ++i) {
+    const int32_t own_shift = runs[places[i].run].position_shift;
+    std::vector<SlotRun> seen(runs.begin(), runs.begin() + places[i].run + 1);
+    for (SlotRun& run : seen) run.position_shift -= own_shift;
+    seen.back().end = places[i].slot + 1;
+    input.chunks = {runner.Chunk(0, std::span(tokens).subspan(i, 1), places[i].slot, 0)};
+    input.chunks[0].begin_position = positions[i][0];
+    input.chunks[0].runs = seen;
+    RunStep(runner, input);
+  }
+  rows.clear();
+  Compute(runner, 0, question, runs, 6, 128, &rows);
+  return rows;
+}
+
+TEST(LlamaRows, RowsWithPlacesHaveTheBitsOfSingleTokens) {
+  const TinyModel model("q4_1");
+  const Part system{TinyTokens(20, 1), 0, 0};
+  const Part first{TinyTokens(25, 2), 20, 20, 3};
+  for (const int32_t shift : {3, 28, 0}) {
+    const Part second{TinyTokens(30, 3), 45, 20, shift};
+    const Part question{TinyTokens(8, 4), 75, 78};
+    for (const KvType type : {KvType::kF32, KvType::kInt8}) {
+      for (const std::vector<int32_t>& at :
+           {std::vector<int32_t>{0, 1, 2, 3}, std::vector<int32_t>{2, 9, 24}}) {
+        Rows results[2];
+        for (const bool with_places : {false, true}) {
+          TinyRunner runner(model, PoolOf(type));
+          results[with_places] = Repair(runner, system, first, second, question, at, with_places);
+        }
+        EXPECT_EQ(results[0], results[1]) << KvTypeName(type) << " shift " << shift;
+        TinyRunner runner(model, PoolOf(type));
+        EXPECT_NE(Repair(runner, system, first, second, question, {}, false), results[0]);
+      }
+    }
+  }
+}
+
 TEST(LlamaRows, EmbeddingsTakeThePlaceOfIds) {
   const TinyModel model("f32");
   const auto tokens = TinyTokens(30, 7);

@@ -194,6 +194,59 @@ TEST_F(StepBuffersTest, AStepThatDoesNotFitIsRefusedWithValueAndLimit) {
             "a step has 9 shifted queries, the limit is 8");
 }
 
+TEST_F(StepBuffersTest, RowsWithPlacesHaveTheirOwnSlotsRunsAndShiftedQueries) {
+  const std::vector<TokenId> tokens = {5, 6, 7, 8};
+  const std::vector<BlockId> table = {BlockId(9), BlockId(2), BlockId(7)};
+  const std::vector<SlotRun> runs = {{0, 3}, {4, 7, 4}, {8, 11, 8, 5}};
+  const std::vector<RowPlace> places = {{4, 1}, {6, 1}, {8, 2}, {10, 2}};
+  const std::vector<RowPosition> positions = {{3, 3, 3}, {5, 5, 5}, {3, 3, 3}, {5, 5, 5}};
+  StepInput input;
+  input.chunks.push_back({.tokens = tokens,
+                          .block_table = table,
+                          .positions = positions,
+                          .runs = runs,
+                          .places = places});
+  ASSERT_TRUE(buffers_->Check(input).ok()) << buffers_->Check(input);
+  buffers_->Upload(input, 4, 0, *stream_);
+  stream_->Synchronize();
+  const StepBuffers::Group& group = buffers_->groups[0];
+  EXPECT_THAT(Values(group.slot_mapping, 4), ElementsAre(8, 10, 28, 30));
+  const int32_t counts[] = {2, 2, 3, 3};
+  const int32_t begins[] = {4, 4, 8, 8};
+  const int32_t ends[] = {5, 7, 9, 11};
+  const int32_t first_runs[] = {0, 0, 2, 2};
+  for (int row = 0; row < 4; ++row) {
+    EXPECT_EQ(group.row_runs[row].first_run, first_runs[row]);
+    EXPECT_EQ(group.row_runs[row].run_count, counts[row]);
+    EXPECT_EQ(group.row_runs[row].last_begin, begins[row]);
+    EXPECT_EQ(group.row_runs[row].last_end, ends[row]);
+  }
+  // The second group of rows sees the first two runs with queries for 5 positions further on.
+  const auto first = static_cast<int32_t>(buffers_->first_shifted_query);
+  for (const int run : {0, 1, 4}) EXPECT_EQ(buffers_->runs[run].query_offset, 0);
+  for (const int run : {2, 3}) EXPECT_EQ(buffers_->runs[run].query_offset, first - 2);
+  EXPECT_THAT(Values(buffers_->shifted_rows, 2), ElementsAre(2, 3));
+  EXPECT_EQ(buffers_->positions[first * kPositionComponents], 8);
+  EXPECT_EQ(buffers_->positions[(first + 1) * kPositionComponents], 10);
+
+  const auto refused = [&](std::vector<RowPlace> bad, size_t given_positions = 4) {
+    input.chunks[0].places = bad;
+    input.chunks[0].positions = std::span(positions).first(given_positions);
+    const absl::Status status = buffers_->Check(input);
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    return std::string(status.message());
+  };
+  EXPECT_EQ(refused(places, 3), "3 positions for 4 tokens");
+  EXPECT_EQ(refused(places, 0), "4 places and 0 positions for 4 tokens");
+  EXPECT_EQ(refused({{4, 1}, {6, 1}, {8, 2}}), "3 places and 4 positions for 4 tokens");
+  EXPECT_EQ(refused({{4, 1}, {4, 1}, {8, 2}, {9, 2}}),
+            "a row has slot 4 of run 1 of 3; it must be in that run and behind slot 4");
+  EXPECT_EQ(refused({{4, 1}, {7, 1}, {8, 2}, {9, 2}}),
+            "a row has slot 7 of run 1 of 3; it must be in that run and behind slot 4");
+  EXPECT_EQ(refused({{4, 1}, {6, 1}, {8, 2}, {9, 3}}),
+            "a row has slot 9 of run 3 of 3; it must be in that run and behind slot 8");
+}
+
 TEST_F(StepBuffersTest, PaddingGoesToTheScratchBlockOrNowhereAndSeesNothing) {
   const std::vector<TokenId> tokens = {5};
   const std::vector<BlockId> table = {BlockId(3)};

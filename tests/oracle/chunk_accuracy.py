@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares Baton's answers to prompts in parts with an independent float32 reference, in all four modes.
+"""Compares Baton's answers to prompts in parts with an independent float32 reference, in all four modes and with repairs.
 
     scripts/oracle_python.sh          # prints a Python with gguf and numpy
     PYTHON tests/oracle/chunk_accuracy.py --baton build/release/bin/baton
@@ -25,7 +25,7 @@ import sys
 
 import numpy as np
 
-from chunked_reference import MODES, ChunkedReference, Prompt
+from chunked_reference import MODES, REPAIRED, ChunkedReference, Prompt
 
 TEXTS = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "texts"
 TOP = 20
@@ -72,12 +72,12 @@ def job_of(name, prompt, mode, answer_tokens):
     if mode is None:
         return {**job, "prompt_token_ids": prompt.flat()}
     return {**job, "system": prompt.system, "chunks": prompt.chunks, "question": prompt.question,
-            "chunk_positions": mode[0], "chunk_scope": mode[1]}
+            "chunk_positions": mode[0], "chunk_scope": mode[1], "chunk_repair": (*mode, "none")[2]}
 
 
 def ask(binary, model, prompts, answer_tokens, flags=()):
     """Returns {(index of the prompt, mode): result}."""
-    keys = [(i, mode) for i in range(len(prompts)) for mode in (None, *MODES)]
+    keys = [(i, mode) for i in range(len(prompts)) for mode in (None, *MODES, *REPAIRED)]
     lines = "".join(json.dumps(job_of(str(n), prompts[i], mode, answer_tokens)) + "\n" for n, (i, mode) in enumerate(keys))
     results = run_baton(binary, ["run", "--model", str(model), "--jobs", "-", "--json", *flags], lines)
     for result in results:
@@ -113,7 +113,7 @@ def compare(reference, prompts, results):
     """Returns {mode: figures}."""
     figures = {}
     ordinary = [reference.answer_logits(prompt, results[i, None]["token_ids"], None) for i, prompt in enumerate(prompts)]
-    for mode in (None, *MODES):
+    for mode in dict.fromkeys(mode for _, mode in results):
         all_errors, margins, apart, nll = [], [], [], []
         for i, prompt in enumerate(prompts):
             result = results[i, mode]

@@ -19,7 +19,7 @@ try:
     import numpy as np
 
     import chunk_accuracy
-    from chunked_reference import MODES, ChunkedReference, Prompt, chunk_begins
+    from chunked_reference import MODES, REPAIRED, ChunkedReference, Prompt, chunk_begins
 except ModuleNotFoundError as error:
     oracle_python = os.environ.pop("BATON_ORACLE_PYTHON", None)
     if oracle_python:
@@ -124,6 +124,43 @@ class ReferenceTest(unittest.TestCase):
             for other in answers[:i]:
                 self.assertGreater(np.abs(one - other).max(), 100 * CLOSE)
 
+    def test_everything_repaired_at_its_place_is_an_ordinary_prompt(self):
+        for repair in ("first:4096", "share:1"):
+            for scope in ("system", "alone"):
+                for prompt in (PROMPT, PROMPT._replace(system=[])):
+                    self.assert_close(self.reference.chunked_logits(prompt, (), "sequential", scope, repair), self.ordinary(prompt))
+
+    def test_everything_repaired_has_the_places_of_the_mode(self):
+        for scope in ("system", "alone"):
+            places, _ = layout(PROMPT, "overlap", scope)
+            causal = np.tril(np.ones((len(places), len(places)), dtype=bool))
+            expected = masked_logits(self.reference, PROMPT.flat(), places, causal)[-len(PROMPT.question):]
+            for repair in ("first:4096", "share:1"):
+                self.assert_close(self.reference.chunked_logits(PROMPT, (), "overlap", scope, repair), expected)
+
+    def test_a_repair_of_nothing_is_no_repair(self):
+        for mode in MODES:
+            for repair in ("first:0", "share:0"):
+                self.assert_close(self.reference.chunked_logits(PROMPT, (), *mode, repair),
+                                  self.reference.chunked_logits(PROMPT, (), *mode))
+
+    def test_with_scope_system_the_first_chunk_is_left_out(self):
+        prompt = PROMPT._replace(chunks=PROMPT.chunks[:1])
+        for repair in ("first:4", "share:0.5"):
+            self.assert_close(self.reference.chunked_logits(prompt, (), "overlap", "system", repair),
+                              self.reference.chunked_logits(prompt, (), "overlap", "system"))
+            self.assertGreater(np.abs(self.reference.chunked_logits(prompt, (), "overlap", "alone", repair) -
+                                      self.reference.chunked_logits(prompt, (), "overlap", "alone")).max(), 100 * CLOSE)
+
+    def test_a_repair_lies_between_none_and_everything(self):
+        # A share that is too small for the whole change differs from both.
+        for mode in MODES:
+            answers = [self.reference.chunked_logits(PROMPT, (), *mode, repair)
+                       for repair in ("none", "first:4", "share:0.3", "first:4096")]
+            for i, one in enumerate(answers):
+                for other in answers[:i]:
+                    self.assertGreater(np.abs(one - other).max(), 10 * CLOSE)
+
     def test_an_answer_continues_the_question(self):
         for mode in MODES:
             whole = PROMPT._replace(question=PROMPT.question + [5, 6])
@@ -188,7 +225,8 @@ class EngineTest(unittest.TestCase):
 
     def test_errors_are_far_smaller_than_the_distance_of_the_modes(self):
         figures = self.figures("tiny-f32.gguf", "f32")
-        for mode in MODES:
+        # Where everything is repaired at its place, the mode is the ordinary prompt.
+        for mode in (*MODES, *(mode for mode in REPAIRED if mode[0] == "overlap")):
             self.assertLess(10 * figures[mode]["mean_error"], figures[mode]["apart_from_ordinary"], mode)
 
 

@@ -9,8 +9,17 @@ neither the runs nor the shifted queries of the engine. README and docs/decision
 
 A chunk is computed as if it stood directly behind the system part (scope system) or at position 0 (scope alone), wherever it
 stands in the prompt. The question and the answer see everything, each part at its position in the prompt.
+
+A repair computes chosen tokens of the chunks again, at their positions in the prompt, with attention to everything before them
+(issue 17, "Repair"; docs/decisions/0037). A token that it does not choose keeps its K and V:
+
+    first:K    the first K tokens of each chunk
+    share:R    the share R of all chunk tokens whose K and V of layer 1 change most, if layer 0 sees everything before them
+
+With scope system, the first chunk is left out.
 """
 
+import fractions
 import math
 import typing
 
@@ -21,6 +30,8 @@ from reference_llama import ReferenceLlama
 POSITIONS = ("overlap", "sequential")
 SCOPES = ("system", "alone")
 MODES = tuple((positions, scope) for positions in POSITIONS for scope in SCOPES)
+# Some modes with a repair.
+REPAIRED = tuple((*mode, repair) for mode in MODES for repair in ("first:4", "first:4096", "share:0.15", "share:1"))
 
 
 class Prompt(typing.NamedTuple):
@@ -94,7 +105,64 @@ class ChunkedReference(ReferenceLlama):
             out[:, head] = p / p.sum(axis=-1, keepdims=True) @ v[:, head // group]
         return self._product(out.reshape(count, -1), output)
 
-    def chunked_logits(self, prompt, answer=(), positions="overlap", scope="system"):
+    def _full_frame_layer(self, layer, x, rows, places, keys, values):
+        """One layer for the rows of a prompt. `keys` (before rotation) and `values` of all tokens get those of the rows, which
+        see every token up to themselves. Returns the rows' hidden states behind the layer."""
+        w, name, count = self.weights, f"blk.{layer}.", len(rows)
+        y = self._norm(x, name + "attn_norm.weight")
+        q = self._rotate(self._product(y, name + "attn_q.weight").reshape(count, self.heads, self.head_dim), places[rows])
+        keys[rows] = self._product(y, name + "attn_k.weight").reshape(count, self.kv_heads, self.head_dim)
+        values[rows] = self._product(y, name + "attn_v.weight").reshape(count, self.kv_heads, self.head_dim)
+        k, unseen = self._rotate(keys, places), np.arange(len(keys))[None, :] > rows[:, None]
+        out, group = np.empty((count, self.heads, self.head_dim), dtype=np.float32), self.heads // self.kv_heads
+        for head in range(self.heads):
+            scores = (q[:, head] @ k[:, head // group].T) / np.float32(math.sqrt(self.head_dim))
+            scores[unseen] = -np.inf
+            p = np.exp(scores - scores.max(axis=-1, keepdims=True))
+            out[:, head] = p / p.sum(axis=-1, keepdims=True) @ values[:, head // group]
+        x = x + self._product(out.reshape(count, -1), name + "attn_output.weight")
+        y = self._norm(x, name + "ffn_norm.weight")
+        gate, up = self._product(y, name + "ffn_gate.weight"), self._product(y, name + "ffn_up.weight")
+        return x + self._product(gate / (1 + np.exp(-gate)) * up, name + "ffn_down.weight")
+
+    def _most_changed(self, tokens, rows, places, parts, share):
+        """The rows whose K and V of layer 1 change most, rising."""
+        keys, values = (np.concatenate([getattr(part, kind)[0] for part in parts]) for kind in ("keys", "values"))
+        x = self._full_frame_layer(0, self.weights["token_embd.weight"][tokens[rows]], rows, places, keys, values)
+        y = self._norm(x, "blk.1.attn_norm.weight")
+        change = np.zeros(len(rows))
+        for kind, weight in (("keys", "blk.1.attn_k.weight"), ("values", "blk.1.attn_v.weight")):
+            stored = np.concatenate([getattr(part, kind)[1] for part in parts])[rows].reshape(len(rows), -1)
+            change += ((self._product(y, weight) - stored).astype(np.float64) ** 2).sum(axis=-1)
+        wanted = math.ceil(fractions.Fraction(share) * len(rows))
+        return np.sort(rows[np.argsort(-change, kind="stable")[:wanted]])
+
+    def repair(self, prompt, before, scope, repair):
+        """Copies of the parts `before`, [(part, its position)], with the repaired K and V. One has the tokens of the prompt."""
+        kind, _, amount = repair.partition(":")
+        lengths = [len(prompt.system)] * bool(prompt.system) + [len(chunk) for chunk in prompt.chunks]
+        begins = np.cumsum([0] + lengths)
+        first = bool(prompt.system) + (scope == "system")
+        rows = np.asarray([begin + i for begin, length in list(zip(begins, lengths))[first:]
+                           for i in range(min(length, int(amount) if kind == "first" else length))], dtype=np.int64)
+        if len(rows) == 0:
+            return before
+        tokens = np.asarray(prompt.flat()[:begins[-1]])
+        places = np.concatenate([place + np.arange(length, dtype=np.float64) for (_, place), length in zip(before, lengths)])
+        parts = [part for part, _ in before]
+        if kind == "share":
+            rows = self._most_changed(tokens, rows, places, parts, amount)
+        repaired = [Part() for _ in parts]
+        x = self.weights["token_embd.weight"][tokens[rows]]
+        for layer in range(self.layers):
+            keys, values = (np.concatenate([getattr(part, kind)[layer] for part in parts]) for kind in ("keys", "values"))
+            x = self._full_frame_layer(layer, x, rows, places, keys, values)
+            for part, begin, length in zip(repaired, begins, lengths):
+                part.keys.append(keys[begin:begin + length])
+                part.values.append(values[begin:begin + length])
+        return [(part, place) for part, (_, place) in zip(repaired, before)]
+
+    def chunked_logits(self, prompt, answer=(), positions="overlap", scope="system", repair="none"):
         """Float32 logits behind each token of the question and of the answer: [tokens, vocabulary]."""
         before = []
         if prompt.system:
@@ -104,12 +172,14 @@ class ChunkedReference(ReferenceLlama):
         begins, question_begin = chunk_begins(prompt, positions)
         for chunk, begin in zip(prompt.chunks, begins):
             before.append((self._compute(chunk, frame_end, frame)[0], begin))
+        if repair != "none":
+            before = self.repair(prompt, before, scope, repair)
         _, x = self._compute(list(prompt.question) + list(answer), question_begin, before)
         name = "output.weight" if "output.weight" in self.weights else "token_embd.weight"
         return self._product(self._norm(x, "output_norm.weight"), name)
 
     def answer_logits(self, prompt, answer, mode):
-        """Logits from which each token of the answer was chosen. `mode`: of MODES, or None for one ordinary prompt."""
+        """Logits from which each token of the answer was chosen. `mode`: of MODES or REPAIRED; None: one ordinary prompt."""
         if mode is not None:
             return self.chunked_logits(prompt, answer[:-1], *mode)[len(prompt.question) - 1:]
         self.reset()
