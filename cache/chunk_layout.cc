@@ -97,9 +97,13 @@ int64_t ChunkLayout::SlotsOfFrame(int32_t block_size) const {
   return slots;
 }
 
+bool IsPieceSize(int32_t piece_tokens) {
+  return piece_tokens > 0 && piece_tokens % kPieceAlignment == 0;
+}
+
 ChunkLayout MakeChunkLayout(const ChunkedPrompt& prompt, CacheNamespace cache_namespace,
                             int32_t piece_tokens) {
-  CHECK(piece_tokens > 0 && piece_tokens % kPieceAlignment == 0) << piece_tokens;
+  CHECK(IsPieceSize(piece_tokens)) << piece_tokens;
   ChunkLayout layout;
   layout.cache_namespace = cache_namespace;
   PartList list(&layout);

@@ -56,11 +56,20 @@ absl::Status PromptParts::CheckSupported(const ChunkOptions& options) const {
                cache_->groups() - 1, " groups of layers with sliding windows"));
   }
   const ChunkRepair& repair = options.repair;
-  const bool repairs = (repair.kind == ChunkRepair::Kind::kFirst && repair.first_tokens > 0) ||
-                       (repair.kind == ChunkRepair::Kind::kShare && repair.share_millionths > 0);
-  if (!repairs) return absl::OkStatus();
+  if (repair.RepairsNothing()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       StrCat("chunk_repair ", ChunkRepairName(repair), " is not supported yet; use none"));
+}
+
+PromptChunkSupport PromptParts::Support() const {
+  using Kind = ChunkRepair::Kind;
+  const auto repairs = [this](const ChunkRepair& repair) {
+    return CheckSupported({.repair = repair}).ok();
+  };
+  return {.piece_tokens = options_.piece_tokens,
+          .refusal = std::string(CheckSupported({}).message()),
+          .repairs_first = repairs({.kind = Kind::kFirst, .first_tokens = 1}),
+          .repairs_share = repairs({.kind = Kind::kShare, .share_millionths = 1})};
 }
 
 absl::StatusOr<std::shared_ptr<const ChunkLayout>> PromptParts::Plan(const ChunkedPrompt& prompt,

@@ -31,6 +31,7 @@
 #include "cache/chunk_layout.h"
 #include "cache/kv_cache_manager.h"
 #include "common/clock.h"
+#include "common/prompt_chunk_support.h"
 #include "common/prompt_chunks.h"
 #include "engine/request.h"
 #include "scheduler/part_source.h"
@@ -59,6 +60,8 @@ class PromptParts final : public PartSource {
 
   // FailedPrecondition, by name: what this worker or its model cannot do with chunks.
   absl::Status CheckSupported(const ChunkOptions& options) const;
+  // The answers of CheckSupported, as the worker announces them.
+  PromptChunkSupport Support() const;
   // Makes the layout of a prompt. `own_tokens`: the largest length of question and answer.
   // InvalidArgument, with value and limit: a step cannot see so many slots or shifts. REQUIRES:
   // CheckChunkedPrompt and CheckSupported are OK.

@@ -35,7 +35,7 @@ RouteCost::RouteCost(const RoutingOptions& options, const RoutingInput& input,
         {UsedOf(worker.report, std::clamp(cached, 0, most)), &fleet.speeds->Of(worker.number)});
   }
   FindHeld();
-  if (!options.pull_prefixes) return;
+  if (!options.pull_prefixes || input.chunk_repair) return;  // pulls bring ordinary prefixes only
   for (const WorkerRecord& worker : fleet.workers) {
     if (worker.Usable() && Cached(worker) > 0) Offer(worker);
   }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/request_check.h"
 #include "common/status_macros.h"
+#include "rpc/chunked_prompt_wire.h"
 #include "rpc/sampling_wire.h"
 
 namespace baton {
@@ -81,6 +82,12 @@ void AddChunkLedger(const ChunkLedger& ledger, v1::Ledger& out) {
 absl::Status CheckSize(const v1::DecodeRequest& wire, int32_t context_length) {
   // Check the count before any loop over the parts.
   RETURN_IF_ERROR(CheckCount("generated", wire.generated_size(), kMaxChoices, "parts"));
+  if (wire.has_chunked()) {
+    for (const v1::GeneratedPart& part : wire.generated()) {
+      RETURN_IF_ERROR(CheckPromptSize(0, part.token_ids_size(), context_length));
+    }
+    return absl::OkStatus();
+  }
   RETURN_IF_ERROR(CheckPromptSize(wire.prompt_token_ids_size(), 0, context_length));
   for (const v1::GeneratedPart& part : wire.generated()) {
     RETURN_IF_ERROR(
@@ -98,10 +105,17 @@ absl::Status CheckPromptSize(int64_t prompt_tokens, int64_t generated_tokens,
                    " generated tokens exceed the context of ", context_length));
 }
 
-GenerateRequest GenerateRequestFromWire(v1::DecodeRequest&& wire, SamplingParams sampling) {
+absl::StatusOr<GenerateRequest> GenerateRequestFromWire(v1::DecodeRequest&& wire,
+                                                        SamplingParams sampling) {
   GenerateRequest out;
+  if (wire.has_chunked()) {
+    ASSIGN_OR_RETURN(out.chunked,
+                     ChunkedPromptFromWire(wire.chunked(), wire.prompt_token_ids_size()));
+    out.prompt = FlatTokens(*out.chunked);
+  } else {
+    out.prompt = TokenIdsFromWire(wire.prompt_token_ids());
+  }
   out.request_id = std::move(*wire.mutable_request_id());
-  out.prompt = TokenIdsFromWire(wire.prompt_token_ids());
   out.n = ChoicesFromWire(wire.n());
   for (const v1::GeneratedPart& part : wire.generated()) {
     out.generated.push_back(GeneratedFromWire(part));
@@ -409,6 +423,9 @@ v1::WorkerStatus WorkerStatusToWire(const WorkerIdentity& identity, Epoch epoch,
   out.set_kv_bytes_through_host(status.kv_bytes_through_host);
   out.set_draining(draining || status.MustDrain());
   out.set_conservation_error(status.conservation_error);
+  if (status.prompt_chunks != nullptr) {
+    *out.mutable_prompt_chunks() = ChunkSupportToWire(*status.prompt_chunks);
+  }
   return out;
 }
 

@@ -19,9 +19,13 @@ namespace baton {
 // before copying them. InvalidArgument names the numbers.
 absl::Status CheckPromptSize(int64_t prompt_tokens, int64_t generated_tokens,
                              int32_t context_length);
-// The same check for every part of a request, and for the number of its parts.
+// The same check for every part of a request, and for the number of its parts. The parts of a
+// chunked prompt may exceed the context together, so only the generated tokens are checked then.
 absl::Status CheckSize(const v1::DecodeRequest& wire, int32_t context_length);
-GenerateRequest GenerateRequestFromWire(v1::DecodeRequest&& wire, SamplingParams sampling);
+// InvalidArgument: a chunked prompt is too large to copy or has an unknown option, or the request
+// has an ordinary prompt too.
+absl::StatusOr<GenerateRequest> GenerateRequestFromWire(v1::DecodeRequest&& wire,
+                                                        SamplingParams sampling);
 PrefillRequest PrefillRequestFromWire(v1::PrefillRequest&& wire, SamplingParams sampling);
 
 PullRequest PullRequestFromWire(const v1::PullPrefixRequest& wire);
