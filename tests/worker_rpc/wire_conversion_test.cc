@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -102,7 +103,10 @@ TEST(WireConversion, ADecodeRequestArrivesWhole) {
   wire.set_timeout_ms(500);
   SamplingParams sampling;
   sampling.seed = 42;
-  const GenerateRequest request = GenerateRequestFromWire(std::move(wire), sampling);
+  const absl::StatusOr<GenerateRequest> converted =
+      GenerateRequestFromWire(std::move(wire), sampling);
+  ASSERT_TRUE(converted.ok()) << converted.status();
+  const GenerateRequest& request = *converted;
   EXPECT_EQ(request.request_id, "r");
   EXPECT_THAT(request.prompt, ElementsAre(7, 8, 9));
   EXPECT_EQ(request.n, 2);
@@ -116,7 +120,8 @@ TEST(WireConversion, ADecodeRequestArrivesWhole) {
   EXPECT_TRUE(request.remote_prefill);
   EXPECT_EQ(request.timeout_ms, 500);
   EXPECT_EQ(request.sampling.seed, sampling.seed);
-  EXPECT_EQ(GenerateRequestFromWire({}, {}).n, 1) << "older routers leave n out";
+  EXPECT_FALSE(request.chunked);
+  EXPECT_EQ(GenerateRequestFromWire({}, {})->n, 1) << "older routers leave n out";
 }
 
 v1::TransferTicket Ticket() {
@@ -131,6 +136,57 @@ v1::TransferTicket Ticket() {
   ticket.add_window_first_blocks(3);
   ticket.set_timeout_ms(1000);
   return ticket;
+}
+
+v1::DecodeRequest ChunkedRequest() {
+  v1::DecodeRequest wire;
+  wire.set_request_id("r");
+  Fill(wire.mutable_chunked()->mutable_system()->mutable_ids(), 1, 2);
+  for (int32_t i = 0; i < 5; ++i) Fill(wire.mutable_chunked()->add_chunks()->mutable_ids(), 9, 30);
+  Fill(wire.mutable_chunked()->mutable_question()->mutable_ids(), 5, 1);
+  return wire;
+}
+
+TEST(WireConversion, AChunkedPromptArrivesWhole) {
+  v1::DecodeRequest wire = ChunkedRequest();
+  const absl::StatusOr<GenerateRequest> request = GenerateRequestFromWire(std::move(wire), {});
+  ASSERT_TRUE(request.ok()) << request.status();
+  ASSERT_TRUE(request->chunked);
+  EXPECT_THAT(request->chunked->system, ElementsAre(1, 2));
+  EXPECT_EQ(request->chunked->chunks.size(), 5u);
+  EXPECT_THAT(request->chunked->question, ElementsAre(5));
+  EXPECT_EQ(request->prompt, FlatTokens(*request->chunked));
+  EXPECT_EQ(request->request_id, "r");
+
+  wire = ChunkedRequest();
+  wire.add_prompt_token_ids(1);
+  EXPECT_EQ(GenerateRequestFromWire(std::move(wire), {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(WireConversion, TheTokensOfAChunkedPromptMayExceedTheContextButNotTheAnswers) {
+  v1::DecodeRequest wire = ChunkedRequest();  // 153 tokens
+  EXPECT_TRUE(CheckSize(wire, 100).ok());
+  Fill(wire.add_generated()->mutable_token_ids(), 0, 101);
+  EXPECT_EQ(CheckSize(wire, 100).code(), absl::StatusCode::kInvalidArgument);
+  wire.clear_generated();
+  for (int i = 0; i <= kMaxChoices; ++i) wire.add_generated();
+  EXPECT_EQ(CheckSize(wire, 100).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(WireConversion, TheStatusSaysWhatTheWorkerCanDoWithChunkedPrompts) {
+  EngineStatus status;
+  const auto wire = [&] {
+    return WorkerStatusToWire({"w", "h:1", v1::WORKER_ROLE_DECODE}, Epoch(3), status, false);
+  };
+  EXPECT_FALSE(wire().has_prompt_chunks());
+  status.prompt_chunks = std::make_shared<const PromptChunkSupport>(PromptChunkSupport{
+      .piece_tokens = 512, .refusal = "windows", .repairs_first = true, .repairs_share = true});
+  EXPECT_EQ(wire().prompt_chunks().piece_tokens(), 512);
+  EXPECT_EQ(wire().prompt_chunks().refusal(), "windows");
+  EXPECT_TRUE(wire().prompt_chunks().repairs_first());
+  EXPECT_TRUE(wire().prompt_chunks().repairs_share());
+  EXPECT_FALSE(wire().prompt_chunks().hands_over());
 }
 
 TEST(WireConversion, ATicketRoundTrips) {
