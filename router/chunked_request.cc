@@ -30,6 +30,7 @@ ChunkedRequest::ChunkedRequest(ChunkedPrompt prompt, CacheNamespace cache_namesp
   const ChunkLayout layout = MakeChunkLayout(
       prompt_, cache_namespace, IsPieceSize(piece_tokens) ? piece_tokens : kDefaultPieceTokens);
   derived_namespace_ = layout.derived_namespace;
+  chunks_ = layout.chunks;
   shape_ = ShapeOf(prompt_, layout);
   repeated_tokens_ = TokensOf(prompt_) - static_cast<int64_t>(prompt_.question.size());
   parts_.reserve(layout.parts.size());
@@ -42,6 +43,14 @@ ChunkedRequest::ChunkedRequest(ChunkedPrompt prompt, CacheNamespace cache_namesp
     }
     repeated_tokens_ -= added.tokens;
   }
+}
+
+ChunkedPrompt ChunkedRequest::WithChunks(std::span<const int32_t> chunks) const {
+  ChunkedPrompt some;
+  some.options = prompt_.options;
+  some.system = prompt_.system;
+  for (const int32_t chunk : chunks) some.chunks.push_back(prompt_.chunks[chunk]);
+  return some;
 }
 
 int32_t UsualPieceTokens(std::span<const int32_t> piece_tokens) {

@@ -36,6 +36,10 @@ class ChunkedRequest {
 
   const ChunkedPrompt& prompt() const { return prompt_; }
   const std::vector<Part>& parts() const { return parts_; }
+  // The parts of each chunk, as indices.
+  const std::vector<std::vector<int32_t>>& chunks() const { return chunks_; }
+  // The system part and some of the chunks, as indices; the question is empty.
+  ChunkedPrompt WithChunks(std::span<const int32_t> chunks) const;
   // Of question and answers.
   CacheNamespace derived_namespace() const { return derived_namespace_; }
   const PromptShape& shape() const { return shape_; }
@@ -45,6 +49,7 @@ class ChunkedRequest {
  private:
   const ChunkedPrompt prompt_;
   std::vector<Part> parts_;
+  std::vector<std::vector<int32_t>> chunks_;
   CacheNamespace derived_namespace_;
   PromptShape shape_;
   int64_t repeated_tokens_ = 0;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
+#include <vector>
 
 namespace baton {
 
@@ -15,14 +17,22 @@ PromptLookup::PromptLookup(const FleetIndex& index, std::span<const Hash128> has
 }
 
 void PromptLookup::AddParts(const FleetIndex& index) {
+  const std::vector<ChunkedRequest::Part>& parts = chunked_->parts();
+  std::vector<int64_t> sizes;
+  for (const ChunkedRequest::Part& part : parts) sizes.push_back(part.tokens);
+  chunks_.emplace(std::move(sizes), chunked_->chunks());
   absl::flat_hash_map<WorkerNumber, int64_t> held;  // tokens of one part
-  for (const ChunkedRequest::Part& part : chunked_->parts()) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const ChunkedRequest::Part& part = parts[i];
     held.clear();
     for (const HeldPrefix& prefix : index.Match(part.prefix)) {
       int64_t& tokens = held[prefix.worker];
       tokens = std::max(tokens, std::min(part.tokens, int64_t{prefix.units} * kUnitsPerHash));
     }
-    for (const HeldPrefix& whole : index.Match({&part.key, 1})) held[whole.worker] = part.tokens;
+    for (const HeldPrefix& whole : index.Match({&part.key, 1})) {
+      held[whole.worker] = part.tokens;
+      chunks_->Hold(whole.worker, static_cast<int32_t>(i));
+    }
     for (const auto& [worker, tokens] : held) part_tokens_[worker] += tokens;
   }
 }

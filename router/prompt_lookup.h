@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "absl/container/flat_hash_map.h"
@@ -12,6 +13,7 @@
 #include "router/chunked_request.h"
 #include "router/fleet_index.h"
 #include "router/predicted_prefixes.h"
+#include "routing/chunk_holdings.h"
 #include "routing/worker_registry.h"
 
 namespace baton {
@@ -29,6 +31,8 @@ class PromptLookup {
     uint64_t held_prefix = 0;
   };
   Cached Of(PredictedPrefixes& predicted, int64_t now_us);
+  // Null for an ordinary prompt.
+  const ChunkHoldings* chunks() const { return chunks_ ? &*chunks_ : nullptr; }
 
  private:
   void AddParts(const FleetIndex& index);
@@ -37,6 +41,7 @@ class PromptLookup {
   const ChunkedRequest* const chunked_;
   absl::flat_hash_map<WorkerNumber, int32_t> units_;  // of `hashes`
   absl::flat_hash_map<WorkerNumber, int64_t> part_tokens_;
+  std::optional<ChunkHoldings> chunks_;
 };
 
 }  // namespace baton

@@ -164,6 +164,7 @@ RoutingInput RouterCore::InputOf(const RouteQuestion& question, PromptLookup& lo
   if (question.chunked != nullptr) {
     input.prompt_tokens -= static_cast<int32_t>(question.chunked->repeated_tokens());
     input.chunk_repair = question.chunked->prompt().options.repair;
+    input.chunks = lookup.chunks();
   }
   PromptLookup::Cached cached = lookup.Of(predicted_, clock_->NowUs());
   input.cached_tokens = std::move(cached.tokens);
@@ -208,6 +209,10 @@ absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
     route.pull_source_id = source.id;
     route.pull_source_address = source.address;
     route.pull_source_epoch = source.epoch;
+    if (input.chunks != nullptr) {
+      route.pulled_chunks =
+          input.chunks->ChunksToPull(route.plan.pull->from, route.plan.prefiller());
+    }
   }
   return route;
 }

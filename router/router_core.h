@@ -46,6 +46,7 @@ struct Route {
   std::string pull_source_id;  // empty unless the plan has a pull
   std::string pull_source_address;
   Epoch pull_source_epoch{0};
+  std::vector<int32_t> pulled_chunks;  // of a chunked prompt with a pull
 
   const std::string& prefiller_address() const {
     return plan.prefill ? prefill_address : decode_address;

@@ -30,6 +30,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "common/prompt_chunks.h"
+#include "routing/chunk_holdings.h"
 #include "routing/throughput_model.h"
 #include "routing/worker_registry.h"
 
@@ -87,10 +88,13 @@ struct RoutingInput {
   // Repair of a chunked prompt; nullopt for an ordinary prompt. Only workers that take such prompts
   // may decode it, and it is computed elsewhere only if both workers hand them over.
   std::optional<ChunkRepair> chunk_repair = {};
+  // Of a chunked prompt: what the workers have of its chunks. Null: nothing is pulled.
+  const ChunkHoldings* chunks = nullptr;
 };
 
 // A pull of a cached prefix: `from` has the prompt's first `tokens` tokens. Pulling the missing
-// part to the worker that computes the prompt costs less than computing it there.
+// part to the worker that computes the prompt costs less than computing it there. Of a chunked
+// prompt, chunks are pulled; then `tokens` are those that the receiver lacks.
 struct PrefixPull {
   WorkerNumber from{0};
   int32_t tokens = 0;

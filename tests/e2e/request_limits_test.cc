@@ -15,7 +15,7 @@
 #include "router/grpc/router_wire.h"
 #include "rpc/sampling_wire.h"
 #include "tests/engine/worker_bench.h"
-#include "worker_rpc/wire_conversion.h"
+#include "worker_rpc/request_conversion.h"
 
 namespace baton {
 namespace {

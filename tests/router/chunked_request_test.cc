@@ -45,6 +45,18 @@ TEST(ChunkedRequest, HasThePartsUnderTheKeysOfTheWorkers) {
   }
 }
 
+TEST(ChunkedRequest, APullNamesOnlyItsChunksAndTheSystemPart) {
+  ChunkedPrompt prompt = Prompt();
+  prompt.options.scope = ChunkScope::kAlone;
+  const ChunkedRequest request(prompt, kSpace, 512);
+  EXPECT_EQ(request.chunks(), (std::vector<std::vector<int32_t>>{{1}, {2, 3}, {1}}));
+  const ChunkedPrompt some = request.WithChunks(std::vector<int32_t>{1});
+  EXPECT_EQ(some.options, prompt.options);
+  EXPECT_EQ(some.system, prompt.system);
+  EXPECT_EQ(some.chunks, (std::vector<std::vector<TokenId>>{prompt.chunks[1]}));
+  EXPECT_TRUE(some.question.empty());
+}
+
 TEST(ChunkedRequest, ASizeThatNoWorkerCanHaveIsTheDefault) {
   const Hash128 usual = ChunkedRequest(Prompt(), kSpace, 4096).parts()[2].key;
   for (const int32_t piece_tokens : {0, -256, 100, INT32_MIN, INT32_MAX}) {

@@ -71,6 +71,15 @@ TEST_F(PromptLookupTest, CountsWhatEachWorkerHasOfEveryPart) {
   EXPECT_EQ(cached.held_prefix, 0u);
 }
 
+TEST_F(PromptLookupTest, SaysWhichChunksAWorkerCouldPull) {
+  Store(kA, {parts()[0].prefix, {parts()[1].key}, {parts()[2].key}});
+  Store(kB, {{parts()[1].key}});
+  const PromptLookup lookup(index_, question_, &request_);
+  EXPECT_EQ(lookup.chunks()->ChunksToPull(kA, kB), std::vector<int32_t>{1});
+  EXPECT_EQ(lookup.chunks()->TokensToPull(kA, kC), 30 + 50) << "without the system part";
+  EXPECT_EQ(PromptLookup(index_, question_, nullptr).chunks(), nullptr);
+}
+
 TEST_F(PromptLookupTest, ARemovedChunkCountsNoMore) {
   Store(kA, {{parts()[1].key}, {parts()[2].key}});
   Tell(kA, {{.kind = KvEvent::Kind::kRemoved, .parent = {}, .hashes = {parts()[1].key}}});
