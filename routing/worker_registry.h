@@ -85,14 +85,19 @@ struct WorkerReport {
 
   // Number of a sequence's `tokens` tokens that fit if the sequence is alone on the worker. The KV
   // of the last token is never written, but a contiguous pool reserves its slot.
-  int64_t RoomFor(int64_t tokens, const PromptShape& shape = {}) const {
+  int64_t RoomFor(int64_t tokens) const { return RoomFor(tokens, /*padding=*/0, /*shared=*/0); }
+  // The same for a sequence with a chunked prompt.
+  int64_t RoomFor(int64_t tokens, const PromptShape& shape) const {
+    return RoomFor(tokens, shape.PaddingAt(block_size), shape.shared_positions);
+  }
+
+ private:
+  int64_t RoomFor(int64_t tokens, int64_t padding, int64_t shared_positions) const {
     const int64_t unwritten = paged ? 1 : 0;
     if (pool_tokens > 0) {
-      const int64_t padding = shape.PaddingAt(block_size);
       tokens = std::min(tokens, std::max<int64_t>(0, pool_tokens + unwritten - padding));
     }
-    if (context_length > 0) tokens = std::min(tokens, context_length + shape.shared_positions);
-    return tokens;
+    return context_length > 0 ? std::min(tokens, context_length + shared_positions) : tokens;
   }
 };
 
