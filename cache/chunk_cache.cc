@@ -178,6 +178,7 @@ ChunkCache::Reference ChunkCache::Store(const Part& part) {
   entries_.emplace(entry->key, entry);
   by_use_.emplace(entry->last_use, entry);
   stats_.used_blocks += blocks;
+  cache_->ChunkStored(entry->key.hash);
   return Reference(this, entry);
 }
 
@@ -203,6 +204,7 @@ int32_t ChunkCache::EvictOne() {
 
 void ChunkCache::Hide(Entry& entry) {
   entries_.erase(entry.key);
+  cache_->ChunkRemoved(entry.key.hash);
   entry.hidden = true;
 }
 

@@ -19,6 +19,8 @@
 //  3. Store keeps both caps, hidden entries included. Only a pool that shrank may exceed the
 //     budget, as long as referenced entries fill it.
 //
+// The pool's KV events report the entries that Find can return (KvCacheManager::ChunkStored).
+//
 // Pure: no clock; uses are numbered. Thread safety: used by the engine thread only.
 #pragma once
 

@@ -321,13 +321,17 @@ class KvCacheManager {
   // Forgets everything cached, or one namespace. Later sequences find none of it. Unlocked blocks
   // are freed at once, others when their last hold is released. Returns how many were freed at
   // once. With chunk-only, sequences share no prefixes, so there is no namespace to name.
-  int32_t ClearCache(std::optional<CacheNamespace> only = {}) {
-    return only ? cache_.tree().Clear(*only) : cache_.tree().Clear();
-  }
-  // Changes since the last call of the prefixes that sequences can match, as encoded batches of KV
-  // events (cache/index/kv_event.h), oldest first. Empty without the kv_events option.
+  int32_t ClearCache(std::optional<CacheNamespace> only = {}) { return cache_.ClearTree(only); }
+  // The chunk cache can return the entry with this key from now on, or no longer. Published as a
+  // unit without parent, so that an index of the fleet finds it by its key (kv_event.h).
+  void ChunkStored(const Hash128& key) { cache_.ChunkStored(key); }
+  void ChunkRemoved(const Hash128& key) { cache_.ChunkRemoved(key); }
+  // Changes since the last call of the prefixes that sequences can match, and of the chunks, as
+  // encoded batches of KV events (cache/index/kv_event.h), oldest first. Empty without the
+  // kv_events option.
   std::vector<std::string> TakeKvEvents() { return cache_.TakeEvents(); }
-  // All prefixes that sequences can match, as at least one encoded batch of stored events. Together
+  // All prefixes that sequences can match, and all chunks, as at least one encoded batch of stored
+  // events. Together
   // with the later results of TakeKvEvents it is equivalent to all batches since the start.
   // REQUIRES: publishes().
   std::vector<std::string> SnapshotKvEvents() const;

@@ -59,9 +59,27 @@ bool PrefixCache::HasChunkHold(BlockId block) const {
   return static_cast<size_t>(block.value()) < in_chunk_.size() && in_chunk_[block.value()];
 }
 
+void PrefixCache::ChunkStored(const Hash128& key) {
+  if (!publishes_ || !chunks_.insert(key).second) return;
+  events_.Stored(std::nullopt, key);
+}
+
+void PrefixCache::ChunkRemoved(const Hash128& key) {
+  if (chunks_.erase(key) > 0) events_.Removed(key);
+}
+
+int32_t PrefixCache::ClearTree(std::optional<CacheNamespace> only) {
+  if (only.has_value()) return tree_.Clear(*only);
+  const int32_t freed = tree_.Clear();
+  // Readers have forgotten the chunks too.
+  for (const Hash128& key : chunks_) events_.Stored(std::nullopt, key);
+  return freed;
+}
+
 std::vector<std::string> PrefixCache::SnapshotEvents() const {
   KvEventBatcher all;
   tree_.PublishAll(all);
+  for (const Hash128& key : chunks_) all.Stored(std::nullopt, key);
   std::vector<std::string> parts = all.Take();
   if (parts.empty()) parts.push_back(EncodeKvEvents({}));
   return parts;

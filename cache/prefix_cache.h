@@ -17,14 +17,17 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "cache/block_allocator.h"
+#include "cache/cache_key.h"
 #include "cache/index/kv_event_batcher.h"
 #include "cache/pool_resize.h"
 #include "cache/radix_tree.h"
@@ -79,8 +82,16 @@ class PrefixCache {
   void Forked(SequenceId parent, SequenceId child) { resize_.Forked(parent, child); }
   void Ended(SequenceId id) { resize_.Ended(id); }
 
+  // As KvCacheManager.
+  void ChunkStored(const Hash128& key);
+  void ChunkRemoved(const Hash128& key);
+  int32_t ClearTree(std::optional<CacheNamespace> only);
+
   // Starts to collect KV events. REQUIRES: nothing is cached.
-  void Publish() { tree_.PublishTo(&events_); }
+  void Publish() {
+    publishes_ = true;
+    tree_.PublishTo(&events_);
+  }
   // The changes since the last call, as encoded batches, oldest first.
   std::vector<std::string> TakeEvents() { return events_.Take(); }
   // Everything that is cached, as at least one encoded batch of stored events. REQUIRES: Publish
@@ -95,7 +106,9 @@ class PrefixCache {
   KvEventBatcher events_;
   RadixTree tree_;
   PoolResize resize_;
-  std::vector<bool> in_chunk_;  // by block: has a chunk hold; empty before the first one
+  bool publishes_ = false;
+  absl::btree_set<Hash128> chunks_;  // keys that were published as stored
+  std::vector<bool> in_chunk_;       // by block: has a chunk hold; empty before the first one
   int32_t chunk_blocks_ = 0;
 };
 

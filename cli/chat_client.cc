@@ -49,6 +49,8 @@ constexpr long kWatchNs = 100'000'000;
 struct ChatOptions {
   RouterClientOptions client{.router = kDefaultRouter};
   std::string system;
+  std::vector<std::string> chunks;  // texts, or "@FILE"
+  Job job;                          // options of the chunks
   int64_t reconnect_ms = 0;
   bool ledger = false;
   SamplingParams sampling;
@@ -196,13 +198,13 @@ class Interrupter {
 
 class Chat {
  public:
-  explicit Chat(const ChatOptions& options)
+  Chat(const ChatOptions& options, std::vector<PromptPart> chunks)
       : options_(options),
         colours_(UsesColours(STDERR_FILENO)),
         client_(options.client),
         input_(UsesColours(STDOUT_FILENO)),
         interrupter_(client_, input_),
-        conversation_(options.system) {}
+        conversation_(options.system, std::move(chunks)) {}
 
   int Run() {
     Note("Ctrl-C ends an answer, Ctrl-D the conversation; /help lists more.");
@@ -291,7 +293,7 @@ class Chat {
   void Ask(const std::string& question) {
     conversation_.Ask(question);
     std::string answer;
-    Job job;
+    Job job = options_.job;
     job.id = "chat";
     job.messages = conversation_.messages();
     interrupter_.BeginAnswer();
@@ -388,6 +390,13 @@ void AddChatCommand(CommandLine& line) {
       .FromEnvironment()
       .ShowDefault();
   command.Add("--system", &options->system, "System message of the conversation");
+  command
+      .Add("--chunk", &options->chunks,
+           "A chunk of the first question, such as a document to talk about; @FILE reads a file. "
+           "Its KV is reused in other conversations, in any order and beside any other chunks")
+      .TakesOne()
+      .Group("Chunks");
+  AddChunkOptionFlags(command, options->job);
   // Only at a terminal: a script must not wait for each of its lines.
   if (isatty(STDIN_FILENO) == 1) options->reconnect_ms = kReconnectMs;
   command
@@ -405,7 +414,11 @@ void AddChatCommand(CommandLine& line) {
   command.ShowWithSettings([options = options.get()] {
     return ChatSamplingLine(std::nullopt, options->flag_is_given, options->sampling);
   });
-  command.OnRun([options] { return Chat(*options).Run(); });
+  command.OnRun([options] {
+    absl::StatusOr<std::vector<PromptPart>> chunks = ReadChunks(options->chunks);
+    if (!chunks.ok()) return ReportError(chunks.status());
+    return Chat(*options, *std::move(chunks)).Run();
+  });
 }
 
 }  // namespace baton

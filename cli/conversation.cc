@@ -6,6 +6,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -69,9 +70,16 @@ std::vector<std::string> ChatCommandNames() {
   return names;
 }
 
-Conversation::Conversation(const std::string& system) { SetSystem(system); }
+Conversation::Conversation(const std::string& system, std::vector<PromptPart> chunks)
+    : chunks_(std::move(chunks)) {
+  SetSystem(system);
+}
 
-void Conversation::Ask(const std::string& text) { messages_.push_back(Message("user", text)); }
+void Conversation::Ask(const std::string& text) {
+  const bool first = messages_.size() == first_question();
+  messages_.push_back(Message("user", text));
+  if (first) messages_.back().chunks = chunks_;
+}
 
 void Conversation::Answer(const std::string& text) {
   CHECK(!messages_.empty() && messages_.back().role == "user") << "no question is open";
@@ -84,8 +92,7 @@ void Conversation::TakeBack() {
 }
 
 bool Conversation::Undo() {
-  const size_t first = system_.empty() ? 0 : 1;
-  if (messages_.size() < first + 2) return false;
+  if (messages_.size() < first_question() + 2) return false;
   messages_.resize(messages_.size() - 2);
   return true;
 }
@@ -105,6 +112,9 @@ absl::Status Conversation::Save(const std::string& path) const {
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
   for (const ChatMessage& message : messages_) {
     messages.push_back({{"role", message.role}, {"content", message.content}});
+    for (const PromptPart& chunk : message.chunks) {
+      std::visit([&](const auto& part) { messages.back()["chunks"].push_back(part); }, chunk);
+    }
   }
   const nlohmann::ordered_json job = {{"messages", std::move(messages)}};
   const std::string line =

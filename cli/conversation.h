@@ -3,12 +3,14 @@
 // Thread safety: belongs to one thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/prompt_chunks.h"
 #include "text/chat_message.h"
 
 namespace baton {
@@ -42,8 +44,8 @@ std::vector<std::string> ChatCommandNames();
 
 class Conversation {
  public:
-  // An empty text means no system message.
-  explicit Conversation(const std::string& system);
+  // An empty text means no system message. The first question of the conversation gets the chunks.
+  explicit Conversation(const std::string& system, std::vector<PromptPart> chunks = {});
 
   // Returns the messages: the system message, if any, then user and assistant in turn.
   const std::vector<ChatMessage>& messages() const { return messages_; }
@@ -69,6 +71,9 @@ class Conversation {
   absl::Status Save(const std::string& path) const;
 
  private:
+  size_t first_question() const { return system_.empty() ? 0 : 1; }
+
+  const std::vector<PromptPart> chunks_;
   std::string system_;
   std::vector<ChatMessage> messages_;
 };

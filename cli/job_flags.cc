@@ -73,7 +73,52 @@ int RunFile(JobRunner& runner, const JobFlags& flags) {
   return RunJobLines(runner, *input, flags.options, flags.job, &*answered);
 }
 
-// Adds the options that apply to every form of a job.
+// Adds the flags of a job in parts. They exclude every other form of a job.
+void AddPartFlags(CommandLine& line, JobFlags& flags,
+                  const std::vector<CommandLine::Option>& others) {
+  CommandLine::Option question =
+      line.Add("--question", &flags.question,
+               "Question behind the chunks; a user's message, as with --chat");
+  question.Group("Chunks");
+  for (const CommandLine::Option& other : others) question.Excludes(other);
+  line.Add("--system", &flags.system, "System message before the chunks")
+      .Needs(question)
+      .Group("Chunks");
+  line.Add("--chunk", &flags.chunks,
+           "A chunk of the prompt, such as a document; @FILE reads a file. Its KV is reused in any "
+           "order and beside any other chunks")
+      .TakesOne()
+      .Needs(question)
+      .Group("Chunks");
+}
+
+// Returns the conversation of --system, --chunk and --question.
+absl::StatusOr<std::vector<ChatMessage>> MessagesOfParts(const JobFlags& flags) {
+  std::vector<ChatMessage> messages;
+  if (flags.system) {
+    messages.push_back({.role = "system", .content = *flags.system, .name = std::nullopt});
+  }
+  ChatMessage question = {.role = "user", .content = *flags.question, .name = std::nullopt};
+  ASSIGN_OR_RETURN(question.chunks, ReadChunks(flags.chunks));
+  messages.push_back(std::move(question));
+  return messages;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<PromptPart>> ReadChunks(const std::vector<std::string>& chunks) {
+  std::vector<PromptPart> parts;
+  for (const std::string& chunk : chunks) {
+    if (!chunk.starts_with('@')) {
+      parts.emplace_back(chunk);
+      continue;
+    }
+    ASSIGN_OR_RETURN(InputFile file, InputFile::Open(chunk.substr(1)));
+    ASSIGN_OR_RETURN(parts.emplace_back(), file.ReadAll(kMaxJobLineBytes));
+  }
+  return parts;
+}
+
 void AddChunkOptionFlags(CommandLine& line, Job& job) {
   line.AddParsed(
           "--chunk-positions",
@@ -112,46 +157,6 @@ void AddChunkOptionFlags(CommandLine& line, Job& job) {
           "part, chunks and question, as in 'S##A##B##Q'. Empty: off")
       .Group("Chunks");
 }
-
-// Adds the flags of a job in parts. They exclude every other form of a job.
-void AddPartFlags(CommandLine& line, JobFlags& flags,
-                  const std::vector<CommandLine::Option>& others) {
-  CommandLine::Option question =
-      line.Add("--question", &flags.question,
-               "Question behind the chunks; a user's message, as with --chat");
-  question.Group("Chunks");
-  for (const CommandLine::Option& other : others) question.Excludes(other);
-  line.Add("--system", &flags.system, "System message before the chunks")
-      .Needs(question)
-      .Group("Chunks");
-  line.Add("--chunk", &flags.chunks,
-           "A chunk of the prompt, such as a document; @FILE reads a file. Its KV is reused in any "
-           "order and beside any other chunks")
-      .TakesOne()
-      .Needs(question)
-      .Group("Chunks");
-}
-
-// Returns the conversation of --system, --chunk and --question.
-absl::StatusOr<std::vector<ChatMessage>> MessagesOfParts(const JobFlags& flags) {
-  std::vector<ChatMessage> messages;
-  if (flags.system) {
-    messages.push_back({.role = "system", .content = *flags.system, .name = std::nullopt});
-  }
-  ChatMessage question = {.role = "user", .content = *flags.question, .name = std::nullopt};
-  for (const std::string& chunk : flags.chunks) {
-    if (!chunk.starts_with('@')) {
-      question.chunks.emplace_back(chunk);
-      continue;
-    }
-    ASSIGN_OR_RETURN(InputFile file, InputFile::Open(chunk.substr(1)));
-    ASSIGN_OR_RETURN(question.chunks.emplace_back(), file.ReadAll(kMaxJobLineBytes));
-  }
-  messages.push_back(std::move(question));
-  return messages;
-}
-
-}  // namespace
 
 void AddJobFlags(CommandLine& line, JobFlags& flags) {
   CommandLine::Option prompt = line.Add("--prompt", &flags.prompt, "Plain text to continue");

@@ -6,10 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "cli/chat_sampling.h"
 #include "cli/job_runner.h"
 #include "cli/jobs.h"
 #include "common/command_line.h"
+#include "common/prompt_chunks.h"
 
 namespace baton {
 
@@ -31,6 +33,12 @@ struct JobFlags {
 void AddSamplingFlags(CommandLine& line, SamplingParams& sampling);
 // Adds these and the flags of jobs. The help of `line` gets the job format.
 void AddJobFlags(CommandLine& line, JobFlags& flags);
+
+// Adds the options of chunks, which apply to every form of a job.
+void AddChunkOptionFlags(CommandLine& line, Job& job);
+// Returns the chunks that --chunk names: texts, or the contents of "@FILE". Errors as
+// InputFile::Open.
+absl::StatusOr<std::vector<PromptPart>> ReadChunks(const std::vector<std::string>& chunks);
 
 // Runs the jobs that the flags name. Returns the exit code of RunOneJob or RunJobLines, or 2 for a
 // command line without a job or with a file that cannot be read.

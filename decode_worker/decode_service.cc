@@ -10,6 +10,7 @@
 #include "rpc/status_conversion.h"
 #include "rpc/stream_writer.h"
 #include "rpc/unary_call.h"
+#include "worker_rpc/request_conversion.h"
 #include "worker_rpc/served_calls.h"
 #include "worker_rpc/wire_conversion.h"
 

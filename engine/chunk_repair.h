@@ -19,7 +19,7 @@
 #include "cache/sequence_frame.h"
 #include "common/prompt_chunks.h"
 #include "common/strong_int.h"
-#include "engine/chunk_layout.h"
+#include "cache/chunk_layout.h"
 
 namespace baton {
 

@@ -77,7 +77,8 @@ EngineMachines::EngineMachines(const EngineMachinesOptions& options, EngineEnvir
              .watchdog = environment_.watchdog,
              .clock = environment_.clock,
              .publish = [this] { Publish(); }},
-            options_.idle_turn_us) {
+            options_.idle_turn_us),
+      chunk_support_(std::make_shared<const PromptChunkSupport>(core_.chunk_support())) {
   core_.set_pending_cancellations(environment_.cancellations);
   core_.set_watchdog(environment_.watchdog);
 }
@@ -99,6 +100,7 @@ EngineStatus EngineMachines::Status() const {
   EngineStatus status;
   status.cache = cache_.Stats();
   status.chunk_cache = core_.chunk_stats();
+  status.prompt_chunks = chunk_support_;
   status.block_size = cache.block_size;
   status.context_length = options_.context_length;
   status.max_running = options_.scheduler.max_running;

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -110,6 +111,7 @@ class EngineMachines {
   EngineInbox inbox_;
   WorkerCore core_;
   EngineLoop loop_;
+  const std::shared_ptr<const PromptChunkSupport> chunk_support_;
 };
 
 }  // namespace baton

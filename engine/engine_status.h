@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "cache/chunk_cache.h"
 #include "cache/kv_cache_manager.h"
+#include "common/prompt_chunk_support.h"
 #include "engine/kv_group_status.h"
 #include "engine/pool_size.h"
 
@@ -17,6 +19,7 @@ namespace baton {
 struct EngineStatus {
   KvCacheStats cache;
   ChunkCacheStats chunk_cache;
+  std::shared_ptr<const PromptChunkSupport> prompt_chunks;  // null: takes no chunked prompts
   int32_t block_size = 0;
   int32_t context_length = 0;
   int32_t max_running = 0;

@@ -23,8 +23,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "cache/chunk_layout.h"
 #include "engine/admission.h"
-#include "engine/chunk_layout.h"
 #include "engine/handoff_receives.h"
 #include "engine/live_choices.h"
 #include "engine/new_choices.h"

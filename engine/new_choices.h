@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "cache/chunk_layout.h"
 #include "cache/kv_cache_manager.h"
-#include "engine/chunk_layout.h"
 #include "engine/live_choices.h"
 #include "engine/model_limits.h"
 #include "engine/request.h"

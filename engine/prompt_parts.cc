@@ -65,6 +65,17 @@ absl::Status PromptParts::CheckSupported(const ChunkOptions& options) const {
              " is not supported by this worker's device; use none"));
 }
 
+PromptChunkSupport PromptParts::Support() const {
+  using Kind = ChunkRepair::Kind;
+  const auto repairs = [this](const ChunkRepair& repair) {
+    return CheckSupported({.repair = repair}).ok();
+  };
+  return {.piece_tokens = options_.piece_tokens,
+          .refusal = std::string(CheckSupported({}).message()),
+          .repairs_first = repairs({.kind = Kind::kFirst, .first_tokens = 1}),
+          .repairs_share = repairs({.kind = Kind::kShare, .share_millionths = 1})};
+}
+
 absl::StatusOr<std::shared_ptr<const ChunkLayout>> PromptParts::Plan(const ChunkedPrompt& prompt,
                                                                      CacheNamespace cache_namespace,
                                                                      int32_t own_tokens) const {

@@ -33,10 +33,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cache/chunk_cache.h"
+#include "cache/chunk_layout.h"
 #include "cache/kv_cache_manager.h"
 #include "common/clock.h"
+#include "common/prompt_chunk_support.h"
 #include "common/prompt_chunks.h"
-#include "engine/chunk_layout.h"
 #include "engine/request.h"
 #include "scheduler/part_source.h"
 #include "scheduler/scheduler.h"
@@ -68,6 +69,8 @@ class PromptParts final : public PartSource {
 
   // FailedPrecondition, by name: what this worker or its model cannot do with chunks.
   absl::Status CheckSupported(const ChunkOptions& options) const;
+  // The answers of CheckSupported, as the worker announces them.
+  PromptChunkSupport Support() const;
   // Makes the layout of a prompt. `own_tokens`: the largest length of question and answer.
   // InvalidArgument, with value and limit: a step cannot see so many slots or shifts. REQUIRES:
   // CheckChunkedPrompt and CheckSupported are OK.

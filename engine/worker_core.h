@@ -114,6 +114,7 @@ class WorkerCore final : private StepPipeline::Requests {
   // blocks freed at once.
   int32_t ClearCache(std::optional<CacheNamespace> only);
   ChunkCacheStats chunk_stats() const { return prompt_parts_.Stats(); }
+  PromptChunkSupport chunk_support() const { return prompt_parts_.Support(); }
 
   void PollTransfers();
   // Ends requests past their deadline and expired leases. Returns the earliest deadline or expiry

@@ -7,6 +7,7 @@
 #include "rpc/sampling_wire.h"
 #include "rpc/status_conversion.h"
 #include "rpc/unary_call.h"
+#include "worker_rpc/request_conversion.h"
 #include "worker_rpc/served_calls.h"
 #include "worker_rpc/wire_conversion.h"
 
@@ -32,8 +33,10 @@ class PrefillCall final : public UnaryCall<v1::PrefillResponse>, public ServedPr
 
 absl::StatusOr<PrefillRequest> RequestOf(const v1::PrefillRequest& wire, const Engine& engine) {
   ASSIGN_OR_RETURN(SamplingParams sampling, SamplingFromWire(wire.sampling()));
-  RETURN_IF_ERROR(CheckPromptSize(wire.prompt_token_ids_size(), wire.generated().token_ids_size(),
-                                  engine.options().context_length));
+  if (wire.has_chunked()) {
+    return absl::FailedPreconditionError("this worker hands over no KV of prompt chunks");
+  }
+  RETURN_IF_ERROR(CheckSize(wire, engine.options().context_length));
   return PrefillRequestFromWire(v1::PrefillRequest(wire), std::move(sampling));
 }
 

@@ -181,7 +181,8 @@ RequestFlow::Actions GenerateSession::ChooseRoute() {
        .fingerprint = flow_.resumes() ? route_.decode_fingerprint : "",
        .backend = flow_.resumes() ? route_.decode_backend : "",
        .model = request_.model,
-       .affinity_key = request_.affinity_key});
+       .affinity_key = request_.affinity_key,
+       .chunked = request_.chunked.get()});
   if (!route.ok()) return flow_.OnNoRoute(route.status());
   route_ = *std::move(route);
   prefill_expected_ = route_.plan.prefill.has_value();
@@ -269,8 +270,13 @@ void GenerateSession::RememberPrefixes() {
 }
 
 std::vector<Hash128> GenerateSession::CommittedHashes(const AnswerChoices::Choice& choice) const {
-  return ChainedHashes(request_.cache_namespace,
-                       UnitsFromTokens(AnswerChoices::Committed(request_.prompt, choice)));
+  if (request_.chunked == nullptr) {
+    return ChainedHashes(request_.cache_namespace,
+                         UnitsFromTokens(AnswerChoices::Committed(request_.prompt, choice)));
+  }
+  const std::vector<TokenId>& question = request_.chunked->prompt().question;
+  return ChainedHashes(request_.chunked->derived_namespace(),
+                       UnitsFromTokens(AnswerChoices::Committed(question, choice)));
 }
 
 std::span<const AnswerChoices::Choice> GenerateSession::DecodeGoesOnBehind() const {

@@ -62,7 +62,7 @@ class GenerateCalls {
 class GenerateSession {
  public:
   struct Request {
-    std::vector<TokenId> prompt;
+    std::vector<TokenId> prompt;  // of a chunked prompt: the tokens of all parts
     std::vector<Hash128> prompt_hashes;
     CacheNamespace cache_namespace{0};
     AnswerChoices choices{1};
@@ -72,6 +72,9 @@ class GenerateSession {
     // Fingerprint of the model that the prompt was tokenised for; empty: any model.
     std::string model = {};
     uint64_t affinity_key = 0;
+    // Null: an ordinary prompt. Otherwise prompt_hashes are those of the question, in the derived
+    // namespace.
+    std::shared_ptr<const ChunkedRequest> chunked = {};
   };
 
   // All pointers must outlive this.

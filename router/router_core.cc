@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "routing/prompt_takers.h"
 
 namespace baton {
 namespace {
@@ -12,6 +13,12 @@ namespace {
 constexpr size_t kMostPredictions = size_t{1} << 18;  // of (unit, worker) pairs
 constexpr int64_t kLongestTickUs = 1'000'000;         // Tick is called every 100 ms
 constexpr int64_t kPredictionUs = 2'000'000;          // events take milliseconds
+
+int64_t RoomOf(const RouteQuestion& question, const WorkerReport& worker) {
+  return question.chunked == nullptr
+             ? worker.RoomFor(question.sequence_tokens)
+             : worker.RoomFor(question.sequence_tokens, question.chunked->shape());
+}
 
 bool IsClientsError(const absl::Status& status) {
   return absl::IsInvalidArgument(status) || absl::IsOutOfRange(status);
@@ -137,19 +144,16 @@ bool RouterCore::ready() {
   return true;
 }
 
-absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
-  absl::flat_hash_map<WorkerNumber, int32_t> units;
-  for (const HeldPrefix& prefix : index_.Match(question.prompt_hashes)) {
-    units.try_emplace(prefix.worker, prefix.units);  // the largest comes first
-  }
+int32_t RouterCore::PieceTokens() const {
+  std::vector<int32_t> sizes;
   std::lock_guard lock(mutex_);
-  const std::string& served = registry_.fleet_model();
-  if (!question.model.empty() && !served.empty() && question.model != served) {
-    return absl::UnavailableError(absl::StrCat("the prompt was tokenised for model ",
-                                               question.model, "; the fleet serves ", served,
-                                               " now"));
+  for (const WorkerRecord& worker : registry_.workers()) {
+    if (worker.report.chunks != nullptr) sizes.push_back(worker.report.chunks->piece_tokens);
   }
-  predicted_.Extend(question.prompt_hashes, clock_->NowUs(), units);
+  return UsualPieceTokens(sizes);
+}
+
+RoutingInput RouterCore::InputOf(const RouteQuestion& question, PromptLookup& lookup) {
   RoutingInput input;
   input.prompt_tokens = question.prompt_tokens;
   input.placement = question.placement;
@@ -157,20 +161,35 @@ absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
   input.fingerprint = question.fingerprint;
   input.backend = question.backend;
   input.affinity_key = question.affinity_key;
-  int32_t most_held = 0;
-  for (const auto& [worker, held] : units) {
-    input.cached_tokens[worker] = held * kUnitsPerHash;
-    most_held = std::max(most_held, held);
+  if (question.chunked != nullptr) {
+    input.prompt_tokens -= static_cast<int32_t>(question.chunked->repeated_tokens());
+    input.chunk_repair = question.chunked->prompt().options.repair;
+    input.chunks = lookup.chunks();
   }
-  if (most_held > 0) input.held_prefix = question.prompt_hashes[most_held - 1].low;
+  PromptLookup::Cached cached = lookup.Of(predicted_, clock_->NowUs());
+  input.cached_tokens = std::move(cached.tokens);
+  input.held_prefix = cached.held_prefix;
+  return input;
+}
+
+absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
+  PromptLookup lookup(index_, question.prompt_hashes, question.chunked);
+  std::lock_guard lock(mutex_);
+  const std::string& served = registry_.fleet_model();
+  if (!question.model.empty() && !served.empty() && question.model != served) {
+    return absl::UnavailableError(absl::StrCat("the prompt was tokenised for model ",
+                                               question.model, "; the fleet serves ", served,
+                                               " now"));
+  }
+  RoutingInput input = InputOf(question, lookup);
+  RETURN_IF_ERROR(CheckTaken(input, registry_.workers()));
   Route route;
   RETURN_IF_ERROR(ExcludeTooSmall(question, input));
   ASSIGN_OR_RETURN(route.plan,
                    policy_->Choose(input, {registry_.workers(), &speeds_, clock_->NowUs()}));
   const WorkerReport& decode = registry_.Find(route.plan.decode)->report;
   route.decode_id = decode.id;
-  route.room =
-      question.least_room > 0 ? question.least_room : decode.RoomFor(question.sequence_tokens);
+  route.room = question.least_room > 0 ? question.least_room : RoomOf(question, decode);
   route.decode_fingerprint = decode.fingerprint;
   route.decode_backend = decode.backend;
   route.decode_address = decode.address;
@@ -190,6 +209,10 @@ absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
     route.pull_source_id = source.id;
     route.pull_source_address = source.address;
     route.pull_source_epoch = source.epoch;
+    if (input.chunks != nullptr) {
+      route.pulled_chunks =
+          input.chunks->ChunksToPull(route.plan.pull->from, route.plan.prefiller());
+    }
   }
   return route;
 }
@@ -198,7 +221,7 @@ int64_t RouterCore::MostRoom(const RouteQuestion& question, const RoutingInput& 
   int64_t most = 0;
   for (const WorkerRecord& worker : registry_.workers()) {
     if (MayDecode(input, worker)) {
-      most = std::max(most, worker.report.RoomFor(question.sequence_tokens));
+      most = std::max(most, RoomOf(question, worker.report));
     }
   }
   return most;
@@ -213,7 +236,7 @@ int64_t RouterCore::LeastRoom(const RouteQuestion& question, const RoutingInput&
   int64_t most_now = 0;
   for (const WorkerRecord& worker : registry_.workers()) {
     if (MayDecode(input, worker) && !worker.AtLimit()) {
-      most_now = std::max(most_now, worker.report.RoomFor(question.sequence_tokens));
+      most_now = std::max(most_now, RoomOf(question, worker.report));
     }
   }
   return std::max(least, most_now);
@@ -228,7 +251,7 @@ absl::Status RouterCore::ExcludeTooSmall(const RouteQuestion& question, RoutingI
   }
   const int64_t least = LeastRoom(question, input, most);
   for (const WorkerRecord& worker : registry_.workers()) {
-    if (worker.CanDecode() && worker.report.RoomFor(question.sequence_tokens) < least) {
+    if (worker.CanDecode() && RoomOf(question, worker.report) < least) {
       input.excluded.insert(worker.number);
     }
   }

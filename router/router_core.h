@@ -17,9 +17,11 @@
 #include "absl/status/statusor.h"
 #include "cache/cache_key.h"
 #include "common/clock.h"
+#include "router/chunked_request.h"
 #include "router/fleet_index.h"
 #include "router/load_shedder.h"
 #include "router/predicted_prefixes.h"
+#include "router/prompt_lookup.h"
 #include "router/router_options.h"
 #include "router/served_model.h"
 #include "routing/routing_policy.h"
@@ -44,6 +46,7 @@ struct Route {
   std::string pull_source_id;  // empty unless the plan has a pull
   std::string pull_source_address;
   Epoch pull_source_epoch{0};
+  std::vector<int32_t> pulled_chunks;  // of a chunked prompt with a pull
 
   const std::string& prefiller_address() const {
     return plan.prefill ? prefill_address : decode_address;
@@ -54,8 +57,8 @@ struct Route {
 struct RouteQuestion {
   static constexpr int64_t kLeastAnswerTokens = 256;
 
-  std::span<const Hash128> prompt_hashes;
-  int32_t prompt_tokens = 0;
+  std::span<const Hash128> prompt_hashes;  // of a chunked prompt: of its question
+  int32_t prompt_tokens = 0;               // of all parts, if there are several
   // Tokens of the prompt and the longest possible answer. Only decode workers with enough room are
   // chosen. If least_room is 0, "enough" is as much of the sequence as any worker can hold;
   // otherwise it is least_room. The reason: where a promised answer ends must not depend on the
@@ -72,6 +75,7 @@ struct RouteQuestion {
   std::string backend = {};      // together with `fingerprint`
   std::string model = {};        // model that the prompt was tokenised for; empty: any
   uint64_t affinity_key = 0;
+  const ChunkedRequest* chunked = nullptr;  // null: an ordinary prompt
 };
 
 struct RouterCounters {
@@ -110,8 +114,12 @@ class RouterCore {
   // their caches are empty at first, and the index follows them soon.
   bool ready();
 
+  // The size of pieces that chunks have on most workers.
+  int32_t PieceTokens() const;
+
   // Chooses workers. Counts the request as active on both until WorkerDone, and its prompt as one
-  // to compute until PrefillDone. Unavailable if no such pair exists.
+  // to compute until PrefillDone. Unavailable if no such pair exists. FailedPrecondition, with a
+  // reason: no worker of the fleet takes this chunked prompt.
   absl::StatusOr<Route> ChooseRoute(const RouteQuestion& question);
   // The decode worker will compute the plan's prompt after all. REQUIRES: the plan has no prefill
   // worker.
@@ -148,6 +156,7 @@ class RouterCore {
 
  private:
   bool HasFleetLocked() const;
+  RoutingInput InputOf(const RouteQuestion& question, PromptLookup& lookup);
   // Returns the most tokens of the sequence that any decode worker can hold; 0: there is no worker.
   int64_t MostRoom(const RouteQuestion& question, const RoutingInput& input) const;
   // Returns how many tokens the chosen worker must hold.

@@ -1,6 +1,7 @@
 #include "routing/heartbeat_report.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -53,6 +54,9 @@ WorkerReport ReportOf(Heartbeat heartbeat) {
   out.min_prefix_tokens = Counted(heartbeat.min_prefix_tokens);
   out.kv_bytes_per_token =
       std::clamp<int64_t>(heartbeat.bytes_per_block, 0, kMostBytesPerBlock) / out.block_size;
+  if (heartbeat.chunks) {
+    out.chunks = std::make_shared<const PromptChunkSupport>(*std::move(heartbeat.chunks));
+  }
   return out;
 }
 

@@ -9,8 +9,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "common/prompt_chunk_support.h"
 #include "common/protocol_range.h"
 #include "common/strong_int.h"
 #include "routing/worker_registry.h"
@@ -60,6 +62,7 @@ struct Heartbeat {
 
   int32_t context_length = 0;
   int32_t max_running = 0;
+  std::optional<PromptChunkSupport> chunks = {};  // absent: the worker takes no chunked prompts
 };
 
 WorkerReport ReportOf(Heartbeat heartbeat);

@@ -54,15 +54,18 @@ bool HoldsMore(const RouteCost& cost, const WorkerRecord& a, const WorkerRecord&
 
 class PrefillPool {
  public:
-  PrefillPool(const RouteCost& cost, std::span<const WorkerRecord> workers) {
+  PrefillPool(const RoutingInput& input, const RouteCost& cost,
+              std::span<const WorkerRecord> workers)
+      : input_(input) {
     for (const WorkerRecord& worker : workers) {
-      if (!worker.Usable() || !worker.CanPrefill()) continue;
+      if (!MayPrefill(input, worker)) continue;
       PartnersLike(worker).Offer(worker, cost.PrefillUs(worker));
     }
   }
   // The prefill worker that would finish first; null if none. On equal times it prefers a worker
   // whose pool has the decode worker's shape, because then blocks are transferred whole.
   const WorkerRecord* PartnerOf(const WorkerRecord& decode) const {
+    if (!HandsOver(input_, decode)) return nullptr;
     const WorkerRecord* best = nullptr;
     std::tuple<double, bool, int64_t, WorkerNumber> best_key;
     for (const Partners& partners : kinds_) {
@@ -88,6 +91,7 @@ class PrefillPool {
     }
     return kinds_.emplace_back(Partners{.like = &worker});
   }
+  const RoutingInput& input_;
   absl::InlinedVector<Partners, 2> kinds_;
 };
 
@@ -97,7 +101,8 @@ absl::StatusOr<RoutePlan> KvAwarePolicy::Choose(const RoutingInput& input, const
   const RouteCost cost(options_, input, fleet);
   const bool may_help = input.placement != Placement::kLocal;
   const bool must_help = input.placement == Placement::kRemote;
-  const PrefillPool prefill_pool(cost, may_help ? fleet.workers : std::span<const WorkerRecord>());
+  const PrefillPool prefill_pool(input, cost,
+                                 may_help ? fleet.workers : std::span<const WorkerRecord>());
   const WorkerRecord* best_decode = nullptr;
   const WorkerRecord* best_prefill = nullptr;
   const WorkerRecord* holder = nullptr;  // decode worker with most of the prompt

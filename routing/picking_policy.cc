@@ -14,13 +14,14 @@ namespace {
 // workers) for all of them.
 class PartnerCounts {
  public:
-  explicit PartnerCounts(std::span<const WorkerRecord> workers) {
+  PartnerCounts(const RoutingInput& input, std::span<const WorkerRecord> workers) : input_(input) {
     for (const WorkerRecord& worker : workers) {
-      if (worker.Usable() && worker.CanPrefill()) ++KindOf(worker).count;
+      if (MayPrefill(input, worker)) ++KindOf(worker).count;
     }
   }
   // REQUIRES: `decode` is one of the workers, and usable.
   bool HasPartner(const WorkerRecord& decode) const {
+    if (!HandsOver(input_, decode)) return false;
     int partners = decode.CanPrefill() ? -1 : 0;  // not itself
     for (const Kind& kind : kinds_) {
       if (MayHandOver(kind.like->report, decode.report)) partners += kind.count;
@@ -39,6 +40,7 @@ class PartnerCounts {
     }
     return kinds_.emplace_back(Kind{.like = &worker});
   }
+  const RoutingInput& input_;
   absl::InlinedVector<Kind, 2> kinds_;  // of workers that prefill
 };
 
@@ -46,7 +48,7 @@ class PartnerCounts {
 
 absl::StatusOr<RoutePlan> PickingPolicy::Choose(const RoutingInput& input, const FleetView& fleet) {
   const bool remote = input.placement == Placement::kRemote;
-  const PartnerCounts partners(remote ? fleet.workers : std::span<const WorkerRecord>());
+  const PartnerCounts partners(input, remote ? fleet.workers : std::span<const WorkerRecord>());
   candidates_.clear();
   for (const WorkerRecord& worker : fleet.workers) {
     if (!MayDecode(input, worker)) continue;
@@ -61,7 +63,7 @@ absl::StatusOr<RoutePlan> PickingPolicy::Choose(const RoutingInput& input, const
   }
   candidates_.clear();
   for (const WorkerRecord& worker : fleet.workers) {
-    if (MayPrefillFor(decode, worker)) candidates_.push_back(&worker);
+    if (MayPrefillFor(input, decode, worker)) candidates_.push_back(&worker);
   }
   if (candidates_.empty()) return cost.Plan(decode, nullptr);
   const WorkerRecord& prefill = Pick(WorkerPool::kPrefill, candidates_, input);

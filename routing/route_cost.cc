@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "routing/worker_match.h"
 
@@ -36,8 +38,35 @@ RouteCost::RouteCost(const RoutingOptions& options, const RoutingInput& input,
   }
   FindHeld();
   if (!options.pull_prefixes) return;
+  if (input.chunk_repair) return FindChunkSources();
   for (const WorkerRecord& worker : fleet.workers) {
     if (worker.Usable() && Cached(worker) > 0) Offer(worker);
+  }
+}
+
+void RouteCost::FindChunkSources() {
+  if (input_.chunks == nullptr) return;
+  std::vector<std::pair<int64_t, const WorkerRecord*>> sources;  // with their tokens of chunks
+  for (const WorkerRecord& worker : fleet_.workers) {
+    if (!worker.Usable() || !HandsOver(input_, worker)) continue;
+    const int64_t tokens = input_.chunks->TokensOf(worker.number);
+    if (tokens > 0) sources.emplace_back(tokens, &worker);
+  }
+  std::sort(sources.begin(), sources.end(), [](const auto& a, const auto& b) {
+    return std::tuple(-a.first, a.second->Load(), a.second->number) <
+           std::tuple(-b.first, b.second->Load(), b.second->number);
+  });
+  if (sources.size() > kChunkSources) sources.resize(kChunkSources);
+  for (size_t i = 0; i < known_.size(); ++i) {
+    const WorkerRecord& worker = fleet_.workers[i];
+    if (!HandsOver(input_, worker)) continue;
+    for (const auto& [held, source] : sources) {
+      if (!MayHandOver(source->report, worker.report)) continue;
+      const int64_t tokens = input_.chunks->TokensToPull(source->number, worker.number);
+      if (tokens <= known_[i].chunk_tokens) continue;
+      known_[i].chunk_source = source;
+      known_[i].chunk_tokens = tokens;
+    }
   }
 }
 
@@ -149,10 +178,11 @@ RouteCost::Way RouteCost::WayOn(const WorkerRecord& worker) const {
                                                  input_.prompt_tokens)};
   const WorkerRecord* const source = SourceFor(worker);
   if (source == nullptr) return alone;
-  const int64_t there = UsedOf(worker.report, static_cast<int32_t>(Cached(*source)));
+  const int64_t there = CachedAfterPull(worker, *source);
   if (there <= here) return alone;
+  const int64_t tokens = input_.chunk_repair ? there - here : there;
   const Way pulling{.pull = PrefixPull{.from = source->number,
-                                       .tokens = static_cast<int32_t>(there),
+                                       .tokens = static_cast<int32_t>(tokens),
                                        .us = static_cast<int64_t>(PullUs(worker, there - here))},
                     .compute_us = speeds.PrefillUs(there, input_.prompt_tokens)};
   return CostOf(pulling) < CostOf(alone) ? pulling : alone;
@@ -172,7 +202,13 @@ double RouteCost::SharedCostOf(const WorkerRecord& worker, const Way& way) const
   return own_us + (us - own_us) / static_cast<double>(1 + waiting_);
 }
 
+int64_t RouteCost::CachedAfterPull(const WorkerRecord& worker, const WorkerRecord& source) const {
+  if (!input_.chunk_repair) return UsedOf(worker.report, static_cast<int32_t>(Cached(source)));
+  return std::min<int64_t>(Cached(worker) + Of(worker).chunk_tokens, input_.prompt_tokens - 1);
+}
+
 const WorkerRecord* RouteCost::SourceFor(const WorkerRecord& worker) const {
+  if (input_.chunk_repair) return Of(worker).chunk_source;
   const WorkerRecord* best = nullptr;
   for (const Holders& holders : holders_) {
     if (!MayHandOver(holders.most->report, worker.report)) continue;

@@ -20,7 +20,9 @@
 // A worker whose pool cannot hold the prompt is the last choice, but still possible, because its
 // report may be old. If pulling a missing prefix from another worker's cache is cheaper than
 // computing it, the pull's time counts instead. A pull delays only its own request. So it has its
-// own weight, and is not part of the worker's assigned work.
+// own weight, and is not part of the worker's assigned work. Of a chunked prompt, the chunks that
+// one other worker has are pulled. Only the kChunkSources workers with the most of them are
+// considered.
 //
 // The form follows NVIDIA Dynamo's router (overlap against load). Measured speeds replace its
 // weights, so nothing needs tuning to the hardware.
@@ -41,6 +43,8 @@ namespace baton {
 
 class RouteCost {
  public:
+  static constexpr size_t kChunkSources = 4;
+
   RouteCost(const RoutingOptions& options, const RoutingInput& input, const FleetView& fleet);
 
   // Prompt tokens that this worker must compute; at least one.
@@ -73,6 +77,9 @@ class RouteCost {
   struct Known {
     int64_t cached;  // cached prompt tokens that it will use, at most all but one
     const WorkerThroughput* speeds;
+    // Of a chunked prompt: the worker from which most can be pulled, and how many tokens.
+    const WorkerRecord* chunk_source = nullptr;
+    int64_t chunk_tokens = 0;
   };
 
   const Known& Of(const WorkerRecord& worker) const { return known_[&worker - &fleet_.workers[0]]; }
@@ -89,6 +96,8 @@ class RouteCost {
   double SharedCostOf(const WorkerRecord& worker, const Way& way) const;
   void FindHeld();
   const WorkerRecord* SourceFor(const WorkerRecord& worker) const;
+  // Cached tokens that the worker will use after a pull from this source.
+  int64_t CachedAfterPull(const WorkerRecord& worker, const WorkerRecord& source) const;
   double PullUs(const WorkerRecord& worker, int64_t tokens) const;
   int64_t KvBytes(const WorkerRecord& worker, int64_t tokens) const;
 
@@ -103,6 +112,7 @@ class RouteCost {
   };
   bool IsBetterSource(const WorkerRecord& a, const WorkerRecord& b) const;
   void Offer(const WorkerRecord& worker);
+  void FindChunkSources();
   absl::InlinedVector<Holders, 2> holders_;  // only for pulls
   int64_t held_ = 0;     // most tokens of the prompt that a computing worker has cached
   int64_t waiting_ = 0;  // prompts waiting for the same held prefix, on the holder with the fewest

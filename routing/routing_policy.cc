@@ -51,14 +51,30 @@ std::unique_ptr<RoutingPolicy> MakeRoutingPolicy(const RoutingOptions& options) 
   CHECK(false) << "unknown routing policy " << options.policy;
 }
 
+bool TakesPrompt(const RoutingInput& input, const WorkerRecord& worker) {
+  if (!input.chunk_repair) return true;
+  const PromptChunkSupport* const chunks = worker.report.chunks.get();
+  return chunks != nullptr && chunks->Takes(*input.chunk_repair);
+}
+
 bool MayDecode(const RoutingInput& input, const WorkerRecord& worker) {
   return worker.Usable() && worker.CanDecode() && !input.excluded.contains(worker.number) &&
          (input.fingerprint.empty() ||
-          SameAnswers(input.fingerprint, input.backend, worker.report));
+          SameAnswers(input.fingerprint, input.backend, worker.report)) &&
+         TakesPrompt(input, worker);
 }
 
-bool MayPrefillFor(const WorkerRecord& decode, const WorkerRecord& worker) {
-  return worker.Usable() && worker.CanPrefill() && worker.number != decode.number &&
+bool HandsOver(const RoutingInput& input, const WorkerRecord& worker) {
+  return !input.chunk_repair || (TakesPrompt(input, worker) && worker.report.chunks->hands_over);
+}
+
+bool MayPrefill(const RoutingInput& input, const WorkerRecord& worker) {
+  return worker.Usable() && worker.CanPrefill() && HandsOver(input, worker);
+}
+
+bool MayPrefillFor(const RoutingInput& input, const WorkerRecord& decode,
+                   const WorkerRecord& worker) {
+  return MayPrefill(input, worker) && HandsOver(input, decode) && worker.number != decode.number &&
          MayHandOver(worker.report, decode.report);
 }
 

@@ -9,6 +9,7 @@
 //  - The decode worker computes the prompt itself in three cases: the caller demands it, no such
 //    prefill worker exists, or that takes less time than computing elsewhere and transferring
 //    (route_cost.h).
+//  - A chunked prompt goes only to workers that take it (RoutingInput::chunk_repair).
 //
 // All input of a policy comes with the call: a snapshot of the fleet, the cached prefixes and the
 // time. A policy has only its own state (turns, sessions, a random engine), which starts from a
@@ -28,6 +29,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
+#include "common/prompt_chunks.h"
+#include "routing/chunk_holdings.h"
 #include "routing/throughput_model.h"
 #include "routing/worker_registry.h"
 
@@ -82,10 +85,16 @@ struct RoutingInput {
   std::string backend = {};  // used with `fingerprint`
   // Equal for requests that should go to the same worker: those of a session or a shared prefix.
   uint64_t affinity_key = 0;
+  // Repair of a chunked prompt; nullopt for an ordinary prompt. Only workers that take such prompts
+  // may decode it, and it is computed elsewhere only if both workers hand them over.
+  std::optional<ChunkRepair> chunk_repair = {};
+  // Of a chunked prompt: what the workers have of its chunks. Null: nothing is pulled.
+  const ChunkHoldings* chunks = nullptr;
 };
 
 // A pull of a cached prefix: `from` has the prompt's first `tokens` tokens. Pulling the missing
-// part to the worker that computes the prompt costs less than computing it there.
+// part to the worker that computes the prompt costs less than computing it there. Of a chunked
+// prompt, chunks are pulled; then `tokens` are those that the receiver lacks.
 struct PrefixPull {
   WorkerNumber from{0};
   int32_t tokens = 0;
@@ -122,8 +131,16 @@ class RoutingPolicy {
 std::unique_ptr<RoutingPolicy> MakeRoutingPolicy(const RoutingOptions& options);
 
 // The permission rules above.
+// False if the worker would refuse a prompt of this kind.
+bool TakesPrompt(const RoutingInput& input, const WorkerRecord& worker);
 bool MayDecode(const RoutingInput& input, const WorkerRecord& worker);
-bool MayPrefillFor(const WorkerRecord& decode, const WorkerRecord& worker);
+// MayPrefill is the part that does not depend on the decode worker.
+bool MayPrefill(const RoutingInput& input, const WorkerRecord& worker);
+bool MayPrefillFor(const RoutingInput& input, const WorkerRecord& decode,
+                   const WorkerRecord& worker);
+// True if the request's prompt may be computed on one worker and decoded on another, as far as that
+// depends on this worker.
+bool HandsOver(const RoutingInput& input, const WorkerRecord& worker);
 
 // The error for a request without a possible route.
 absl::Status NoWorkerError(Placement placement);

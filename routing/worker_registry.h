@@ -29,6 +29,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -41,8 +42,10 @@
 #include "cache/index/indexed_worker.h"
 #include "common/backend_pairs.h"
 #include "common/clock.h"
+#include "common/prompt_chunk_support.h"
 #include "common/protocol_range.h"
 #include "common/strong_int.h"
+#include "routing/prompt_shape.h"
 
 namespace baton {
 
@@ -78,13 +81,23 @@ struct WorkerReport {
   int32_t max_running = 0;         // most sequences in a step; 0: not reported
   int32_t min_prefix_tokens = 0;   // a shorter cached prefix is not used
   int64_t kv_bytes_per_token = 0;  // 0: not reported
+  std::shared_ptr<const PromptChunkSupport> chunks = {};  // null: takes no chunked prompts
 
   // Number of a sequence's `tokens` tokens that fit if the sequence is alone on the worker. The KV
   // of the last token is never written, but a contiguous pool reserves its slot.
-  int64_t RoomFor(int64_t tokens) const {
+  int64_t RoomFor(int64_t tokens) const { return RoomFor(tokens, /*padding=*/0, /*shared=*/0); }
+  // The same for a sequence with a chunked prompt.
+  int64_t RoomFor(int64_t tokens, const PromptShape& shape) const {
+    return RoomFor(tokens, shape.PaddingAt(block_size), shape.shared_positions);
+  }
+
+ private:
+  int64_t RoomFor(int64_t tokens, int64_t padding, int64_t shared_positions) const {
     const int64_t unwritten = paged ? 1 : 0;
-    if (pool_tokens > 0) tokens = std::min(tokens, pool_tokens + unwritten);
-    return context_length > 0 ? std::min(tokens, int64_t{context_length}) : tokens;
+    if (pool_tokens > 0) {
+      tokens = std::min(tokens, std::max<int64_t>(0, pool_tokens + unwritten - padding));
+    }
+    return context_length > 0 ? std::min(tokens, context_length + shared_positions) : tokens;
   }
 };
 

@@ -5,27 +5,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/request_check.h"
-#include "common/status_macros.h"
+#include "rpc/chunked_prompt_wire.h"
 #include "rpc/sampling_wire.h"
 
 namespace baton {
 namespace {
 
 constexpr int64_t kMiB = 1 << 20;
-
-std::vector<TokenId> TokenIdsFromWire(const google::protobuf::RepeatedField<int32_t>& ids) {
-  return {ids.begin(), ids.end()};
-}
-
-GeneratedPart GeneratedFromWire(const v1::GeneratedPart& wire) {
-  return {.tokens = TokenIdsFromWire(wire.token_ids()),
-          .logits_hash = wire.logits_hash(),
-          .finished = wire.finished()};
-}
-
-// Routers without support for several choices leave the field out.
-int32_t ChoicesFromWire(int32_t n) { return n == 0 ? 1 : n; }
 
 const char* AllocationKindName(AllocationEvent::Kind kind) {
   switch (kind) {
@@ -77,97 +63,6 @@ void AddChunkLedger(const ChunkLedger& ledger, v1::Ledger& out) {
 }
 
 }  // namespace
-
-absl::Status CheckSize(const v1::DecodeRequest& wire, int32_t context_length) {
-  // Check the count before any loop over the parts.
-  RETURN_IF_ERROR(CheckCount("generated", wire.generated_size(), kMaxChoices, "parts"));
-  RETURN_IF_ERROR(CheckPromptSize(wire.prompt_token_ids_size(), 0, context_length));
-  for (const v1::GeneratedPart& part : wire.generated()) {
-    RETURN_IF_ERROR(
-        CheckPromptSize(wire.prompt_token_ids_size(), part.token_ids_size(), context_length));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckPromptSize(int64_t prompt_tokens, int64_t generated_tokens,
-                             int32_t context_length) {
-  if (prompt_tokens >= context_length) return CheckPromptTokens(prompt_tokens, context_length);
-  if (generated_tokens <= context_length - prompt_tokens) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("a prompt of ", prompt_tokens, " tokens and ", generated_tokens,
-                   " generated tokens exceed the context of ", context_length));
-}
-
-GenerateRequest GenerateRequestFromWire(v1::DecodeRequest&& wire, SamplingParams sampling) {
-  GenerateRequest out;
-  out.request_id = std::move(*wire.mutable_request_id());
-  out.prompt = TokenIdsFromWire(wire.prompt_token_ids());
-  out.n = ChoicesFromWire(wire.n());
-  for (const v1::GeneratedPart& part : wire.generated()) {
-    out.generated.push_back(GeneratedFromWire(part));
-  }
-  out.sampling = std::move(sampling);
-  out.cache_namespace = CacheNamespace(wire.cache_namespace(), wire.cache_namespace_high());
-  out.priority = wire.priority();
-  out.remote_prefill = wire.remote_prefill();
-  out.timeout_ms = wire.timeout_ms();
-  return out;
-}
-
-PrefillRequest PrefillRequestFromWire(v1::PrefillRequest&& wire, SamplingParams sampling) {
-  PrefillRequest out;
-  out.request_id = std::move(*wire.mutable_request_id());
-  out.prompt = TokenIdsFromWire(wire.prompt_token_ids());
-  out.n = ChoicesFromWire(wire.n());
-  out.generated = GeneratedFromWire(wire.generated());
-  out.sampling = std::move(sampling);
-  out.cache_namespace = CacheNamespace(wire.cache_namespace(), wire.cache_namespace_high());
-  out.priority = wire.priority();
-  out.ticket = TicketFromWire(wire.ticket());
-  return out;
-}
-
-PullRequest PullRequestFromWire(const v1::PullPrefixRequest& wire) {
-  return {.tokens = TokenIdsFromWire(wire.token_ids()),
-          .cache_namespace = CacheNamespace(wire.cache_namespace(), wire.cache_namespace_high()),
-          .timeout_ms = wire.timeout_ms(),
-          .priority = wire.priority()};
-}
-
-SendPrefixRequest SendPrefixRequestFromWire(const v1::SendPrefixRequest& wire) {
-  return {.tokens = TokenIdsFromWire(wire.token_ids()),
-          .cache_namespace = CacheNamespace(wire.cache_namespace(), wire.cache_namespace_high()),
-          .ticket = TicketFromWire(wire.ticket().ticket()),
-          .priority = wire.priority()};
-}
-
-TransferTicket TicketFromWire(const v1::TransferTicket& wire) {
-  TransferTicket out;
-  out.transfer_id = wire.transfer_id();
-  out.receiver_epoch = Epoch(wire.receiver_epoch());
-  out.address = wire.address();
-  out.first_block = wire.first_block();
-  out.block_count = wire.block_count();
-  out.block_size = wire.block_size();
-  out.window_first_blocks.assign(wire.window_first_blocks().begin(),
-                                 wire.window_first_blocks().end());
-  out.timeout_ms = wire.timeout_ms();
-  return out;
-}
-
-v1::TransferTicket TicketToWire(const TransferTicket& ticket) {
-  v1::TransferTicket out;
-  out.set_transfer_id(ticket.transfer_id);
-  out.set_receiver_epoch(ticket.receiver_epoch.value());
-  out.set_address(ticket.address);
-  out.set_first_block(ticket.first_block);
-  out.set_block_count(ticket.block_count);
-  out.set_block_size(ticket.block_size);
-  out.mutable_window_first_blocks()->Assign(ticket.window_first_blocks.begin(),
-                                            ticket.window_first_blocks.end());
-  out.set_timeout_ms(ticket.timeout_ms);
-  return out;
-}
 
 v1::KvFingerprint FingerprintToWire(const KvFingerprint& fingerprint) {
   v1::KvFingerprint out;
@@ -409,6 +304,9 @@ v1::WorkerStatus WorkerStatusToWire(const WorkerIdentity& identity, Epoch epoch,
   out.set_kv_bytes_through_host(status.kv_bytes_through_host);
   out.set_draining(draining || status.MustDrain());
   out.set_conservation_error(status.conservation_error);
+  if (status.prompt_chunks != nullptr) {
+    *out.mutable_prompt_chunks() = ChunkSupportToWire(*status.prompt_chunks);
+  }
   return out;
 }
 

@@ -1,5 +1,7 @@
-// Converts between the wire's messages and the engine's types. Values from the wire are
-// range-checked only where the types differ. The engine validates their meaning.
+// Converts what an engine reports to the wire's messages, and operators' requests from them. The
+// requests of routers are in request_conversion.h.
+//
+// Thread safety: pure functions.
 #pragma once
 
 #include <optional>
@@ -15,20 +17,6 @@
 
 namespace baton {
 
-// Checks that the prompt leaves room in the context and that the generated tokens also fit. Call it
-// before copying them. InvalidArgument names the numbers.
-absl::Status CheckPromptSize(int64_t prompt_tokens, int64_t generated_tokens,
-                             int32_t context_length);
-// The same check for every part of a request, and for the number of its parts.
-absl::Status CheckSize(const v1::DecodeRequest& wire, int32_t context_length);
-GenerateRequest GenerateRequestFromWire(v1::DecodeRequest&& wire, SamplingParams sampling);
-PrefillRequest PrefillRequestFromWire(v1::PrefillRequest&& wire, SamplingParams sampling);
-
-PullRequest PullRequestFromWire(const v1::PullPrefixRequest& wire);
-SendPrefixRequest SendPrefixRequestFromWire(const v1::SendPrefixRequest& wire);
-
-TransferTicket TicketFromWire(const v1::TransferTicket& wire);
-v1::TransferTicket TicketToWire(const TransferTicket& ticket);
 v1::KvFingerprint FingerprintToWire(const KvFingerprint& fingerprint);
 
 v1::Tokens TokensToWire(TokenOutput output);

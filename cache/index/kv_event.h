@@ -17,6 +17,10 @@
 // 16 tokens. The chain begins with the namespace, so events do not name a namespace. A worker with
 // another block size reports every unit that lies in its committed full blocks.
 //
+// A cached prompt chunk is one unit without parent. Its hash is that of the chunk's key
+// (chunk_cache.h), which no prefix has. Readers that do not know chunks keep such units, and no
+// prompt of theirs matches them.
+//
 // A batch is sent with the worker's epoch and the batch's number. Numbers start at 1 in each epoch,
 // and a worker begins its epoch with an empty cache. A snapshot is one or more batches of stored
 // events for everything that the worker holds. It has the number of the last batch that it

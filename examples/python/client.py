@@ -2,6 +2,7 @@
 """Sends a question to a running Baton service and prints the answer while it streams."""
 
 import argparse
+import pathlib
 import sys
 
 STUBS = """\
@@ -19,11 +20,13 @@ def parse_arguments():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("router", nargs="?", default="127.0.0.1:8090", help="HOST:PORT; %(default)s by default")
     parser.add_argument("question")
+    parser.add_argument("--document", action="append", default=[], metavar="FILE",
+                        help="a text that the question is about; its KV is reused in any order and beside other documents")
     parser.add_argument("--max-tokens", type=int, default=200, help="%(default)s by default")
     return parser.parse_args()
 
 
-def ask(router, question, max_tokens):
+def ask(router, question, documents, max_tokens):
     """Returns the exit code."""
     try:
         import grpc
@@ -34,8 +37,9 @@ def ask(router, question, max_tokens):
         return 2
     with grpc.insecure_channel(router) as channel:
         stub = inference_pb2_grpc.InferenceStub(channel)
+        chunks = [pb.PromptPart(text=document) for document in documents]
         request = pb.GenerateRequest(
-            messages=pb.Messages(messages=[pb.ChatMessage(role="user", content=question)]),
+            messages=pb.Messages(messages=[pb.ChatMessage(role="user", content=question, chunks=chunks)]),
             sampling=pb.SamplingParams(temperature=0, max_tokens=max_tokens))
         try:
             for response in stub.Generate(request, timeout=120):  # call .cancel() on the returned object to cancel
@@ -54,4 +58,5 @@ def ask(router, question, max_tokens):
 
 if __name__ == "__main__":
     arguments = parse_arguments()
-    sys.exit(ask(arguments.router, arguments.question, arguments.max_tokens))
+    texts = [pathlib.Path(path).read_text() for path in arguments.document]
+    sys.exit(ask(arguments.router, arguments.question, texts, arguments.max_tokens))

@@ -1,6 +1,7 @@
 #include "router/grpc/generate_call.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "router/grpc/router_wire.h"
 #include "routing/affinity_policies.h"
 #include "rpc/channel.h"
+#include "rpc/chunked_prompt_wire.h"
 
 namespace baton {
 namespace {
@@ -23,9 +25,9 @@ v1::GeneratedPart PartToWire(const AnswerChoices::Choice& choice) {
   return part;
 }
 
-absl::Status NoWorkerKnowsChunks() {
-  return absl::FailedPreconditionError(
-      "there is no worker that knows chunks; send the prompt without parts, or use `baton run`");
+// A question without other parts is computed like an ordinary prompt.
+bool HasParts(const std::optional<ChunkedPrompt>& chunked) {
+  return chunked.has_value() && !(chunked->system.empty() && chunked->chunks.empty());
 }
 
 }  // namespace
@@ -92,7 +94,6 @@ absl::StatusOr<GenerateCall::Prepared> GenerateCall::Prepare(
   const RequestLimits limits = LimitsFor(*model, host_.options->max_prompt_bytes);
   ASSIGN_OR_RETURN(EncodedPrompt prompt,
                    PromptFromWire(*model, limits, host_.options->chunk_separator, request));
-  if (prompt.chunked) return NoWorkerKnowsChunks();
   prepared.prompt = std::move(prompt.tokens);
   out.tokenized_us = host_.clock->NowUs();
 
@@ -106,12 +107,28 @@ absl::StatusOr<GenerateCall::Prepared> GenerateCall::Prepare(
                                             .cache_salt = request.cache_salt(),
                                             .lora = "",
                                             .model_revision = prepared.model});
+  if (HasParts(prompt.chunked)) {
+    SetParts(*std::move(prompt.chunked), request.session_id(), prepared);
+    return out;
+  }
   prepared.prompt_hashes =
       ChainedHashes(prepared.cache_namespace, UnitsFromTokens(prepared.prompt));
   prepared.affinity_key =
       AffinityKey(prepared.cache_namespace, request.session_id(), prepared.prompt_hashes,
                   host_.options->routing.affinity_tokens);
   return out;
+}
+
+// Requests without session that have equal parts before the question go to the same worker.
+void GenerateCall::SetParts(ChunkedPrompt prompt, std::string_view session,
+                            GenerateSession::Request& prepared) const {
+  prepared.chunked = std::make_shared<const ChunkedRequest>(
+      std::move(prompt), prepared.cache_namespace, host_.core->PieceTokens());
+  const CacheNamespace derived = prepared.chunked->derived_namespace();
+  prepared.prompt_hashes =
+      ChainedHashes(derived, UnitsFromTokens(prepared.chunked->prompt().question));
+  prepared.affinity_key =
+      AffinityKey(session.empty() ? derived : prepared.cache_namespace, session, {}, 0);
 }
 
 // ---- events -------------------------------------------------------------------------------------
@@ -219,7 +236,11 @@ template <typename WorkerRequest>
 void GenerateCall::Describe(WorkerRequest& request) const {
   const GenerateSession::Request& asked = session_.request();
   request.set_request_id(request_id_);
-  request.mutable_prompt_token_ids()->Add(asked.prompt.begin(), asked.prompt.end());
+  if (asked.chunked != nullptr) {
+    *request.mutable_chunked() = ChunkedPromptToWire(asked.chunked->prompt());
+  } else {
+    request.mutable_prompt_token_ids()->Add(asked.prompt.begin(), asked.prompt.end());
+  }
   *request.mutable_sampling() = sampling_;
   if (const std::optional<int32_t> most = session_.MostNewTokens()) {
     v1::SamplingParams& sampling = *request.mutable_sampling();
@@ -333,8 +354,12 @@ void GenerateCall::End(const absl::Status& status) {
   if (status.ok() && session_.attempt() == 1) {  // otherwise the times span several attempts
     const Route& route = session_.route();
     const int32_t decode_batch = route.decode_batch + session_.request().choices.n() - 1;
-    host_.core->Learn(
-        FinishedFromLedger(route.plan, decode_batch, session_.prefill_reported(), last_end_));
+    FinishedRequest finished =
+        FinishedFromLedger(route.plan, decode_batch, session_.prefill_reported(), last_end_);
+    // The tokens of a part attend to fewer tokens than those of an ordinary prompt. So they say
+    // little about its speed.
+    if (session_.request().chunked != nullptr) finished.computed_tokens = 0;
+    host_.core->Learn(finished);
   }
   if (absl::IsUnavailable(status) || absl::IsInternal(status) || absl::IsUnknown(status)) {
     host_.log->Failed(request_id_, status);

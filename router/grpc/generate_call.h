@@ -19,6 +19,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "baton/v1/inference.grpc.pb.h"
@@ -96,6 +97,8 @@ class GenerateCall final : public ClientListener,
   void PrepareAndRun(const v1::GenerateRequest& request);
   // Runs without the lock: other threads may end the call meanwhile.
   absl::StatusOr<Prepared> Prepare(const v1::GenerateRequest& request) const;
+  void SetParts(ChunkedPrompt prompt, std::string_view session,
+                GenerateSession::Request& prepared) const;
 
   // All functions below: REQUIRES state_mutex_.
   void OnRouted(Route& route) override;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "router/grpc/generate_call.h"
+#include "rpc/chunked_prompt_wire.h"
 
 namespace baton {
 
@@ -12,8 +13,13 @@ void GenerateCall::StartPull(int32_t attempt) {
   const GenerateSession::Request& asked = session_.request();
   const PrefixPull& pull = *route.plan.pull;
   v1::PullPrefixRequest request;
-  const std::vector<TokenId> tokens = session_.PulledTokens();
-  request.mutable_token_ids()->Add(tokens.begin(), tokens.end());
+  if (asked.chunked != nullptr) {
+    *request.mutable_chunked() =
+        ChunkedPromptToWire(asked.chunked->WithChunks(route.pulled_chunks));
+  } else {
+    const std::vector<TokenId> tokens = session_.PulledTokens();
+    request.mutable_token_ids()->Add(tokens.begin(), tokens.end());
+  }
   request.set_cache_namespace(asked.cache_namespace.low());
   request.set_cache_namespace_high(asked.cache_namespace.high());
   request.set_priority(priority_);
@@ -34,11 +40,12 @@ void GenerateCall::OnPullEnd(int32_t attempt, int64_t began_us, const PullOutcom
     const int64_t us = host_.clock->NowUs() - began_us;
     // If the client's own deadline passed, that says nothing about the pull's speed.
     const bool too_slow = absl::IsDeadlineExceeded(outcome.status) && !deadline_.Passed();
-    if (outcome.prefix.kv_bytes() > 0 || too_slow) {
-      host_.core->Learn(FinishedFromPull(plan.prefiller(), us, plan.pull->tokens, outcome.prefix));
-    }
+    const FinishedPull finished =
+        FinishedFromPull(plan.prefiller(), us, plan.pull->tokens, outcome.prefix);
+    if (outcome.prefix.kv_bytes() > 0 || too_slow) host_.core->Learn(finished);
     ledger_.Pulled(us, std::clamp(outcome.prefix.pulled_tokens(), 0, plan.pull->tokens),
-                   route.pull_source_id);
+                   route.pull_source_id,
+                   session_.request().chunked != nullptr ? finished.kv_bytes : 0);
     ledger_.Routed(host_.clock->NowUs());
   }
   session_.OnPullEnd(attempt, outcome.receiver_gone, outcome.source_gone);

@@ -34,6 +34,7 @@ void PullCall::OnReadDone(bool ok) {
 void PullCall::AskSource(const v1::PullTicket& ticket) {
   v1::SendPrefixRequest request;
   *request.mutable_token_ids() = request_.token_ids();
+  if (request_.has_chunked()) *request.mutable_chunked() = request_.chunked();
   request.set_cache_namespace(request_.cache_namespace());
   request.set_cache_namespace_high(request_.cache_namespace_high());
   *request.mutable_ticket() = ticket;

@@ -6,6 +6,7 @@ namespace baton {
 namespace {
 
 constexpr int64_t kMostBytesPerToken = int64_t{1} << 24;  // KV bytes; far more than any model has
+constexpr int64_t kMostPulledBytes = int64_t{1} << 60;
 
 }  // namespace
 
@@ -40,6 +41,8 @@ void RequestLedgerBuilder::Complete(int64_t now_us, const std::string& prefill_w
   ledger.set_pull_us(pull_us_);
   ledger.set_pulled_tokens(pulled_tokens_);
   ledger.set_pull_source(pull_source_);
+  ledger.set_chunk_pulled_bytes(
+      std::clamp<int64_t>(ledger.chunk_pulled_bytes(), 0, kMostPulledBytes) + chunk_pulled_bytes_);
   if (prefill_) AddPrefill(finished);
   // A worker that resumed an answer also counts generated tokens that it found in its cache.
   v1::Usage& usage = *finished.mutable_usage();

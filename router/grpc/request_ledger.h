@@ -25,8 +25,10 @@ class RequestLedgerBuilder {
     if (first_token_us_ == 0) routed_us_ = now_us;
   }
   void TokensArrived(int64_t now_us, int32_t count, int32_t choice = 0);
-  // A pull for the present attempt has ended. `tokens` is 0 if nothing came.
-  void Pulled(int64_t us, int32_t tokens, const std::string& source) {
+  // A pull for the present attempt has ended. `tokens` is 0 if nothing came. `chunk_bytes`: KV of
+  // prompt chunks that it brought.
+  void Pulled(int64_t us, int32_t tokens, const std::string& source, int64_t chunk_bytes = 0) {
+    chunk_pulled_bytes_ = chunk_bytes;
     pull_us_ = us;
     pulled_tokens_ = tokens;
     pull_source_ = tokens > 0 ? source : "";
@@ -56,6 +58,7 @@ class RequestLedgerBuilder {
   int64_t pull_us_ = 0;
   int32_t pulled_tokens_ = 0;
   std::string pull_source_;
+  int64_t chunk_pulled_bytes_ = 0;
   std::optional<v1::PrefillResponse> prefill_;
 };
 

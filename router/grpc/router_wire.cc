@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "routing/heartbeat_report.h"
+#include "rpc/chunked_prompt_wire.h"
 #include "rpc/prompt_chunks_wire.h"
 #include "rpc/sampling_wire.h"
 #include "text/utf8.h"
@@ -44,6 +45,11 @@ absl::StatusOr<WorkerRole> RoleFromWire(v1::WorkerRole wire) {
       return absl::InvalidArgumentError(
           absl::StrCat("status.role is ", static_cast<int>(wire), "; a worker's role is 1–3"));
   }
+}
+
+std::optional<PromptChunkSupport> ChunksFromWire(const v1::WorkerStatus& wire) {
+  if (!wire.has_prompt_chunks()) return std::nullopt;
+  return ChunkSupportFromWire(wire.prompt_chunks());
 }
 
 std::tm LocalTime() {
@@ -124,7 +130,8 @@ absl::StatusOr<WorkerReport> ReportFromWire(const v1::HeartbeatRequest& wire) {
                    .prefix_cache = !pool.has_prefix_cache() || pool.prefix_cache(),
                    .min_prefix_tokens = pool.min_prefix_tokens(),
                    .context_length = status.context_length(),
-                   .max_running = status.max_running()});
+                   .max_running = status.max_running(),
+                   .chunks = ChunksFromWire(status)});
 }
 
 ModelDescription ModelFromWire(v1::TokenizerDescription&& wire) {

@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "cache/index/kv_event.h"
+
 namespace baton {
 namespace {
 
@@ -31,13 +33,15 @@ ChunkKey KeyOf(const std::vector<TokenId>& tokens, CacheNamespace space = kSpace
 class ChunkCacheTest : public testing::Test {
  protected:
   // Blocks of 4 tokens.
-  void Open(int32_t blocks, const ChunkCacheOptions& options, bool paged = true) {
+  void Open(int32_t blocks, const ChunkCacheOptions& options, bool paged = true,
+            bool kv_events = false) {
     KvCacheOptions pool;
     pool.num_blocks = blocks;
     pool.max_blocks = 2 * blocks;
     pool.block_size = 4;
     pool.paged = paged;
     if (!paged) pool.kind = CacheKind::kNaive;
+    pool.kv_events = kv_events;
     manager_ = std::make_unique<KvCacheManager>(pool, &clock_);
     chunks_ = std::make_unique<ChunkCache>(options, manager_.get());
   }
@@ -121,6 +125,58 @@ TEST_F(ChunkCacheTest, StoredBlocksAreCachedButNotAvailable) {
   EXPECT_EQ(chunks_->Clear(), 2);
   EXPECT_EQ(manager_->available_blocks(), 20);
   EXPECT_EQ(manager_->Stats().chunk_blocks, 0);
+}
+
+// What an index of the fleet knows after all batches of events.
+class Followed {
+ public:
+  explicit Followed(KvCacheManager* manager) : manager_(manager) {}
+  // Applies the latest events, and compares the result with a snapshot.
+  std::set<Hash128> Units() {
+    for (const std::string& batch : manager_->TakeKvEvents()) Apply(batch, units_);
+    std::set<Hash128> all;
+    for (const std::string& part : manager_->SnapshotKvEvents()) Apply(part, all);
+    EXPECT_EQ(all, units_);
+    return units_;
+  }
+
+ private:
+  static void Apply(const std::string& batch, std::set<Hash128>& units) {
+    const auto events = DecodeKvEvents(batch);
+    ASSERT_TRUE(events.ok()) << events.status();
+    for (const KvEvent& event : *events) {
+      if (event.kind == KvEvent::Kind::kCleared) units.clear();
+      for (const Hash128& hash : event.hashes) {
+        if (event.kind == KvEvent::Kind::kStored) units.insert(hash);
+        if (event.kind == KvEvent::Kind::kRemoved) units.erase(hash);
+      }
+    }
+  }
+
+  KvCacheManager* const manager_;
+  std::set<Hash128> units_;
+};
+
+TEST_F(ChunkCacheTest, KvEventsReportTheEntriesThatCanBeFound) {
+  Open(20, {.share = 0.5, .max_entries = 2}, /*paged=*/true, /*kv_events=*/true);
+  Followed followed(manager_.get());
+  const auto expect = [&](const std::vector<TokenId>& firsts) {
+    std::set<Hash128> keys;
+    for (const TokenId first : firsts) keys.insert(KeyOf(Text(first)).hash);
+    EXPECT_EQ(followed.Units(), keys);
+  };
+  expect({});
+  const ChunkCache::Reference kept = Store(Text(10));
+  Store(Text(20));
+  expect({10, 20});
+  Store(Text(20));
+  expect({10, 20});
+  Store(Text(30));  // evicts 20
+  expect({10, 30});
+  manager_->ClearCache();  // of prefixes: the chunks stay
+  expect({10, 30});
+  chunks_->Clear();  // hides 10, which is referenced
+  expect({});
 }
 
 TEST_F(ChunkCacheTest, AtTheBudgetTheLeastRecentlyUsedGoes) {

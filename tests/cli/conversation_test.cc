@@ -79,6 +79,35 @@ TEST(Conversation, TheSystemMessageIsReplacedRemovedAndKeptByAReset) {
   EXPECT_THAT(Shown(conversation), ElementsAre());
 }
 
+TEST(Conversation, TheFirstQuestionHasTheChunks) {
+  const std::vector<PromptPart> chunks = {"A", "B"};
+  Conversation conversation("Be brief.", chunks);
+  conversation.Ask("a");
+  conversation.TakeBack();
+  conversation.Ask("b");
+  conversation.Answer("c");
+  conversation.Ask("d");
+  ASSERT_EQ(conversation.messages().size(), 4u);
+  EXPECT_EQ(conversation.messages()[1].chunks, chunks);
+  EXPECT_TRUE(conversation.messages()[3].chunks.empty());
+  conversation.Reset();
+  conversation.Ask("e");
+  EXPECT_EQ(conversation.messages()[1].chunks, chunks);
+  conversation.SetSystem("");
+  EXPECT_EQ(conversation.messages()[0].chunks, chunks);
+
+  const std::filesystem::path path =
+      std::filesystem::path(testing::TempDir()) / "conversation_with_chunks.jsonl";
+  std::filesystem::remove(path);
+  ASSERT_TRUE(conversation.Save(path.string()).ok());
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  const absl::StatusOr<Job> job = ParseJob(line, 1, Job());
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->messages->at(0).chunks, chunks);
+}
+
 TEST(Conversation, IsSavedAsAJobAndNeverOverAFileThatIsThere) {
   const std::string path = ::testing::TempDir() + "baton_conversation_test.jsonl";
   std::filesystem::remove(path);

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -56,6 +57,8 @@ class FakeEngine final : public Engine {
     std::string chat_template = "";
     SamplingDefaults sampling = {};
     bool resizes = false;
+    // Absent: the worker is of a build that does not know chunked prompts.
+    std::optional<PromptChunkSupport> chunks = {};
   };
 
   FakeEngine(uint64_t epoch, Script script)
@@ -331,6 +334,9 @@ class FakeEngine final : public Engine {
     status.cache.blocks.total = 1000;
     status.cache.blocks.free = 1000;
     status.context_length = script_.context_length;
+    if (script_.chunks) {
+      status.prompt_chunks = std::make_shared<const PromptChunkSupport>(*script_.chunks);
+    }
     return status;
   }
   EngineInspection Inspect() override { return {}; }

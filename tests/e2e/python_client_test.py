@@ -17,6 +17,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 VENV = ROOT / "build" / "venv"
 NOT_RUN = 77
 QUESTION = "What is gravity?"
+TEXTS = ROOT / "tests" / "testdata" / "texts"
+DOCUMENTS = [TEXTS / "14_recipe.txt", TEXTS / "11_dialogue.txt"]
 MAX_TOKENS = 200  # the same as in the example
 
 
@@ -31,16 +33,22 @@ def main():
         print(f"not run: no gRPC for Python: {made.stderr.strip()[-500:]}")
         sys.exit(NOT_RUN)
     baton = str(pathlib.Path(options.bin) / "baton")
-    job = {"id": "it", "messages": [{"role": "user", "content": QUESTION}], "temperature": 0, "max_tokens": MAX_TOKENS}
-    wanted, code = answer([baton, "run", "--model", options.model, "--jobs", "-", "--json"], [job])
+    user = {"role": "user", "content": QUESTION}
+    settings = {"temperature": 0, "max_tokens": MAX_TOKENS}
+    jobs = [{"id": "it", "messages": [user], **settings},
+            {"id": "about", "messages": [user | {"chunks": [path.read_text() for path in DOCUMENTS]}], **settings}]
+    wanted, code = answer([baton, "run", "--model", options.model, "--jobs", "-", "--json"], jobs)
     assert code == 0, wanted
     with Cluster(options.bin, options.model, 1, 1, ["--kv-blocks=256"]) as cluster:
-        said = subprocess.run([str(VENV / "bin" / "python"), "-B", str(ROOT / "examples" / "python" / "client.py"),
-                               cluster.router, QUESTION], env={"PYTHONPATH": str(VENV / "stubs")}, capture_output=True,
-                              text=True, timeout=300)
-    assert said.returncode == 0, said.stderr
-    assert said.stdout == wanted["it"]["text"] + "\n", f"{said.stdout!r}, not {wanted['it']['text']!r}"
-    assert f"{len(wanted['it']['token_ids'])} tokens" in said.stderr, said.stderr
+        def ask(*arguments):
+            return subprocess.run([str(VENV / "bin" / "python"), "-B", str(ROOT / "examples" / "python" / "client.py"),
+                                   cluster.router, QUESTION, *arguments], env={"PYTHONPATH": str(VENV / "stubs")},
+                                  capture_output=True, text=True, timeout=300)
+        said = {"it": ask(), "about": ask(*(f"--document={path}" for path in DOCUMENTS))}
+    for name, want in wanted.items():
+        assert said[name].returncode == 0, said[name].stderr
+        assert said[name].stdout == want["text"] + "\n", f"{said[name].stdout!r}, not {want['text']!r}"
+        assert f"{len(want['token_ids'])} tokens" in said[name].stderr, said[name].stderr
 
 
 if __name__ == "__main__":

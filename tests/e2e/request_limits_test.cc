@@ -15,7 +15,7 @@
 #include "router/grpc/router_wire.h"
 #include "rpc/sampling_wire.h"
 #include "tests/engine/worker_bench.h"
-#include "worker_rpc/wire_conversion.h"
+#include "worker_rpc/request_conversion.h"
 
 namespace baton {
 namespace {
@@ -53,7 +53,7 @@ absl::Status OfADecodeWorker(const Asked& asked) {
   absl::StatusOr<SamplingParams> sampling = SamplingFromWire(request.sampling());
   if (!sampling.ok()) return sampling.status();
   if (absl::Status size = CheckSize(request, kLimits.context_length); !size.ok()) return size;
-  return OfAnEngine(GenerateRequestFromWire(std::move(request), *std::move(sampling)));
+  return OfAnEngine(*GenerateRequestFromWire(std::move(request), *std::move(sampling)));
 }
 
 absl::Status OfAnEngine(const Asked& asked) {

@@ -220,28 +220,6 @@ class ThroughRouters(JobFiles):
         self.assertEqual(again.communicate(timeout=60)[0], "")
         self.assertEqual(again.returncode, 1)
 
-    def test_prompts_in_parts_reach_the_router_in_every_form_and_are_refused_by_name(self):
-        question = {"role": "user", "content": "Who signed?"}
-        no_worker = "there is no worker that knows chunks"
-        cases = [
-            ({"system": "S", "chunks": ["A", [7]], "question": "Q"}, no_worker),
-            ({"messages": [question | {"chunks": ["A", "B"]}]}, no_worker),
-            ({"prompt": "S##A##Q", "chunk_separator": "##"}, no_worker),
-            ({"system": "S", "chunks": ["A", ""], "question": "Q"}, "part 2 (chunks[1]) has 0 bytes"),
-            ({"messages": [question | {"chunks": ["A"]}, question | {"chunks": ["A"]}]}, "messages[0] and messages[1] have"),
-            ({"prompt": "S##A##", "chunk_separator": "##"}, "part 2 (question) has 0 bytes"),
-            # Whether the options arrive shows in the positions.
-            ({"system": "S", "chunks": [[7] * 5000] * 2, "question": "Q", "chunk_positions": "sequential"},
-             "part 2 (chunks[1]) reaches position 10000"),
-            ({"system": "S", "chunks": [[7] * 5000] * 2, "question": "Q"}, no_worker),
-        ]
-        client = self.generate([{"id": i, **job} for i, (job, _) in enumerate(cases)])
-        results = {result["id"]: result for result in lines_of(client.communicate(timeout=600)[0])}
-        for i, (_, said) in enumerate(cases):
-            error = results[i]["error"]
-            self.assertEqual(error["code"], "FAILED_PRECONDITION" if said == no_worker else "INVALID_ARGUMENT")
-            self.assertIn(said, error["message"])
-
     def test_ctrl_c_ends_jobs_and_leaves_the_rest_unwritten(self):
         jobs = self.jobs(60, max_tokens=2000)
         client = self.generate(jobs)

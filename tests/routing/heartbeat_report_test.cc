@@ -49,6 +49,12 @@ TEST(HeartbeatReport, CountsSequencesBlocksAndTokens) {
   EXPECT_EQ(report.max_running, 8);
 }
 
+TEST(HeartbeatReport, SaysWhatTheWorkerCanDoWithChunkedPrompts) {
+  EXPECT_EQ(ReportOf({}).chunks, nullptr) << "an older worker";
+  const PromptChunkSupport support{.piece_tokens = 512, .refusal = "windows"};
+  EXPECT_EQ(*ReportOf({.chunks = support}).chunks, support);
+}
+
 TEST(HeartbeatReport, AWorkerThatReportsNoGroupsHasOne) {
   EXPECT_EQ(ReportOf({}).kv_groups, 1);
   EXPECT_EQ(ReportOf({.kv_groups = 1}).kv_groups, 1);

@@ -70,7 +70,7 @@ TEST_F(PickingPolicyTest, OffersExactlyTheDecodeWorkersThatHaveAPrefillWorker) {
     std::vector<uint32_t> expected;
     for (const WorkerRecord& decode : fleet.workers) {
       const auto may_help = [&](const WorkerRecord& worker) {
-        return MayPrefillFor(decode, worker);
+        return MayPrefillFor(input_, decode, worker);
       };
       if (MayDecode(input_, decode) && std::ranges::any_of(fleet.workers, may_help)) {
         expected.push_back(decode.number.value());

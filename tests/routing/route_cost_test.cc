@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <optional>
+
 #include "tests/routing/fleet.h"
 
 namespace baton {
@@ -171,6 +174,75 @@ TEST_F(RouteCostTest, ThePullIsFromTheWorkerThatHoldsMost) {
   EXPECT_EQ(from(), WorkerNumber(4));
   fleet_.workers[3].unreachable = true;
   EXPECT_EQ(from(), WorkerNumber(3));
+}
+
+class ChunkedRouteCostTest : public RouteCostTest {
+ protected:
+  // Two chunks of 400 tokens, and 200 other tokens.
+  ChunkedRouteCostTest() {
+    fleet_.Add(WorkerRole::kDecode);
+    fleet_.Add(WorkerRole::kDecode);
+    for (WorkerRecord& worker : fleet_.workers) SetHandsOver(worker, true);
+    input_.chunk_repair = ChunkRepair();
+    input_.chunks = &holdings_;
+  }
+  static void SetHandsOver(WorkerRecord& worker, bool hands_over) {
+    worker.report.chunks =
+        std::make_shared<const PromptChunkSupport>(PromptChunkSupport{.hands_over = hands_over});
+  }
+  void Hold(uint32_t worker, int32_t chunk) {
+    holdings_.Hold(WorkerNumber(worker), chunk);
+    input_.cached_tokens[WorkerNumber(worker)] += 400;
+  }
+  std::optional<PrefixPull> Pull() {
+    return Ask([this](const RouteCost& cost) { return cost.Plan(decode(), nullptr); }).pull;
+  }
+
+  ChunkHoldings holdings_{{400, 400}, {{0}, {1}}};
+};
+
+TEST_F(ChunkedRouteCostTest, ChunksArePulledFromTheWorkerThatHasMostOfThem) {
+  EXPECT_EQ(Pull(), std::nullopt);
+  Hold(3, 0);
+  EXPECT_EQ(Pull()->from, WorkerNumber(3));
+  EXPECT_EQ(Pull()->tokens, 400);
+  Hold(4, 0);
+  Hold(4, 1);
+  EXPECT_EQ(Pull()->from, WorkerNumber(4));
+  EXPECT_EQ(Pull()->tokens, 800);
+  const auto work = [this] {
+    return Ask([this](const RouteCost& cost) { return cost.Plan(decode(), nullptr); }).work;
+  };
+  const int64_t pulling_us = work().us;
+  options_.pull_prefixes = false;
+  EXPECT_EQ(Pull(), std::nullopt);
+  EXPECT_GT(work().us, pulling_us);
+}
+
+TEST_F(ChunkedRouteCostTest, OnlyChunksThatTheWorkerLacksArePulled) {
+  for (const int32_t chunk : {0, 1}) Hold(3, chunk);
+  Hold(2, 1);
+  EXPECT_EQ(Pull()->tokens, 400);
+  Hold(2, 0);
+  EXPECT_EQ(Pull(), std::nullopt);
+}
+
+TEST_F(ChunkedRouteCostTest, APullThatCostsMoreThanComputingIsNotPlanned) {
+  Hold(3, 0);
+  fleet_.workers[1].report.kv_bytes_per_token = 1 << 30;
+  EXPECT_EQ(Pull(), std::nullopt);
+}
+
+TEST_F(ChunkedRouteCostTest, BothWorkersMustHandChunksOver) {
+  Hold(3, 0);
+  SetHandsOver(fleet_.workers[2], false);
+  EXPECT_EQ(Pull(), std::nullopt);
+  SetHandsOver(fleet_.workers[2], true);
+  EXPECT_TRUE(Pull().has_value());
+  SetHandsOver(fleet_.workers[1], false);
+  EXPECT_EQ(Pull(), std::nullopt);
+  fleet_.workers[1].report.chunks.reset();
+  EXPECT_EQ(Pull(), std::nullopt);
 }
 
 }  // namespace

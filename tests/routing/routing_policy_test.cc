@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <random>
 #include <set>
 
@@ -33,17 +34,29 @@ const WorkerRecord* Find(const Fleet& fleet, WorkerNumber number) {
   return nullptr;
 }
 
+// Repair is none or first:16.
+bool ShouldTake(const RoutingInput& input, const WorkerRecord& worker, bool hand_over) {
+  if (!input.chunk_repair) return true;
+  const PromptChunkSupport* const chunks = worker.report.chunks.get();
+  const bool repairs = input.chunk_repair->kind == ChunkRepair::Kind::kFirst;
+  return chunks != nullptr && chunks->refusal.empty() && (!repairs || chunks->repairs_first) &&
+         (!hand_over || chunks->hands_over);
+}
+
 bool ShouldDecode(const RoutingInput& input, const WorkerRecord& worker) {
-  return !worker.unreachable && !worker.report.draining &&
-         worker.report.role != WorkerRole::kPrefill && !input.excluded.contains(worker.number) &&
+  return ShouldTake(input, worker, /*hand_over=*/false) && !worker.unreachable &&
+         !worker.report.draining && worker.report.role != WorkerRole::kPrefill &&
+         !input.excluded.contains(worker.number) &&
          (input.fingerprint.empty() || (worker.report.fingerprint == input.fingerprint &&
                                         worker.report.backend == input.backend));
 }
 
-bool ShouldPrefill(const WorkerRecord& decode, const WorkerRecord& worker) {
-  return !worker.unreachable && !worker.report.draining &&
-         worker.report.role != WorkerRole::kDecode && worker.number != decode.number &&
-         MaySend(worker, decode);
+bool ShouldPrefill(const RoutingInput& input, const WorkerRecord& decode,
+                   const WorkerRecord& worker) {
+  return ShouldTake(input, decode, /*hand_over=*/true) &&
+         ShouldTake(input, worker, /*hand_over=*/true) && !worker.unreachable &&
+         !worker.report.draining && worker.report.role != WorkerRole::kDecode &&
+         worker.number != decode.number && MaySend(worker, decode);
 }
 
 bool HasPlan(const RoutingInput& input, const Fleet& fleet) {
@@ -51,10 +64,25 @@ bool HasPlan(const RoutingInput& input, const Fleet& fleet) {
     if (!ShouldDecode(input, decode)) continue;
     if (input.placement != Placement::kRemote) return true;
     for (const WorkerRecord& prefill : fleet.workers) {
-      if (ShouldPrefill(decode, prefill)) return true;
+      if (ShouldPrefill(input, decode, prefill)) return true;
     }
   }
   return false;
+}
+
+// Makes the prompt a chunked one, and lets workers differ in what they can do with it.
+void AddChunks(std::mt19937_64& random, Fleet& fleet, RoutingInput& input) {
+  input.chunk_repair = ChunkRepair();
+  if (random() % 3 == 0) {
+    input.chunk_repair = ChunkRepair{.kind = ChunkRepair::Kind::kFirst, .first_tokens = 16};
+  }
+  for (WorkerRecord& worker : fleet.workers) {
+    if (random() % 6 == 0) continue;
+    worker.report.chunks = std::make_shared<const PromptChunkSupport>(
+        PromptChunkSupport{.refusal = random() % 6 == 0 ? "windows" : "",
+                           .repairs_first = random() % 4 != 0,
+                           .hands_over = random() % 4 != 0});
+  }
 }
 
 TEST_P(EveryRoutingPolicy, ChoosesOnlyEligibleWorkersAndOneWheneverOneExists) {
@@ -63,8 +91,9 @@ TEST_P(EveryRoutingPolicy, ChoosesOnlyEligibleWorkersAndOneWheneverOneExists) {
   for (uint64_t seed = 1; seed <= 2000; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
-    const Fleet fleet = RandomFleet(random, 10);
+    Fleet fleet = RandomFleet(random, 10);
     RoutingInput input = RandomInput(random, fleet);
+    if (seed % 3 == 0) AddChunks(random, fleet, input);
     if (random() % 4 == 0 && !fleet.workers.empty()) {
       const WorkerReport& begun = fleet.workers[random() % fleet.workers.size()].report;
       input.fingerprint = begun.fingerprint;
@@ -83,13 +112,14 @@ TEST_P(EveryRoutingPolicy, ChoosesOnlyEligibleWorkersAndOneWheneverOneExists) {
     if (plan->prefill) {
       const WorkerRecord* const prefill = Find(fleet, *plan->prefill);
       ASSERT_NE(prefill, nullptr);
-      ASSERT_TRUE(ShouldPrefill(*decode, *prefill));
+      ASSERT_TRUE(ShouldPrefill(input, *decode, *prefill));
     }
     ASSERT_FALSE(plan->prefill && input.placement == Placement::kLocal);
     ASSERT_TRUE(plan->prefill || input.placement != Placement::kRemote);
     ASSERT_GE(plan->work.tokens, 1);
     ASSERT_LE(plan->work.tokens, input.prompt_tokens);
     ASSERT_GE(plan->work.us, 0);
+    ASSERT_FALSE(plan->pull && input.chunk_repair) << "pulls bring ordinary prefixes only";
     if (plan->pull) {
       const WorkerRecord* const from = Find(fleet, plan->pull->from);
       ASSERT_NE(from, nullptr);

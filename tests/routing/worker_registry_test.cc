@@ -28,6 +28,24 @@ TEST(WorkerReport, HasRoomForATokenWhoseKvIsNeverWritten) {
   EXPECT_EQ(report.RoomFor(5000), 160);
 }
 
+TEST(WorkerReport, HasRoomForAChunkedPromptByItsPositionsAndBlocks) {
+  WorkerReport report;
+  report.block_size = 16;
+  PromptShape shape;
+  shape.shared_positions = 1000;
+  shape.padding[4] = 40;
+  EXPECT_EQ(report.RoomFor(5000, shape), 5000) << "the worker reported no limit";
+  report.context_length = 512;
+  EXPECT_EQ(report.RoomFor(5000, shape), 1512);
+  EXPECT_EQ(report.RoomFor(1400, shape), 1400);
+  report.pool_tokens = 800;
+  EXPECT_EQ(report.RoomFor(5000, shape), 800 + 1 - 40);
+  report.block_size = 8;
+  EXPECT_EQ(report.RoomFor(5000, shape), 801);
+  shape.padding[3] = 2000;
+  EXPECT_EQ(report.RoomFor(5000, shape), 0) << "the parts alone do not fit";
+}
+
 TEST_F(WorkerRegistryTest, AWorkerStaysRegisteredWhileItsHeartbeatsArrive) {
   ASSERT_TRUE(registry_.Heartbeat(Report("a", 1)).ok());
   for (int i = 0; i < 5; ++i) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,11 +13,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-template <typename Ids>
-void Fill(Ids* ids, int32_t first, int32_t count) {
-  for (int32_t i = 0; i < count; ++i) ids->Add(first + i);
-}
 
 TEST(WireConversion, TheStatusHasTheCacheOfChunks) {
   EngineStatus status;
@@ -63,115 +59,19 @@ TEST(WireConversion, TheLedgerHasTheFiguresOfChunks) {
   EXPECT_EQ(wire.chunk_wake_us(), 9);
 }
 
-TEST(WireConversion, APromptMustLeaveRoomInTheContextWithWhatWasGenerated) {
-  EXPECT_TRUE(CheckPromptSize(99, 0, 100).ok());
-  EXPECT_TRUE(CheckPromptSize(60, 40, 100).ok()) << "the answer is complete";
-  EXPECT_FALSE(CheckPromptSize(0, 101, 100).ok());
-  EXPECT_THAT(std::string(CheckPromptSize(100, 0, 100).message()), HasSubstr("100"));
-  EXPECT_THAT(std::string(CheckPromptSize(60, 41, 100).message()),
-              HasSubstr("a prompt of 60 tokens and 41 generated tokens exceed the context of 100"));
-  EXPECT_FALSE(CheckPromptSize(int64_t{1} << 40, int64_t{1} << 40, 100).ok());
-}
-
-TEST(WireConversion, EveryPartOfARequestIsChecked) {
-  v1::DecodeRequest wire;
-  Fill(wire.mutable_prompt_token_ids(), 0, 60);
-  EXPECT_TRUE(CheckSize(wire, 100).ok());
-  Fill(wire.add_generated()->mutable_token_ids(), 0, 40);
-  EXPECT_TRUE(CheckSize(wire, 100).ok());
-  Fill(wire.add_generated()->mutable_token_ids(), 0, 41);
-  EXPECT_EQ(CheckSize(wire, 100).code(), absl::StatusCode::kInvalidArgument);
-  wire.clear_generated();
-  for (int i = 0; i <= kMaxChoices; ++i) wire.add_generated();
-  EXPECT_THAT(std::string(CheckSize(wire, 100).message()), HasSubstr("generated has"));
-}
-
-TEST(WireConversion, ADecodeRequestArrivesWhole) {
-  v1::DecodeRequest wire;
-  wire.set_request_id("r");
-  Fill(wire.mutable_prompt_token_ids(), 7, 3);
-  wire.set_n(2);
-  v1::GeneratedPart* part = wire.add_generated();
-  Fill(part->mutable_token_ids(), 20, 2);
-  part->set_logits_hash(9);
-  wire.add_generated()->set_finished(true);
-  wire.set_cache_namespace(11);
-  wire.set_cache_namespace_high(12);
-  wire.set_priority(-3);
-  wire.set_remote_prefill(true);
-  wire.set_timeout_ms(500);
-  SamplingParams sampling;
-  sampling.seed = 42;
-  const GenerateRequest request = GenerateRequestFromWire(std::move(wire), sampling);
-  EXPECT_EQ(request.request_id, "r");
-  EXPECT_THAT(request.prompt, ElementsAre(7, 8, 9));
-  EXPECT_EQ(request.n, 2);
-  ASSERT_EQ(request.generated.size(), 2u);
-  EXPECT_THAT(request.generated[0].tokens, ElementsAre(20, 21));
-  EXPECT_EQ(request.generated[0].logits_hash, 9u);
-  EXPECT_FALSE(request.generated[0].finished);
-  EXPECT_TRUE(request.generated[1].finished);
-  EXPECT_EQ(request.cache_namespace, CacheNamespace(11, 12));
-  EXPECT_EQ(request.priority, -3);
-  EXPECT_TRUE(request.remote_prefill);
-  EXPECT_EQ(request.timeout_ms, 500);
-  EXPECT_EQ(request.sampling.seed, sampling.seed);
-  EXPECT_EQ(GenerateRequestFromWire({}, {}).n, 1) << "older routers leave n out";
-}
-
-v1::TransferTicket Ticket() {
-  v1::TransferTicket ticket;
-  ticket.set_transfer_id(5);
-  ticket.set_receiver_epoch(6);
-  ticket.set_address("tcp:127.0.0.1:1");
-  ticket.set_first_block(2);
-  ticket.set_block_count(3);
-  ticket.set_block_size(16);
-  ticket.add_window_first_blocks(4);
-  ticket.add_window_first_blocks(3);
-  ticket.set_timeout_ms(1000);
-  return ticket;
-}
-
-TEST(WireConversion, ATicketRoundTrips) {
-  const v1::TransferTicket wire = Ticket();
-  const TransferTicket ticket = TicketFromWire(wire);
-  EXPECT_EQ(ticket.transfer_id, 5u);
-  EXPECT_EQ(ticket.receiver_epoch, Epoch(6));
-  EXPECT_EQ(ticket.first_block, 2);
-  EXPECT_EQ(ticket.block_count, 3);
-  EXPECT_THAT(ticket.window_first_blocks, ElementsAre(4, 3));
-  EXPECT_EQ(TicketToWire(ticket).SerializeAsString(), wire.SerializeAsString());
-}
-
-TEST(WireConversion, PrefillsPullsAndSendsArriveWhole) {
-  v1::PrefillRequest prefill;
-  prefill.set_request_id("r");
-  Fill(prefill.mutable_prompt_token_ids(), 1, 2);
-  Fill(prefill.mutable_generated()->mutable_token_ids(), 8, 1);
-  prefill.set_priority(4);
-  *prefill.mutable_ticket() = Ticket();
-  const PrefillRequest asked = PrefillRequestFromWire(std::move(prefill), {});
-  EXPECT_THAT(asked.prompt, ElementsAre(1, 2));
-  EXPECT_THAT(asked.generated.tokens, ElementsAre(8));
-  EXPECT_EQ(asked.priority, 4);
-  EXPECT_EQ(asked.ticket.transfer_id, 5u);
-
-  v1::PullPrefixRequest pull;
-  Fill(pull.mutable_token_ids(), 1, 3);
-  pull.set_cache_namespace(2);
-  pull.set_timeout_ms(70);
-  pull.set_priority(-1);
-  const PullRequest pulled = PullRequestFromWire(pull);
-  EXPECT_THAT(pulled.tokens, ElementsAre(1, 2, 3));
-  EXPECT_EQ(pulled.cache_namespace, CacheNamespace(2));
-  EXPECT_EQ(pulled.timeout_ms, 70);
-  EXPECT_EQ(pulled.priority, -1);
-
-  v1::SendPrefixRequest send;
-  Fill(send.mutable_token_ids(), 1, 3);
-  *send.mutable_ticket()->mutable_ticket() = Ticket();
-  EXPECT_EQ(SendPrefixRequestFromWire(send).ticket.block_count, 3);
+TEST(WireConversion, TheStatusSaysWhatTheWorkerCanDoWithChunkedPrompts) {
+  EngineStatus status;
+  const auto wire = [&] {
+    return WorkerStatusToWire({"w", "h:1", v1::WORKER_ROLE_DECODE}, Epoch(3), status, false);
+  };
+  EXPECT_FALSE(wire().has_prompt_chunks());
+  status.prompt_chunks = std::make_shared<const PromptChunkSupport>(PromptChunkSupport{
+      .piece_tokens = 512, .refusal = "windows", .repairs_first = true, .repairs_share = true});
+  EXPECT_EQ(wire().prompt_chunks().piece_tokens(), 512);
+  EXPECT_EQ(wire().prompt_chunks().refusal(), "windows");
+  EXPECT_TRUE(wire().prompt_chunks().repairs_first());
+  EXPECT_TRUE(wire().prompt_chunks().repairs_share());
+  EXPECT_FALSE(wire().prompt_chunks().hands_over());
 }
 
 // Returns a function that counts the blocks of `bytes_per_block` in a number of bytes.

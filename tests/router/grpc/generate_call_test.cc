@@ -35,7 +35,7 @@ class ScriptedDecodeWorker final : public v1::DecodeWorker::Service {
 
   grpc::Status Decode(grpc::ServerContext* context, const v1::DecodeRequest* request,
                       grpc::ServerWriter<v1::DecodeEvent>* writer) override {
-    asked_ = request->sampling();
+    asked_ = *request;
     for (int32_t token = 'a'; token < 'a' + kAnswerTokens; ++token) {
       v1::DecodeEvent event;
       event.mutable_tokens()->add_token_ids(token);
@@ -51,11 +51,12 @@ class ScriptedDecodeWorker final : public v1::DecodeWorker::Service {
   }
   bool cancelled() const { return cancelled_; }
   // REQUIRES: a call has ended.
-  const v1::SamplingParams& asked() const { return asked_; }
+  const v1::DecodeRequest& request() const { return asked_; }
+  const v1::SamplingParams& asked() const { return asked_.sampling(); }
 
  private:
   const bool finishes_;
-  v1::SamplingParams asked_;
+  v1::DecodeRequest asked_;
   std::atomic<bool> cancelled_ = false;
 };
 
@@ -77,13 +78,14 @@ class GenerateCallTest : public ::testing::Test {
   GenerateCallTest() : core_(options_, &clock_) {}
   ~GenerateCallTest() override { EXPECT_TRUE(limit_.WaitUntilIdle(20'000)); }
 
-  void AddDecodeWorker(bool finishes = true) {
+  void AddDecodeWorker(bool finishes = true, bool takes_chunks = false) {
     worker_ = std::make_unique<ScriptedDecodeWorker>(finishes);
     server_ = *RpcServer::Start({}, {worker_.get()});
     WorkerReport report = Report("d", WorkerRole::kDecode);
     report.address = server_->address();
     report.pool_tokens = 16'000;
     report.context_length = 512;
+    if (takes_chunks) report.chunks = std::make_shared<const PromptChunkSupport>();
     EXPECT_EQ(core_.Heartbeat(report), absl::OkStatus());
     EXPECT_EQ(core_.SetModel(*ServedModel::Create(ByteModel())), absl::OkStatus());
   }
@@ -104,6 +106,12 @@ class GenerateCallTest : public ::testing::Test {
     v1::GenerateRequest request;
     request.set_request_id("r");
     request.set_prompt("hello");
+    return request;
+  }
+  static v1::GenerateRequest InParts() {
+    v1::GenerateRequest request = Request();
+    request.set_prompt("S#A#Bb#Q");
+    request.set_chunk_separator("#");
     return request;
   }
 
@@ -138,7 +146,7 @@ TEST_F(GenerateCallTest, SendsItsClientTheStartTheTokensAndTheEnd) {
   EXPECT_EQ(client->ends(), 1);
 }
 
-TEST_F(GenerateCallTest, APromptInPartsIsRefusedBecauseNoWorkerKnowsChunks) {
+TEST_F(GenerateCallTest, APromptInPartsIsRefusedIfNoWorkerKnowsChunks) {
   AddDecodeWorker();
   v1::GenerateRequest request = Request();
   for (const char* separator : {"", "l"}) {
@@ -152,14 +160,42 @@ TEST_F(GenerateCallTest, APromptInPartsIsRefusedBecauseNoWorkerKnowsChunks) {
     }
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << "an empty chunk in he##o";
   }
-  request.set_prompt("S#A#Q");
-  request.set_chunk_separator("#");
   const auto client = std::make_shared<FakeClientStream>();
-  Call(client)->Start(request);
+  Call(client)->Start(InParts());
   const absl::Status status = client->AwaitEnd();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("no worker that knows chunks"));
   EXPECT_TRUE(client->events().empty());
+}
+
+TEST_F(GenerateCallTest, APromptInPartsGoesToAWorkerThatKnowsChunks) {
+  AddDecodeWorker(/*finishes=*/true, /*takes_chunks=*/true);
+  v1::GenerateRequest request = InParts();
+  request.set_chunk_scope("alone");
+  const auto client = std::make_shared<FakeClientStream>();
+  Call(client)->Start(request);
+  EXPECT_EQ(client->AwaitEnd(), absl::OkStatus());
+  EXPECT_EQ(client->events().front().started().prompt_tokens(), 5) << "separators are no tokens";
+  const v1::DecodeRequest& asked = worker_->request();
+  EXPECT_EQ(asked.prompt_token_ids_size(), 0) << "an older worker must refuse it";
+  EXPECT_THAT(asked.chunked().system().ids(), ElementsAre('S'));
+  ASSERT_EQ(asked.chunked().chunks_size(), 2);
+  EXPECT_THAT(asked.chunked().chunks(1).ids(), ElementsAre('B', 'b'));
+  EXPECT_THAT(asked.chunked().question().ids(), ElementsAre('Q'));
+  EXPECT_EQ(asked.chunked().chunk_scope(), "alone");
+  // The client set no max_tokens. Two chunks share position 1, so the answer begins at position 4.
+  EXPECT_EQ(asked.sampling().max_tokens(), 512 - 4);
+}
+
+TEST_F(GenerateCallTest, AQuestionWithoutOtherPartsIsAnOrdinaryPrompt) {
+  AddDecodeWorker();
+  v1::GenerateRequest request = Request();
+  request.mutable_parts()->mutable_question()->set_text("hello");
+  const auto client = std::make_shared<FakeClientStream>();
+  Call(client)->Start(request);
+  EXPECT_EQ(client->AwaitEnd(), absl::OkStatus());
+  EXPECT_FALSE(worker_->request().has_chunked());
+  EXPECT_EQ(worker_->request().prompt_token_ids_size(), 5);
 }
 
 TEST_F(GenerateCallTest, AnInvalidRequestIsRefusedWithTheReason) {

@@ -87,6 +87,22 @@ TEST(RequestLedger, RoutingLearnsNothingBeyondTheRequestItself) {
   EXPECT_EQ(odd.cached_tokens, 0);
 }
 
+TEST(RequestLedger, BytesOfPulledChunksAreAddedToTheWorkersFigure) {
+  RequestLedgerBuilder builder(0);
+  builder.Pulled(400, 48, "decode-0", /*chunk_bytes=*/1000);
+  v1::Finished finished;
+  finished.mutable_ledger()->set_chunk_pulled_bytes(5);
+  builder.Complete(1, "", "decode-1", finished);
+  EXPECT_EQ(finished.ledger().chunk_pulled_bytes(), 1005);
+  finished.mutable_ledger()->set_chunk_pulled_bytes(std::numeric_limits<int64_t>::max());
+  builder.Complete(1, "", "decode-1", finished);
+  EXPECT_EQ(finished.ledger().chunk_pulled_bytes(), (int64_t{1} << 60) + 1000);
+  builder.Pulled(300, 48, "decode-0");  // another attempt pulled an ordinary prefix
+  finished.mutable_ledger()->set_chunk_pulled_bytes(-5);
+  builder.Complete(1, "", "decode-1", finished);
+  EXPECT_EQ(finished.ledger().chunk_pulled_bytes(), 0);
+}
+
 TEST(RequestLedger, APullIsReportedSeparatelyFromRoutingAndHandOff) {
   RequestLedgerBuilder builder(1000);
   builder.Tokenized(1005);

@@ -55,6 +55,14 @@ TEST(RouterWire, AReportSaysWhichModelAndWhetherThereIsAPrefixCache) {
   }
 }
 
+TEST(RouterWire, AReportSaysWhatTheWorkerCanDoWithChunkedPrompts) {
+  v1::HeartbeatRequest request;
+  request.mutable_status()->set_role(v1::WORKER_ROLE_DECODE);
+  EXPECT_EQ(ReportFromWire(request)->chunks, nullptr) << "older workers without the field";
+  request.mutable_status()->mutable_prompt_chunks()->set_refusal("windows");
+  EXPECT_EQ(ReportFromWire(request)->chunks->refusal, "windows");
+}
+
 TEST(RouterWire, BlockSizeAndLayoutAreSentBesideTheFingerprint) {
   v1::HeartbeatRequest request;
   request.mutable_status()->set_role(v1::WORKER_ROLE_DECODE);

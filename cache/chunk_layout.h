@@ -55,7 +55,9 @@ struct ChunkLayout {
   int64_t SlotsOfFrame(int32_t block_size) const;
 };
 
-// REQUIRES: CheckChunkedPrompt(prompt) is OK; piece_tokens is a positive multiple of 256.
+// True for a positive multiple of 256.
+bool IsPieceSize(int32_t piece_tokens);
+// REQUIRES: CheckChunkedPrompt(prompt) is OK; IsPieceSize(piece_tokens).
 ChunkLayout MakeChunkLayout(const ChunkedPrompt& prompt, CacheNamespace cache_namespace,
                             int32_t piece_tokens);
 

@@ -1,4 +1,4 @@
-#include "engine/chunk_layout.h"
+#include "cache/chunk_layout.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

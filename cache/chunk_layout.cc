@@ -1,4 +1,4 @@
-#include "engine/chunk_layout.h"
+#include "cache/chunk_layout.h"
 
 #include <algorithm>
 #include <cstring>
@@ -98,9 +98,13 @@ int64_t ChunkLayout::SlotsOfFrame(int32_t block_size) const {
   return slots;
 }
 
+bool IsPieceSize(int32_t piece_tokens) {
+  return piece_tokens > 0 && piece_tokens % kPieceAlignment == 0;
+}
+
 ChunkLayout MakeChunkLayout(const ChunkedPrompt& prompt, CacheNamespace cache_namespace,
                             int32_t piece_tokens) {
-  CHECK(piece_tokens > 0 && piece_tokens % kPieceAlignment == 0) << piece_tokens;
+  CHECK(IsPieceSize(piece_tokens)) << piece_tokens;
   ChunkLayout layout;
   layout.options = prompt.options;
   layout.cache_namespace = cache_namespace;

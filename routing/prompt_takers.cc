@@ -1,0 +1,60 @@
+#include "routing/prompt_takers.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+namespace {
+
+absl::Status NotTaken(const RoutingInput& input, std::string_view why) {
+  const bool resumes = !input.fingerprint.empty();
+  return resumes ? absl::UnavailableError(why) : absl::FailedPreconditionError(why);
+}
+
+std::string WhyNot(const RoutingInput& input, std::span<const WorkerRecord> decode_workers) {
+  const auto knows = [](const WorkerRecord& worker) {
+    return worker.CanDecode() && worker.report.chunks != nullptr;
+  };
+  const auto begin = decode_workers.begin(), end = decode_workers.end();
+  if (std::none_of(begin, end, knows)) {
+    return "there is no worker that knows chunks; send the prompt without parts, or use `baton "
+           "run`";
+  }
+  const auto refuses_repair = std::find_if(begin, end, [&](const WorkerRecord& worker) {
+    return knows(worker) && worker.report.chunks->refusal.empty();
+  });
+  if (refuses_repair != end) {
+    return absl::StrCat("chunk_repair ", ChunkRepairName(*input.chunk_repair),
+                        " is not supported by any worker of this fleet; use none");
+  }
+  const WorkerReport& first = std::find_if(begin, end, knows)->report;
+  return absl::StrCat("worker ", first.id, ": ", first.chunks->refusal);
+}
+
+}  // namespace
+
+absl::Status CheckTaken(const RoutingInput& input, std::span<const WorkerRecord> workers) {
+  if (!input.chunk_repair) return absl::OkStatus();
+  const auto count = [&](const auto& is) {
+    return std::count_if(workers.begin(), workers.end(), is);
+  };
+  const auto decodes = [](const WorkerRecord& worker) { return worker.CanDecode(); };
+  if (count(decodes) == 0) return absl::OkStatus();
+  const auto takes = [&](const WorkerRecord& worker) {
+    return worker.CanDecode() && TakesPrompt(input, worker);
+  };
+  if (count(takes) == 0) return NotTaken(input, WhyNot(input, workers));
+  if (input.placement != Placement::kRemote) return absl::OkStatus();
+  const auto hands_over = [&](const WorkerRecord& worker) { return HandsOver(input, worker); };
+  const auto prefills = [&](const WorkerRecord& worker) {
+    return worker.CanPrefill() && HandsOver(input, worker);
+  };
+  if (count(hands_over) >= 2 && count(prefills) >= 1) return absl::OkStatus();
+  return NotTaken(input,
+                  "no prefill worker of this fleet hands over the KV of prompt chunks; leave the "
+                  "placement unset");
+}
+
+}  // namespace baton
