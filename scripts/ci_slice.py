@@ -2,6 +2,7 @@
 """Chooses the slice of the longer checks that CI runs for a commit.
 
     ci_slice.py choose     prints the slice of the checked-out commit; prints the reason to standard error
+    ci_slice.py trial      prints the slice on trial that this commit runs besides; nothing if none is on trial
     ci_slice.py changed    prints the paths that the commit changed, one on each line
     ci_slice.py list       prints all slices
 
@@ -18,8 +19,9 @@ import subprocess
 import sys
 
 SLICES = ["heavy", "asan", "tsan", "asan-grpc", "cuda", "fuzz", "tidy"]
-# Slices that have not yet run from start to end since they exist. CI does not choose them; `.ci/run --slice NAME` and
-# scripts/nightly.sh run them. A slice leaves this list after its first complete run without a fault.
+# Slices of which some checks have never passed. CI runs one of them in the time that is left, and its faults do not fail CI;
+# `.ci/run --slice NAME` and scripts/nightly.sh run them too. A slice leaves this list when each of its checks has passed on one tree
+# or on later ones.
 ON_TRIAL = ["asan", "tsan", "asan-grpc", "cuda", "tidy"]
 
 # Pattern of a path → the slices that test it.
@@ -44,6 +46,11 @@ def choose(changed, number, on_trial=()):
     usable = [slice for slice in SLICES if slice not in on_trial]
     candidates = [slice for slice in usable if slice in named] or usable
     return candidates[number % len(candidates)]
+
+
+def choose_trial(changed, number):
+    """Returns the slice on trial for a commit, or None. Pure."""
+    return choose(changed, number, [slice for slice in SLICES if slice not in ON_TRIAL]) if ON_TRIAL else None
 
 
 def git(*arguments):
@@ -81,6 +88,9 @@ def main():
         changed, number = changed_paths(), commit_number()
         print(f"ci_slice: commit number {number}, {len(changed)} changed paths since {base_commit()}", file=sys.stderr)
         print(choose(changed, number, ON_TRIAL))
+    elif command == "trial":
+        if slice := choose_trial(changed_paths(), commit_number()):
+            print(slice)
     elif command == "changed":
         print("\n".join(changed_paths()))
     elif command == "list":

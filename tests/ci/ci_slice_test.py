@@ -50,6 +50,12 @@ class Choice(unittest.TestCase):
             self.assertEqual(set(ci_slice.choose(changed, number, ["asan", "tidy"]) for number in range(60)) & {"asan", "tidy"}, set())
         self.assertLess(len(ci_slice.ON_TRIAL), len(ci_slice.SLICES))
 
+    def test_consecutive_commits_run_every_slice_on_trial(self):
+        for changed in ([], ["kernels/cpu/cpu_stream.h", "rpc/channel.cc"]):
+            chosen = {ci_slice.choose_trial(changed, number) for number in range(60)}
+            self.assertLessEqual(chosen, set(ci_slice.ON_TRIAL) or {None})
+        self.assertEqual({ci_slice.choose_trial([], number) for number in range(60)}, set(ci_slice.ON_TRIAL) or {None})
+
     def test_the_same_commit_gives_the_same_slice(self):
         paths = ["cli/main.cc", "engine/engine.cc"]
         self.assertEqual(ci_slice.choose(paths, 17), ci_slice.choose(paths[::-1], 17))
