@@ -60,7 +60,7 @@ CacheNamespace Derived(const ChunkLayout& layout, const ChunkOptions& options) {
   AppendBytes(base, layout.cache_namespace.high());
   std::string names = StrCat("prompt chunks ", ChunkPositionsName(options.positions), " ",
                              ChunkScopeName(options.scope), " ", layout.question_position);
-  if (options.repair.repairs()) names += StrCat(" ", ChunkRepairName(options.repair));
+  if (!options.repair.RepairsNothing()) names += StrCat(" ", ChunkRepairName(options.repair));
   std::string keys;
   for (const ChunkLayout::Place& place : layout.places) {
     AppendBytes(keys, layout.parts[place.part].key.hash.low);

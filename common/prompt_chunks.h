@@ -53,10 +53,10 @@ struct ChunkRepair {
   int32_t first_tokens = 0;      // only kFirst; 0 … kMaxPromptTokenIds
   int32_t share_millionths = 0;  // only kShare; 0 … kWhole
 
-  // False: nothing is computed again, whatever the kind.
-  bool repairs() const {
-    return (kind == Kind::kFirst && first_tokens > 0) ||
-           (kind == Kind::kShare && share_millionths > 0);
+  // True if no token is computed again, as with first:0 and share:0.
+  bool RepairsNothing() const {
+    return (kind != Kind::kFirst || first_tokens == 0) &&
+           (kind != Kind::kShare || share_millionths == 0);
   }
 
   friend bool operator==(const ChunkRepair&, const ChunkRepair&) = default;

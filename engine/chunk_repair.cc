@@ -33,7 +33,7 @@ int32_t TouchedBlocks(std::span<const FrameRow> rows, int32_t block_size) {
 RepairRows CandidateRows(const ChunkLayout& layout, int32_t block_size) {
   RepairRows candidates;
   const ChunkRepair& repair = layout.options.repair;
-  if (!repair.repairs()) return candidates;
+  if (repair.RepairsNothing()) return candidates;
   const int32_t most = repair.kind == ChunkRepair::Kind::kFirst
                            ? repair.first_tokens
                            : std::numeric_limits<int32_t>::max();
@@ -63,7 +63,7 @@ RepairRows CandidateRows(const ChunkLayout& layout, int32_t block_size) {
 }
 
 int32_t RowsToRepair(const ChunkRepair& repair, int32_t candidates) {
-  if (!repair.repairs()) return 0;
+  if (repair.RepairsNothing()) return 0;
   if (repair.kind == ChunkRepair::Kind::kFirst) return candidates;
   const int64_t millionths = int64_t{repair.share_millionths} * candidates;
   return static_cast<int32_t>((millionths + ChunkRepair::kWhole - 1) / ChunkRepair::kWhole);

@@ -57,7 +57,7 @@ absl::Status PromptParts::CheckSupported(const ChunkOptions& options) const {
                cache_->groups() - 1, " groups of layers with sliding windows"));
   }
   const ChunkRepair& repair = options.repair;
-  if (!repair.repairs()) return absl::OkStatus();
+  if (repair.RepairsNothing()) return absl::OkStatus();
   const bool is_first = repair.kind == ChunkRepair::Kind::kFirst;
   if (is_first ? options_.repairs_first : options_.repairs_share) return absl::OkStatus();
   return absl::FailedPreconditionError(

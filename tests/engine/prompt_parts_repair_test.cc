@@ -52,7 +52,7 @@ SinkRecord Ask(WorkerBench& bench, const ChunkedPrompt& prompt) {
   return *record;
 }
 
-TEST(WorkerCoreRepair, TheFakeModelSeesARepair) {
+TEST(PromptPartsRepair, TheFakeModelSeesARepair) {
   WorkerBench bench;
   for (const ChunkOptions mode : EveryMode()) {
     std::vector<std::vector<TokenId>> answers;
@@ -71,7 +71,7 @@ TEST(WorkerCoreRepair, TheFakeModelSeesARepair) {
   }
 }
 
-TEST(WorkerCoreRepair, EveryModeAnswersTheSameColdCachedAndBypassed) {
+TEST(PromptPartsRepair, EveryModeAnswersTheSameColdCachedAndBypassed) {
   for (const ChunkOptions& options : EveryRepair()) {
     const ChunkedPrompt prompt = ThreeChunks(options);
     const int32_t repaired = CountRepaired(prompt);
@@ -101,7 +101,7 @@ TEST(WorkerCoreRepair, EveryModeAnswersTheSameColdCachedAndBypassed) {
   }
 }
 
-TEST(WorkerCoreRepair, AFullHitComputesTheQuestionAndTheRepairedTokens) {
+TEST(PromptPartsRepair, AFullHitComputesTheQuestionAndTheRepairedTokens) {
   for (const ChunkOptions& options : EveryRepair()) {
     for (const int32_t block_size : {1, 4, 8, 16}) {
       WorkerBench bench({.num_blocks = 800 / block_size, .block_size = block_size});
@@ -118,7 +118,7 @@ TEST(WorkerCoreRepair, AFullHitComputesTheQuestionAndTheRepairedTokens) {
 }
 
 // A repair that wrote shared blocks, or stored its own, would change the answers after it.
-TEST(WorkerCoreRepair, RepairedKvNeverReachesAnotherRequest) {
+TEST(PromptPartsRepair, RepairedKvNeverReachesAnotherRequest) {
   for (const ChunkOptions& options : EveryRepair()) {
     for (const int32_t block_size : {1, 4, 16}) {
       SCOPED_TRACE(StrCat(Name(options), ", blocks of ", block_size));
@@ -143,7 +143,7 @@ TEST(WorkerCoreRepair, RepairedKvNeverReachesAnotherRequest) {
   }
 }
 
-TEST(WorkerCoreRepair, ANextTurnIsCachedUnderItsRepair) {
+TEST(PromptPartsRepair, ANextTurnIsCachedUnderItsRepair) {
   for (const ChunkOptions& options : EveryRepair()) {
     WorkerBench bench({.num_blocks = 300});
     ChunkedPrompt prompt = ThreeChunks(options);
@@ -166,7 +166,7 @@ TEST(WorkerCoreRepair, ANextTurnIsCachedUnderItsRepair) {
   }
 }
 
-TEST(WorkerCoreRepair, ContiguousModeRepairs) {
+TEST(PromptPartsRepair, ContiguousModeRepairs) {
   for (const ChunkOptions& options : EveryRepair()) {
     WorkerBench bench({.num_blocks = 200, .prefix_cache = false, .paged = false});
     Ask(bench, ThreeChunks(options));
@@ -174,7 +174,7 @@ TEST(WorkerCoreRepair, ContiguousModeRepairs) {
   }
 }
 
-TEST(WorkerCoreRepair, AChunkThatStandsTwiceIsRepairedInBothPlaces) {
+TEST(PromptPartsRepair, AChunkThatStandsTwiceIsRepairedInBothPlaces) {
   for (const ChunkOptions& options : EveryRepair()) {
     WorkerBench bench({.num_blocks = 200});
     const ChunkedPrompt prompt = PromptOf("system", {"same", "other", "same"}, "which?", options);
@@ -187,7 +187,7 @@ TEST(WorkerCoreRepair, AChunkThatStandsTwiceIsRepairedInBothPlaces) {
   }
 }
 
-TEST(WorkerCoreRepair, ChoicesShareTheRepairedBlocks) {
+TEST(PromptPartsRepair, ChoicesShareTheRepairedBlocks) {
   for (const ChunkOptions& options : EveryRepair()) {
     WorkerBench bench({.num_blocks = 100, .max_running = 8});
     const ChunkedPrompt prompt = ThreeChunks(options);
@@ -205,7 +205,7 @@ TEST(WorkerCoreRepair, ChoicesShareTheRepairedBlocks) {
   }
 }
 
-TEST(WorkerCoreRepair, ACancelledRepairLeavesNoBlockAndNoTrace) {
+TEST(PromptPartsRepair, ACancelledRepairLeavesNoBlockAndNoTrace) {
   for (const bool asynchronous : {false, true}) {
     for (const ChunkOptions& options : EveryRepair()) {
       for (int32_t turns = 0; turns < 20; ++turns) {
@@ -233,7 +233,7 @@ TEST(WorkerCoreRepair, ACancelledRepairLeavesNoBlockAndNoTrace) {
   }
 }
 
-TEST(WorkerCoreRepair, AFailedStepFailsTheRequest) {
+TEST(PromptPartsRepair, AFailedStepFailsTheRequest) {
   for (int32_t turns = 0; turns < 8; ++turns) {
     WorkerBench bench({.num_blocks = 200, .token_budget = 16});
     ChunkedPrompt prompt = ThreeChunks({.repair = SomeRepairs()[2]});
@@ -249,7 +249,7 @@ TEST(WorkerCoreRepair, AFailedStepFailsTheRequest) {
 }
 
 // The answer grows until the pool is full, so requests are preempted and drop their repairs.
-TEST(WorkerCoreRepair, APreemptedRequestIsRepairedAgain) {
+TEST(PromptPartsRepair, APreemptedRequestIsRepairedAgain) {
   int64_t preemptions = 0;
   for (const bool asynchronous : {false, true}) {
     for (const ChunkOptions& options : EveryRepair()) {
@@ -272,7 +272,7 @@ TEST(WorkerCoreRepair, APreemptedRequestIsRepairedAgain) {
   EXPECT_GT(preemptions, 5);
 }
 
-TEST(WorkerCoreRepair, StepsKeepTheLimitsOfTheRunner) {
+TEST(PromptPartsRepair, StepsKeepTheLimitsOfTheRunner) {
   for (const int32_t shifts : {2, 5, 100}) {
     for (const int32_t runs : {4, 6, 100}) {
       WorkerBench bench({.num_blocks = 300,

@@ -79,7 +79,7 @@ std::vector<float> AllChanges(TinyRunner& runner) {
   return ChangesOf(runner, {.chunks = {rows.chunk}});
 }
 
-TEST(LlamaCompare, AChunkThatSawEverythingHasNoChange) {
+TEST(LlamaRunnerPlaces, AChunkThatSawEverythingHasNoChange) {
   const TinyModel model("f32");
   for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8}) {
     TinyRunner runner(model, PoolOf(type));
@@ -97,7 +97,7 @@ TEST(LlamaCompare, AChunkThatSawEverythingHasNoChange) {
   }
 }
 
-TEST(LlamaCompare, ChangesDependNeitherOnTheStepNorOnTheBlocks) {
+TEST(LlamaRunnerPlaces, ChangesDependNeitherOnTheStepNorOnTheBlocks) {
   const TinyModel model("q4_1");
   const auto others = TinyTokens(30, 5);
   for (const KvType type : {KvType::kF16, KvType::kInt8}) {
@@ -122,7 +122,7 @@ TEST(LlamaCompare, ChangesDependNeitherOnTheStepNorOnTheBlocks) {
   }
 }
 
-TEST(LlamaCompare, NothingIsStoredAndOtherChunksOfTheStepAreNotDisturbed) {
+TEST(LlamaRunnerPlaces, NothingIsStoredAndOtherChunksOfTheStepAreNotDisturbed) {
   const TinyModel model("q4_1");
   const auto others = TinyTokens(30, 5);
   TinyRunner runner(model, PoolOf(KvType::kF16));
@@ -139,7 +139,7 @@ TEST(LlamaCompare, NothingIsStoredAndOtherChunksOfTheStepAreNotDisturbed) {
   EXPECT_TRUE(std::equal(before.begin(), before.end(), runner.part(0).begin()));
 }
 
-TEST(LlamaCompare, RowsThatCompareLeaveTheStepBehindLayerOne) {
+TEST(LlamaRunnerPlaces, RowsThatCompareLeaveTheStepBehindLayerOne) {
   const TinyModel model("q4_1");
   const auto others = TinyTokens(3, 5);
   TinyRunner runner(model, PoolOf(KvType::kF16));
@@ -160,7 +160,7 @@ TEST(LlamaCompare, RowsThatCompareLeaveTheStepBehindLayerOne) {
   EXPECT_EQ(std::count(ops.begin(), ops.end(), 3), static_cast<int64_t>(whole) - (compared - 1));
 }
 
-TEST(LlamaCompare, RefusesWhatItCannotCompare) {
+TEST(LlamaRunnerPlaces, RefusesWhatItCannotCompare) {
   const TinyModel model("f32");
   const auto others = TinyTokens(30, 5);
   TinyRunner runner(model, PoolOf(KvType::kF16));
