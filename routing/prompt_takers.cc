@@ -8,7 +8,7 @@
 namespace baton {
 namespace {
 
-absl::Status NotTaken(const RoutingInput& input, std::string_view why) {
+absl::Status NotTaken(const RoutingInput& input, const std::string& why) {
   const bool resumes = !input.fingerprint.empty();
   return resumes ? absl::UnavailableError(why) : absl::FailedPreconditionError(why);
 }

@@ -38,7 +38,10 @@ RouteCost::RouteCost(const RoutingOptions& options, const RoutingInput& input,
   }
   FindHeld();
   if (!options.pull_prefixes) return;
-  if (input.chunk_repair) return FindChunkSources();
+  if (input.chunk_repair) {
+    FindChunkSources();
+    return;
+  }
   for (const WorkerRecord& worker : fleet.workers) {
     if (worker.Usable() && Cached(worker) > 0) Offer(worker);
   }

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "common/request_bounds.h"
 #include "common/request_check.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"

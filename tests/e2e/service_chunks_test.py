@@ -125,7 +125,7 @@ class Caching(Chunks):
     def test_cached_chunks_attract_requests_and_a_cleared_cache_does_not(self):
         jobs = [{"id": f"{i}", "system": SYSTEM, "chunks": [f"{CHUNKS[0]} {i}", f"{CHUNKS[1]} {i}"], "question": QUESTION, **GREEDY}
                 for i in range(6)]
-        cold = self.expect_answers_of_run(jobs)
+        cold = self.expect_answers_of_run(jobs, concurrency=len(jobs))
         self.assertEqual({result["ledger"]["chunk_hits"] for result in cold.values()}, {0})
         self.assertEqual({result["ledger"]["chunks"] for result in cold.values()}, {2})
         self.assertEqual(len({result["decode_worker"] for result in cold.values()}), 2, "both workers have some of the chunks")
@@ -182,9 +182,10 @@ class LosingWorkers(Chunks):
     worker_arguments = (*Chunks.worker_arguments, "--drain-ms=0")
 
     def test_another_worker_continues_a_killed_workers_answers(self):
-        jobs = [{"id": f"{i}", **PARTS, **mode, "max_tokens": 300, "ignore_eos": True,
+        # Enough jobs that some are under way on each worker at any time. No job finds a chunk of another.
+        jobs = [{"id": f"{i}", **PARTS, **MODES[i % 4], "cache_salt": f"{i}", "max_tokens": 250, "ignore_eos": True,
                  **({"temperature": 0} if i % 2 == 0 else {"temperature": 1.1, "seed": i, "frequency_penalty": 0.4})}
-                for i, mode in enumerate(MODES)]
+                for i in range(48)]
         want, _ = run(jobs)
         late = subprocess.Popen(
             [str(pathlib.Path(ARGUMENTS.bin) / "baton-decode-worker"), "--model", ARGUMENTS.model, "--router",
@@ -193,7 +194,7 @@ class LosingWorkers(Chunks):
         self.addCleanup(lambda: (late.kill(), late.wait()))
         wait_until(lambda: "late" in self.cluster.workers(), SEEN_TIMEOUT_S, "the late worker")
         got = {}
-        client = threading.Thread(target=lambda: got.update(self.cluster.generate(jobs, concurrency=len(jobs))[0]))
+        client = threading.Thread(target=lambda: got.update(self.cluster.generate(jobs, concurrency=8)[0]))
         client.start()
         wait_until(lambda: int(self.cluster.workers()["late"]["decode_tokens"]) > 20, SEEN_TIMEOUT_S,
                    "answers under way on the late worker")
