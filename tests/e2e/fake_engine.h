@@ -56,6 +56,7 @@ class FakeEngine final : public Engine {
     std::string chat_template = "";
     SamplingDefaults sampling = {};
     bool resizes = false;
+    std::vector<ChunkCache::EntryInfo> chunks = {};
   };
 
   FakeEngine(uint64_t epoch, Script script)
@@ -142,6 +143,10 @@ class FakeEngine final : public Engine {
   }
 
   absl::StatusOr<int32_t> ClearCache(std::optional<CacheNamespace>) override { return 0; }
+  absl::StatusOr<int32_t> ClearChunks(std::optional<CacheNamespace> only) override {
+    return only.has_value() ? 2 : 5;
+  }
+  std::vector<ChunkCache::EntryInfo> ListChunks() override { return script_.chunks; }
 
   void Cancel(RequestHandle handle) override {
     std::shared_ptr<RequestSink> sink;
