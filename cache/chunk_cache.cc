@@ -124,6 +124,7 @@ void ChunkCache::Use(Entry& entry) {
   ++entry.uses;
   if (entry.references == 0) by_use_.erase(entry.last_use);
   entry.last_use = ++uses_;
+  entry.last_use_us = NowUs();
   if (entry.references == 0) by_use_.emplace(entry.last_use, &entry);
 }
 
@@ -174,6 +175,7 @@ ChunkCache::Reference ChunkCache::Store(const Part& part) {
   entry->first_block = part.first_block;
   entry->position = part.position;
   entry->last_use = ++uses_;
+  entry->stored_us = entry->last_use_us = NowUs();
   owned_.emplace(entry, std::move(owned));
   entries_.emplace(entry->key, entry);
   by_use_.emplace(entry->last_use, entry);
@@ -266,6 +268,7 @@ std::vector<ChunkCache::EntryInfo> ChunkCache::Entries() const {
   for (const auto& [key, entry] : entries_) entries.push_back(entry);
   std::sort(entries.begin(), entries.end(),
             [](const Entry* a, const Entry* b) { return a->last_use < b->last_use; });
+  const int64_t now_us = NowUs();
   std::vector<EntryInfo> infos;
   for (const Entry* const entry : entries) {
     infos.push_back({.key = entry->key,
@@ -273,7 +276,9 @@ std::vector<ChunkCache::EntryInfo> ChunkCache::Entries() const {
                      .blocks = static_cast<int32_t>(entry->blocks.size()),
                      .position = entry->position,
                      .references = entry->references,
-                     .uses = entry->uses});
+                     .uses = entry->uses,
+                     .age_us = now_us - entry->stored_us,
+                     .idle_us = now_us - entry->last_use_us});
   }
   return infos;
 }

@@ -21,7 +21,8 @@
 //
 // The pool's KV events report the entries that Find can return (KvCacheManager::ChunkStored).
 //
-// Pure: no clock; uses are numbered. Thread safety: used by the engine thread only.
+// Pure: the clock is passed in, and only ages depend on it. Thread safety: used by the engine
+// thread only.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +37,7 @@
 #include "absl/status/status.h"
 #include "cache/cache_key.h"
 #include "cache/kv_cache_manager.h"
+#include "common/clock.h"
 #include "common/strong_int.h"
 
 namespace baton {
@@ -66,8 +68,9 @@ ChunkKey MakeChunkKey(CacheNamespace cache_namespace, ChunkKind kind,
                       const std::optional<ChunkKey>& before, std::span<const TokenId> tokens);
 
 struct ChunkCacheOptions {
-  double share = 0.15;        // of the pool's blocks, in [0, 1]; 0 switches the cache off
-  int32_t max_entries = 500;  // at least 1
+  double share = 0.15;           // of the pool's blocks, in [0, 1]; 0 switches the cache off
+  int32_t max_entries = 500;     // at least 1
+  const Clock* clock = nullptr;  // for ages; must outlive the cache. Null: ages are 0
 };
 
 struct ChunkCacheStats {
@@ -162,7 +165,9 @@ class ChunkCache {
     int32_t blocks = 0;
     int32_t position = 0;
     int32_t references = 0;
-    int64_t uses = 0;
+    int64_t uses = 0;     // hits; storing it is none
+    int64_t age_us = 0;   // since it was stored
+    int64_t idle_us = 0;  // since it was stored or found last
   };
   std::vector<EntryInfo> Entries() const;  // the least recently used first
   // The blocks of all entries, also of hidden ones.
@@ -181,9 +186,12 @@ class ChunkCache {
     int32_t references = 0;
     int64_t uses = 0;
     int64_t last_use = 0;  // number of the last use, unique
-    bool hidden = false;   // no longer in entries_
+    int64_t stored_us = 0;
+    int64_t last_use_us = 0;
+    bool hidden = false;  // no longer in entries_
   };
 
+  int64_t NowUs() const { return options_.clock == nullptr ? 0 : options_.clock->NowUs(); }
   int32_t BudgetBlocks() const;
   bool ReachesBehindPool(std::span<const BlockId> blocks) const;
   void Use(Entry& entry);

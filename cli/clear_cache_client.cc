@@ -1,4 +1,5 @@
-// `baton clear-cache`: clears the prefix caches of running workers.
+// `baton clear-cache`: clears the prefix caches of running workers, with their prompt chunks, or
+// the prompt chunks alone.
 
 #include <memory>
 #include <optional>
@@ -21,6 +22,7 @@ struct ClearOptions {
   WorkerChoice choice;
   std::optional<std::string> tenant;
   std::optional<std::string> cache_salt;
+  bool chunks = false;
 };
 
 absl::StatusOr<std::string> Clear(const ClearOptions& options, const std::string& address) {
@@ -33,7 +35,9 @@ absl::StatusOr<std::string> Clear(const ClearOptions& options, const std::string
     request.mutable_only()->set_cache_salt(options.cache_salt.value_or(""));
   }
   v1::ClearCacheResponse cleared;
-  const grpc::Status status = stub->ClearCache(&context, request, &cleared);
+  // A call of its own: a worker that does not know it must not clear more than was asked.
+  const grpc::Status status = options.chunks ? stub->ClearChunks(&context, request, &cleared)
+                                             : stub->ClearCache(&context, request, &cleared);
   if (!status.ok()) return FromGrpcStatus(status);
   return absl::StrFormat("%d blocks freed\n", cleared.freed_blocks());
 }
@@ -42,12 +46,14 @@ absl::StatusOr<std::string> Clear(const ClearOptions& options, const std::string
 
 void AddClearCacheCommand(CommandLine& line) {
   CommandLine& command =
-      line.AddCommand("clear-cache", "Clear the prefix caches of running workers");
+      line.AddCommand("clear-cache", "Clear prefixes and prompt chunks that running workers cache");
   auto options = std::make_shared<ClearOptions>();
   AddWorkerFlags(command, &options->choice);
-  command.Add("--tenant", &options->tenant, "Clear only prefixes of requests with this tenant");
+  command.AddFlag("--chunks", &options->chunks, "Clear only prompt chunks; cached prefixes stay");
+  command.Add("--tenant", &options->tenant,
+              "Clear only what requests with this tenant have cached");
   command.Add("--cache-salt", &options->cache_salt,
-              "Clear only prefixes of requests with this salt");
+              "Clear only what requests with this salt have cached");
   command.OnRun([options] {
     return ForEachWorker(options->choice, [options](const std::string& address) {
       return Clear(*options, address);

@@ -1,4 +1,5 @@
-// The commands that need gRPC: generate, chat, status, inspect worker, resize, clear-cache and up.
+// The commands that need gRPC: generate, chat, status, inspect worker, resize, clear-cache,
+// chunks and up.
 // They talk to a router or a worker, or start a fleet. Built only with gRPC. Exit codes:
 // common/exit_code.h.
 #pragma once
@@ -19,5 +20,6 @@ void AddInspectWorkerCommand(CommandLine& inspect);
 void AddUpCommand(CommandLine& line);
 void AddResizeCommand(CommandLine& line);
 void AddClearCacheCommand(CommandLine& line);
+void AddChunksCommand(CommandLine& line);
 
 }  // namespace baton

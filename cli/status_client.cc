@@ -163,6 +163,7 @@ void AddClientCommands(CommandLine& line, CommandLine& inspect) {
   AddInspectWorkerCommand(inspect);
   AddResizeCommand(line);
   AddClearCacheCommand(line);
+  AddChunksCommand(line);
 }
 
 }  // namespace baton

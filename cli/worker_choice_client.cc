@@ -75,7 +75,7 @@ absl::StatusOr<std::vector<NamedWorker>> FindWorkers(const WorkerChoice& choice,
                                                 "; did you mean ", nearest, "?"));
 }
 
-int ForEachWorker(const WorkerChoice& choice, const WorkerAction& act) {
+int ForEachWorker(const WorkerChoice& choice, const WorkerAction& act, bool named) {
   if (!choice.all && choice.worker.empty()) {
     std::fprintf(stderr, "baton: name a worker: --worker or --all (see --help)\n");
     return kExitUsage;
@@ -86,7 +86,7 @@ int ForEachWorker(const WorkerChoice& choice, const WorkerAction& act) {
   for (const NamedWorker& worker : *workers) {
     const absl::StatusOr<std::string> text = act(worker.address);
     if (text.ok()) {
-      std::cout << (choice.all ? WithName(worker, *text) : *text) << std::flush;
+      std::cout << (choice.all && named ? WithName(worker, *text) : *text) << std::flush;
       continue;
     }
     const absl::Status error =

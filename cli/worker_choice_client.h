@@ -34,10 +34,10 @@ struct NamedWorker {
 absl::StatusOr<std::vector<NamedWorker>> FindWorkers(const WorkerChoice& choice,
                                                      const v1::GetStatusResponse& status);
 
-// Runs `act` with the address of each chosen worker and prints the result; with --all, after the
-// worker's name. After an error, continues with the next worker. Returns the exit code: 0 if all
-// succeeded, else that of the first error.
+// Runs `act` with the address of each chosen worker and prints the result; with --all and `named`,
+// after the worker's name. After an error, continues with the next worker. Returns the exit code: 0
+// if all succeeded, else that of the first error.
 using WorkerAction = std::function<absl::StatusOr<std::string>(const std::string& address)>;
-int ForEachWorker(const WorkerChoice& choice, const WorkerAction& act);
+int ForEachWorker(const WorkerChoice& choice, const WorkerAction& act, bool named = true);
 
 }  // namespace baton

@@ -122,6 +122,14 @@ class EngineImpl final : public Engine {
     return Ask<absl::StatusOr<int32_t>>([=, this] { return machines_->core().ClearCache(only); },
                                         absl::UnavailableError("the engine is shutting down"));
   }
+  absl::StatusOr<int32_t> ClearChunks(std::optional<CacheNamespace> only) override {
+    return Ask<absl::StatusOr<int32_t>>([=, this] { return machines_->core().ClearChunks(only); },
+                                        absl::UnavailableError("the engine is shutting down"));
+  }
+  std::vector<ChunkCache::EntryInfo> ListChunks() override {
+    return Ask<std::vector<ChunkCache::EntryInfo>>(
+        [this] { return machines_->core().chunk_entries(); }, {});
+  }
 
   KvEventFeed* kv_events() override { return machines_->loop().kv_events(); }
   void SnapshotKvEvents(KvEventSnapshotDone done) override {

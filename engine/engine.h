@@ -66,6 +66,11 @@ class Engine : public EngineRequests {
   // steps. Does not disturb running requests. Returns the number of blocks freed at once. Waits for
   // the running step.
   virtual absl::StatusOr<int32_t> ClearCache(std::optional<CacheNamespace> only) = 0;
+  // Same for prompt chunks alone (ChunkCache::Clear). Cached prefixes stay.
+  virtual absl::StatusOr<int32_t> ClearChunks(std::optional<CacheNamespace> only) = 0;
+  // Lists the cached prompt chunks, the least recently used first. Waits for the running step.
+  // Empty if the engine is shutting down.
+  virtual std::vector<ChunkCache::EntryInfo> ListChunks() = 0;
 
   // Returns the status that the loop published last. The loop publishes before and after every
   // step, and at least every 50 ms while idle. Never waits for the loop. While a step runs, this is

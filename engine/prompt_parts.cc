@@ -8,6 +8,14 @@
 #include "engine/chunk_repair.h"
 
 namespace baton {
+namespace {
+
+ChunkCacheOptions WithClock(ChunkCacheOptions options, const Clock* clock) {
+  options.clock = clock;
+  return options;
+}
+
+}  // namespace
 
 // A part that a request uses.
 class PromptParts::LivePart {
@@ -42,7 +50,7 @@ PromptParts::PromptParts(const PromptPartsOptions& options, KvCacheManager* cach
       cache_(cache),
       scheduler_(scheduler),
       clock_(clock),
-      chunks_(options.cache, cache) {
+      chunks_(WithClock(options.cache, clock), cache) {
   scheduler_->set_part_source(this);
 }
 

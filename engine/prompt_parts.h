@@ -107,6 +107,7 @@ class PromptParts final : public PartSource {
   // Call it after the pool's size has changed.
   void PoolResized() { chunks_.PoolResized(); }
   ChunkCacheStats Stats() const { return chunks_.Stats(); }
+  std::vector<ChunkCache::EntryInfo> Entries() const { return chunks_.Entries(); }
   bool idle() const { return mains_.empty() && by_id_.empty() && repairs_.empty(); }
   absl::Status CheckInvariants() const { return chunks_.CheckInvariants(); }
 

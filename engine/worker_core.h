@@ -113,8 +113,11 @@ class WorkerCore final : private StepPipeline::Requests {
   // Forgets cached prefixes and prompt chunks, or those of one namespace. Returns the number of
   // blocks freed at once.
   int32_t ClearCache(std::optional<CacheNamespace> only);
+  // The same for prompt chunks alone.
+  int32_t ClearChunks(std::optional<CacheNamespace> only) { return prompt_parts_.Clear(only); }
   ChunkCacheStats chunk_stats() const { return prompt_parts_.Stats(); }
   PromptChunkSupport chunk_support() const { return prompt_parts_.Support(); }
+  std::vector<ChunkCache::EntryInfo> chunk_entries() const { return prompt_parts_.Entries(); }
 
   void PollTransfers();
   // Ends requests past their deadline and expired leases. Returns the earliest deadline or expiry

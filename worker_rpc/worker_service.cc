@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "rpc/status_conversion.h"
 #include "rpc/unary_call.h"
+#include "worker_rpc/chunk_list.h"
 #include "worker_rpc/kv_event_stream.h"
 #include "worker_rpc/prefix_pull_calls.h"
 
@@ -91,11 +92,23 @@ grpc::ServerUnaryReactor* WorkerService::ResizePool(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* WorkerService::ClearCache(grpc::CallbackServerContext*,
                                                     const v1::ClearCacheRequest* request,
                                                     v1::ClearCacheResponse* response) {
-  const std::optional<CacheNamespace> only = NamespaceFromWire(*request, engine_->model_info());
+  return Clear(&Engine::ClearCache, *request, response);
+}
+
+grpc::ServerUnaryReactor* WorkerService::ClearChunks(grpc::CallbackServerContext*,
+                                                     const v1::ClearCacheRequest* request,
+                                                     v1::ClearCacheResponse* response) {
+  return Clear(&Engine::ClearChunks, *request, response);
+}
+
+grpc::ServerUnaryReactor* WorkerService::Clear(ClearFunction clear,
+                                               const v1::ClearCacheRequest& request,
+                                               v1::ClearCacheResponse* response) {
+  const std::optional<CacheNamespace> only = NamespaceFromWire(request, engine_->model_info());
   auto call = std::make_shared<UnaryCall<v1::ClearCacheResponse>>(response);
   call->Hold();
-  const absl::Status posted = tasks_.Post([this, call, only] {
-    const absl::StatusOr<int32_t> freed = engine_->ClearCache(only);
+  const absl::Status posted = tasks_.Post([this, call, clear, only] {
+    const absl::StatusOr<int32_t> freed = (engine_->*clear)(only);
     if (!freed.ok()) return call->Fail(ToGrpcStatus(freed.status()));
     v1::ClearCacheResponse answer;
     answer.set_freed_blocks(*freed);
@@ -103,6 +116,18 @@ grpc::ServerUnaryReactor* WorkerService::ClearCache(grpc::CallbackServerContext*
   });
   if (!posted.ok()) call->Fail(ToGrpcStatus(posted));
   return call.get();
+}
+
+grpc::ServerUnaryReactor* WorkerService::ListChunks(grpc::CallbackServerContext*,
+                                                    const v1::ListChunksRequest*,
+                                                    v1::ListChunksResponse* response) {
+  return AnswerLater(tasks_, response, [this] {
+    // The list comes first: the engine publishes its status before and after every step.
+    const std::vector<ChunkCache::EntryInfo> chunks = engine_->ListChunks();
+    const EngineStatus status = engine_->Status();
+    std::lock_guard lock(mutex_);
+    return ChunksToWire(identity_.worker_id, chunks, status);
+  });
 }
 
 grpc::ServerWriteReactor<v1::KvEventBatch>* WorkerService::StreamKvEvents(

@@ -44,6 +44,12 @@ class WorkerService final : public v1::Worker::CallbackService {
   grpc::ServerUnaryReactor* ClearCache(grpc::CallbackServerContext* context,
                                        const v1::ClearCacheRequest* request,
                                        v1::ClearCacheResponse* response) override;
+  grpc::ServerUnaryReactor* ClearChunks(grpc::CallbackServerContext* context,
+                                        const v1::ClearCacheRequest* request,
+                                        v1::ClearCacheResponse* response) override;
+  grpc::ServerUnaryReactor* ListChunks(grpc::CallbackServerContext* context,
+                                       const v1::ListChunksRequest* request,
+                                       v1::ListChunksResponse* response) override;
   grpc::ServerWriteReactor<v1::KvEventBatch>* StreamKvEvents(
       grpc::CallbackServerContext* context, const v1::StreamKvEventsRequest* request) override;
   grpc::ServerWriteReactor<v1::PullPrefixEvent>* PullPrefix(
@@ -69,6 +75,9 @@ class WorkerService final : public v1::Worker::CallbackService {
   v1::WorkerStatus CurrentStatus();
 
  private:
+  using ClearFunction = absl::StatusOr<int32_t> (Engine::*)(std::optional<CacheNamespace> only);
+  grpc::ServerUnaryReactor* Clear(ClearFunction clear, const v1::ClearCacheRequest& request,
+                                  v1::ClearCacheResponse* response);
   Told DoTellRouters();
 
   Engine* const engine_;

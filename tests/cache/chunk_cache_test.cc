@@ -303,6 +303,18 @@ TEST_F(ChunkCacheTest, EntriesAreListedInTheOrderOfUse) {
   EXPECT_EQ(entries[1].references, 0);
 }
 
+TEST_F(ChunkCacheTest, AnEntryHasItsAgeAndTheTimeSinceItsLastUse) {
+  Open(20, {.share = 1, .clock = &clock_});
+  Store(Text(10));
+  clock_.AdvanceUs(5);
+  chunks_->Peek(KeyOf(Text(10)), Text(10));  // is no use
+  EXPECT_EQ(chunks_->Entries()[0].idle_us, 5);
+  chunks_->Find(KeyOf(Text(10)), Text(10));
+  clock_.AdvanceUs(7);
+  EXPECT_EQ(chunks_->Entries()[0].age_us, 12);
+  EXPECT_EQ(chunks_->Entries()[0].idle_us, 7);
+}
+
 // ---- random events against a naive model
 // ---------------------------------------------------------
 

@@ -59,6 +59,7 @@ class FakeEngine final : public Engine {
     bool resizes = false;
     // Absent: the worker is of a build that does not know chunked prompts.
     std::optional<PromptChunkSupport> chunks = {};
+    std::vector<ChunkCache::EntryInfo> chunk_entries = {};
   };
 
   FakeEngine(uint64_t epoch, Script script)
@@ -145,6 +146,10 @@ class FakeEngine final : public Engine {
   }
 
   absl::StatusOr<int32_t> ClearCache(std::optional<CacheNamespace>) override { return 0; }
+  absl::StatusOr<int32_t> ClearChunks(std::optional<CacheNamespace> only) override {
+    return only.has_value() ? 2 : 5;
+  }
+  std::vector<ChunkCache::EntryInfo> ListChunks() override { return script_.chunk_entries; }
 
   void Cancel(RequestHandle handle) override {
     std::shared_ptr<RequestSink> sink;

@@ -68,6 +68,22 @@ class WorkersByName(ServiceTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(len(re.findall(r"(?m)^\S+: \d+ blocks freed$", done.stdout)), 3)
 
+    def test_prompt_chunks_are_listed_and_cleared(self):
+        done = self.command("chunks", "--worker", "prefill-0")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"^key +tokens +blocks +position +refs +uses +age +idle\n(.*\n)*"
+                                      r"\d+ chunks in \d+ of \d+ blocks \([\d.]+ of [\d.]+ MiB\)\n$")
+        done = self.command("chunks", "--all", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lists = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertCountEqual([one["worker"] for one in lists], self.limits())
+        for one in lists:
+            self.assertGreater(one["budget_blocks"], 0)
+            self.assertIsInstance(one["chunks"], list)
+        done = self.command("clear-cache", "--all", "--chunks", "--tenant", "acme")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(re.findall(r"(?m)^\S+: 0 blocks freed$", done.stdout)), 3)
+
     def test_the_router_may_be_named_by_a_variable(self):
         done = run("clear-cache", "--worker", "decode-0", BATON_ROUTER=self.cluster.router)
         self.assertEqual(done.returncode, 0, done.stderr)

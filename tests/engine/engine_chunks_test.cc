@@ -102,6 +102,30 @@ TEST(EngineChunks, DecodeStepsWithFramesReplayTheGraphs) {
   EXPECT_THAT(before, testing::HasSubstr(StrCat(" ", kTinyAnswer - 1, " graph replays")));
 }
 
+TEST(EngineChunks, ChunksAreListedAndClearedWithoutThePrefixes) {
+  const auto engine = MakeEngine(TinyOptions());
+  const ChunkedPrompt prompt = PromptOf({}, 16, {37, 20}, 9);  // the system part is one block
+  const SinkRecord cold = Ask(*engine, RequestOf(prompt));
+  Ask(*engine, RequestOf(prompt));
+  const std::vector<ChunkCache::EntryInfo> entries = engine->ListChunks();
+  ASSERT_EQ(entries.size(), 2u);
+  EXPECT_EQ(entries[0].tokens + entries[1].tokens, 57);
+  for (const ChunkCache::EntryInfo& entry : entries) {
+    EXPECT_EQ(entry.position, 16);
+    EXPECT_EQ(entry.uses, 1);
+    EXPECT_EQ(entry.references, 0);
+    EXPECT_LE(entry.idle_us, entry.age_us);
+    EXPECT_GT(entry.age_us, 0);
+  }
+  EXPECT_EQ(*engine->ClearChunks(CacheNamespace(99)), 0);
+  EXPECT_EQ(*engine->ClearChunks(RequestOf(prompt).cache_namespace), 3 + 2);
+  EXPECT_TRUE(engine->ListChunks().empty());
+  const SinkRecord again = Ask(*engine, RequestOf(prompt));
+  ExpectSame(again, cold);
+  EXPECT_EQ(again.finish->ledger.chunk.hits, 0);
+  EXPECT_EQ(again.finish->ledger.computed_tokens, 57 + 9) << "the system part is still cached";
+}
+
 TEST(EngineChunks, TheContextBoundsPositionsAndNotTokens) {
   EngineOptions options = TinyOptions();
   options.context_length = 64;

@@ -74,6 +74,25 @@ TEST_F(WorkerServiceTest, RefusesASizeBeforeTheEngineIsAsked) {
             "a fake pool");
 }
 
+TEST_F(WorkerServiceTest, ClearsPromptChunksOfOneTenantOrAll) {
+  v1::ClearCacheRequest request;
+  v1::ClearCacheResponse cleared;
+  EXPECT_TRUE(worker_.Ask(&v1::Worker::Stub::ClearChunks, request, &cleared).ok());
+  EXPECT_EQ(cleared.freed_blocks(), 5);
+  request.mutable_only()->set_tenant("t");
+  EXPECT_TRUE(worker_.Ask(&v1::Worker::Stub::ClearChunks, request, &cleared).ok());
+  EXPECT_EQ(cleared.freed_blocks(), 2);
+}
+
+TEST(WorkerServiceChunks, AreListedWithTheWorkersName) {
+  ServedWorker worker{{.chunk_entries = {{.tokens = 40, .blocks = 3}, {.tokens = 9, .blocks = 1}}}};
+  v1::ListChunksResponse list;
+  EXPECT_TRUE(worker.Ask(&v1::Worker::Stub::ListChunks, v1::ListChunksRequest(), &list).ok());
+  EXPECT_EQ(list.worker_id(), "w");
+  ASSERT_EQ(list.chunks_size(), 2);
+  EXPECT_EQ(list.chunks(0).tokens(), 40);
+}
+
 TEST_F(WorkerServiceTest, ClearsAndInspects) {
   v1::ClearCacheResponse cleared;
   EXPECT_TRUE(worker_.Ask(&v1::Worker::Stub::ClearCache, v1::ClearCacheRequest(), &cleared).ok());

@@ -1,0 +1,187 @@
+// What prompts in chunks cost in quality: the same questions with full attention, in every mode of
+// chunks with every repair, and two controls (without documents, with the right ones only).
+//
+// Thread safety: belongs to one thread.
+#pragma once
+
+#include <chrono>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "bench/chunk_scores.h"
+#include "bench/figure_list.h"
+#include "bench/paired_differences.h"
+#include "common/prompt_chunks.h"
+#include "common/status_macros.h"
+
+namespace baton {
+
+class ChunkQuality {
+ public:
+  // The engine has the tap. Both must outlive this.
+  ChunkQuality(Engine* engine, LogitTap* tap, uint64_t seed)
+      : engine_(engine),
+        scorer_(engine, tap),
+        encoder_(&engine->tokenizer(), engine->model_info().chat_template),
+        seed_(seed) {}
+
+  // Scores all questions and adds the figures, whose names begin with `set`. InvalidArgument: a
+  // question that this model cannot be asked.
+  absl::Status Run(const std::string& set, const std::vector<ChunkQuestion>& questions,
+                   FigureList& figures) {
+    std::vector<Series> all;
+    for (const Mode& mode : AllModes()) all.push_back({.mode = mode});
+    const auto begin = std::chrono::steady_clock::now();
+    double choices = 0;
+    for (size_t i = 0; i < questions.size(); ++i) {
+      ASSIGN_OR_RETURN(const EncodedQuestion question,
+                       EncodeQuestion(questions[i], encoder_, engine_->tokenizer()));
+      choices += static_cast<double>(question.choices.size());
+      RETURN_IF_ERROR(ScoreIn(question, all));
+      RETURN_IF_ERROR(engine_->ClearCache(std::nullopt).status());
+      const double seconds =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      std::fprintf(
+          stderr, "\r%s: %zu of %zu questions, %.0f s, about %.0f s left ", set.c_str(), i + 1,
+          questions.size(), seconds,
+          seconds / static_cast<double>(i + 1) * static_cast<double>(questions.size() - i - 1));
+    }
+    std::fprintf(stderr, "\n");
+    const double chance = static_cast<double>(questions.size()) / choices;
+    Report(set, chance, all, figures);
+    return absl::OkStatus();
+  }
+
+ private:
+  enum class Kind : uint8_t { kFull, kChunks, kNoChunks, kRightChunks };
+  struct Mode {
+    std::string name;
+    Kind kind = Kind::kChunks;
+    ChunkOptions options = {};
+  };
+  // Parallel vectors: one entry for each question.
+  struct Series {
+    Mode mode;
+    absl::Status refused = absl::OkStatus();
+    std::vector<double> right = {};
+    std::vector<double> greedy = {};
+    std::vector<double> nll = {};
+    std::vector<double> divergence = {};
+  };
+
+  static std::vector<Mode> AllModes() {
+    using Repair = ChunkRepair::Kind;
+    std::vector<Mode> modes = {{.name = "full", .kind = Kind::kFull}};
+    const std::pair<const char*, ChunkOptions> places[] = {
+        {"overlap", {}},
+        {"sequential", {.positions = ChunkPositions::kSequential}},
+        {"alone", {.scope = ChunkScope::kAlone}}};
+    const ChunkRepair repairs[] = {{},
+                                   {.kind = Repair::kFirst, .first_tokens = 4},
+                                   {.kind = Repair::kFirst, .first_tokens = 16},
+                                   {.kind = Repair::kFirst, .first_tokens = 64},
+                                   {.kind = Repair::kShare, .share_millionths = 150'000}};
+    for (const auto& [name, place] : places) {
+      for (const ChunkRepair& repair : repairs) {
+        ChunkOptions options = place;
+        options.repair = repair;
+        modes.push_back(
+            {.name = absl::StrCat(name, "_", ChunkRepairName(repair)), .options = options});
+      }
+    }
+    modes.push_back(
+        {.name = "alone_sequential_none",
+         .options = {.positions = ChunkPositions::kSequential, .scope = ChunkScope::kAlone}});
+    modes.push_back({.name = "no_chunks", .kind = Kind::kNoChunks});
+    modes.push_back({.name = "right_chunks_only", .kind = Kind::kRightChunks});
+    return modes;
+  }
+
+  absl::Status ScoreIn(const EncodedQuestion& question, std::vector<Series>& all) {
+    std::optional<QuestionScore> full;
+    for (Series& series : all) {
+      if (!series.refused.ok()) continue;
+      const Kind kind = series.mode.kind;
+      ChunkedPrompt prompt = question.parts;
+      prompt.options = series.mode.options;
+      if (kind == Kind::kNoChunks || kind == Kind::kRightChunks) prompt.chunks.clear();
+      if (kind == Kind::kRightChunks) {
+        for (const int32_t i : question.right_chunks) {
+          prompt.chunks.push_back(question.parts.chunks[static_cast<size_t>(i)]);
+        }
+      }
+      absl::StatusOr<QuestionScore> score = scorer_.Score(prompt, kind == Kind::kChunks, question,
+                                                          full ? &full->answer_rows : nullptr);
+      if (absl::IsFailedPrecondition(score.status())) {
+        series.refused = score.status();
+        continue;
+      }
+      RETURN_IF_ERROR(score.status());
+      series.right.push_back(score->right ? 1 : 0);
+      series.greedy.push_back(score->greedy ? 1 : 0);
+      series.nll.push_back(score->nll);
+      series.divergence.push_back(score->divergence);
+      if (kind == Kind::kFull) full = *std::move(score);
+    }
+    return absl::OkStatus();
+  }
+
+  void Report(const std::string& set, double chance, const std::vector<Series>& all,
+              FigureList& figures) const {
+    const Series& full = all.front();
+    std::printf("\n%s: %zu questions, chance %.3f. Differences are those from full attention.\n",
+                set.c_str(), full.right.size(), chance);
+    std::printf("%-24s %8s %24s %8s %8s %24s %20s\n", "mode", "accuracy", "difference [95 %]",
+                "greedy", "NLL", "difference [95 %]", "KL [95 %]");
+    for (const Series& series : all) {
+      const std::string name = absl::StrCat(set, "_", series.mode.name);
+      if (!series.refused.ok()) {
+        figures.AddAbsent(absl::StrCat(name, "_accuracy"), "share",
+                          std::string(series.refused.message()));
+        continue;
+      }
+      const MeanInterval right = DifferenceOf(series.right, full.right, seed_);
+      const MeanInterval nll = DifferenceOf(series.nll, full.nll, seed_);
+      const MeanInterval divergence = MeanIntervalOf(series.divergence, seed_);
+      const double accuracy = MeanOf(series.right);
+      const double greedy = MeanOf(series.greedy);
+      std::printf(
+          "%-24s %8.3f %+8.3f [%+.3f, %+.3f] %8.3f %8.3f %+8.3f [%+.3f, %+.3f] %6.3f [%.3f, "
+          "%.3f]\n",
+          series.mode.name.c_str(), accuracy, right.mean, right.low, right.high, greedy,
+          MeanOf(series.nll), nll.mean, nll.low, nll.high, divergence.mean, divergence.low,
+          divergence.high);
+      // Full attention must reach twice chance, or the questions are too hard for the model.
+      const bool is_full = series.mode.kind == Kind::kFull;
+      AddDifference(figures.Add(absl::StrCat(name, "_accuracy"), accuracy, "share",
+                                is_full ? std::optional(2 * chance) : std::nullopt),
+                    right);
+      figures.Add(absl::StrCat(name, "_greedy_match"), greedy, "share");
+      AddDifference(figures.Add(absl::StrCat(name, "_nll"), MeanOf(series.nll), "nats"), nll);
+      AddDifference(figures.Add(absl::StrCat(name, "_kl"), divergence.mean, "nats"), divergence);
+    }
+    if (MeanOf(full.right) < 2 * chance) {
+      figures.AddCondition(absl::StrCat(set, ": full attention is below twice chance (", 2 * chance,
+                                        "), so this set cannot show the cost of chunks."));
+    }
+    std::fflush(stdout);
+  }
+
+  static void AddDifference(nlohmann::json& figure, const MeanInterval& difference) {
+    figure["difference"] = difference.mean;
+    figure["low"] = difference.low;
+    figure["high"] = difference.high;
+  }
+
+  Engine* const engine_;
+  QuestionScorer scorer_;
+  const PromptEncoder encoder_;
+  const uint64_t seed_;
+};
+
+}  // namespace baton
