@@ -20,7 +20,7 @@ struct PromptChunkSupport {
   bool hands_over = false;
 
   bool Repairs(const ChunkRepair& repair) const {
-    if (!repair.repairs()) return true;
+    if (repair.RepairsNothing()) return true;
     return repair.kind == ChunkRepair::Kind::kFirst ? repairs_first : repairs_share;
   }
   bool Takes(const ChunkRepair& repair) const { return refusal.empty() && Repairs(repair); }

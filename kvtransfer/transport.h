@@ -77,7 +77,7 @@
 
 namespace baton {
 
-// Part of a ticket: permission to deliver one part of a chunked prompt (engine/chunk_layout.h). Each
+// Part of a ticket: permission to deliver one part of a chunked prompt (cache/chunk_layout.h). Each
 // part is a sequence of its own, so it travels as a transfer of its own. It has the epoch, the
 // address, the block size and the timeout of its ticket.
 struct PartTicket {

@@ -51,7 +51,7 @@ void RouteCost::FindChunkSources() {
   if (input_.chunks == nullptr) return;
   std::vector<std::pair<int64_t, const WorkerRecord*>> sources;  // with their tokens of chunks
   for (const WorkerRecord& worker : fleet_.workers) {
-    if (!worker.Usable() || !HandsOver(input_, worker)) continue;
+    if (!worker.Usable() || !MovesChunks(input_, worker)) continue;
     const int64_t tokens = input_.chunks->TokensOf(worker.number);
     if (tokens > 0) sources.emplace_back(tokens, &worker);
   }
@@ -62,7 +62,7 @@ void RouteCost::FindChunkSources() {
   if (sources.size() > kChunkSources) sources.resize(kChunkSources);
   for (size_t i = 0; i < known_.size(); ++i) {
     const WorkerRecord& worker = fleet_.workers[i];
-    if (!HandsOver(input_, worker)) continue;
+    if (!MovesChunks(input_, worker)) continue;
     for (const auto& [held, source] : sources) {
       if (!MayHandOver(source->report, worker.report)) continue;
       const int64_t tokens = input_.chunks->TokensToPull(source->number, worker.number);

@@ -64,8 +64,13 @@ bool MayDecode(const RoutingInput& input, const WorkerRecord& worker) {
          TakesPrompt(input, worker);
 }
 
+bool MovesChunks(const RoutingInput& input, const WorkerRecord& worker) {
+  return input.chunk_repair && TakesPrompt(input, worker) && worker.report.chunks->hands_over;
+}
+
 bool HandsOver(const RoutingInput& input, const WorkerRecord& worker) {
-  return !input.chunk_repair || (TakesPrompt(input, worker) && worker.report.chunks->hands_over);
+  return !input.chunk_repair ||
+         (input.chunk_repair->RepairsNothing() && MovesChunks(input, worker));
 }
 
 bool MayPrefill(const RoutingInput& input, const WorkerRecord& worker) {

@@ -138,8 +138,10 @@ bool MayDecode(const RoutingInput& input, const WorkerRecord& worker);
 bool MayPrefill(const RoutingInput& input, const WorkerRecord& worker);
 bool MayPrefillFor(const RoutingInput& input, const WorkerRecord& decode,
                    const WorkerRecord& worker);
+// True if the chunks of the request's prompt may be pulled to this worker or from it.
+bool MovesChunks(const RoutingInput& input, const WorkerRecord& worker);
 // True if the request's prompt may be computed on one worker and decoded on another, as far as that
-// depends on this worker.
+// depends on this worker. A prompt with a repair is computed where it is decoded.
 bool HandsOver(const RoutingInput& input, const WorkerRecord& worker);
 
 // The error for a request without a possible route.
