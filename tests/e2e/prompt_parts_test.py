@@ -209,7 +209,7 @@ class Repair(unittest.TestCase):
         self.assertEqual(len(want), len(jobs))
         for flags in ((), ("--concurrency=20",), ("--chunk-cache-share=0",), ("--block-size=1",), ("--block-size=64", "--concurrency=5"),
                       ("--token-budget=9", "--concurrency=3"), ("--no-paged",), ("--device=cpu-async", "--steps-in-flight=2"),
-                      ("--kv-layout=layer-major", "--max-chunk-tokens=5"), ("--transport=loopback",), ("--threads=2",)):
+                      ("--kv-layout=layer-major", "--max-chunk-tokens=5"), ("--transport=loopback",)):
             got = answers(jobs, *flags)
             self.assertEqual({key: same(result) for key, result in got.items()}, want, flags)
 

@@ -145,7 +145,7 @@ class ChunkedReference(ReferenceLlama):
         first = bool(prompt.system) + (scope == "system")
         rows = np.asarray([begin + i for begin, length in list(zip(begins, lengths))[first:]
                            for i in range(min(length, int(amount) if kind == "first" else length))], dtype=np.int64)
-        if len(rows) == 0:
+        if len(rows) == 0 or amount == "0":
             return before
         tokens = np.asarray(prompt.flat()[:begins[-1]])
         places = np.concatenate([place + np.arange(length, dtype=np.float64) for (_, place), length in zip(before, lengths)])
