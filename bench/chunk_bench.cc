@@ -103,7 +103,11 @@ absl::Status RunQuality(BenchOptions options, FigureList& figures) {
   std::printf("%s", engine->StartupReport().c_str());
   AddLoad(figures);
   ChunkQuality quality(engine.get(), &tap, static_cast<uint64_t>(options.seed));
-  if (!asked.empty()) return quality.Run("file", asked, figures);
+  if (!asked.empty()) {
+    RETURN_IF_ERROR(quality.Run("file", asked, figures));
+    AddLoad(figures);
+    return absl::OkStatus();
+  }
   const std::set<std::string> wanted = absl::StrSplit(options.sets, ',');
   for (const int32_t tokens : {64, 512}) {
     for (const bool two_facts : {false, true}) {
@@ -118,6 +122,7 @@ absl::Status RunQuality(BenchOptions options, FigureList& figures) {
       RETURN_IF_ERROR(quality.Run(set.name(), questions, figures));
     }
   }
+  AddLoad(figures);
   return absl::OkStatus();
 }
 
@@ -132,11 +137,16 @@ absl::Status RunRotation(const BenchOptions& options, FigureList& figures) {
                      KeyRotationTimes::Create(*model.device, config, options.shape));
     times->Measure(options.rounds, figures);
   }
-  ASSIGN_OR_RETURN(const auto errors, KeyRotationErrors::Create(model, config, prompts));
-  return errors->Measure(figures);
+  for (const ChunkScope scope : {ChunkScope::kAlone, ChunkScope::kSystem}) {
+    ASSIGN_OR_RETURN(const auto errors, KeyRotationErrors::Create(model, config, prompts, scope));
+    RETURN_IF_ERROR(errors->Measure(figures));
+  }
+  AddLoad(figures);
+  return absl::OkStatus();
 }
 
 int Run(const BenchOptions& options) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a run takes minutes
   FigureList figures;
   const bool asks = options.generated || !options.questions.empty();
   const absl::Status done = asks               ? RunQuality(options, figures)

@@ -81,17 +81,17 @@ class ChunkQuality {
         {"overlap", {}},
         {"sequential", {.positions = ChunkPositions::kSequential}},
         {"alone", {.scope = ChunkScope::kAlone}}};
-    const ChunkRepair repairs[] = {{},
-                                   {.kind = Repair::kFirst, .first_tokens = 4},
-                                   {.kind = Repair::kFirst, .first_tokens = 16},
-                                   {.kind = Repair::kFirst, .first_tokens = 64},
-                                   {.kind = Repair::kShare, .share_millionths = 150'000}};
+    const std::pair<const char*, ChunkRepair> repairs[] = {
+        {"none", {}},
+        {"first4", {.kind = Repair::kFirst, .first_tokens = 4}},
+        {"first16", {.kind = Repair::kFirst, .first_tokens = 16}},
+        {"first64", {.kind = Repair::kFirst, .first_tokens = 64}},
+        {"share15", {.kind = Repair::kShare, .share_millionths = 150'000}}};
     for (const auto& [name, place] : places) {
-      for (const ChunkRepair& repair : repairs) {
+      for (const auto& [repair_name, repair] : repairs) {
         ChunkOptions options = place;
         options.repair = repair;
-        modes.push_back(
-            {.name = absl::StrCat(name, "_", ChunkRepairName(repair)), .options = options});
+        modes.push_back({.name = absl::StrCat(name, "_", repair_name), .options = options});
       }
     }
     modes.push_back(

@@ -55,6 +55,7 @@ class ChunkSpeed {
       }
     }
     for (int round = 0; round < rounds; ++round) {
+      std::fprintf(stderr, "\rround %d of %d ", round + 1, rounds);
       for (int i = 0; i < kVariants; ++i) {
         const int at = (i + round / 2) % kVariants;
         const auto variant = static_cast<Variant>(round % 2 == 0 ? at : kVariants - 1 - at);
@@ -64,6 +65,7 @@ class ChunkSpeed {
         answers_[variant].push_back(std::move(answer));
       }
     }
+    std::fprintf(stderr, "\n");
     return absl::OkStatus();
   }
 
@@ -81,16 +83,29 @@ class ChunkSpeed {
     AddDecode(figures, "decode_over_ordinary_sequential", kSequential, AtLeast(0.90));
     AddDecode(figures, "decode_over_ordinary_alone", kAlone, std::nullopt);
     AddReuse(figures);
+    for (int i = 0; i < kVariants; ++i) {
+      if (answers_[i].empty()) continue;
+      AddMedian(figures, absl::StrCat("ttft_s_", kNames[i].figure), Ttfts(static_cast<Variant>(i)),
+                "s");
+    }
   }
 
   const std::vector<TimedAnswer>& answers(Variant variant) const { return answers_[variant]; }
 
  private:
-  static constexpr std::array<const char*, kVariants> kNames = {
-      "ordinary, nothing cached",       "chunks, nothing cached",
-      "ordinary, prefix cached",        "chunks cached, overlap",
-      "chunks cached, sequential",      "chunks cached, alone",
-      "chunks cached, repair first:16", "chunks cached, repair share:0.15"};
+  struct Names {
+    const char* text;
+    const char* figure;
+  };
+  static constexpr std::array<Names, kVariants> kNames = {
+      Names{"ordinary, nothing cached", "full"},
+      {"chunks, nothing cached", "cold"},
+      {"ordinary, prefix cached", "prefix_hit"},
+      {"chunks cached, overlap", "cached"},
+      {"chunks cached, sequential", "cached_sequential"},
+      {"chunks cached, alone", "cached_alone"},
+      {"chunks cached, repair first:16", "cached_first16"},
+      {"chunks cached, repair share:0.15", "cached_share15"}};
 
   static ChunkOptions OptionsOf(Variant variant) {
     ChunkOptions options;
@@ -131,7 +146,7 @@ class ChunkSpeed {
     const bool misses = variant == kFull || variant == kCold;
     const int32_t expected = misses ? prompt : shape.question_tokens + repaired;
     if (answer.ledger.computed_tokens == expected) return absl::OkStatus();
-    return absl::InternalError(absl::StrCat(kNames[variant], ": computed ",
+    return absl::InternalError(absl::StrCat(kNames[variant].text, ": computed ",
                                             answer.ledger.computed_tokens, " tokens instead of ",
                                             expected));
   }
@@ -152,13 +167,13 @@ class ChunkSpeed {
     for (int i = 0; i < kVariants; ++i) {
       const auto variant = static_cast<Variant>(i);
       if (answers_[i].empty()) {
-        std::printf("%-34s %s\n", kNames[i], std::string(refused_[i].message()).c_str());
+        std::printf("%-34s %s\n", kNames[i].text, std::string(refused_[i].message()).c_str());
         continue;
       }
       const double cpu = MedianOf(Values(variant, [](const TimedAnswer& answer) {
                            return answer.first_token_cpu_s;
                          })).median;
-      std::printf("%-34s %12.2f %12.2f ", kNames[i], 1e3 * MedianOf(Ttfts(variant)).median,
+      std::printf("%-34s %12.2f %12.2f ", kNames[i].text, 1e3 * MedianOf(Ttfts(variant)).median,
                   1e3 * cpu);
       if (answers_[i][0].tokens.size() > 1) {
         std::printf("%14.1f", MedianOf(Decodes(variant)).median);

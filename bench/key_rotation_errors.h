@@ -5,9 +5,13 @@
 // store f16, as the engine does by default:
 //
 //   final      keys computed at their final position
-//   query      keys computed behind the system part; queries rotated by the difference
+//   query      keys computed where the engine computes them; queries rotated by the difference
 //   copy       the same keys, rotated by the difference and rounded again
 //   unrotated  keys stored without rotation, rotated for their final position when they are read
+//
+// With scope `alone`, only rounding makes a way differ from the reference. With scope `system`, the
+// frame does too: a chunk sees the system part from the position where it is computed, which is
+// nearer than its final position.
 //
 // The pool holds f32. A way's keys and values are written into it with the roundings of that way,
 // so all ways read them with the same attention.
@@ -21,6 +25,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -42,8 +47,9 @@ class KeyRotationErrors {
   // `model` and `config` must outlive this; the device's memory is the host's.
   static absl::StatusOr<std::unique_ptr<KeyRotationErrors>> Create(const LoadedModel& model,
                                                                    const LlamaConfig& config,
-                                                                   ChunkPrompts& prompts) {
-    std::unique_ptr<KeyRotationErrors> errors(new KeyRotationErrors(model, config, prompts));
+                                                                   ChunkPrompts& prompts,
+                                                                   ChunkScope scope) {
+    std::unique_ptr<KeyRotationErrors> errors(new KeyRotationErrors(model, config, prompts, scope));
     RETURN_IF_ERROR(errors->Prepare());
     return errors;
   }
@@ -52,14 +58,14 @@ class KeyRotationErrors {
     RETURN_IF_ERROR(ComputeParts());
     const std::vector<std::byte> computed(pool_->data(), pool_->data() + pool_->size());
     ASSIGN_OR_RETURN(const std::vector<Row> reference, Question(/*final_places=*/true));
-    std::printf("%-12s %14s %14s %14s %12s\n", "way", "mean |error|", "largest", "KL nats",
-                "other token");
+    std::printf("\nscope %s\n%-18s %14s %14s %14s %12s\n", alone() ? "alone" : "system", "way",
+                "mean |error|", "largest", "KL nats", "other token");
     const auto compare = [&](const std::string& way, bool final_places,
                              const std::function<void()>& change) -> absl::Status {
       std::memcpy(pool_->data(), computed.data(), computed.size());
       change();
       ASSIGN_OR_RETURN(const std::vector<Row> rows, Question(final_places));
-      Compare(way, reference, rows, figures);
+      Compare(absl::StrCat(way, alone() ? "_alone" : "_system"), reference, rows, figures);
       return absl::OkStatus();
     };
     RETURN_IF_ERROR(compare("query_f32", false, [] {}));
@@ -75,18 +81,24 @@ class KeyRotationErrors {
   static constexpr int32_t kStoredPlace = 0;  // chunks computed behind the system part
   static constexpr int32_t kFinalPlace = 1;   // the same, computed at their final position
 
-  KeyRotationErrors(const LoadedModel& model, const LlamaConfig& config, ChunkPrompts& prompts)
+  KeyRotationErrors(const LoadedModel& model, const LlamaConfig& config, ChunkPrompts& prompts,
+                    ChunkScope scope)
       : model_(model),
         config_(config),
         shape_(prompts.shape()),
-        prompt_(prompts.Chunked({.positions = ChunkPositions::kSequential})) {}
+        prompt_(prompts.Chunked({.positions = ChunkPositions::kSequential, .scope = scope})) {}
 
   // Slots: system part, chunks at their stored place, chunks at their final place, question.
   int32_t SlotOf(int32_t place, int32_t chunk) const {
     return shape_.system_tokens + (place * shape_.chunks + chunk) * shape_.chunk_tokens;
   }
   int32_t QuestionSlot() const { return SlotOf(2, 0); }
-  int32_t Shift(int32_t chunk) const { return chunk * shape_.chunk_tokens; }
+  bool alone() const { return prompt_.options.scope == ChunkScope::kAlone; }
+  // Position at which the engine computes a chunk, and how far its final position is from there.
+  int32_t StoredPosition() const { return alone() ? 0 : shape_.system_tokens; }
+  int32_t Shift(int32_t chunk) const {
+    return shape_.system_tokens + chunk * shape_.chunk_tokens - StoredPosition();
+  }
 
   absl::Status Prepare() {
     const int32_t slots = QuestionSlot() + shape_.question_tokens;
@@ -134,9 +146,11 @@ class KeyRotationErrors {
     RETURN_IF_ERROR(Compute(prompt_.system, 0, 0, {}, 0, nullptr));
     for (const int32_t place : {kStoredPlace, kFinalPlace}) {
       for (int32_t i = 0; i < shape_.chunks; ++i) {
-        const int32_t position = system + (place == kFinalPlace ? Shift(i) : 0);
+        const int32_t position = StoredPosition() + (place == kFinalPlace ? Shift(i) : 0);
+        std::vector<SlotRun> sees;
+        if (!alone()) sees.push_back({.begin = 0, .end = system});
         RETURN_IF_ERROR(Compute(prompt_.chunks[static_cast<size_t>(i)], SlotOf(place, i), position,
-                                {{.begin = 0, .end = system}}, 0, nullptr));
+                                std::move(sees), 0, nullptr));
       }
     }
     return absl::OkStatus();
@@ -206,7 +220,7 @@ class KeyRotationErrors {
       const int32_t from = SlotOf(kStoredPlace, chunk) + i;
       const int32_t to = SlotOf(kFinalPlace, chunk) + i;
       const float* const stored = RowOf(layer, 0, from);
-      const int32_t position = shape_.system_tokens + i;
+      const int32_t position = StoredPosition() + i;
       keys.assign(stored, stored + RowValues());
       if (unrotated) Rotate(keys, -position);
       for (double& key : keys) key = Rounded(key);
@@ -240,7 +254,7 @@ class KeyRotationErrors {
       };
       other += best(expected) == best(row) ? 0 : 1;
     }
-    std::printf("%-12s %14.6f %14.6f %14.3e %5d of %zu\n", way.c_str(), sum, largest, divergence,
+    std::printf("%-18s %14.6f %14.6f %14.3e %5d of %zu\n", way.c_str(), sum, largest, divergence,
                 other, rows.size());
     figures.Add(absl::StrCat("logit_error_mean_", way), sum, "logits");
     figures.Add(absl::StrCat("logit_error_largest_", way), largest, "logits");
