@@ -45,7 +45,7 @@ struct SampledRow {
   int32_t row = 0;                                 // in the step's logits
   int32_t position = 0;                            // the slot that the new token will take
   std::span<const absl::StatusOr<TokenId>> drawn;  // empty: the host must draw
-  std::span<const float> changes;                  // of a chunk that compares: one for each token
+  std::span<const float> changes = {};             // of a chunk that compares: one for each token
 };
 
 class StepPipeline {
