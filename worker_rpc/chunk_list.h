@@ -7,8 +7,7 @@
 #include <string>
 
 #include "baton/v1/worker.pb.h"
-#include "cache/chunk_cache.h"
-#include "engine/engine_status.h"
+#include "engine/engine.h"
 
 namespace baton {
 
