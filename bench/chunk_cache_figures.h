@@ -56,7 +56,7 @@ inline absl::Status MeasureLookup(Engine& engine, ChunkPrompts& prompts, int32_t
 }
 
 // Adds shared_bytes_ratio: KV bytes that `requests` concurrent requests hold, divided by those of
-// their distinct tokens (system part, chunks, and each question with its answer so far).
+// the distinct tokens with KV: system part, chunks, and each question with its answer so far.
 inline absl::Status MeasureSharedBytes(Engine& engine, ChunkPrompts& prompts, int32_t requests,
                                        FigureList& figures) {
   constexpr CacheNamespace kNamespace{3};
@@ -85,7 +85,7 @@ inline absl::Status MeasureSharedBytes(Engine& engine, ChunkPrompts& prompts, in
     const KvCacheStats& cache = now.status.cache;
     const int64_t held = cache.blocks.total - cache.blocks.free - cache.evictable;
     int64_t tokens = prompts.shape().prefix_tokens();
-    for (const SequenceInspection& sequence : now.sequences) tokens += sequence.tokens;
+    for (const SequenceInspection& sequence : now.sequences) tokens += sequence.committed;
     ratio = static_cast<double>(held * now.status.block_size) / static_cast<double>(tokens);
     bytes = held * now.status.bytes_per_block;
   }

@@ -8,7 +8,6 @@
 
 #include "baton/v1/worker.pb.h"
 #include "engine/engine.h"
-#include "engine/engine_status.h"
 
 namespace baton {
 
