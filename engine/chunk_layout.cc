@@ -98,6 +98,13 @@ int64_t ChunkLayout::SlotsOfFrame(int32_t block_size) const {
   return slots;
 }
 
+absl::Status CheckPieceTokens(int32_t piece_tokens) {
+  if (piece_tokens > 0 && piece_tokens % kPieceAlignment == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat("pieces of prompt chunks have ", piece_tokens,
+                                           " tokens; they must have a positive multiple of ",
+                                           kPieceAlignment));
+}
+
 ChunkLayout MakeChunkLayout(const ChunkedPrompt& prompt, CacheNamespace cache_namespace,
                             int32_t piece_tokens) {
   CHECK(piece_tokens > 0 && piece_tokens % kPieceAlignment == 0) << piece_tokens;

@@ -4,37 +4,12 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/status_macros.h"
 #include "common/str_cat.h"
 #include "engine/chunk_repair.h"
+#include "engine/live_part.h"
 
 namespace baton {
-
-// A part that a request uses.
-class PromptParts::LivePart {
- public:
-  explicit LivePart(PromptParts* parts) : parts_(parts) {}
-  ~LivePart() { parts_->Drop(*this); }
-  LivePart(const LivePart&) = delete;
-  LivePart& operator=(const LivePart&) = delete;
-
-  ChunkKey key;
-  ChunkKind kind = ChunkKind::kChunk;
-  int32_t length = 0;  // tokens
-  int32_t position = 0;
-  std::vector<TokenId> tokens;                // of a part with a sequence in the scheduler
-  std::optional<SequenceId> sequence;         // in the scheduler
-  std::optional<SequenceId> cached_sequence;  // only in the cache: locks blocks of the tree
-  ChunkCache::Reference stored;
-  std::vector<BlockId> blocks;    // empty: not known yet
-  std::vector<PartPointer> sees;  // until it is done
-  bool done = false;
-  SequenceId created_by;
-  int32_t computed = 0;             // tokens
-  std::vector<SequenceId> waiters;  // main sequences, until it is done
-
- private:
-  PromptParts* const parts_;
-};
 
 PromptParts::PromptParts(const PromptPartsOptions& options, KvCacheManager* cache,
                          Scheduler* scheduler, const Clock* clock)
@@ -67,9 +42,11 @@ absl::Status PromptParts::CheckSupported(const ChunkOptions& options) const {
 
 absl::StatusOr<std::shared_ptr<const ChunkLayout>> PromptParts::Plan(const ChunkedPrompt& prompt,
                                                                      CacheNamespace cache_namespace,
-                                                                     int32_t own_tokens) const {
-  auto layout = std::make_shared<const ChunkLayout>(
-      MakeChunkLayout(prompt, cache_namespace, options_.piece_tokens));
+                                                                     int32_t own_tokens,
+                                                                     int32_t piece_tokens) const {
+  RETURN_IF_ERROR(CheckPieceTokens(piece_tokens));
+  auto layout =
+      std::make_shared<const ChunkLayout>(MakeChunkLayout(prompt, cache_namespace, piece_tokens));
   const int64_t slots = layout->SlotsOfFrame(cache_->options().block_size) + own_tokens;
   if (slots > options_.max_slots) {
     return absl::InvalidArgumentError(StrCat("the prompt's parts and its answer take ", slots,
@@ -84,8 +61,10 @@ absl::StatusOr<std::shared_ptr<const ChunkLayout>> PromptParts::Plan(const Chunk
   return layout;
 }
 
-void PromptParts::Add(SequenceId main, std::shared_ptr<const ChunkLayout> layout, int64_t plan_us) {
+void PromptParts::Add(SequenceId main, std::shared_ptr<const ChunkLayout> layout, int64_t plan_us,
+                      Use use) {
   Main added;
+  added.use = use;
   added.costs.ledger.chunks = static_cast<int32_t>(layout->chunks.size());
   added.costs.ledger.lookup_us = plan_us;
   added.repair_blocks = BlocksOfRepair(*layout, cache_->options().block_size);
@@ -168,6 +147,7 @@ PartSource::Admission PromptParts::Admit(SequenceId main) {
   admitted.waits_for = 0;
   // Forks of the main sequence may still use its frame of an earlier admission.
   admitted.frame.reset();
+  admitted.framed.reset();
   admitted.parts.clear();
   Admission admission;
   std::vector<bool> found(layout.parts.size());
@@ -350,9 +330,13 @@ std::shared_ptr<const SequenceFrame> PromptParts::FrameIfReady(SequenceId id) {
   const int64_t begin_us = clock_->NowUs();
   auto made = std::make_shared<SequenceFrame>(main.repair == nullptr ? UnrepairedFrame(main)
                                                                      : TakeRepairedFrame(main));
-  made->holds = std::make_shared<const Held>(
+  auto holds = std::make_shared<const Held>(
       Held{.parts = std::exchange(main.parts, {}), .repair = std::exchange(main.repair, nullptr)});
   main.frame = made;
+  main.framed = holds;
+  made->holds = std::move(holds);
+  // If it is preempted later, its missing parts are computed here.
+  if (main.use == Use::kReceived) main.use = Use::kLocal;
   main.costs.ledger.place_us += clock_->NowUs() - begin_us;
   return made;
 }
@@ -385,10 +369,14 @@ std::vector<SequenceId> PromptParts::Done(LivePart& part) {
   std::vector<SequenceId> begun;
   for (const SequenceId waiter : std::exchange(part.waiters, {})) {
     Main& main = mains_.at(waiter);
-    const int32_t computed = waiter == part.created_by ? part.computed : 0;
-    main.costs.cached_tokens += part.length - computed;
+    const int32_t own = waiter == part.created_by ? part.computed + part.received : 0;
+    main.costs.cached_tokens += part.length - own;
     main.costs.ledger.compute_us = now_us - main.admitted_us;
-    if (--main.waits_for > 0) continue;
+    const bool ready = --main.waits_for == 0;
+    if (main.use == Use::kSent || (main.use == Use::kReceived && ready)) {
+      progress_.push_back(waiter);
+    }
+    if (!ready || main.use == Use::kReceived) continue;
     if (main.repair == nullptr) {
       scheduler_->PartsReady(waiter);
     } else if (BeginRepair(main)) {

@@ -96,7 +96,7 @@ struct RequestLedger {
   // Queue time, prefill time and computed_tokens are then also that worker's.
   int32_t prefill_cached_tokens = 0;
   bool prefilled_elsewhere = false;
-  ChunkLedger chunk;
+  ChunkLedger chunk = {};
 
   int32_t CachedWherePrefilled() const {
     return prefilled_elsewhere ? prefill_cached_tokens : cached_tokens;
@@ -131,7 +131,8 @@ class RequestSink {
 struct PrefillRequest {
   std::string request_id;
   std::vector<TokenId> prompt;
-  int32_t n = 1;            // choices: number of first tokens to draw
+  std::optional<ChunkedPrompt> chunked = {};  // as in GenerateRequest
+  int32_t n = 1;                              // choices: number of first tokens to draw
   GeneratedPart generated;  // computed after the prompt, before the first token; needs n = 1
   SamplingParams sampling;
   CacheNamespace cache_namespace{0};
@@ -148,6 +149,7 @@ struct PrefillResult {
   int64_t kv_bytes = 0;
   int64_t kv_transfer_us = 0;
   int64_t kv_exposed_us = 0;  // part of the transfer after the prompt was computed
+  ChunkLedger chunk = {};
 };
 
 // Asks for a prompt's prefix from another worker's cache (prefix_pull.h).
@@ -156,10 +158,14 @@ struct PullRequest {
   CacheNamespace cache_namespace{0};
   int64_t timeout_ms = 0;  // 0: the limit for transfers
   int32_t priority = 0;    // of the request that needs the prefix
+  // If set, the chunks of this prompt are pulled instead of a prefix, and `tokens` is unused. A
+  // chunk depends only on its scope and the system part, so the prompt needs to have only the
+  // chunks to pull. Its question may be empty. The system part itself is not pulled.
+  std::optional<ChunkedPrompt> chunked = {};
 };
 
 struct PullResult {
-  int32_t tokens = 0;         // tokens of the prefix that are cached here now
+  int32_t tokens = 0;         // tokens of the prefix, or of the chunks, that are cached here now
   int32_t pulled_tokens = 0;  // of these, tokens that this pull brought
   int64_t kv_bytes = 0;
   int64_t kv_transfer_us = 0;
@@ -180,8 +186,9 @@ class PullSink {
 struct SendPrefixRequest {
   std::vector<TokenId> tokens;  // as in the PullRequest
   CacheNamespace cache_namespace{0};
-  TransferTicket ticket;  // the receiver's
-  int32_t priority = 0;   // as in the PullRequest
+  TransferTicket ticket;                      // the receiver's
+  int32_t priority = 0;                       // as in the PullRequest
+  std::optional<ChunkedPrompt> chunked = {};  // as in the PullRequest
 };
 
 // Receives the result of a prefill. Called exactly once, on the engine thread, when the receiver

@@ -77,6 +77,20 @@
 
 namespace baton {
 
+// Part of a ticket: permission to deliver one part of a chunked prompt (engine/chunk_layout.h).
+// Each part is a sequence of its own, so it travels as a transfer of its own. It has the epoch, the
+// address, the block size and the timeout of its ticket.
+struct PartTicket {
+  int32_t part = 0;          // number of the part in the layout of the prompt
+  uint64_t transfer_id = 0;  // as in TransferTicket
+  // Blocks of the part, counted as in TransferTicket: the first that the receiver lacks, and how
+  // many there are up to the part's end.
+  int32_t first_block = 0;
+  int32_t block_count = 0;
+
+  bool operator==(const PartTicket&) const = default;
+};
+
 // Permission to deliver KV to a decode worker. The decode worker issues it, and the router passes
 // it to the prefill worker.
 struct TransferTicket {
@@ -94,6 +108,13 @@ struct TransferTicket {
   // and counted from the sequence's begin. In [first_block, first_block + block_count].
   std::vector<int32_t> window_first_blocks = {};
   int64_t timeout_ms = 0;  // from now; how long the receiver waits for the whole transfer
+  // A chunked prompt: the parts that the receiver lacks, in rising order. The other fields are
+  // about the question's sequence. If the ticket is for a pull of chunks, it has only parts:
+  // transfer_id and block_count are 0.
+  std::vector<PartTicket> parts = {};
+  // The receiver divides long chunks into parts of this many tokens, a multiple of 256. The sender
+  // must do the same. 0 if the prompt has no chunks.
+  int32_t piece_tokens = 0;
 };
 
 struct ReceiveSpec {

@@ -259,11 +259,11 @@ TEST(WorkerCoreChunks, RefusesWhatItCannotDoByName) {
     return record->error.value_or(absl::OkStatus());
   };
   GenerateRequest request = ChunkedRequest(ThreeChunks({}), kAnswer);
-  EXPECT_EQ(error({.windows = {{.window = 8, .num_blocks = 64}}}, request).code(),
-            absl::StatusCode::kFailedPrecondition);
-  request.remote_prefill = true;
-  EXPECT_THAT(std::string(error({}, request).message()), HasSubstr("no worker that knows chunks"));
-  request.remote_prefill = false;
+  for (const bool remote : {true, false}) {
+    request.remote_prefill = remote;
+    EXPECT_EQ(error({.windows = {{.window = 8, .num_blocks = 64}}}, request).code(),
+              absl::StatusCode::kFailedPrecondition);
+  }
   request.chunked->options.repair = {.kind = ChunkRepair::Kind::kFirst, .first_tokens = 16};
   BenchOptions no_repair;
   no_repair.prompt_parts.repairs_first = no_repair.prompt_parts.repairs_share = false;
@@ -272,6 +272,11 @@ TEST(WorkerCoreChunks, RefusesWhatItCannotDoByName) {
                 "chunk_repair first:16 is not supported by this worker's device; use none"));
   request.chunked->options.repair = {.kind = ChunkRepair::Kind::kShare, .share_millionths = 5};
   EXPECT_EQ(error(no_repair, request).code(), absl::StatusCode::kFailedPrecondition);
+  request.remote_prefill = true;
+  EXPECT_EQ(error({}, request),
+            absl::FailedPreconditionError("chunk_repair share:0.000005 is computed by the worker "
+                                          "that answers; prefill the prompt there"));
+  request.remote_prefill = false;
   request.chunked->options.repair.share_millionths = 0;
   EXPECT_EQ(error(no_repair, request), absl::OkStatus());
   request.chunked->chunks[1].assign(130, 'x');
