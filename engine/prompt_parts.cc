@@ -343,30 +343,28 @@ std::shared_ptr<const SequenceFrame> PromptParts::FrameIfReady(SequenceId id) {
 
 // ---- parts are computed -------------------------------------------------------------------------
 
-std::vector<SequenceId> PromptParts::OnComputed(const ScheduledChunk& chunk,
-                                                std::span<const float> changes) {
+void PromptParts::OnComputed(const ScheduledChunk& chunk, std::span<const float> changes) {
   if (const auto repair = repairs_.find(chunk.id); repair != repairs_.end()) {
     return OnRowsComputed(*repair->second, chunk, changes);
   }
   const auto found = by_id_.find(chunk.id);
-  if (found == by_id_.end()) return {};
+  if (found == by_id_.end()) return;
   LivePart& part = *found->second;
   part.computed += chunk.count;
   if (const auto main = mains_.find(part.created_by); main != mains_.end()) {
     main->second.costs.computed_tokens += chunk.count;
     main->second.costs.slices += 1;
   }
-  if (part.done || cache_->committed(chunk.id) < part.length) return {};
-  return Done(part);
+  if (part.done || cache_->committed(chunk.id) < part.length) return;
+  Done(part);
 }
 
-std::vector<SequenceId> PromptParts::Done(LivePart& part) {
+void PromptParts::Done(LivePart& part) {
   part.done = true;
   Store(part);
   const std::vector<PartPointer> saw = std::move(part.sees);
   part.sees.clear();
   const int64_t now_us = clock_->NowUs();
-  std::vector<SequenceId> begun;
   for (const SequenceId waiter : std::exchange(part.waiters, {})) {
     Main& main = mains_.at(waiter);
     const int32_t own = waiter == part.created_by ? part.computed + part.received : 0;
@@ -379,11 +377,10 @@ std::vector<SequenceId> PromptParts::Done(LivePart& part) {
     if (!ready || main.use == Use::kReceived) continue;
     if (main.repair == nullptr) {
       scheduler_->PartsReady(waiter);
-    } else if (BeginRepair(main)) {
-      begun.push_back(waiter);
+    } else {
+      BeginRepair(main);
     }
   }
-  return begun;
 }
 
 // Stores the blocks of a part that the prefix tree does not keep. Without room in the chunk cache,

@@ -30,6 +30,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -115,11 +116,13 @@ class PromptParts final : public PartSource {
   Costs TakeCosts(SequenceId main);
 
   // A chunk of a part is committed. Ignores parts that have ended. `changes`: if the chunk compares
-  // (SequenceFrame::compares), one for each token. Returns the main sequences whose repair writes
-  // from now on. The caller must make the copies that the cache asks for
-  // (KvCacheManager::TakeCopies) before anything else uses blocks; if that fails, these requests
+  // (SequenceFrame::compares), one for each token.
+  void OnComputed(const ScheduledChunk& chunk, std::span<const float> changes);
+  // Returns the main sequences whose repair writes from now on, since the last call. They may have
+  // ended. After OnComputed and OnArrived the caller must make the copies that the cache asks for
+  // (KvCacheManager::TakeCopies) before anything else uses blocks. If that fails, these requests
   // fail.
-  std::vector<SequenceId> OnComputed(const ScheduledChunk& chunk, std::span<const float> changes);
+  std::vector<SequenceId> TakeBegunRepairs() { return std::exchange(begun_repairs_, {}); }
   // Returns the main sequences that wait for a part, rising. Their requests fail with the part.
   std::vector<SequenceId> WaitersOf(SequenceId part) const;
 
@@ -209,8 +212,7 @@ class PromptParts final : public PartSource {
   // Frame of the main sequence without a repair, and without holds. REQUIRES: its parts are done.
   SequenceFrame UnrepairedFrame(const Main& main) const;
   void Store(LivePart& part);
-  // Returns the main sequences whose repair writes from now on.
-  std::vector<SequenceId> Done(LivePart& part);
+  void Done(LivePart& part);
   void Drop(LivePart& part);
 
   // prompt_parts_repair.cc
@@ -222,13 +224,10 @@ class PromptParts final : public PartSource {
   std::shared_ptr<const SequenceFrame> FrameOfRepair(Repair& repair);
   // Null: no repair has this id, or it waits for parts.
   std::shared_ptr<const SequenceFrame> FrameOfRepairIfReady(SequenceId id);
-  // These two return true if the repair writes from now on.
-  bool BeginRepair(const Main& main);
-  bool OnCompared(Repair& repair, const ScheduledChunk& chunk, std::span<const float> changes);
+  void BeginRepair(const Main& main);
+  void OnCompared(Repair& repair, const ScheduledChunk& chunk, std::span<const float> changes);
   void OnRepaired(Repair& repair, const ScheduledChunk& chunk);
-  // Of a chunk of a repair: returns what OnComputed returns.
-  std::vector<SequenceId> OnRowsComputed(Repair& repair, const ScheduledChunk& chunk,
-                                         std::span<const float> changes);
+  void OnRowsComputed(Repair& repair, const ScheduledChunk& chunk, std::span<const float> changes);
   SequenceFrame TakeRepairedFrame(const Main& main);
   void DropRepair(const Repair& repair);
 
@@ -243,8 +242,9 @@ class PromptParts final : public PartSource {
   absl::flat_hash_map<SequenceId, LivePart*> by_id_;             // parts with a sequence
   absl::flat_hash_map<ChunkKey, std::weak_ptr<LivePart>> live_;  // parts with a sequence
   absl::flat_hash_map<SequenceId, Repair*> repairs_;
-  std::vector<SequenceId> progress_;  // for TakeProgress
-  uint64_t next_id_ = 1;              // no part has id kFirstPartId itself
+  std::vector<SequenceId> begun_repairs_;  // for TakeBegunRepairs
+  std::vector<SequenceId> progress_;       // for TakeProgress
+  uint64_t next_id_ = 1;                   // no part has id kFirstPartId itself
 };
 
 }  // namespace baton

@@ -82,38 +82,37 @@ std::shared_ptr<const SequenceFrame> PromptParts::FrameOfRepair(Repair& repair) 
   return std::make_shared<const SequenceFrame>(repair.frame);
 }
 
-bool PromptParts::BeginRepair(const Main& main) {
+void PromptParts::BeginRepair(const Main& main) {
   Repair& repair = *main.repair;
   scheduler_->BeginRows(repair.id, repair.rows.tokens, FrameOfRepair(repair));
-  return !repair.compares;
+  if (!repair.compares) begun_repairs_.push_back(repair.main);
 }
 
-std::vector<SequenceId> PromptParts::OnRowsComputed(Repair& repair, const ScheduledChunk& chunk,
-                                                    std::span<const float> changes) {
+void PromptParts::OnRowsComputed(Repair& repair, const ScheduledChunk& chunk,
+                                 std::span<const float> changes) {
   Main& main = mains_.at(repair.main);
   main.costs.slices += 1;
   main.costs.ledger.repair_us = clock_->NowUs() - repair.begun_us;
   repair.computed += chunk.count;
-  if (!repair.compares) {
+  if (repair.compares) {
+    OnCompared(repair, chunk, changes);
+  } else {
     OnRepaired(repair, chunk);
-  } else if (OnCompared(repair, chunk, changes)) {
-    return {repair.main};
   }
-  return {};
 }
 
-bool PromptParts::OnCompared(Repair& repair, const ScheduledChunk& chunk,
+void PromptParts::OnCompared(Repair& repair, const ScheduledChunk& chunk,
                              std::span<const float> changes) {
   CHECK_EQ(static_cast<int32_t>(changes.size()), chunk.count) << "repair " << repair.id;
   repair.changes.insert(repair.changes.end(), changes.begin(), changes.end());
-  if (repair.computed < repair.rows.size()) return false;
+  if (repair.computed < repair.rows.size()) return;
   const Main& main = mains_.at(repair.main);
   repair.rows = LargestChanges(repair.rows, repair.changes,
                                RowsToRepair(main.layout->options.repair, repair.rows.size()));
   repair.compares = false;
   repair.computed = 0;
   repair.changes.clear();
-  return BeginRepair(main);
+  BeginRepair(main);
 }
 
 void PromptParts::OnRepaired(Repair& repair, const ScheduledChunk& chunk) {

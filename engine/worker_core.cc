@@ -246,20 +246,10 @@ void WorkerCore::OnFailed(SequenceId id, const absl::Status& why) {
   for (const SequenceId main : prompt_parts_.WaitersOf(id)) Fail(HandleOf(main), why);
 }
 
-// Copies now. Before the next step, a transfer may be posted into a block that these copies read.
-void WorkerCore::CopyForRepairs(std::span<const SequenceId> mains) {
-  if (mains.empty()) return;
-  const absl::Status copied = pipeline_.CopyBlocks(parts_.cache->TakeCopies());
-  for (const SequenceId id : mains) {
-    if (!copied.ok()) Fail(HandleOf(id), copied);
-  }
-}
-
 void WorkerCore::OnComputed(const ScheduledChunk& chunk, const SampledRow& row) {
   if (PromptParts::IsPart(chunk.id)) {
     counters_.prefill_tokens += chunk.count;
-    const std::vector<SequenceId> repaired = prompt_parts_.OnComputed(chunk, row.changes);
-    CopyForRepairs(repaired);
+    prompt_parts_.OnComputed(chunk, row.changes);
     return TellAboutParts();
   }
   if (prefills_.Contains(HandleOf(chunk.id))) {
@@ -306,6 +296,14 @@ void WorkerCore::OnTransferEvent(const TransferEvent& event) {
 
 // Tells requests which parts of their prompts are done.
 void WorkerCore::TellAboutParts() {
+  if (const std::vector<SequenceId> repaired = prompt_parts_.TakeBegunRepairs();
+      !repaired.empty()) {
+    // Copy now. Before the next step, a transfer may be posted into a block that these copies read.
+    const absl::Status copied = pipeline_.CopyBlocks(parts_.cache->TakeCopies());
+    for (const SequenceId main : repaired) {
+      if (!copied.ok()) Fail(HandleOf(main), copied);
+    }
+  }
   for (const SequenceId main : prompt_parts_.TakeProgress()) {
     generations_.OnPartsDone(HandleOf(main));
     prefills_.OnPartsDone(HandleOf(main));

@@ -30,7 +30,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -178,7 +177,6 @@ class WorkerCore final : private StepPipeline::Requests {
   void OnCollected(const SchedulerOutput& plan) override;
   void ReportWritten(const SchedulerOutput& plan, int32_t group);
   void OnFailed(SequenceId id, const absl::Status& why) override;
-  void CopyForRepairs(std::span<const SequenceId> mains);
   void OnComputed(const ScheduledChunk& chunk, const SampledRow& row) override;
 
   const WorkerCoreOptions options_;
