@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/str_cat.h"
 #include "engine/chunk_repair.h"
 #include "engine/prompt_parts.h"
 
@@ -29,6 +30,13 @@ class PromptParts::Repair {
  private:
   PromptParts* const parts_;
 };
+
+absl::Status PromptParts::CheckHandOff(const ChunkOptions& options) {
+  if (options.repair.RepairsNothing()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      StrCat("chunk_repair ", ChunkRepairName(options.repair),
+             " is computed by the worker that answers; prefill the prompt there"));
+}
 
 PartSpec PromptParts::AddRepair(SequenceId id, Main& main) {
   main.repair = std::make_shared<Repair>(this, id, NewId());

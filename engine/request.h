@@ -132,7 +132,7 @@ struct PrefillRequest {
   std::string request_id;
   std::vector<TokenId> prompt;
   std::optional<ChunkedPrompt> chunked = {};  // as in GenerateRequest
-  int32_t n = 1;            // choices: number of first tokens to draw
+  int32_t n = 1;                              // choices: number of first tokens to draw
   GeneratedPart generated;  // computed after the prompt, before the first token; needs n = 1
   SamplingParams sampling;
   CacheNamespace cache_namespace{0};
@@ -186,8 +186,8 @@ class PullSink {
 struct SendPrefixRequest {
   std::vector<TokenId> tokens;  // as in the PullRequest
   CacheNamespace cache_namespace{0};
-  TransferTicket ticket;  // the receiver's
-  int32_t priority = 0;   // as in the PullRequest
+  TransferTicket ticket;                      // the receiver's
+  int32_t priority = 0;                       // as in the PullRequest
   std::optional<ChunkedPrompt> chunked = {};  // as in the PullRequest
 };
 

@@ -9,6 +9,7 @@
 
 #include "common/str_cat.h"
 #include "engine/engine.h"
+#include "engine/in_process_pair.h"
 #include "tests/engine/tiny_chunks.h"
 #include "tests/model/divisible_model.h"
 
@@ -209,6 +210,18 @@ TEST(EngineRepair, EverythingRepairedAtItsPlaceComesCloseToTheOrdinaryPrompt) {
   };
   EXPECT_LT(largest_difference("first:4096"), 1e-3);
   EXPECT_GT(largest_difference("none"), 1e-2);
+}
+
+TEST(EngineRepair, TheDecodeEngineOfAPairRepairs) {
+  const auto engine = MakeEngine(TinyOptions());
+  const auto pair = InProcessPair::Create(TinyOptions(), PairTransport::kLoopback);
+  ASSERT_TRUE(pair.ok()) << pair.status();
+  for (const char* repair : {"first:3", "share:0.3"}) {
+    const ChunkedPrompt prompt = PromptOf({.repair = RepairOf(repair)}, 11, {37, 20}, 9);
+    auto sink = std::make_shared<WaitingSink>();
+    (*pair)->Generate(RequestOf(prompt), sink);
+    ExpectSame(sink->WaitForEnd(), Ask(*engine, RequestOf(prompt)));
+  }
 }
 
 TEST(EngineRepair, AnEngineWithRanksRepairs) {

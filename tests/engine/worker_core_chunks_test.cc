@@ -272,6 +272,11 @@ TEST(WorkerCoreChunks, RefusesWhatItCannotDoByName) {
                 "chunk_repair first:16 is not supported by this worker's device; use none"));
   request.chunked->options.repair = {.kind = ChunkRepair::Kind::kShare, .share_millionths = 5};
   EXPECT_EQ(error(no_repair, request).code(), absl::StatusCode::kFailedPrecondition);
+  request.remote_prefill = true;
+  EXPECT_EQ(error({}, request),
+            absl::FailedPreconditionError("chunk_repair share:0.000005 is computed by the worker "
+                                          "that answers; prefill the prompt there"));
+  request.remote_prefill = false;
   request.chunked->options.repair.share_millionths = 0;
   EXPECT_EQ(error(no_repair, request), absl::OkStatus());
   request.chunked->chunks[1].assign(130, 'x');
