@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "cache/block_copy.h"
+#include "cache/chunk_layout.h"
 #include "cache/sequence_frame.h"
 #include "common/prompt_chunks.h"
 #include "common/strong_int.h"
-#include "cache/chunk_layout.h"
 
 namespace baton {
 

@@ -56,9 +56,8 @@ absl::StatusOr<std::shared_ptr<const ChunkLayout>> Generations::PlanParts(
   if (parts_.prompt_parts == nullptr) {
     return absl::FailedPreconditionError("this worker does not know prompt chunks");
   }
-  RETURN_IF_ERROR(generate.remote_prefill
-                      ? parts_.prompt_parts->CheckHandsOver(prompt.options)
-                      : parts_.prompt_parts->CheckSupported(prompt.options));
+  RETURN_IF_ERROR(parts_.prompt_parts->CheckSupported(prompt.options));
+  if (generate.remote_prefill) RETURN_IF_ERROR(PromptParts::CheckHandOff(prompt.options));
   if (prompt.system.empty() && prompt.chunks.empty()) {
     generate.chunked.reset();
     return nullptr;

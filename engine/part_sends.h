@@ -21,9 +21,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "cache/chunk_layout.h"
 #include "cache/kv_cache_manager.h"
 #include "common/clock.h"
-#include "cache/chunk_layout.h"
 #include "engine/joint_transfers.h"
 #include "engine/prompt_parts.h"
 #include "engine/request.h"

@@ -48,7 +48,8 @@ absl::StatusOr<PeerPrefills::Layout> PeerPrefills::PlanParts(PrefillRequest& pre
   if (parts_.prompt_parts == nullptr) {
     return absl::FailedPreconditionError("this worker does not know prompt chunks");
   }
-  RETURN_IF_ERROR(parts_.prompt_parts->CheckHandsOver(prompt.options));
+  RETURN_IF_ERROR(parts_.prompt_parts->CheckSupported(prompt.options));
+  RETURN_IF_ERROR(PromptParts::CheckHandOff(prompt.options));
   if (prompt.system.empty() && prompt.chunks.empty()) {
     prefill.chunked.reset();
     return nullptr;

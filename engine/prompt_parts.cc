@@ -48,14 +48,6 @@ absl::Status PromptParts::CheckSupported(const ChunkOptions& options) const {
              " is not supported by this worker's device; use none"));
 }
 
-absl::Status PromptParts::CheckHandsOver(const ChunkOptions& options) const {
-  RETURN_IF_ERROR(CheckSupported(options));
-  if (options.repair.RepairsNothing()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      StrCat("chunk_repair ", ChunkRepairName(options.repair),
-             " is computed where the answer is generated; no other worker can prefill the prompt"));
-}
-
 PromptChunkSupport PromptParts::Support() const {
   using Kind = ChunkRepair::Kind;
   const auto repairs = [this](const ChunkRepair& repair) {

@@ -74,8 +74,8 @@ class PromptParts final : public PartSource {
 
   // FailedPrecondition, by name: what this worker or its model cannot do with chunks.
   absl::Status CheckSupported(const ChunkOptions& options) const;
-  // Same, for a prompt whose KV comes from a peer or goes to one. A repair is never sent.
-  absl::Status CheckHandsOver(const ChunkOptions& options) const;
+  // FailedPrecondition: the prompt cannot be prefilled on another worker than the one that answers.
+  static absl::Status CheckHandOff(const ChunkOptions& options);
   // What these two answer, as the worker announces it.
   PromptChunkSupport Support() const;
   // Makes the layout of a prompt. `own_tokens`: the largest length of question and answer.
@@ -246,9 +246,9 @@ class PromptParts final : public PartSource {
   absl::flat_hash_map<SequenceId, LivePart*> by_id_;             // parts with a sequence
   absl::flat_hash_map<ChunkKey, std::weak_ptr<LivePart>> live_;  // parts with a sequence
   absl::flat_hash_map<SequenceId, Repair*> repairs_;
-  std::vector<SequenceId> begun_repairs_;                        // for TakeBegunRepairs
-  std::vector<SequenceId> progress_;                             // for TakeProgress
-  uint64_t next_id_ = 1;  // no part has id kFirstPartId itself
+  std::vector<SequenceId> begun_repairs_;  // for TakeBegunRepairs
+  std::vector<SequenceId> progress_;       // for TakeProgress
+  uint64_t next_id_ = 1;                   // no part has id kFirstPartId itself
 };
 
 }  // namespace baton

@@ -27,8 +27,9 @@ PromptShape ShapeOf(const ChunkedPrompt& prompt, const ChunkLayout& layout) {
 ChunkedRequest::ChunkedRequest(ChunkedPrompt prompt, CacheNamespace cache_namespace,
                                int32_t piece_tokens)
     : prompt_(std::move(prompt)) {
-  const ChunkLayout layout = MakeChunkLayout(
-      prompt_, cache_namespace, CheckPieceTokens(piece_tokens).ok() ? piece_tokens : kDefaultPieceTokens);
+  const ChunkLayout layout =
+      MakeChunkLayout(prompt_, cache_namespace,
+                      CheckPieceTokens(piece_tokens).ok() ? piece_tokens : kDefaultPieceTokens);
   derived_namespace_ = layout.derived_namespace;
   chunks_ = layout.chunks;
   shape_ = ShapeOf(prompt_, layout);
