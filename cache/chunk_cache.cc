@@ -151,7 +151,8 @@ std::optional<ChunkCache::Peeked> ChunkCache::Peek(const ChunkKey& key,
   if (entry == nullptr) return std::nullopt;
   return Peeked{.first_block = entry->first_block,
                 .blocks = static_cast<int32_t>(entry->blocks.size()),
-                .referenced = entry->references > 0};
+                .referenced = entry->references > 0,
+                .ids = entry->blocks};
 }
 
 void ChunkCache::Touch(const ChunkKey& key, std::span<const TokenId> tokens) {

@@ -126,6 +126,7 @@ class ChunkCache {
     int32_t first_block = 0;
     int32_t blocks = 0;
     bool referenced = false;
+    std::span<const BlockId> ids = {};  // of the blocks; valid until the cache changes
   };
   std::optional<Peeked> Peek(const ChunkKey& key, std::span<const TokenId> tokens) const;
   // Counts a use, without a lookup or a reference. Does nothing without such an entry.

@@ -97,13 +97,16 @@ int64_t ChunkLayout::SlotsOfFrame(int32_t block_size) const {
   return slots;
 }
 
-bool IsPieceSize(int32_t piece_tokens) {
-  return piece_tokens > 0 && piece_tokens % kPieceAlignment == 0;
+absl::Status CheckPieceTokens(int32_t piece_tokens) {
+  if (piece_tokens > 0 && piece_tokens % kPieceAlignment == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat("pieces of prompt chunks have ", piece_tokens,
+                                           " tokens; they must have a positive multiple of ",
+                                           kPieceAlignment));
 }
 
 ChunkLayout MakeChunkLayout(const ChunkedPrompt& prompt, CacheNamespace cache_namespace,
                             int32_t piece_tokens) {
-  CHECK(IsPieceSize(piece_tokens)) << piece_tokens;
+  CHECK(CheckPieceTokens(piece_tokens).ok()) << piece_tokens;
   ChunkLayout layout;
   layout.cache_namespace = cache_namespace;
   PartList list(&layout);

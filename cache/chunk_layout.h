@@ -15,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "cache/cache_key.h"
 #include "cache/chunk_cache.h"
 #include "cache/sequence_frame.h"
@@ -53,9 +54,11 @@ struct ChunkLayout {
   int64_t SlotsOfFrame(int32_t block_size) const;
 };
 
-// True for a positive multiple of 256.
-bool IsPieceSize(int32_t piece_tokens);
-// REQUIRES: CheckChunkedPrompt(prompt) is OK; IsPieceSize(piece_tokens).
+// InvalidArgument if a piece of a long chunk cannot have this many tokens: it must be a positive
+// multiple of 256.
+absl::Status CheckPieceTokens(int32_t piece_tokens);
+
+// REQUIRES: CheckChunkedPrompt(prompt) and CheckPieceTokens are OK.
 ChunkLayout MakeChunkLayout(const ChunkedPrompt& prompt, CacheNamespace cache_namespace,
                             int32_t piece_tokens);
 

@@ -101,6 +101,12 @@ FullTables::Inserted FullTables::Insert(SequenceId id) {
   return {.first = first, .count = count, .fresh = count - present, .committed = table.committed};
 }
 
+bool FullTables::NextIsInTree(SequenceId id) const {
+  const SequenceTable& table = Get(id);
+  if (table.committed / block_size_ == table.shared_blocks) return false;
+  return cache_.tree().HasBehind(table.lock, std::span(table.private_units).first(block_size_));
+}
+
 FullTables::Released FullTables::Release(SequenceId id, bool forgets) {
   SequenceTable table = std::move(Get(id));
   tables_.erase(id);

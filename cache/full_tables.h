@@ -81,6 +81,10 @@ class FullTables {
   // own is freed. O(1) if no further block is full. REQUIRES: keeps_units.
   Inserted Insert(SequenceId id);
 
+  // True if Insert would take the tree's block in place of the next full block of the sequence. The
+  // tree may have it where only running sequences find it, because its namespace was cleared.
+  bool NextIsInTree(SequenceId id) const;
+
   struct Released {
     int32_t committed = 0;
     int32_t blocks = 0;

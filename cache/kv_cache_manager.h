@@ -183,11 +183,11 @@ class KvCacheManager {
   // size; no windows.
   bool BeginCached(SequenceId id, CacheNamespace cache_namespace, std::span<const CacheUnit> units,
                    int32_t priority = 0);
-  // The cached prefix of whole blocks that BeginCached and InsertIfNew would find. Changes nothing.
+  // The cached prefix of whole blocks that BeginCached would find. Changes nothing.
   RadixPeek PeekBlocks(CacheNamespace cache_namespace, std::span<const CacheUnit> units) const;
   // Same as InsertCommitted, but never changes the block table: inserts nothing if the tree has the
-  // next block of the sequence already. `units` are all its committed units.
-  void InsertIfNew(SequenceId id, CacheNamespace cache_namespace, std::span<const CacheUnit> units);
+  // next block of the sequence already.
+  void InsertIfNew(SequenceId id);
 
   // Reserves `tokens` slots in total and evicts as needed. ResourceExhausted, with both numbers and
   // nothing taken, if the pool has too few blocks. May add copies to TakeCopies. Windows get blocks

@@ -41,12 +41,8 @@ bool KvCacheManager::BeginCached(SequenceId id, CacheNamespace cache_namespace,
   return true;
 }
 
-void KvCacheManager::InsertIfNew(SequenceId id, CacheNamespace cache_namespace,
-                                 std::span<const CacheUnit> units) {
-  CHECK_EQ(committed(id), static_cast<int64_t>(units.size()));
-  // The tree has at least the shared blocks. If it has more, inserting would exchange blocks.
-  if (PeekBlocks(cache_namespace, units).blocks > tables_.shared_blocks(id)) return;
-  InsertCommitted(id);
+void KvCacheManager::InsertIfNew(SequenceId id) {
+  if (rules_.shares && !tables_.NextIsInTree(id)) InsertCommitted(id);
 }
 
 void KvCacheManager::HoldForChunk(std::span<const BlockId> blocks) { cache_.HoldForChunk(blocks); }

@@ -182,6 +182,12 @@ int32_t RadixTree::Insert(RadixLock& lock, std::span<const CacheUnit> units,
   return present;
 }
 
+bool RadixTree::HasBehind(const RadixLock& lock, std::span<const CacheUnit> units) const {
+  CHECK(lock.tree_ == this);
+  CHECK_EQ(static_cast<int64_t>(units.size()), block_size_);
+  return nodes_.Walk(lock.node_, units, 1, [](const RadixNode&, int32_t) {}).blocks == 1;
+}
+
 // ---- locks --------------------------------------------------------------------------------------
 
 RadixLock RadixTree::Duplicate(const RadixLock& lock) {

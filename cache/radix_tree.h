@@ -154,6 +154,9 @@ class RadixTree {
   // blocks.size() * block_size; the caller holds each block; a block is not in the tree, except at
   // exactly this place.
   int32_t Insert(RadixLock& lock, std::span<const CacheUnit> units, std::span<BlockId> blocks);
+  // True if Insert would find the block of these units, which are those of one block. REQUIRES:
+  // `lock` belongs to this tree.
+  bool HasBehind(const RadixLock& lock, std::span<const CacheUnit> units) const;
 
   // Frees up to `count` blocks in the policy's order. Returns how many it freed.
   int32_t Evict(int32_t count);

@@ -16,6 +16,10 @@
 
 namespace baton {
 
+// This engine prefills chunked prompts for peers (PrefillRequest::chunked), and its tickets name
+// their parts (TransferTicket::parts).
+inline constexpr bool kHandsOffPromptChunks = true;
+
 class EngineRequests {
  public:
   virtual ~EngineRequests() = default;

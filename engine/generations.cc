@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
+#include "engine/part_receives.h"
 #include "engine/prompt_parts.h"
 
 namespace baton {
@@ -34,12 +35,8 @@ void Generations::Add(RequestHandle first, GenerateRequest generate,
     if (!layout.ok()) return Refuse(*sink, layout.status());
     SequenceSpec spec =
         DescribeSequence(options_, *parts_.cache, *choices, generate, layout->get());
-    absl::Status admitted;
-    if (!generate.remote_prefill) {
-      admitted = Queue(std::move(spec), *choices, *layout, parts_.clock->NowUs() - now_us);
-    } else if (admitted = receives_->CheckTransport(); admitted.ok()) {
-      admitted = admission_->AdmitForKv(std::move(spec));
-    }
+    const absl::Status admitted = Admit(std::move(spec), *choices, *layout, generate.remote_prefill,
+                                        parts_.clock->NowUs() - now_us);
     if (!admitted.ok()) return Refuse(*sink, admitted);
     Choice& computes = *choices->live.front();
     for (auto& choice : choices->live) choices_.Add(std::move(choice));
@@ -56,9 +53,8 @@ absl::StatusOr<std::shared_ptr<const ChunkLayout>> Generations::PlanParts(
     GenerateRequest& generate) const {
   if (!generate.chunked.has_value()) return nullptr;
   const ChunkedPrompt& prompt = *generate.chunked;
-  if (parts_.prompt_parts == nullptr || generate.remote_prefill) {
-    return absl::FailedPreconditionError(
-        "no worker that knows chunks can prefill this prompt for another one");
+  if (parts_.prompt_parts == nullptr) {
+    return absl::FailedPreconditionError("this worker does not know prompt chunks");
   }
   RETURN_IF_ERROR(parts_.prompt_parts->CheckSupported(prompt.options));
   if (prompt.system.empty() && prompt.chunks.empty()) {
@@ -69,25 +65,34 @@ absl::StatusOr<std::shared_ptr<const ChunkLayout>> Generations::PlanParts(
                                    LongestSequence(options_, generate));
 }
 
-absl::Status Generations::Queue(SequenceSpec spec, NewChoices& choices,
-                                const std::shared_ptr<const ChunkLayout>& layout, int64_t plan_us) {
-  if (layout == nullptr) return admission_->Queue(std::move(spec));
-  for (const auto& choice : choices.live) {
-    parts_.prompt_parts->Add(choice->id(), layout, choice->counts_parts ? plan_us : 0);
+absl::Status Generations::Admit(SequenceSpec spec, NewChoices& choices,
+                                const std::shared_ptr<const ChunkLayout>& layout,
+                                bool remote_prefill, int64_t plan_us) {
+  using Use = PromptParts::Use;
+  if (remote_prefill) RETURN_IF_ERROR(receives_->CheckTransport());
+  if (layout != nullptr) {
+    for (const auto& choice : choices.live) {
+      // The other choices are forked later.
+      const bool computes = choice->id() == spec.id;
+      parts_.prompt_parts->Add(choice->id(), layout, computes ? plan_us : 0,
+                               computes && remote_prefill ? Use::kReceived : Use::kLocal);
+    }
   }
-  absl::Status queued = admission_->Queue(std::move(spec));
-  if (queued.ok()) return queued;
+  absl::Status admitted =
+      remote_prefill ? admission_->AdmitForKv(std::move(spec)) : admission_->Queue(std::move(spec));
+  if (admitted.ok() || layout == nullptr) return admitted;
   for (const auto& choice : choices.live) parts_.prompt_parts->End(choice->id());
-  return queued;
+  return admitted;
 }
 
 // Called when the prompt's blocks are reserved. Gives the sink a ticket for the blocks that are
 // missing.
 absl::Status Generations::ExpectKv(Choice& choice) {
   choice.generation->ledger().cached_tokens = parts_.cache->matched(choice.id());
-  ASSIGN_OR_RETURN(const TransferTicket ticket,
+  ASSIGN_OR_RETURN(TransferTicket ticket,
                    receives_->Expect(choice.handle(), choice.prompt_tokens, choice.request->n));
   choice.transfer_id = ticket.transfer_id;
+  if (choice.counts_parts) parts_.part_receives->Expect(choice.id(), ticket);
   choice.sink().OnTicket(ticket);
   return absl::OkStatus();
 }
@@ -151,6 +156,7 @@ void Generations::End(Choice& choice) {
     parts_.scheduler->Finish(choice.id(), /*keep_cached=*/true);
   }
   if (parts_.prompt_parts != nullptr) parts_.prompt_parts->End(choice.id());
+  if (parts_.part_receives != nullptr) parts_.part_receives->Cancel(choice.id());
   receives_->Cancel(choice.transfer_id);
   choices_.Remove(choice.handle());
 }
@@ -289,12 +295,46 @@ void Generations::OnReceived(const ReceivedHandoff& received) {
   Choice* const choice = choices_.Find(received.request);
   if (choice == nullptr) return;
   choice->transfer_id = 0;
-  if (received.manifest.has_value()) return TakeHandoff(*choice, received);
-  if (received.landed_blocks > 0) {
-    choice->generation->ledger().kv_bytes = received.bytes;
-    choice->generation->ledger().kv_transfer_us = received.busy_us;
+  if (choice->counts_parts && !parts_.prompt_parts->Ready(choice->id())) {
+    choice->received = received;
+    return;
   }
-  ComputeLocally(*choice, received.landed_blocks);
+  TakeReceived(*choice, received);
+}
+
+void Generations::OnPartsDone(RequestHandle handle) {
+  Choice* const choice = choices_.Find(handle);
+  if (choice == nullptr || !choice->received.has_value()) return;
+  const ReceivedHandoff received = *std::move(choice->received);
+  choice->received.reset();
+  TakeReceived(*choice, received);
+}
+
+void Generations::TakeReceived(Choice& choice, const ReceivedHandoff& received) {
+  RequestLedger& ledger = choice.generation->ledger();
+  if (received.manifest.has_value() || received.landed_blocks > 0) {
+    ledger.kv_bytes = received.bytes;
+    ledger.kv_transfer_us = received.busy_us;
+  }
+  if (received.manifest.has_value()) return TakeHandoff(choice, received);
+  if (choice.counts_parts) NoteReceivedParts(choice, received);
+  ComputeLocally(choice, received.landed_blocks);
+}
+
+// Adds the parts of a chunked prompt to the ledger. Some may have been computed here.
+void Generations::NoteReceivedParts(Choice& choice, const ReceivedHandoff& received) {
+  RequestLedger& ledger = choice.generation->ledger();
+  const PromptParts::Costs costs = parts_.prompt_parts->TakeCosts(choice.id());
+  ledger.chunk = costs.ledger;
+  if (received.manifest.has_value()) {
+    ledger.chunk = received.manifest->prefill.chunk;
+    ledger.chunk.chunks = costs.ledger.chunks;
+  }
+  ledger.cached_tokens += costs.cached_tokens;
+  ledger.computed_tokens += costs.computed_tokens;
+  ledger.prefill_chunks += costs.slices;
+  ledger.kv_bytes += costs.received.bytes();
+  ledger.kv_transfer_us += costs.received.busy_us();
 }
 
 void Generations::TakeHandoff(Choice& choice, const ReceivedHandoff& received) {
@@ -306,8 +346,7 @@ void Generations::TakeHandoff(Choice& choice, const ReceivedHandoff& received) {
   ledger.computed_tokens = manifest.prefill.computed_tokens;
   ledger.prefill_cached_tokens = manifest.prefill.cached_tokens;
   ledger.prefilled_elsewhere = true;
-  ledger.kv_bytes = received.bytes;
-  ledger.kv_transfer_us = received.busy_us;
+  if (std::exchange(choice.counts_parts, false)) NoteReceivedParts(choice, received);
   const int64_t landed_us = parts_.clock->NowUs();
   choice.prefill_begin_us = landed_us;  // it has left the queue, also if preempted later
   parts_.scheduler->KvArrived(choice.id(), choice.prompt_tokens);

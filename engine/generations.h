@@ -8,7 +8,8 @@
 //     The request ends with its last choice; a failure ends all of them.
 //  3. Every choice ends in End, for any reason, and End releases its blocks.
 //  4. A request that waits for KV always continues. It uses the blocks of the transfer, or computes
-//     the rest of the prompt here if the transfer fails.
+//     the rest of the prompt here if the transfer fails. A chunked prompt waits for the question
+//     and for every missing part. Each of them may come from the peer or be computed here.
 //
 // Thread safety: engine thread only; sinks are called on it.
 #pragma once
@@ -69,6 +70,9 @@ class Generations {
   void OnComputed(const ScheduledChunk& chunk, const SampledRow& row);
   // Handles the end of the transfer that a request waited for. Ignored if the request has ended.
   void OnReceived(const ReceivedHandoff& received);
+  // All parts of a chunked prompt are done. Ignored if the request has ended, or if the question
+  // has not been received.
+  void OnPartsDone(RequestHandle handle);
 
   bool Contains(RequestHandle handle) const { return choices_.Find(handle) != nullptr; }
   bool empty() const { return choices_.empty(); }
@@ -80,11 +84,14 @@ class Generations {
   // Checks a chunked prompt and makes its layout. Null for other prompts. A chunked prompt that is
   // all question becomes an ordinary one.
   absl::StatusOr<std::shared_ptr<const ChunkLayout>> PlanParts(GenerateRequest& generate) const;
-  absl::Status Queue(SequenceSpec spec, NewChoices& choices,
-                     const std::shared_ptr<const ChunkLayout>& layout, int64_t plan_us);
+  absl::Status Admit(SequenceSpec spec, NewChoices& choices,
+                     const std::shared_ptr<const ChunkLayout>& layout, bool remote_prefill,
+                     int64_t plan_us);
   void Complete(Choice& choice, FinishReason reason);
   void End(Choice& choice);
   absl::Status ExpectKv(Choice& choice);
+  void TakeReceived(Choice& choice, const ReceivedHandoff& received);
+  void NoteReceivedParts(Choice& choice, const ReceivedHandoff& received);
   void TakeHandoff(Choice& choice, const ReceivedHandoff& received);
   void ComputeLocally(Choice& choice, int32_t landed_blocks);
   void NotePrefill(Choice& choice, int32_t computed);

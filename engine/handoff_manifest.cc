@@ -11,9 +11,11 @@
 namespace baton {
 namespace {
 
-// Versions: first token only, or first token plus further ones.
+// Versions: first token only; first token plus further ones; any number of tokens, and the ledger
+// of a chunked prompt.
 constexpr uint32_t kOneToken = 1;
 constexpr uint32_t kSeveralTokens = 2;
+constexpr uint32_t kChunked = 3;
 constexpr uint32_t kMaxAlternatives = 64;
 
 template <typename T>
@@ -63,11 +65,11 @@ bool GetPrefill(Reader& reader, PrefillResult& prefill) {
          reader.Get(prefill.prefill_us);
 }
 
-// Reads the part that version 2 appends to version 1: the number of further tokens, then the
-// tokens.
-bool GetFurtherTokens(Reader& reader, std::vector<DrawnToken>& drawn) {
+// Reads the part that version 2 appends to version 1: the number of further tokens, at least
+// `least`, then the tokens.
+bool GetFurtherTokens(Reader& reader, uint32_t least, std::vector<DrawnToken>& drawn) {
   uint32_t further = 0;
-  if (!reader.Get(further) || further < 1 || further >= kMaxChoices) return false;
+  if (!reader.Get(further) || further < least || further >= kMaxChoices) return false;
   for (uint32_t i = 0; i < further; ++i) {
     DrawnToken& next = drawn.emplace_back();
     if (!reader.Get(next.token) || !reader.Get(next.logits_hash) ||
@@ -76,6 +78,30 @@ bool GetFurtherTokens(Reader& reader, std::vector<DrawnToken>& drawn) {
     }
   }
   return true;
+}
+
+void PutChunks(std::string& out, const ChunkLedger& chunk) {
+  Put(out, chunk.chunks);
+  Put(out, chunk.hits);
+  Put(out, chunk.repaired_tokens);
+  Put(out, chunk.pulled_bytes);
+  Put(out, chunk.lookup_us);
+  Put(out, chunk.compute_us);
+  Put(out, chunk.place_us);
+  Put(out, chunk.repair_us);
+  Put(out, chunk.wake_us);
+}
+
+bool GetChunks(Reader& reader, ChunkLedger& chunk) {
+  return reader.Get(chunk.chunks) && reader.Get(chunk.hits) && reader.Get(chunk.repaired_tokens) &&
+         reader.Get(chunk.pulled_bytes) && reader.Get(chunk.lookup_us) &&
+         reader.Get(chunk.compute_us) && reader.Get(chunk.place_us) &&
+         reader.Get(chunk.repair_us) && reader.Get(chunk.wake_us);
+}
+
+uint32_t VersionFor(const HandoffManifest& manifest) {
+  if (manifest.chunked) return kChunked;
+  return manifest.drawn.size() == 1 ? kOneToken : kSeveralTokens;
 }
 
 absl::Status CheckToken(TokenId token, int32_t vocabulary) {
@@ -90,7 +116,8 @@ std::string EncodeManifest(const HandoffManifest& manifest) {
   CHECK(!manifest.drawn.empty() && manifest.drawn.size() <= kMaxChoices) << manifest.drawn.size();
   const DrawnToken& first = manifest.drawn.front();
   std::string out;
-  Put(out, manifest.drawn.size() == 1 ? kOneToken : kSeveralTokens);
+  const uint32_t version = VersionFor(manifest);
+  Put(out, version);
   Put(out, first.token);
   Put(out, first.logits_hash);
   Put(out, first.detail.logprob);
@@ -100,7 +127,7 @@ std::string EncodeManifest(const HandoffManifest& manifest) {
   Put(out, manifest.prefill.queue_us);
   Put(out, manifest.prefill.prefill_us);
   PutAlternatives(out, first.detail);
-  if (manifest.drawn.size() == 1) return out;
+  if (version == kOneToken) return out;
   Put(out, static_cast<uint32_t>(manifest.drawn.size() - 1));
   for (const DrawnToken& next : std::span(manifest.drawn).subspan(1)) {
     Put(out, next.token);
@@ -108,6 +135,7 @@ std::string EncodeManifest(const HandoffManifest& manifest) {
     Put(out, next.detail.logprob);
     PutAlternatives(out, next.detail);
   }
+  if (version == kChunked) PutChunks(out, manifest.prefill.chunk);
   return out;
 }
 
@@ -117,9 +145,9 @@ absl::StatusOr<HandoffManifest> DecodeManifest(std::string_view bytes, int32_t v
   Reader reader(bytes);
   uint32_t version = 0;
   if (!reader.Get(version)) return damaged;
-  if (version != kOneToken && version != kSeveralTokens) {
+  if (version < kOneToken || version > kChunked) {
     return absl::DataLossError(StrCat("hand-off manifest has version ", version, ", expected ",
-                                      kOneToken, " or ", kSeveralTokens));
+                                      kOneToken, " to ", kChunked));
   }
   HandoffManifest manifest;
   DrawnToken& first = manifest.drawn.emplace_back();
@@ -128,7 +156,12 @@ absl::StatusOr<HandoffManifest> DecodeManifest(std::string_view bytes, int32_t v
       !GetAlternatives(reader, first.detail)) {
     return damaged;
   }
-  if (version == kSeveralTokens && !GetFurtherTokens(reader, manifest.drawn)) return damaged;
+  manifest.chunked = version == kChunked;
+  const uint32_t least_further = manifest.chunked ? 0 : 1;
+  if (version != kOneToken && !GetFurtherTokens(reader, least_further, manifest.drawn)) {
+    return damaged;
+  }
+  if (manifest.chunked && !GetChunks(reader, manifest.prefill.chunk)) return damaged;
   if (!reader.done()) return damaged;
   for (const DrawnToken& drawn : manifest.drawn) {
     RETURN_IF_ERROR(CheckToken(drawn.token, vocabulary));

@@ -24,10 +24,12 @@ struct DrawnToken {
 struct HandoffManifest {
   std::vector<DrawnToken> drawn;  // by choice, 1–kMaxChoices
   PrefillResult prefill;          // the sender's part of the ledger, without the kv_* fields
+  bool chunked = false;           // of a chunked prompt: prefill.chunk is valid
 };
 
-// Encodes a manifest. One with a single token uses version 1, which every build can read. REQUIRES:
-// 1–kMaxChoices tokens.
+// Encodes a manifest. One with a single token uses version 1, which every build can read, one with
+// several tokens version 2. The manifest of a chunked prompt has version 3, which only builds that
+// exchange chunks can read. REQUIRES: 1–kMaxChoices tokens.
 std::string EncodeManifest(const HandoffManifest& manifest);
 // DataLoss: wrong version, length or number of tokens. InvalidArgument: a token is outside [0,
 // vocabulary).

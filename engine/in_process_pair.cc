@@ -54,6 +54,7 @@ class InProcessPair::RequestSinkOfPair final : public RequestSink {
         decode_(decode),
         prefill_request_{.request_id = request.request_id,
                          .prompt = request.prompt,
+                         .chunked = request.chunked,
                          .n = request.n,
                          .generated = {},
                          .sampling = request.sampling,
@@ -128,8 +129,6 @@ absl::StatusOr<std::unique_ptr<InProcessPair>> InProcessPair::Create(
 }
 
 RequestHandle InProcessPair::Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink) {
-  // A hand-off cannot carry prompt chunks yet, so the decode engine computes them itself.
-  if (request.chunked.has_value()) return decode_->Generate(std::move(request), std::move(sink));
   request.remote_prefill = true;
   auto pair_sink =
       std::make_shared<RequestSinkOfPair>(door_, decode_.get(), request, std::move(sink));

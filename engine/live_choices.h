@@ -20,6 +20,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "engine/generation.h"
+#include "engine/handoff_receives.h"
 #include "engine/request.h"
 
 namespace baton {
@@ -45,9 +46,11 @@ struct Choice {
   // 0.
   int32_t part_tokens = 0;
   int32_t first_position = 0;
-  bool counts_parts = false;     // its ledger gets the costs of the parts
-  int32_t resumed_tokens = 0;    // number of tokens that another worker generated
-  uint64_t transfer_id = 0;      // transfer that it waits for; 0: none
+  bool counts_parts = false;   // its ledger gets the costs of the parts
+  int32_t resumed_tokens = 0;  // number of tokens that another worker generated
+  uint64_t transfer_id = 0;    // transfer that it waits for; 0: none
+  // The result of the question's transfer, while parts of a chunked prompt are missing.
+  std::optional<ReceivedHandoff> received;
   int64_t prefill_begin_us = 0;  // when it first left the queue; 0: not yet
 
   RequestHandle handle() const { return request->first + index; }

@@ -55,6 +55,15 @@ absl::Status ModelLimits::CheckPrefix(std::span<const TokenId> tokens) const {
       StrCat("a prefix of ", tokens.size(), " tokens exceeds the context of ", context_length));
 }
 
+// Every prompt with these chunks has a question of at least one token. Its positions are lowest
+// where the chunks overlap.
+absl::Status ModelLimits::CheckChunksToPull(const ChunkedPrompt& prompt) const {
+  ChunkedPrompt least = prompt;
+  least.options.positions = ChunkPositions::kOverlap;
+  least.question = {0};
+  return CheckChunkedPrompt(least, context_length, vocabulary);
+}
+
 int32_t ModelLimits::LengthLimit(const GenerateRequest& generate) const {
   if (generate.chunked.has_value()) {
     const int64_t room = context_length - PositionsOf(*generate.chunked).answer;

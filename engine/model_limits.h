@@ -26,6 +26,8 @@ struct ModelLimits {
                                    std::span<const GeneratedPart> generated,
                                    const SamplingParams& sampling) const;
   absl::Status CheckPrefix(std::span<const TokenId> tokens) const;
+  // The prompt's chunks are to be pulled; its question may be empty (PullRequest::chunked).
+  absl::Status CheckChunksToPull(const ChunkedPrompt& prompt) const;
   // Returns the largest total of prompt and answer tokens for this request. A chunked prompt may
   // have more tokens than the context, but the answer's positions end with it.
   int32_t LengthLimit(const GenerateRequest& generate) const;

@@ -9,6 +9,9 @@
 //     deadlock. Its announced blocks stay held until the hand-off ends, and the hand-off cannot end
 //     before the prompt is computed. A sequence that needs those blocks and this prefill would wait
 //     for each other.
+//  4. The parts of a chunked prompt that the receiver lacks are sent as they are done
+//  (part_sends.h).
+//     The request ends when they and the question have been sent.
 //
 // Thread safety: engine thread only; sinks are called on it.
 #pragma once
@@ -20,6 +23,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cache/chunk_layout.h"
 #include "engine/admission.h"
 #include "engine/generation.h"
 #include "engine/handoff_sends.h"
@@ -57,6 +62,10 @@ class PeerPrefills {
   void OnComputed(const ScheduledChunk& chunk, const SampledRow& row);
   // Handles the end of a send. Ignored if the request has ended.
   void OnSendEvent(const TransferEvent& event);
+  // Parts of a chunked prompt are done, or a send of a part has ended. Ignored if the request has
+  // ended.
+  void OnPartsDone(RequestHandle handle);
+  void OnPartsSent(RequestHandle handle);
 
   bool Contains(RequestHandle handle) const { return prefills_.contains(handle); }
   const std::string& Name(RequestHandle handle) const { return prefills_.at(handle)->name; }
@@ -72,11 +81,26 @@ class PeerPrefills {
     std::vector<TokenSource> first_tokens;  // by choice
     PrefillResult result;
     int32_t tokens = 0;  // tokens to prefill, including those that another worker generated
+    // A chunked prompt: tokens of its parts, and the position of the sequence's slot 0.
+    bool chunked = false;
+    int32_t part_tokens = 0;
+    int32_t first_position = 0;
     int64_t arrival_us = 0;
-    int64_t begin_us = 0;  // when it first left the queue; 0: not yet
+    int64_t begin_us = 0;      // when it first left the queue; 0: not yet
+    int64_t delivered_us = 0;  // when the receiver had the question; 0: not yet
   };
+  using Layout = std::shared_ptr<const ChunkLayout>;
 
-  absl::Status Check(const PrefillRequest& prefill) const;
+  // Checks the request. Returns the layout of a chunked prompt, else null. A chunked prompt that is
+  // all question becomes an ordinary one.
+  absl::StatusOr<Layout> Check(PrefillRequest& prefill) const;
+  absl::StatusOr<Layout> PlanParts(PrefillRequest& prefill) const;
+  absl::Status Queue(RequestHandle handle, const Prefill& made, PrefillRequest& prefill,
+                     const Layout& layout);
+  absl::Status StartSends(RequestHandle handle, const Prefill& made, const PrefillRequest& prefill,
+                          const Layout& layout);
+  void NoteParts(RequestHandle handle, Prefill& prefill);
+  void EndIfSent(RequestHandle handle, Prefill& prefill);
   void Refuse(PrefillSink& sink, const absl::Status& status);
   absl::Status DrawFirst(RequestHandle handle, Prefill& prefill, const SampledRow& row);
   void End(RequestHandle handle);

@@ -4,36 +4,11 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/status_macros.h"
 #include "common/str_cat.h"
+#include "engine/live_part.h"
 
 namespace baton {
-
-// A part that a request uses.
-class PromptParts::LivePart {
- public:
-  explicit LivePart(PromptParts* parts) : parts_(parts) {}
-  ~LivePart() { parts_->Drop(*this); }
-  LivePart(const LivePart&) = delete;
-  LivePart& operator=(const LivePart&) = delete;
-
-  ChunkKey key;
-  ChunkKind kind = ChunkKind::kChunk;
-  int32_t length = 0;  // tokens
-  int32_t position = 0;
-  std::vector<TokenId> tokens;                // of a part with a sequence in the scheduler
-  std::optional<SequenceId> sequence;         // in the scheduler
-  std::optional<SequenceId> cached_sequence;  // only in the cache: locks blocks of the tree
-  ChunkCache::Reference stored;
-  std::vector<BlockId> blocks;    // empty: not known yet
-  std::vector<PartPointer> sees;  // until it is done
-  bool done = false;
-  SequenceId created_by;
-  int32_t computed = 0;             // tokens
-  std::vector<SequenceId> waiters;  // main sequences, until it is done
-
- private:
-  PromptParts* const parts_;
-};
 
 PromptParts::PromptParts(const PromptPartsOptions& options, KvCacheManager* cache,
                          Scheduler* scheduler, const Clock* clock)
@@ -74,9 +49,11 @@ PromptChunkSupport PromptParts::Support() const {
 
 absl::StatusOr<std::shared_ptr<const ChunkLayout>> PromptParts::Plan(const ChunkedPrompt& prompt,
                                                                      CacheNamespace cache_namespace,
-                                                                     int32_t own_tokens) const {
-  auto layout = std::make_shared<const ChunkLayout>(
-      MakeChunkLayout(prompt, cache_namespace, options_.piece_tokens));
+                                                                     int32_t own_tokens,
+                                                                     int32_t piece_tokens) const {
+  RETURN_IF_ERROR(CheckPieceTokens(piece_tokens));
+  auto layout =
+      std::make_shared<const ChunkLayout>(MakeChunkLayout(prompt, cache_namespace, piece_tokens));
   const int64_t slots = layout->SlotsOfFrame(cache_->options().block_size) + own_tokens;
   if (slots > options_.max_slots) {
     return absl::InvalidArgumentError(StrCat("the prompt's parts and its answer take ", slots,
@@ -91,8 +68,10 @@ absl::StatusOr<std::shared_ptr<const ChunkLayout>> PromptParts::Plan(const Chunk
   return layout;
 }
 
-void PromptParts::Add(SequenceId main, std::shared_ptr<const ChunkLayout> layout, int64_t plan_us) {
+void PromptParts::Add(SequenceId main, std::shared_ptr<const ChunkLayout> layout, int64_t plan_us,
+                      Use use) {
   Main added;
+  added.use = use;
   added.costs.ledger.chunks = static_cast<int32_t>(layout->chunks.size());
   added.costs.ledger.lookup_us = plan_us;
   added.layout = std::move(layout);
@@ -172,6 +151,7 @@ PartSource::Admission PromptParts::Admit(SequenceId main) {
   admitted.waits_for = 0;
   // Forks of the main sequence may still use its frame of an earlier admission.
   admitted.frame.reset();
+  admitted.framed.reset();
   admitted.parts.clear();
   Admission admission;
   std::vector<bool> found(layout.parts.size());
@@ -348,9 +328,13 @@ std::shared_ptr<const SequenceFrame> PromptParts::FrameIfReady(SequenceId id) {
   }
   auto made = std::make_shared<SequenceFrame>(
       MakeFrame(frame, layout.question_position, cache_->options().block_size));
-  made->holds = std::make_shared<const std::vector<PartPointer>>(std::move(main.parts));
+  auto holds = std::make_shared<const std::vector<PartPointer>>(std::move(main.parts));
   main.parts.clear();
   main.frame = made;
+  main.framed = holds;
+  made->holds = std::move(holds);
+  // If it is preempted later, its missing parts are computed here.
+  if (main.use == Use::kReceived) main.use = Use::kLocal;
   main.costs.ledger.place_us += clock_->NowUs() - begin_us;
   return made;
 }
@@ -378,10 +362,14 @@ void PromptParts::Done(LivePart& part) {
   const int64_t now_us = clock_->NowUs();
   for (const SequenceId waiter : std::exchange(part.waiters, {})) {
     Main& main = mains_.at(waiter);
-    const int32_t computed = waiter == part.created_by ? part.computed : 0;
-    main.costs.cached_tokens += part.length - computed;
+    const int32_t own = waiter == part.created_by ? part.computed + part.received : 0;
+    main.costs.cached_tokens += part.length - own;
     main.costs.ledger.compute_us = now_us - main.admitted_us;
-    if (--main.waits_for == 0) scheduler_->PartsReady(waiter);
+    const bool ready = --main.waits_for == 0;
+    if (main.use == Use::kSent || (main.use == Use::kReceived && ready)) {
+      progress_.push_back(waiter);
+    }
+    if (ready && main.use != Use::kReceived) scheduler_->PartsReady(waiter);
   }
 }
 

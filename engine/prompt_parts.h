@@ -4,6 +4,8 @@
 // The main sequence of a request is its question and answer (SequenceId: the request's handle). Its
 // parts get sequences with ids of their own (IsPart). A part is in one of these states:
 //  - being computed: its sequence runs. Any number of requests wait for it.
+//  - being received from a peer (part_receives.h): its sequence waits for KV. It becomes stored,
+//    or being computed if the transfer fails.
 //  - stored: its blocks belong to an entry of the chunk cache, and its sequence has ended.
 //  - bypassed: the chunk cache had no room. The part's sequence keeps the blocks while a request
 //    uses them.
@@ -13,7 +15,7 @@
 // Invariants:
 //  1. A part is used by main sequences that wait for it, by their frames, and by parts that see it
 //     and are not done. With its last user, its sequence ends and its reference is dropped.
-//  2. Two parts with the same key are never computed at the same time.
+//  2. Two parts with the same key are never computed or received at the same time.
 //  3. A main sequence that waits in the queue uses nothing.
 //
 // Thread safety: engine thread only.
@@ -22,6 +24,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -33,6 +36,7 @@
 #include "common/clock.h"
 #include "common/prompt_chunk_support.h"
 #include "common/prompt_chunks.h"
+#include "engine/joint_transfers.h"
 #include "engine/request.h"
 #include "scheduler/part_source.h"
 #include "scheduler/scheduler.h"
@@ -67,9 +71,26 @@ class PromptParts final : public PartSource {
   // CheckChunkedPrompt and CheckSupported are OK.
   absl::StatusOr<std::shared_ptr<const ChunkLayout>> Plan(const ChunkedPrompt& prompt,
                                                           CacheNamespace cache_namespace,
-                                                          int32_t own_tokens) const;
-  // Adds a main sequence. Call it before Scheduler::Add and Scheduler::Fork. REQUIRES: new.
-  void Add(SequenceId main, std::shared_ptr<const ChunkLayout> layout, int64_t plan_us = 0);
+                                                          int32_t own_tokens) const {
+    return Plan(prompt, cache_namespace, own_tokens, options_.piece_tokens);
+  }
+  // Same, with long chunks divided every `piece_tokens` tokens. InvalidArgument: piece_tokens is
+  // not a positive multiple of 256.
+  absl::StatusOr<std::shared_ptr<const ChunkLayout>> Plan(const ChunkedPrompt& prompt,
+                                                          CacheNamespace cache_namespace,
+                                                          int32_t own_tokens,
+                                                          int32_t piece_tokens) const;
+  int32_t piece_tokens() const { return options_.piece_tokens; }
+
+  // Where the KV of a main sequence is computed and used.
+  enum class Use : uint8_t {
+    kLocal,
+    kReceived,  // from a peer: the caller joins the question's KV and its parts
+    kSent,      // to a peer, which may lack parts
+  };
+  // Adds a main sequence. Call it before Scheduler::Add, AddWaitingForKv and Fork. REQUIRES: new.
+  void Add(SequenceId main, std::shared_ptr<const ChunkLayout> layout, int64_t plan_us = 0,
+           Use use = Use::kLocal);
   // The main sequence has ended. Call it after Scheduler::Finish. Ignores other sequences.
   void End(SequenceId main);
 
@@ -80,6 +101,7 @@ class PromptParts final : public PartSource {
     int32_t cached_tokens = 0;
     int32_t computed_tokens = 0;
     int32_t slices = 0;
+    JointTransfers received;  // of parts that came for this main sequence; all so far
   };
   Costs TakeCosts(SequenceId main);
 
@@ -88,11 +110,35 @@ class PromptParts final : public PartSource {
   // Returns the main sequences that wait for a part, rising. Their requests fail with the part.
   std::vector<SequenceId> WaitersOf(SequenceId part) const;
 
+  // A part that the admission of a main sequence created.
+  struct CreatedPart {
+    int32_t part = 0;     // number in the layout
+    SequenceId sequence;  // in the scheduler, where it waits for KV
+    int32_t tokens = 0;
+  };
+  // The parts that Scheduler::AddWaitingForKv created for this main sequence.
+  std::vector<CreatedPart> CreatedFor(SequenceId main) const;
+  // The transfer of a part has ended; its first `committed` tokens are here. Counts the transfer
+  // for the request that created the part, if `transfer` is not null. Ignores parts that have
+  // ended.
+  void OnArrived(SequenceId part, int32_t committed, const TransferEvent* transfer);
+  // True if all parts of an admitted main sequence are done.
+  bool Ready(SequenceId main) const;
+  // Blocks of a part of an admitted main sequence; empty while the part is not done. Valid until
+  // the main sequence ends.
+  std::span<const BlockId> BlocksIfDone(SequenceId main, int32_t part) const;
+  // Returns the main sequences with something new since the last call, rising: all parts of a
+  // received one are done, or a part of a sent one. They may have ended.
+  std::vector<SequenceId> TakeProgress();
+
   // Forgets cached chunks (ChunkCache::Clear).
   int32_t Clear(std::optional<CacheNamespace> only) { return chunks_.Clear(only); }
   // Call it after the pool's size has changed.
   void PoolResized() { chunks_.PoolResized(); }
   ChunkCacheStats Stats() const { return chunks_.Stats(); }
+  ChunkCache& chunk_cache() { return chunks_; }
+  // True if the part of a chunk is cached, or a request computes or receives it.
+  bool HasOrAwaits(const ChunkLayout::Part& part) const;
   bool idle() const { return mains_.empty() && by_id_.empty(); }
   absl::Status CheckInvariants() const { return chunks_.CheckInvariants(); }
 
@@ -116,6 +162,8 @@ class PromptParts final : public PartSource {
     std::vector<PartPointer> parts;
     int32_t waits_for = 0;  // parts that are not done
     std::weak_ptr<const SequenceFrame> frame;
+    std::weak_ptr<const std::vector<PartPointer>> framed;  // the parts that `frame` has
+    Use use = Use::kLocal;
     int64_t admitted_us = 0;
     bool counted = false;  // TakeCosts has returned the cached tokens
     Costs costs;
@@ -150,6 +198,7 @@ class PromptParts final : public PartSource {
   absl::flat_hash_map<SequenceId, Main> mains_;
   absl::flat_hash_map<SequenceId, LivePart*> by_id_;             // parts with a sequence
   absl::flat_hash_map<ChunkKey, std::weak_ptr<LivePart>> live_;  // parts with a sequence
+  std::vector<SequenceId> progress_;                             // for TakeProgress
   uint64_t next_id_ = 1;  // no part has id kFirstPartId itself
 };
 

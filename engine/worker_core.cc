@@ -20,7 +20,9 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, KvCacheManager* cache,
              .transport = transport,
              .tokenizer = tokenizer,
              .clock = clock,
-             .prompt_parts = &prompt_parts_},
+             .prompt_parts = &prompt_parts_,
+             .part_receives = &part_receives_,
+             .part_sends = &part_sends_},
       limits_{.vocabulary = options.vocabulary, .context_length = options.context_length},
       random_bits_(std::move(random_bits)),
       pulls_({.longest_ms = options.transfer_timeout_ms}, cache, transport, clock,
@@ -29,6 +31,12 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, KvCacheManager* cache,
                 cache, transport, [this] { return NewTransferId(); }),
       sends_({.timeout_ms = options.transfer_timeout_ms, .layer_pieces = options.layer_pieces},
              cache, transport),
+      part_receives_({.timeout_ms = options.transfer_timeout_ms}, cache, transport, &prompt_parts_,
+                     [this] { return NewTransferId(); }),
+      part_sends_({.timeout_ms = options.transfer_timeout_ms}, cache, transport, &prompt_parts_,
+                  clock),
+      chunk_pulls_({.longest_ms = options.transfer_timeout_ms}, cache, transport, &prompt_parts_,
+                   clock, [this] { return NewTransferId(); }),
       admission_(cache, scheduler, &pulls_,
                  [this](RequestHandle handle, const absl::Status& why) { Fail(handle, why); }),
       sampler_(runner, *tokenizer),
@@ -46,7 +54,10 @@ WorkerCore::~WorkerCore() { CHECK(idle()) << "destroyed with live requests or tr
 
 uint64_t WorkerCore::NewTransferId() const {
   uint64_t id = 0;
-  while (id == 0 || receives_.IsReceiving(id) || pulls_.IsReceiving(id)) id = random_bits_();
+  while (id == 0 || receives_.IsReceiving(id) || part_receives_.IsReceiving(id) ||
+         pulls_.IsReceiving(id) || chunk_pulls_.IsReceiving(id)) {
+    id = random_bits_();
+  }
   return id;
 }
 
@@ -72,16 +83,28 @@ void WorkerCore::Fail(RequestHandle handle, const absl::Status& status) {
 void WorkerCore::Cancel(RequestHandle handle) {
   pipeline_.RemovePendingCancellation(handle);
   pulls_.Cancel(handle);
+  chunk_pulls_.Cancel(handle);
   generations_.Cancel(handle);
   prefills_.Fail(handle, absl::CancelledError("the request was cancelled"));
 }
 
 absl::Status WorkerCore::PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch) {
-  return receives_.GiveUp(transfer_id, receiver_epoch);
+  absl::Status status = receives_.GiveUp(transfer_id, receiver_epoch);
+  const bool here = parts_.transport != nullptr && receiver_epoch == parts_.transport->epoch();
+  // The question may have arrived already.
+  if (here && part_receives_.GiveUp(transfer_id)) return absl::OkStatus();
+  return status;
 }
 
 void WorkerCore::PullPrefix(RequestHandle handle, PullRequest request,
                             const std::shared_ptr<PullSink>& sink) {
+  if (request.chunked.has_value()) {
+    if (absl::Status status = limits_.CheckChunksToPull(*request.chunked); !status.ok()) {
+      sink->OnDone(std::move(status));
+      return;
+    }
+    return chunk_pulls_.Pull(handle, request, sink, admission_.SpareBlocks());
+  }
   if (absl::Status status = limits_.CheckPrefix(request.tokens); !status.ok()) {
     sink->OnDone(std::move(status));
     return;
@@ -91,6 +114,10 @@ void WorkerCore::PullPrefix(RequestHandle handle, PullRequest request,
 
 absl::StatusOr<int32_t> WorkerCore::SendPrefix(RequestHandle handle,
                                                const SendPrefixRequest& request) {
+  if (request.chunked.has_value()) {
+    RETURN_IF_ERROR(limits_.CheckChunksToPull(*request.chunked));
+    return chunk_pulls_.Send(request);
+  }
   RETURN_IF_ERROR(limits_.CheckPrefix(request.tokens));
   return pulls_.Send(handle, request);
 }
@@ -122,6 +149,7 @@ std::optional<int64_t> WorkerCore::CheckDeadlines() {
 void WorkerCore::Shutdown(const absl::Status& status) {
   for (const RequestHandle handle : Handles()) Fail(handle, status);
   pulls_.Shutdown(status);
+  chunk_pulls_.Shutdown(status);
 }
 
 WorkerCore::Liveness WorkerCore::Describe(RequestHandle handle) const {
@@ -215,7 +243,8 @@ void WorkerCore::OnFailed(SequenceId id, const absl::Status& why) {
 void WorkerCore::OnComputed(const ScheduledChunk& chunk, const SampledRow& row) {
   if (PromptParts::IsPart(chunk.id)) {
     counters_.prefill_tokens += chunk.count;
-    return prompt_parts_.OnComputed(chunk);
+    prompt_parts_.OnComputed(chunk);
+    return TellAboutParts();
   }
   if (prefills_.Contains(HandleOf(chunk.id))) {
     counters_.prefill_tokens += chunk.count;
@@ -233,20 +262,37 @@ void WorkerCore::OnComputed(const ScheduledChunk& chunk, const SampledRow& row) 
 void WorkerCore::PollTransfers() {
   if (parts_.transport == nullptr) return;
   for (const TransferEvent& event : parts_.transport->Poll()) {
-    if (pulls_.OnEvent(event)) continue;
-    switch (event.kind) {
-      case TransferEvent::Kind::kReceiving:
-      case TransferEvent::Kind::kReceived:
-      case TransferEvent::Kind::kReceiveFailed:
-        if (const std::optional<ReceivedHandoff> received = receives_.OnEvent(event)) {
-          generations_.OnReceived(*received);
-        }
-        break;
-      case TransferEvent::Kind::kSent:
-      case TransferEvent::Kind::kSendFailed:
-        prefills_.OnSendEvent(event);
-        break;
-    }
+    OnTransferEvent(event);
+    TellAboutParts();
+  }
+  for (const RequestHandle handle : part_sends_.TakeEnded()) prefills_.OnPartsSent(handle);
+}
+
+void WorkerCore::OnTransferEvent(const TransferEvent& event) {
+  if (pulls_.OnEvent(event) || chunk_pulls_.OnEvent(event) || part_receives_.OnEvent(event) ||
+      part_sends_.OnEvent(event)) {
+    return;
+  }
+  switch (event.kind) {
+    case TransferEvent::Kind::kReceiving:
+    case TransferEvent::Kind::kReceived:
+    case TransferEvent::Kind::kReceiveFailed:
+      if (const std::optional<ReceivedHandoff> received = receives_.OnEvent(event)) {
+        generations_.OnReceived(*received);
+      }
+      break;
+    case TransferEvent::Kind::kSent:
+    case TransferEvent::Kind::kSendFailed:
+      prefills_.OnSendEvent(event);
+      break;
+  }
+}
+
+// Tells requests which parts of their prompts are done.
+void WorkerCore::TellAboutParts() {
+  for (const SequenceId main : prompt_parts_.TakeProgress()) {
+    generations_.OnPartsDone(HandleOf(main));
+    prefills_.OnPartsDone(HandleOf(main));
   }
 }
 
@@ -258,6 +304,11 @@ absl::Status WorkerCore::CheckConservation() const {
     pulls_.AppendHeld(group, held);
     receives_.AppendHeld(group, held);
     sends_.AppendHeld(group, held);
+    if (group == 0) {
+      chunk_pulls_.AppendHeld(held);
+      part_receives_.AppendHeld(held);
+      part_sends_.AppendHeld(held);
+    }
     RETURN_IF_ERROR(parts_.cache->CheckTransferHolds(held, group));
     RETURN_IF_ERROR(
         parts_.cache->CheckStepHolds(parts_.scheduler->step_holds().Held(group), group));

@@ -5,7 +5,10 @@
 //   peer_prefills.h     requests that prefill for a peer
 //   handoff_sends.h     outgoing KV of such prefills
 //   handoff_receives.h  incoming KV from a peer
+//   part_sends.h        outgoing parts of chunked prompts
+//   part_receives.h     incoming parts of chunked prompts
 //   prefix_pull.h       cached prefixes from and to other workers
+//   chunk_pulls.h       cached prompt chunks from and to other workers
 //   prompt_parts.h      parts of chunked prompts, and the chunk cache
 //   admission.h         admission control: queueing, displacement, dropping leases
 //   step_pipeline.h     steps: planned, submitted, collected
@@ -34,11 +37,14 @@
 #include "cache/kv_cache_manager.h"
 #include "common/clock.h"
 #include "engine/admission.h"
+#include "engine/chunk_pulls.h"
 #include "engine/generations.h"
 #include "engine/handoff_receives.h"
 #include "engine/handoff_sends.h"
 #include "engine/layer_pieces.h"
 #include "engine/loop_watchdog.h"
+#include "engine/part_receives.h"
+#include "engine/part_sends.h"
 #include "engine/peer_prefills.h"
 #include "engine/pending_cancellations.h"
 #include "engine/prefix_pull.h"
@@ -102,8 +108,8 @@ class WorkerCore final : private StepPipeline::Requests {
   // Says that no KV will come for this transfer, so the prompt is computed here
   // (HandoffReceives::GiveUp).
   absl::Status PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch);
-  // Pulls a prefix from another worker's cache, or sends one to it (prefix_pull.h). Cancel ends a
-  // pull too.
+  // Pulls a prefix or chunks from another worker's cache, or sends them to it (prefix_pull.h,
+  // chunk_pulls.h). Cancel ends a pull too.
   void PullPrefix(RequestHandle handle, PullRequest request, const std::shared_ptr<PullSink>& sink);
   absl::StatusOr<int32_t> SendPrefix(RequestHandle handle, const SendPrefixRequest& request);
   // Grows or shrinks the pool (KvCacheManager::Resize), between steps. Ends waiting requests that
@@ -135,7 +141,7 @@ class WorkerCore final : private StepPipeline::Requests {
   void Shutdown(const absl::Status& status);
   bool idle() const {
     return generations_.empty() && prefills_.empty() && active_transfers() == 0 && pulls_.idle() &&
-           prompt_parts_.idle() && pipeline_.in_flight() == 0;
+           chunk_pulls_.idle() && prompt_parts_.idle() && pipeline_.in_flight() == 0;
   }
 
   // Checks the block accounting: recounts the cache and the holds of transfers and steps. When
@@ -145,7 +151,8 @@ class WorkerCore final : private StepPipeline::Requests {
 
   WorkerCounters counters() const;
   int32_t active_transfers() const {
-    return receives_.active() + sends_.active() + pulls_.active_transfers();
+    return receives_.active() + sends_.active() + part_receives_.active() + part_sends_.active() +
+           pulls_.active_transfers() + chunk_pulls_.active();
   }
   // State of a live request or of one of its choices.
   struct Liveness {
@@ -157,6 +164,8 @@ class WorkerCore final : private StepPipeline::Requests {
 
  private:
   uint64_t NewTransferId() const;
+  void OnTransferEvent(const TransferEvent& event);
+  void TellAboutParts();
   void Fail(RequestHandle handle, const absl::Status& status);
   void EndExhausted(RequestHandle handle);
 
@@ -179,6 +188,9 @@ class WorkerCore final : private StepPipeline::Requests {
   PrefixPulls pulls_;
   HandoffReceives receives_;
   HandoffSends sends_;
+  PartReceives part_receives_;
+  PartSends part_sends_;
+  ChunkPulls chunk_pulls_;
   Admission admission_;
   RowSampler sampler_;
   Generations generations_;

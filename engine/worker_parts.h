@@ -9,6 +9,8 @@
 
 namespace baton {
 
+class PartReceives;
+class PartSends;
 class PromptParts;
 
 // All must outlive the machines.
@@ -18,7 +20,10 @@ struct WorkerParts {
   KvTransport* transport = nullptr;  // null: nothing is sent or received
   const Tokenizer* tokenizer = nullptr;
   const Clock* clock = nullptr;
-  PromptParts* prompt_parts = nullptr;  // null: chunked prompts are refused
+  // Null: chunked prompts are refused.
+  PromptParts* prompt_parts = nullptr;
+  PartReceives* part_receives = nullptr;  // not null if the two above are not
+  PartSends* part_sends = nullptr;        // the same
 };
 
 }  // namespace baton

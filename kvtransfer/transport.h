@@ -77,7 +77,7 @@
 
 namespace baton {
 
-// Part of a ticket: permission to deliver one part of a chunked prompt (engine/chunk_layout.h). Each
+// Part of a ticket: permission to deliver one part of a chunked prompt (cache/chunk_layout.h). Each
 // part is a sequence of its own, so it travels as a transfer of its own. It has the epoch, the
 // address, the block size and the timeout of its ticket.
 struct PartTicket {
@@ -108,9 +108,9 @@ struct TransferTicket {
   // and counted from the sequence's begin. In [first_block, first_block + block_count].
   std::vector<int32_t> window_first_blocks = {};
   int64_t timeout_ms = 0;  // from now; how long the receiver waits for the whole transfer
-  // A chunked prompt: the parts that the receiver lacks, in rising order. The other fields are about
-  // the question's sequence. If the ticket is for a pull of chunks, it has only parts: transfer_id
-  // and block_count are 0.
+  // A chunked prompt: the parts that the receiver lacks, in rising order. The other fields are
+  // about the question's sequence. If the ticket is for a pull of chunks, it has only parts:
+  // transfer_id and block_count are 0.
   std::vector<PartTicket> parts = {};
   // The receiver divides long chunks into parts of this many tokens, a multiple of 256. The sender
   // must do the same. 0 if the prompt has no chunks.

@@ -27,8 +27,9 @@ PromptShape ShapeOf(const ChunkedPrompt& prompt, const ChunkLayout& layout) {
 ChunkedRequest::ChunkedRequest(ChunkedPrompt prompt, CacheNamespace cache_namespace,
                                int32_t piece_tokens)
     : prompt_(std::move(prompt)) {
-  const ChunkLayout layout = MakeChunkLayout(
-      prompt_, cache_namespace, IsPieceSize(piece_tokens) ? piece_tokens : kDefaultPieceTokens);
+  const ChunkLayout layout =
+      MakeChunkLayout(prompt_, cache_namespace,
+                      CheckPieceTokens(piece_tokens).ok() ? piece_tokens : kDefaultPieceTokens);
   derived_namespace_ = layout.derived_namespace;
   chunks_ = layout.chunks;
   shape_ = ShapeOf(prompt_, layout);
@@ -56,7 +57,7 @@ ChunkedPrompt ChunkedRequest::WithChunks(std::span<const int32_t> chunks) const 
 int32_t UsualPieceTokens(std::span<const int32_t> piece_tokens) {
   std::map<int32_t, int> counts;
   for (const int32_t tokens : piece_tokens) {
-    if (IsPieceSize(tokens)) ++counts[tokens];
+    if (CheckPieceTokens(tokens).ok()) ++counts[tokens];
   }
   const auto usual =
       std::max_element(counts.begin(), counts.end(),

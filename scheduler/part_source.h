@@ -9,6 +9,11 @@
 // main sequence stays in kWaitingForKv until the engine calls Scheduler::PartsReady. A preempted
 // main sequence drops its frame, and is admitted in the same way again.
 //
+// A main sequence whose KV comes from a peer (Scheduler::AddWaitingForKv) is admitted at once, with
+// its missing parts. Each of these waits for KV of its own, until Scheduler::PartArrived. A part
+// that only arrives in part is computed like others. The engine calls Scheduler::KvArrived when the
+// question's KV has arrived and all parts are committed.
+//
 // A part that several requests wait for is computed once. The first of them creates it. It belongs
 // to the source from then on: it goes on if that request ends, until the source finishes it.
 //
@@ -18,8 +23,9 @@
 // its full blocks as they are committed, up to the first one that the prefix tree has already.
 // Finish inserts nothing: the chunk cache may have the rest by then.
 //
-// Calls into the source come from Schedule, AddWaitingForKv and the checks of a queued sequence.
-// The source must not call the scheduler back, except for its const functions.
+// Calls into the source come from Schedule, AddWaitingForKv, PartsReady, KvArrived and the checks
+// of a queued sequence. The source must not call the scheduler back, except for its const
+// functions.
 //
 // Thread safety: used by the engine thread only.
 #pragma once

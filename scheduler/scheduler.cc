@@ -87,7 +87,7 @@ absl::Status Scheduler::AddWaitingForKv(SequenceSpec spec) {
   const SequenceId id = spec.id;
   const Order order{.priority = spec.priority, .arrival = arrivals_++};
   const Sequence& sequence = Remember(std::move(spec), SequencePhase::kWaitingForKv, order);
-  if (absl::Status status = TakeBlocks(sequence, /*imports=*/true); !status.ok()) {
+  if (absl::Status status = BeginHandOff(sequence); !status.ok()) {
     sequences_.erase(id);
     return status;
   }
@@ -109,6 +109,7 @@ void Scheduler::KvArrived(SequenceId id, int32_t committed) {
     if (options_.insert_chunks) cache_->InsertCommitted(id);
   }
   cache_->FreeBehindWindows(id);
+  if (sequence.spec.part_blocks > 0) TakeFrame(sequence);
   --waiting_for_kv_;
   sequence.phase = SequencePhase::kRunning;
   running_.emplace(sequence.order, &sequence);
@@ -165,7 +166,7 @@ void Scheduler::Finish(SequenceId id, bool keep_cached) {
       if (sequence.order.resumes) --preempted_waiting_;
       break;
     case SequencePhase::kWaitingForKv:
-      --waiting_for_kv_;
+      if (!sequence.is_part) --waiting_for_kv_;
       break;
     case SequencePhase::kRunning:
       (sequence.is_part ? parts_ : running_).erase(sequence.order);

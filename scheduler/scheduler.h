@@ -163,13 +163,17 @@ class Scheduler {
   // kWaitingForKv, with blocks reserved for the whole prompt. ResourceExhausted, with nothing
   // taken, if there is no room or a sequence of higher priority waits. Blocks that the head of the
   // queue waits for do not count as room. After success, matched() and BlockTable() of the cache
-  // tell which blocks are missing.
+  // tell which blocks are missing. The missing parts of a main sequence are admitted with it; they
+  // wait for KV too, until PartArrived.
   absl::Status AddWaitingForKv(SequenceSpec spec);
   // The KV of slots [0, committed) has arrived and was verified. The sequence runs from there and
   // recomputes all tokens after it. After a failed transfer, `committed` is the part that arrived,
   // or matched(). If the whole prompt is committed, the first token came with it: call AppendToken
-  // before Schedule.
+  // before Schedule. REQUIRES: all parts of a main sequence are committed.
   void KvArrived(SequenceId id, int32_t committed);
+  // Same for a part. Its remaining tokens are computed here. Afterwards it is done, or runs, like
+  // every part.
+  void PartArrived(SequenceId part, int32_t committed);
 
   // Every part of this main sequence is committed. It takes its frame from the source and runs.
   // REQUIRES: it is in kWaitingForKv and has parts; the source's FrameIfReady is not null.
@@ -312,9 +316,11 @@ class Scheduler {
   // scheduler_parts.cc
   void AdmitChunkedPrompts(int32_t& budget, SchedulerOutput& output);
   bool AdmitWithParts(Sequence& main, SchedulerOutput& output);
-  bool BeginParts(std::vector<PartSpec> parts, const Sequence& main);
+  absl::Status BeginParts(std::vector<PartSpec> parts, const Sequence& main, bool imports);
+  absl::Status BeginHandOff(const Sequence& sequence);
   absl::Status TakeBlocksOfPart(const PartSpec& part, int32_t priority);
   void RaisePriority(SequenceId part, int32_t priority);
+  void TakeFrame(Sequence& main);
   int64_t PrefillTokensAhead(int32_t priority) const;
   BlockCounts LeftAfterAdmitting(const SequenceSpec& spec) const;
   bool NothingFreesBlocks() const;

@@ -64,7 +64,7 @@ bool Scheduler::AdmitWithParts(Sequence& main, SchedulerOutput& output) {
     part_source_->Abandon(id);
     return false;
   }
-  if (!BeginParts(std::move(admission.missing), main)) {
+  if (!BeginParts(std::move(admission.missing), main, /*imports=*/false).ok()) {
     cache_->Release(id, /*keep=*/false);
     part_source_->Abandon(id);
     return false;
@@ -85,13 +85,35 @@ bool Scheduler::AdmitWithParts(Sequence& main, SchedulerOutput& output) {
   return true;
 }
 
-// Takes the blocks of all parts, or of none.
-bool Scheduler::BeginParts(std::vector<PartSpec> parts, const Sequence& main) {
-  for (size_t i = 0; i < parts.size(); ++i) {
-    if (TakeBlocksOfPart(parts[i], main.spec.priority).ok()) continue;
-    for (size_t begun = 0; begun < i; ++begun) cache_->Release(parts[begun].id, /*keep=*/false);
-    return false;
+// Takes the blocks of a sequence whose KV comes from a peer, with those of its missing parts. Takes
+// nothing on failure.
+absl::Status Scheduler::BeginHandOff(const Sequence& sequence) {
+  if (sequence.spec.part_blocks == 0) return TakeBlocks(sequence, /*imports=*/true);
+  const SequenceId id = sequence.spec.id;
+  PartSource::Admission admission = part_source_->Admit(id);
+  absl::Status begun = TakeBlocks(sequence, /*imports=*/true);
+  if (begun.ok()) {
+    begun = BeginParts(std::move(admission.missing), sequence, /*imports=*/true);
+    if (!begun.ok()) cache_->Release(id, /*keep=*/false);
   }
+  if (!begun.ok()) {
+    part_source_->Abandon(id);
+    return begun;
+  }
+  for (const SequenceId part : admission.waits_for) RaisePriority(part, sequence.spec.priority);
+  return absl::OkStatus();
+}
+
+// Takes the blocks of all parts, or of none.
+absl::Status Scheduler::BeginParts(std::vector<PartSpec> parts, const Sequence& main,
+                                   bool imports) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    absl::Status taken = TakeBlocksOfPart(parts[i], main.spec.priority);
+    if (taken.ok()) continue;
+    for (size_t begun = 0; begun < i; ++begun) cache_->Release(parts[begun].id, /*keep=*/false);
+    return taken;
+  }
+  const auto phase = imports ? SequencePhase::kWaitingForKv : SequencePhase::kRunning;
   for (PartSpec& part : parts) {
     const auto tokens = static_cast<int32_t>(part.tokens.size());
     Order order = main.order;
@@ -102,14 +124,29 @@ bool Scheduler::BeginParts(std::vector<PartSpec> parts, const Sequence& main) {
                                    .cache_namespace = part.cache_namespace,
                                    .max_tokens = tokens,
                                    .priority = main.spec.priority},
-                                  SequencePhase::kRunning, order);
+                                  phase, order);
     sequence.is_part = true;
     sequence.inserts = part.shares_prefix;
     sequence.after = std::move(part.after);
     sequence.frame = part_source_->FrameOfPart(part.id);
-    parts_.emplace(order, &sequence);
+    if (!imports) parts_.emplace(order, &sequence);
   }
-  return true;
+  return absl::OkStatus();
+}
+
+void Scheduler::PartArrived(SequenceId id, int32_t committed) {
+  Sequence& part = Get(id);
+  CHECK(part.is_part && part.phase == SequencePhase::kWaitingForKv)
+      << "sequence " << id << " is no part that waits for KV";
+  CHECK_LE(committed, part.known());
+  const int32_t before = cache_->committed(id);
+  if (committed > before) {
+    cache_->Commit(
+        id, UnitsFromTokens(std::span(part.spec.tokens).subspan(before, committed - before)));
+  }
+  part.phase = SequencePhase::kRunning;
+  parts_.emplace(part.order, &part);
+  CommittedPart(part);
 }
 
 absl::Status Scheduler::TakeBlocksOfPart(const PartSpec& part, int32_t priority) {
@@ -136,12 +173,16 @@ void Scheduler::RaisePriority(SequenceId part, int32_t priority) {
   if (computes) parts_.emplace(sequence.order, &sequence);
 }
 
+void Scheduler::TakeFrame(Sequence& main) {
+  main.frame = part_source_->FrameIfReady(main.spec.id);
+  CHECK(main.frame != nullptr) << "sequence " << main.spec.id << " lacks parts";
+}
+
 void Scheduler::PartsReady(SequenceId main) {
   Sequence& sequence = Get(main);
   CHECK(sequence.phase == SequencePhase::kWaitingForKv && sequence.spec.part_blocks > 0)
       << "sequence " << main << " does not wait for parts";
-  sequence.frame = part_source_->FrameIfReady(main);
-  CHECK(sequence.frame != nullptr) << "sequence " << main << " lacks parts";
+  TakeFrame(sequence);
   --waiting_for_kv_;
   sequence.phase = SequencePhase::kRunning;
   running_.emplace(sequence.order, &sequence);
@@ -231,8 +272,7 @@ void Scheduler::CommittedPart(Sequence& part) {
   const int32_t committed = cache_->committed(id);
   const bool done = committed == part.known();
   if (part.inserts && (done || options_.insert_chunks)) {
-    cache_->InsertIfNew(id, part.spec.cache_namespace,
-                        UnitsFromTokens(std::span(part.spec.tokens).first(committed)));
+    cache_->InsertIfNew(id);
   }
   if (done) parts_.erase(part.order);
   blocked_at_.reset();

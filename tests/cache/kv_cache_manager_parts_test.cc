@@ -83,17 +83,36 @@ TEST_F(KvCacheManagerParts, InsertIfNewNeverExchangesABlock) {
     ASSERT_TRUE(cache.Reserve(id, 9).ok());
   }
   cache.Commit(kA, Units(4));
-  cache.InsertIfNew(kA, kSpace, Units(4));
+  cache.InsertIfNew(kA);
   EXPECT_EQ(cache.shared_tokens(kA), 4);
   cache.Commit(kB, Units(9));
   const std::vector<BlockId> before(cache.BlockTable(kB).begin(), cache.BlockTable(kB).end());
-  cache.InsertIfNew(kB, kSpace, Units(9));
+  cache.InsertIfNew(kB);
   EXPECT_EQ(cache.shared_tokens(kB), 0);
   EXPECT_TRUE(std::equal(before.begin(), before.end(), cache.BlockTable(kB).begin()));
   EXPECT_TRUE(cache.CheckConservation().ok()) << cache.CheckConservation();
   cache.Commit(kA, Units(5, 4));
-  cache.InsertIfNew(kA, kSpace, Units(9));
+  cache.InsertIfNew(kA);
   EXPECT_EQ(cache.shared_tokens(kA), 8);
+  EXPECT_TRUE(cache.CheckConservation().ok()) << cache.CheckConservation();
+}
+
+// A cleared namespace is still there for the sequences that run. Its blocks must not be exchanged
+// either.
+TEST_F(KvCacheManagerParts, InsertIfNewNeverExchangesABlockOfAClearedNamespace) {
+  KvCacheManager cache(Options(10), &clock_);
+  for (const SequenceId id : {kA, kB}) {
+    ASSERT_TRUE(cache.Begin(id, kSpace, Units(9), 9).ok());
+    ASSERT_TRUE(cache.Reserve(id, 9).ok());
+  }
+  cache.ClearCache();
+  cache.Commit(kA, Units(9));
+  cache.InsertCommitted(kA);
+  cache.Commit(kB, Units(9));
+  const std::vector<BlockId> before(cache.BlockTable(kB).begin(), cache.BlockTable(kB).end());
+  cache.InsertIfNew(kB);
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), cache.BlockTable(kB).begin()));
+  EXPECT_EQ(cache.shared_tokens(kB), 0);
   EXPECT_TRUE(cache.CheckConservation().ok()) << cache.CheckConservation();
 }
 

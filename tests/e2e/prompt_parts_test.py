@@ -128,9 +128,24 @@ class Answers(unittest.TestCase):
         hits = answers(jobs, "--cache-kind=chunk-only", "--concurrency=1")["2"]["ledger"]["chunk_hits"]
         self.assertEqual(hits, 2)
 
-    def test_two_engines_give_the_same_bits(self):
-        job = {"id": "a", "system": SYSTEM, "chunks": [A, B], "question": QUESTION}
-        self.assertEqual(same(answers([job], "--transport=loopback")["a"]), same(answers([job])["a"]))
+    def test_two_engines_give_the_bits_of_one(self):
+        jobs = [{"id": f"{positions} {scope} {name}", "system": SYSTEM, "chunks": chunks, "question": QUESTION,
+                 "chunk_positions": positions, "chunk_scope": scope}
+                for positions, scope in MODES for name, chunks in (("first", [A, B]), ("turned", [B, A]), ("beside", [QUESTION, B]))]
+        want = {key: same(result) for key, result in answers(jobs).items()}
+        self.assertEqual(len(want), len(jobs))
+        for ways in (["--transport=loopback"], ["--transport=tcp"], ["--transport=shm"],
+                     ["--transport=loopback", "--prefill-kv-layout=layer-major", "--prefill-block-size=4", "--chunk-cache-share=0"]):
+            got = answers(jobs, *ways, "--concurrency=3")
+            self.assertEqual({key: same(result) for key, result in got.items()}, want, ways)
+        warm = answers(jobs, "--transport=loopback", "--concurrency=1", "--ordered")
+        tokens = len(answer("--prompt", QUESTION)["prompt_token_ids"])
+        for key, result in warm.items():
+            self.assertEqual(same(result), want[key])
+            self.assertGreater(result["ledger"]["kv_bytes"], 0, "the prefill engine computed it")
+            if key.endswith("turned"):
+                self.assertEqual(result["ledger"]["chunk_hits"], 2)
+                self.assertEqual(result["ledger"]["computed_tokens"], tokens)
 
     def test_modes_give_different_bits(self):
         jobs = [{"id": f"{positions} {scope}", "system": SYSTEM, "chunks": [A, B], "question": QUESTION,

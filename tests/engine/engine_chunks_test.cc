@@ -5,6 +5,7 @@
 
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -191,14 +192,57 @@ TEST(EngineChunks, TheContextBoundsPositionsAndNotTokens) {
                                        "tokens ends at position 63"));
 }
 
-TEST(EngineChunks, APairOfEnginesComputesChunksInTheDecodeEngine) {
-  const auto engine = MakeEngine(TinyOptions());
-  const auto pair = InProcessPair::Create(TinyOptions(), PairTransport::kLoopback);
-  ASSERT_TRUE(pair.ok()) << pair.status();
-  const ChunkedPrompt prompt = PromptOf({}, 11, {37, 20}, 9);
+SinkRecord AskPair(InProcessPair& pair, const GenerateRequest& request) {
   auto sink = std::make_shared<WaitingSink>();
-  (*pair)->Generate(RequestOf(prompt), sink);
-  ExpectSame(sink->WaitForEnd(), Ask(*engine, RequestOf(prompt)));
+  pair.Generate(request, sink);
+  return sink->WaitForEnd();
+}
+
+void ExpectPairAnswersLikeOne(PairTransport transport, const EngineOptions& options,
+                              std::optional<KvGeometry> prefill_pool) {
+  const auto engine = MakeEngine(TinyOptions());
+  const auto pair = InProcessPair::Create(options, transport, prefill_pool);
+  ASSERT_TRUE(pair.ok()) << pair.status();
+  for (const ChunkOptions mode : EveryMode()) {
+    SCOPED_TRACE(StrCat(ChunkPositionsName(mode.positions), " ", ChunkScopeName(mode.scope)));
+    const ChunkedPrompt prompt = PromptOf(mode, 11, {37, 20, 16}, 9);
+    for (const uint64_t seed : {0, 7}) {
+      const SinkRecord expected = Ask(*engine, RequestOf(prompt, seed));
+      const SinkRecord cold = AskPair(**pair, RequestOf(prompt, seed));
+      ExpectSame(cold, expected);
+      EXPECT_TRUE(cold.finish->ledger.prefilled_elsewhere);
+      EXPECT_EQ(cold.finish->ledger.chunk.chunks, 3);
+    }
+    // Other neighbours, another order, and a chunk that the decode engine lacks.
+    ChunkedPrompt other = prompt;
+    other.chunks = {prompt.chunks[2], Tokens(25, 78), prompt.chunks[0]};
+    ExpectSame(AskPair(**pair, RequestOf(other)), Ask(*engine, RequestOf(other)));
+  }
+  EXPECT_EQ((*pair)->decode().Inspect().status.prefill_tokens, 0);
+  EXPECT_EQ((*pair)->prefill().Inspect().status.decode_tokens, 0);
+}
+
+TEST(EngineChunks, APairOfEnginesAnswersLikeOneOverEveryTransport) {
+  for (const auto transport :
+       {PairTransport::kLoopback, PairTransport::kTcp, PairTransport::kShm}) {
+    ExpectPairAnswersLikeOne(transport, TinyOptions(), std::nullopt);
+  }
+}
+
+TEST(EngineChunks, APairOfEnginesAnswersLikeOneBetweenPoolsOfAnyShape) {
+  EngineOptions options = TinyOptions();
+  options.block_size = 16;
+  for (const KvGeometry& pool :
+       {KvGeometry{KvLayoutKind::kLayerMajor, 16}, KvGeometry{KvLayoutKind::kBlockMajor, 32},
+        KvGeometry{KvLayoutKind::kLayerMajor, 4}}) {
+    ExpectPairAnswersLikeOne(PairTransport::kLoopback, options, pool);
+  }
+  options.chunk_cache_share = 0;
+  ExpectPairAnswersLikeOne(PairTransport::kLoopback, options, std::nullopt);
+  options.token_budget = options.max_chunk_tokens = 7;
+  options.device = "cpu-async";
+  options.steps_in_flight = 2;
+  ExpectPairAnswersLikeOne(PairTransport::kTcp, options, std::nullopt);
 }
 
 TEST(EngineChunks, AModelWithSlidingWindowsIsRefusedByName) {

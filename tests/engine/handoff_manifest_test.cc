@@ -30,6 +30,44 @@ HandoffManifest FullManifest(int32_t choices = 1) {
   return manifest;
 }
 
+HandoffManifest ChunkedManifest(int32_t choices) {
+  HandoffManifest manifest = FullManifest(choices);
+  manifest.chunked = true;
+  manifest.prefill.chunk = {.chunks = 1,
+                            .hits = 2,
+                            .repaired_tokens = 3,
+                            .pulled_bytes = 4,
+                            .lookup_us = 5,
+                            .compute_us = 6,
+                            .place_us = 7,
+                            .repair_us = 8,
+                            .wake_us = 9};
+  return manifest;
+}
+
+TEST(HandoffManifest, CarriesTheLedgerOfAChunkedPrompt) {
+  for (const int32_t choices : {1, 2, kMaxChoices}) {
+    const std::string bytes = EncodeManifest(ChunkedManifest(choices));
+    EXPECT_EQ(bytes[0], 3);
+    const auto decoded = DecodeManifest(bytes, kVocabulary);
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    EXPECT_TRUE(decoded->chunked);
+    EXPECT_EQ(decoded->drawn.size(), static_cast<size_t>(choices));
+    EXPECT_EQ(decoded->drawn.back().token, 41 + choices);
+    EXPECT_EQ(decoded->prefill.chunks, 3);
+    const ChunkLedger& chunk = decoded->prefill.chunk;
+    EXPECT_EQ(chunk.chunks, 1);
+    EXPECT_EQ(chunk.hits, 2);
+    EXPECT_EQ(chunk.repaired_tokens, 3);
+    EXPECT_EQ(chunk.pulled_bytes, 4);
+    EXPECT_EQ(chunk.lookup_us, 5);
+    EXPECT_EQ(chunk.compute_us, 6);
+    EXPECT_EQ(chunk.place_us, 7);
+    EXPECT_EQ(chunk.repair_us, 8);
+    EXPECT_EQ(chunk.wake_us, 9);
+  }
+}
+
 TEST(HandoffManifest, DecodesToWhatWasEncoded) {
   for (const int32_t choices : {1, 2, kMaxChoices}) {
     SCOPED_TRACE(choices);
@@ -52,9 +90,9 @@ TEST(HandoffManifest, DecodesToWhatWasEncoded) {
 }
 
 TEST(HandoffManifest, RefusesEveryOtherLength) {
-  for (const int32_t choices : {1, 3}) {
-    SCOPED_TRACE(choices);
-    const std::string bytes = EncodeManifest(FullManifest(choices));
+  for (const HandoffManifest& manifest :
+       {FullManifest(1), FullManifest(3), ChunkedManifest(1), ChunkedManifest(3)}) {
+    const std::string bytes = EncodeManifest(manifest);
     for (size_t length = 0; length < bytes.size(); ++length) {
       EXPECT_EQ(DecodeManifest(bytes.substr(0, length), kVocabulary).status().code(),
                 absl::StatusCode::kDataLoss)
@@ -87,7 +125,7 @@ TEST(HandoffManifest, NamesAnotherVersion) {
   std::string bytes = EncodeManifest(FullManifest());
   bytes[0] = 9;
   EXPECT_THAT(DecodeManifest(bytes, kVocabulary).status().message(),
-              HasSubstr("version 9, expected 1 or 2"));
+              HasSubstr("version 9, expected 1 to 3"));
 }
 
 TEST(HandoffManifest, RefusesTokensOutsideTheVocabulary) {
@@ -116,12 +154,13 @@ TEST(HandoffManifest, RefusesMoreAlternativesThanAnyRequestMayHave) {
 
 // Any input gives an error or a valid manifest.
 TEST(HandoffManifest, SurvivesDamage) {
-  const std::string wholes[] = {EncodeManifest(FullManifest(1)), EncodeManifest(FullManifest(4))};
+  const std::string wholes[] = {EncodeManifest(FullManifest(1)), EncodeManifest(FullManifest(4)),
+                                EncodeManifest(ChunkedManifest(2))};
   int accepted = 0;
   for (uint32_t seed = 0; seed < 3000; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
-    std::string bytes = wholes[seed % 2];
+    std::string bytes = wholes[seed % std::size(wholes)];
     for (uint32_t flips = 1 + random() % 4; flips > 0; --flips) {
       bytes[random() % bytes.size()] ^= static_cast<char>(1u << (random() % 8));
     }

@@ -259,11 +259,11 @@ TEST(WorkerCoreChunks, RefusesWhatItCannotDoByName) {
     return record->error.value_or(absl::OkStatus());
   };
   GenerateRequest request = ChunkedRequest(ThreeChunks({}), kAnswer);
-  EXPECT_EQ(error({.windows = {{.window = 8, .num_blocks = 64}}}, request).code(),
-            absl::StatusCode::kFailedPrecondition);
-  request.remote_prefill = true;
-  EXPECT_THAT(std::string(error({}, request).message()), HasSubstr("no worker that knows chunks"));
-  request.remote_prefill = false;
+  for (const bool remote : {true, false}) {
+    request.remote_prefill = remote;
+    EXPECT_EQ(error({.windows = {{.window = 8, .num_blocks = 64}}}, request).code(),
+              absl::StatusCode::kFailedPrecondition);
+  }
   request.chunked->options.repair = {.kind = ChunkRepair::Kind::kFirst, .first_tokens = 16};
   EXPECT_EQ(error({}, request),
             absl::FailedPreconditionError("chunk_repair first:16 is not supported yet; use none"));

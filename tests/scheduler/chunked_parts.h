@@ -105,6 +105,10 @@ class FramedModel {
     }
     return FakeModel::Next(chain);
   }
+  // KV that comes from a peer.
+  void Land(std::span<const BlockId> table, const Values& values, int32_t count) {
+    for (int32_t slot = 0; slot < count; ++slot) At(table, slot) = values[slot];
+  }
   void Copy(const BlockCopy& copy) {
     for (int32_t i = 0; i < copy.tokens; ++i) {
       slots_[size_t(copy.to.value()) * block_size_ + i] =
@@ -173,6 +177,16 @@ class ChunkedParts : public PartSource {
   bool RefersToParts(SequenceId main) const { return admitted_.contains(main); }
   bool empty() const { return parts_.empty() && admitted_.empty() && by_id_.empty(); }
   bool IsPart(SequenceId id) const { return by_id_.contains(id); }
+  // Parts with a sequence in the scheduler.
+  std::vector<SequenceId> InScheduler() const {
+    std::vector<SequenceId> ids;
+    for (const auto& [id, part] : by_id_) ids.push_back(id);
+    return ids;
+  }
+  const ChunkKey& KeyOf(SequenceId id) const { return by_id_.at(id)->spec.key; }
+  bool AllDone(SequenceId main) const {
+    return admitted_.contains(main) && AllDone(*admitted_.at(main));
+  }
   int64_t computed() const { return computed_; }
   int64_t hits() const { return hits_; }
   void ExpectPartsHaveUsers() const {

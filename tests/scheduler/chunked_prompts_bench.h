@@ -43,7 +43,7 @@ class ChunkedBench {
   }
 
   absl::Status AddChunked(uint64_t id, const ChunkedRequest& request, int32_t generate,
-                          int32_t priority = 0, int32_t forks = 0) {
+                          int32_t priority = 0, int32_t forks = 0, bool hand_off = false) {
     const SequenceId main(id);
     parts_.Add(main, request);
     SequenceSpec spec{.id = main,
@@ -53,7 +53,8 @@ class ChunkedBench {
                       .priority = priority,
                       .forks = forks,
                       .part_blocks = parts_.BlocksOfParts(main)};
-    const absl::Status status = scheduler_->Add(spec);
+    const absl::Status status =
+        hand_off ? scheduler_->AddWaitingForKv(spec) : scheduler_->Add(spec);
     if (!status.ok()) {
       parts_.Ended(main);
       return status;
@@ -66,9 +67,11 @@ class ChunkedBench {
         visible.insert(visible.end(), values[i].begin(), values[i].end());
       }
       values.push_back(FramedModel::Literal(visible, part.tokens));
+      part_values_[part.key] = values.back();
       seen.insert(seen.end(), values.back().begin(), values.back().end());
     }
-    live_[main] = {.spec = spec, .seen = std::move(seen), .chunked = true};
+    live_[main] = {
+        .spec = spec, .seen = std::move(seen), .chunked = true, .waits_for_kv = hand_off};
     return status;
   }
   absl::Status AddOrdinary(uint64_t id, std::vector<TokenId> prompt, int32_t generate,
@@ -88,8 +91,39 @@ class ChunkedBench {
     scheduler_->Finish(id, /*keep_cached=*/true);
     parts_.Ended(id);
   }
+  // Parts whose KV comes from a peer.
+  std::vector<SequenceId> WaitingParts() const {
+    std::vector<SequenceId> waiting;
+    for (const SequenceId id : parts_.InScheduler()) {
+      if (scheduler_->phase(id) == SequencePhase::kWaitingForKv) waiting.push_back(id);
+    }
+    return waiting;
+  }
+  // The transfer of a part has ended after its first `landed` tokens.
+  void PartArrives(SequenceId part, int32_t landed) {
+    const FramedModel::Values& values = part_values_.at(parts_.KeyOf(part));
+    landed = std::clamp(landed, cache_.matched(part), static_cast<int32_t>(values.size()));
+    model_.Land(cache_.BlockTable(part), values, landed);
+    scheduler_->PartArrived(part, landed);
+    TellMains(part);
+  }
+  // Main sequences of hand-offs whose question has not arrived.
+  std::vector<SequenceId> WaitingQuestions() const {
+    std::vector<SequenceId> waiting;
+    for (const auto& [id, request] : live_) {
+      if (request.waits_for_kv && !request.landed.has_value()) waiting.push_back(id);
+    }
+    return waiting;
+  }
+  // The transfer of a question has ended after its first `landed` tokens.
+  void QuestionArrives(SequenceId main, int32_t landed) {
+    live_.at(main).landed = std::max(landed, cache_.matched(main));
+    Join(main);
+  }
   // All hand-offs failed: their sequences compute their prompts.
   void HandOffsFail() {
+    for (const SequenceId part : WaitingParts()) PartArrives(part, 0);
+    for (const SequenceId main : WaitingQuestions()) QuestionArrives(main, 0);
     for (const auto& [id, request] : live_) {
       if (!request.chunked && scheduler_->phase(id) == SequencePhase::kWaitingForKv) {
         scheduler_->KvArrived(id, cache_.matched(id));
@@ -128,7 +162,7 @@ class ChunkedBench {
     scheduler_->CommitStep(step.plan);
     for (const ScheduledChunk& chunk : step.plan.chunks) {
       if (!scheduler_->Contains(chunk.id)) continue;
-      for (const SequenceId main : parts_.Committed(chunk.id)) scheduler_->PartsReady(main);
+      TellMains(chunk.id);
     }
     for (const auto& [id, token] : sampled) {
       if (scheduler_->Contains(id)) Append(id, token);
@@ -182,6 +216,8 @@ class ChunkedBench {
     SequenceSpec spec;
     FramedModel::Values seen;
     bool chunked = false;
+    bool waits_for_kv = false;           // of the question, until it is joined with its parts
+    std::optional<int32_t> landed = {};  // tokens of the question
   };
   struct InFlight {
     SchedulerOutput plan;
@@ -190,6 +226,24 @@ class ChunkedBench {
     std::vector<std::vector<TokenId>> tokens;
   };
 
+  // Some of a part is committed.
+  void TellMains(SequenceId part) {
+    for (const SequenceId main : parts_.Committed(part)) {
+      live_.at(main).waits_for_kv ? Join(main) : scheduler_->PartsReady(main);
+    }
+  }
+  // Continues a hand-off when its question and all its parts are there.
+  void Join(SequenceId main) {
+    Request& request = live_.at(main);
+    if (!request.landed.has_value() || !parts_.AllDone(main)) return;
+    request.waits_for_kv = false;
+    const FramedModel::Values values = FramedModel::Literal(request.seen, request.spec.tokens);
+    model_.Land(cache_.BlockTable(main), values, *request.landed);
+    scheduler_->KvArrived(main, *request.landed);
+    if (*request.landed == static_cast<int32_t>(values.size())) {
+      Append(main, FakeModel::Next(values.back()));
+    }
+  }
   // Namespace of full-frame KV: everything that the question sees.
   static CacheNamespace Derived(const ChunkedRequest& request) {
     std::vector<TokenId> ids;
@@ -273,6 +327,7 @@ class ChunkedBench {
   FramedModel model_;
   std::unique_ptr<Scheduler> scheduler_;
   std::map<SequenceId, Request> live_;
+  absl::flat_hash_map<ChunkKey, FramedModel::Values> part_values_;
   std::map<SequenceId, std::vector<TokenId>> outputs_;
   std::deque<InFlight> in_flight_;
   int64_t part_tokens_ = 0;

@@ -315,7 +315,8 @@ class RandomChunks {
         const ChunkedRequest request = Request();
         if (request.system.empty() && request.chunks.empty()) break;
         const auto forks = static_cast<int32_t>(pool_.paged && random_() % 4 == 0);
-        bench_.AddChunked(next_++, request, generate, priority, forks).IgnoreError();
+        const bool hand_off = random_() % 3 == 0;
+        bench_.AddChunked(next_++, request, generate, priority, forks, hand_off).IgnoreError();
         break;
       }
       case 3:
@@ -339,7 +340,11 @@ class RandomChunks {
         if (random_() % 4 == 0) Resize(pool_.num_blocks / 2 + random_() % pool_.num_blocks / 2);
         break;
       case 9:
-        bench_.HandOffsFail();
+        if (random_() % 4 == 0) bench_.HandOffsFail();
+        break;
+      case 10:
+      case 11:
+        SomeKvArrives();
         break;
       default:
         break;
@@ -347,6 +352,21 @@ class RandomChunks {
     bench_.Check();
     if (bench_.has_work()) bench_.Step();
     bench_.Check();
+  }
+  void SomeKvArrives() {
+    const std::vector<SequenceId> parts = bench_.WaitingParts();
+    for (const SequenceId part : parts) {
+      if (random_() % 3 == 0) continue;
+      const auto tokens = static_cast<uint32_t>(bench_.scheduler().tokens(part).size());
+      const uint32_t landed = random_() % 3 == 0 ? random_() % (tokens + 1) : tokens;
+      bench_.PartArrives(part, static_cast<int32_t>(landed));
+    }
+    for (const SequenceId main : bench_.WaitingQuestions()) {
+      if (random_() % 3 == 0) continue;
+      const auto tokens = static_cast<uint32_t>(bench_.scheduler().tokens(main).size());
+      const uint32_t landed = random_() % 3 == 0 ? random_() % (tokens + 1) : tokens;
+      bench_.QuestionArrives(main, static_cast<int32_t>(landed));
+    }
   }
   void Resize(int32_t blocks) {
     if (blocks < 1 || !pool_.paged) return;
