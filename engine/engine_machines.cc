@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/status_macros.h"
+#include "engine/engine_requests.h"
 
 namespace baton {
 namespace {
@@ -11,6 +12,13 @@ EngineMachinesOptions Settled(EngineMachinesOptions options) {
   options.cache.max_step_tokens = MaxStepTokens(options.scheduler, options.steps_in_flight);
   options.scheduler.insert_chunks = RulesOf(options.cache.kind).shares;
   return options;
+}
+
+std::shared_ptr<const PromptChunkSupport> SupportOf(const WorkerCore& core,
+                                                    const EngineEnvironment& environment) {
+  PromptChunkSupport support = core.chunk_support();
+  support.hands_over = kHandsOffPromptChunks && environment.transport != nullptr;
+  return std::make_shared<const PromptChunkSupport>(std::move(support));
 }
 
 WorkerCoreOptions CoreOptions(const EngineMachinesOptions& options, const KvPoolLayout& layout) {
@@ -78,7 +86,7 @@ EngineMachines::EngineMachines(const EngineMachinesOptions& options, EngineEnvir
              .clock = environment_.clock,
              .publish = [this] { Publish(); }},
             options_.idle_turn_us),
-      chunk_support_(std::make_shared<const PromptChunkSupport>(core_.chunk_support())) {
+      chunk_support_(SupportOf(core_, environment_)) {
   core_.set_pending_cancellations(environment_.cancellations);
   core_.set_watchdog(environment_.watchdog);
 }

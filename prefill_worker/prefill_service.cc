@@ -33,9 +33,6 @@ class PrefillCall final : public UnaryCall<v1::PrefillResponse>, public ServedPr
 
 absl::StatusOr<PrefillRequest> RequestOf(const v1::PrefillRequest& wire, const Engine& engine) {
   ASSIGN_OR_RETURN(SamplingParams sampling, SamplingFromWire(wire.sampling()));
-  if (wire.has_chunked()) {
-    return absl::FailedPreconditionError("this worker hands over no KV of prompt chunks");
-  }
   RETURN_IF_ERROR(CheckSize(wire, engine.options().context_length));
   return PrefillRequestFromWire(v1::PrefillRequest(wire), std::move(sampling));
 }

@@ -15,7 +15,7 @@ import tempfile
 import threading
 
 from cluster import children_of, wait_until
-from service_case import ARGUMENTS, SEEN_TIMEOUT_S, ServiceTest, baton, main, run
+from service_case import ARGUMENTS, PATIENT_ROUTER, SEEN_TIMEOUT_S, ServiceTest, baton, main, run
 
 MODELS = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "models"
 MODES = [{"chunk_positions": positions, "chunk_scope": scope}
@@ -176,6 +176,34 @@ class Caching(Chunks):
         self.assertEqual(theirs["ledger"]["chunk_hits"], 0)
         ours = self.expect_answers_of_run([job])["it"]
         self.assertEqual(ours["ledger"]["chunk_hits"], len(CHUNKS))
+
+
+class HandingOver(Chunks):
+    prefill, decode = 2, 2
+    # A pull costs nothing, so every chunk that another worker has is pulled.
+    router_arguments = (*PATIENT_ROUTER, "--pull-weight=0", "--pull-least-ms=60000")
+
+    def jobs(self, **fields):
+        return [{"id": f"{i}", "system": SYSTEM, "chunks": CHUNKS[i % 4:] + CHUNKS[:i % 3], "question": f"{QUESTION} {i % 5}",
+                 **MODES[i % 4], **GREEDY, **fields} for i in range(16)]
+
+    def test_prefill_workers_hand_over_in_every_mode(self):
+        jobs = self.jobs(cache_salt="hand-over")
+        for _ in range(2):
+            for result in self.expect_answers_of_run(jobs, "--placement", "remote").values():
+                self.assertIn("prefill-", result["prefill_worker"])
+        self.expect_answers_of_run(self.jobs(cache_salt="at once"), "--placement", "remote", concurrency=8)
+        self.cluster.wait_at_rest()
+
+    def test_workers_pull_the_chunks_that_another_worker_has(self):
+        jobs = self.jobs(cache_salt="pulls")
+        pulled = 0
+        for placement in ("local", "remote", "local", "remote"):
+            for result in self.expect_answers_of_run(jobs, "--placement", placement, concurrency=4).values():
+                self.assertGreaterEqual(result["ledger"]["chunk_pulled_bytes"], 0)
+                pulled += result["ledger"]["chunk_pulled_bytes"] > 0
+        self.assertGreater(pulled, 0)
+        self.cluster.wait_at_rest()
 
 
 class LosingWorkers(Chunks):

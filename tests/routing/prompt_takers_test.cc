@@ -27,7 +27,10 @@ class PromptTakersTest : public testing::Test {
   }
 
   Fleet fleet_;
-  RoutingInput input_ = {.prompt_tokens = 100, .chunk_repair = ChunkRepair()};
+  RoutingInput input_{.prompt_tokens = 100,
+                      .cached_tokens = {},
+                      .excluded = {},
+                      .chunk_repair = ChunkRepair()};
 };
 
 TEST_F(PromptTakersTest, OrdinaryPromptsAndEmptyFleetsAreNotChecked) {
