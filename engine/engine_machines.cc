@@ -17,7 +17,7 @@ EngineMachinesOptions Settled(EngineMachinesOptions options) {
 std::shared_ptr<const PromptChunkSupport> SupportOf(const WorkerCore& core,
                                                     const EngineEnvironment& environment) {
   PromptChunkSupport support = core.chunk_support();
-  support.hands_over = kHandsOffPromptChunks && environment.transport != nullptr;
+  support.hands_over = environment.transport != nullptr;
   return std::make_shared<const PromptChunkSupport>(std::move(support));
 }
 

@@ -56,8 +56,7 @@ PromptChunkSupport PromptParts::Support() const {
   return {.piece_tokens = options_.piece_tokens,
           .refusal = std::string(CheckSupported({}).message()),
           .repairs_first = repairs({.kind = Kind::kFirst, .first_tokens = 1}),
-          .repairs_share = repairs({.kind = Kind::kShare, .share_millionths = 1}),
-          .hands_over = true};
+          .repairs_share = repairs({.kind = Kind::kShare, .share_millionths = 1})};
 }
 
 absl::StatusOr<std::shared_ptr<const ChunkLayout>> PromptParts::Plan(const ChunkedPrompt& prompt,

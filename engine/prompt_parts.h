@@ -76,7 +76,7 @@ class PromptParts final : public PartSource {
   absl::Status CheckSupported(const ChunkOptions& options) const;
   // FailedPrecondition: the prompt cannot be prefilled on another worker than the one that answers.
   static absl::Status CheckHandOff(const ChunkOptions& options);
-  // What these two answer, as the worker announces it.
+  // What CheckSupported answers, as the worker announces it.
   PromptChunkSupport Support() const;
   // Makes the layout of a prompt. `own_tokens`: the largest length of question and answer.
   // InvalidArgument, with value and limit: a step cannot see so many slots or shifts. REQUIRES:
