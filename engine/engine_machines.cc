@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "common/status_macros.h"
-#include "engine/engine_requests.h"
 
 namespace baton {
 namespace {
