@@ -9,6 +9,7 @@
 
 #include "common/prompt_chunks.h"
 #include "engine/request.h"
+#include "tests/engine/chunk_modes.h"
 #include "tests/engine/fake_worker_parts.h"
 #include "tests/engine/worker_bench.h"
 
@@ -20,16 +21,6 @@ inline ChunkedPrompt PromptOf(std::string_view system, const std::vector<std::st
       .options = options, .system = Bytes(system), .chunks = {}, .question = Bytes(question)};
   for (const std::string_view chunk : chunks) prompt.chunks.push_back(Bytes(chunk));
   return prompt;
-}
-
-inline std::vector<ChunkOptions> EveryMode() {
-  std::vector<ChunkOptions> modes;
-  for (const auto positions : {ChunkPositions::kOverlap, ChunkPositions::kSequential}) {
-    for (const auto scope : {ChunkScope::kSystem, ChunkScope::kAlone}) {
-      modes.push_back({.positions = positions, .scope = scope});
-    }
-  }
-  return modes;
 }
 
 inline GenerateRequest ChunkedRequest(const ChunkedPrompt& prompt, int32_t max_tokens) {

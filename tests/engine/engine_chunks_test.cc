@@ -171,7 +171,7 @@ void ExpectPairAnswersLikeOne(PairTransport transport, const EngineOptions& opti
     }
     // Other neighbours, another order, and a chunk that the decode engine lacks.
     ChunkedPrompt other = prompt;
-    other.chunks = {prompt.chunks[2], Tokens(25, 78), prompt.chunks[0]};
+    other.chunks = {prompt.chunks[2], TinyText(25, 78), prompt.chunks[0]};
     ExpectSame(AskPair(**pair, RequestOf(other)), Ask(*engine, RequestOf(other)));
   }
   EXPECT_EQ((*pair)->decode().Inspect().status.prefill_tokens, 0);

@@ -32,7 +32,7 @@ struct PartsBench : MachineBench {
   // Plans a step and commits it at once.
   SchedulerOutput StepWithParts() {
     SchedulerOutput plan = Step();
-    for (const ScheduledChunk& chunk : plan.chunks) prompt_parts.OnComputed(chunk);
+    for (const ScheduledChunk& chunk : plan.chunks) prompt_parts.OnComputed(chunk, {});
     return plan;
   }
   void End(SequenceId main) {

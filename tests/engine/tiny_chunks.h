@@ -8,6 +8,7 @@
 
 #include "common/prompt_chunks.h"
 #include "engine/engine.h"
+#include "tests/engine/chunk_modes.h"
 #include "tests/engine/tiny_engine.h"
 
 namespace baton {
@@ -16,16 +17,6 @@ inline constexpr int32_t kTinyAnswer = 8;
 
 inline std::vector<TokenId> TinyText(int32_t count, uint64_t seed) {
   return TinyRequest(count, 1, seed).prompt;
-}
-
-inline std::vector<ChunkOptions> EveryMode() {
-  std::vector<ChunkOptions> modes;
-  for (const auto positions : {ChunkPositions::kOverlap, ChunkPositions::kSequential}) {
-    for (const auto scope : {ChunkScope::kSystem, ChunkScope::kAlone}) {
-      modes.push_back({.positions = positions, .scope = scope});
-    }
-  }
-  return modes;
 }
 
 inline ChunkedPrompt PromptOf(ChunkOptions mode, int32_t system, const std::vector<int32_t>& chunks,

@@ -51,6 +51,7 @@ class DeferredRunner final : public ModelRunner {
       if (step->id == id) return step->state == State::kFinished;
     }
     LOG(FATAL) << "step " << id << " is not in flight";
+    return false;
   }
   // Reports one layer per Poll; all remaining layers once the step is finished.
   void Poll() override {
