@@ -19,7 +19,7 @@ TEST(ChunkList, HasEveryFigureOfAnEntryAndOfTheCache) {
        .uses = int64_t{5} << 40,
        .age_us = 61'000'999,
        .idle_us = 1'500},
-      {.tokens = 9, .blocks = 1}};
+      {.key = {}, .tokens = 9, .blocks = 1}};
   const v1::ListChunksResponse list = ChunksToWire("decode-0", entries, status);
   EXPECT_EQ(list.worker_id(), "decode-0");
   EXPECT_EQ(list.bytes_per_block(), 4096);

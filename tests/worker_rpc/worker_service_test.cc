@@ -85,7 +85,8 @@ TEST_F(WorkerServiceTest, ClearsPromptChunksOfOneTenantOrAll) {
 }
 
 TEST(WorkerServiceChunks, AreListedWithTheWorkersName) {
-  ServedWorker worker{{.chunk_entries = {{.tokens = 40, .blocks = 3}, {.tokens = 9, .blocks = 1}}}};
+  ServedWorker worker{{.chunk_entries = {{.key = {}, .tokens = 40, .blocks = 3},
+                                         {.key = {}, .tokens = 9, .blocks = 1}}}};
   v1::ListChunksResponse list;
   EXPECT_TRUE(worker.Ask(&v1::Worker::Stub::ListChunks, v1::ListChunksRequest(), &list).ok());
   EXPECT_EQ(list.worker_id(), "w");
