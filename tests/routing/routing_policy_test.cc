@@ -34,13 +34,13 @@ const WorkerRecord* Find(const Fleet& fleet, WorkerNumber number) {
   return nullptr;
 }
 
-// Repair is none or first:16.
+// Repair is none or first:16. A prompt with a repair is computed where it is decoded.
 bool ShouldTake(const RoutingInput& input, const WorkerRecord& worker, bool hand_over) {
   if (!input.chunk_repair) return true;
   const PromptChunkSupport* const chunks = worker.report.chunks.get();
   const bool repairs = input.chunk_repair->kind == ChunkRepair::Kind::kFirst;
   return chunks != nullptr && chunks->refusal.empty() && (!repairs || chunks->repairs_first) &&
-         (!hand_over || chunks->hands_over);
+         (!hand_over || (chunks->hands_over && !repairs));
 }
 
 bool ShouldDecode(const RoutingInput& input, const WorkerRecord& worker) {
