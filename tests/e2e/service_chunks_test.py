@@ -212,10 +212,11 @@ class LosingWorkers(Chunks):
     worker_arguments = (*Chunks.worker_arguments, "--drain-ms=0")
 
     def test_another_worker_continues_a_killed_workers_answers(self):
-        # Enough jobs that some are under way on each worker at any time. No job finds a chunk of another.
+        # Enough jobs that some are under way on each worker at any time, for several seconds: a worker's report reaches its
+        # router once a second. No job finds a chunk of another.
         jobs = [{"id": f"{i}", **PARTS, **MODES[i % 4], "cache_salt": f"{i}", "max_tokens": 250, "ignore_eos": True,
                  **({"temperature": 0} if i % 2 == 0 else {"temperature": 1.1, "seed": i, "frequency_penalty": 0.4})}
-                for i in range(48)]
+                for i in range(240)]
         want, _ = run(jobs)
         late = subprocess.Popen(
             [str(pathlib.Path(ARGUMENTS.bin) / "baton-decode-worker"), "--model", ARGUMENTS.model, "--router",
