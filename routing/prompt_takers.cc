@@ -47,6 +47,11 @@ absl::Status CheckTaken(const RoutingInput& input, std::span<const WorkerRecord>
   };
   if (count(takes) == 0) return NotTaken(input, WhyNot(input, workers));
   if (input.placement != Placement::kRemote) return absl::OkStatus();
+  if (!input.chunk_repair->RepairsNothing()) {
+    return NotTaken(input, absl::StrCat("chunk_repair ", ChunkRepairName(*input.chunk_repair),
+                                        " is computed by the worker that answers; leave the "
+                                        "placement unset"));
+  }
   const auto hands_over = [&](const WorkerRecord& worker) { return HandsOver(input, worker); };
   const auto prefills = [&](const WorkerRecord& worker) {
     return worker.CanPrefill() && HandsOver(input, worker);

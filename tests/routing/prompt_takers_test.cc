@@ -27,10 +27,8 @@ class PromptTakersTest : public testing::Test {
   }
 
   Fleet fleet_;
-  RoutingInput input_{.prompt_tokens = 100,
-                      .cached_tokens = {},
-                      .excluded = {},
-                      .chunk_repair = ChunkRepair()};
+  RoutingInput input_{
+      .prompt_tokens = 100, .cached_tokens = {}, .excluded = {}, .chunk_repair = ChunkRepair()};
 };
 
 TEST_F(PromptTakersTest, OrdinaryPromptsAndEmptyFleetsAreNotChecked) {
@@ -77,6 +75,16 @@ TEST_F(PromptTakersTest, ADemandedPrefillWorkerMustHandChunksOver) {
   Add(WorkerRole::kPrefill, {});
   ExpectRefused("no prefill worker of this fleet hands over the KV of prompt chunks");
   Add(WorkerRole::kPrefill, {.hands_over = true});
+  EXPECT_TRUE(Check().ok());
+}
+
+TEST_F(PromptTakersTest, ARepairIsNotComputedOnADemandedPrefillWorker) {
+  input_.placement = Placement::kRemote;
+  Add(WorkerRole::kDecode, {.repairs_first = true, .hands_over = true});
+  Add(WorkerRole::kPrefill, {.repairs_first = true, .hands_over = true});
+  input_.chunk_repair = ChunkRepair{.kind = ChunkRepair::Kind::kFirst, .first_tokens = 16};
+  ExpectRefused("chunk_repair first:16 is computed by the worker that answers");
+  input_.placement = Placement::kAuto;
   EXPECT_TRUE(Check().ok());
 }
 
