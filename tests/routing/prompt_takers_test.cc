@@ -84,7 +84,7 @@ TEST_F(PromptTakersTest, ARepairIsNotComputedOnADemandedPrefillWorker) {
   Add(WorkerRole::kPrefill, {.repairs_first = true, .hands_over = true});
   input_.chunk_repair = ChunkRepair{.kind = ChunkRepair::Kind::kFirst, .first_tokens = 16};
   ExpectRefused("chunk_repair first:16 is computed by the worker that answers");
-  input_.placement = Placement::kAuto;
+  input_.placement = Placement::kAutomatic;
   EXPECT_TRUE(Check().ok());
 }
 
