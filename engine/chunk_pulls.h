@@ -4,8 +4,7 @@
 //   receiver: Pull → OnTicket → (parts land, are verified) → stored in the chunk cache → OnDone
 //   source:   Send → blocks of cached parts are held and announced → released when a part was sent
 //
-// A pull can only save computation. Whatever fails, the request that needs the chunks computes what
-// is missing.
+// A pull can only save computation. If it fails, the request computes the chunks that are missing.
 //
 // Rules:
 //  1. A chunk travels as its parts (chunk_layout.h), each as a transfer of its own. The ticket

@@ -182,7 +182,7 @@ TEST_F(ChunkPullsTest, PartsThatRequestsComputeAreNotPulled) {
   bench_.End(SequenceId(90));
 }
 
-// The part is stored once, whoever is first.
+// A pull and a request bring the same part. The first of them stores it.
 TEST_F(ChunkPullsTest, APartThatARequestComputedMeanwhileStaysTheRequests) {
   const auto pull = Pull(1);
   Cache(PartsBench::TwoChunks());
