@@ -5,27 +5,10 @@
 
 #include "kernels/cpu/plain_kernels.h"
 #include "kernels/cpu/plain_math.h"
-#include "kernels/fp8.h"
-#include "kernels/half.h"
+#include "kernels/cpu/stored_number.h"
 
 namespace baton::plain {
 namespace {
-
-float Load(const KvLayerView& kv, int64_t offset) {
-  switch (kv.type) {
-    case KvType::kF32:
-      return static_cast<const float*>(kv.base)[offset];
-    case KvType::kF16:
-      return F16ToF32(static_cast<const uint16_t*>(kv.base)[offset]);
-    case KvType::kBF16:
-      return BF16ToF32(static_cast<const uint16_t*>(kv.base)[offset]);
-    case KvType::kFp8:
-      return Fp8ToF32(static_cast<const uint8_t*>(kv.base)[offset]);
-    case KvType::kInt8:
-      break;  // read by ScoreInt8 and AddInt8Values
-  }
-  return 0;
-}
 
 // Returns the element offset of K for a slot of `sequence` (kv head 0, d 0).
 int64_t SlotOffset(const PagedAttentionArgs& args, int64_t sequence, int64_t slot) {
@@ -73,7 +56,7 @@ void Score(const PagedAttentionArgs& args, const float* q, int64_t kv_head,
   for (int i = 0; i < slots.count; ++i) {
     const int64_t offset = slots.offset[i] + kv_head * args.kv.head_stride;
     float k[kMaxHeadDim];
-    for (int64_t d = 0; d < args.head_dim; ++d) k[d] = Load(args.kv, offset + d);
+    for (int64_t d = 0; d < args.head_dim; ++d) k[d] = StoredNumber(args.kv, offset + d);
     score[i] = Dot16(q, k, args.head_dim) *
                (args.softmax_scale * ScaleOf(args.kv, slots.offset[i], 0, kv_head));
   }
@@ -99,7 +82,7 @@ void AddValues(const PagedAttentionArgs& args, int64_t kv_head, const VisibleSlo
     const float weight = p[i] * ScaleOf(args.kv, slots.offset[i], args.kv.value_offset, kv_head);
     const int64_t v = slots.offset[i] + kv_head * args.kv.head_stride + args.kv.value_offset;
     for (int64_t d = 0; d < args.head_dim; ++d) {
-      output[d] = std::fma(weight, Load(args.kv, v + d), output[d]);
+      output[d] = std::fma(weight, StoredNumber(args.kv, v + d), output[d]);
     }
   }
 }

@@ -4,27 +4,10 @@
 
 #include "kernels/cpu/plain_kernels.h"
 #include "kernels/cpu/plain_math.h"
-#include "kernels/fp8.h"
-#include "kernels/half.h"
+#include "kernels/cpu/stored_number.h"
 
 namespace baton::plain {
 namespace {
-
-float StoredNumber(const KvLayerView& kv, int64_t offset) {
-  switch (kv.type) {
-    case KvType::kF32:
-      return static_cast<const float*>(kv.base)[offset];
-    case KvType::kF16:
-      return F16ToF32(static_cast<const uint16_t*>(kv.base)[offset]);
-    case KvType::kBF16:
-      return BF16ToF32(static_cast<const uint16_t*>(kv.base)[offset]);
-    case KvType::kFp8:
-      return Fp8ToF32(static_cast<const uint8_t*>(kv.base)[offset]);
-    case KvType::kInt8:
-      return static_cast<const int8_t*>(kv.base)[offset];
-  }
-  return 0;
-}
 
 // Sum of squared differences from one head's row. `row`: of the token's K or V in the pool.
 float SquaredChange(const CompareKvArgs& args, const float* fresh, int64_t row, int64_t head) {
