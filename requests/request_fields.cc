@@ -1,4 +1,4 @@
-#include "cli/job_fields.h"
+#include "requests/request_fields.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -8,65 +8,70 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "cli/job_messages.h"
-#include "cli/job_parts.h"
 #include "common/choices.h"
 #include "common/printable_text.h"
 #include "common/request_bounds.h"
 #include "common/request_check.h"
 #include "common/status_macros.h"
+#include "requests/json_values.h"
+#include "requests/message_fields.h"
 
 namespace baton {
 namespace {
 
 using Json = nlohmann::json;
 
-absl::Status SetMessages(const JsonPlace& place, const Json& value, Job& job) {
-  ASSIGN_OR_RETURN(job.messages, ReadMessages(place, value));
+struct Reading {
+  RequestStyle style;
+  IgnoredFields* ignored;
+  ClientRequest& request;
+};
+
+absl::Status SetMessages(const JsonPlace& place, const Json& value, Reading& reading) {
+  ASSIGN_OR_RETURN(reading.request.messages, ReadMessages(place, value, reading.ignored));
   return absl::OkStatus();
 }
 
 // OpenAI's completions also accept token ids as "prompt".
-absl::Status SetPrompt(const JsonPlace& place, const Json& value, Job& job) {
-  if (job.form != JobForm::kBaton && value.is_array()) {
-    ASSIGN_OR_RETURN(job.prompt_token_ids, ToTokenIds(place, value));
+absl::Status SetPrompt(const JsonPlace& place, const Json& value, Reading& reading) {
+  if (reading.style != RequestStyle::kJob && value.is_array()) {
+    ASSIGN_OR_RETURN(reading.request.prompt_token_ids, ToTokenIds(place, value));
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(job.prompt, ToText(place, value));
+  ASSIGN_OR_RETURN(reading.request.prompt, ToText(place, value));
   return absl::OkStatus();
 }
 
-absl::Status SetPromptTokenIds(const JsonPlace& place, const Json& value, Job& job) {
-  ASSIGN_OR_RETURN(job.prompt_token_ids, ToTokenIds(place, value));
+absl::Status SetPromptTokenIds(const JsonPlace& place, const Json& value, Reading& reading) {
+  ASSIGN_OR_RETURN(reading.request.prompt_token_ids, ToTokenIds(place, value));
   return absl::OkStatus();
 }
 
 template <PromptPart ChunkedText::*kMember>
-absl::Status SetPart(const JsonPlace& place, const Json& value, Job& job) {
-  if (!job.parts) job.parts.emplace();
-  ASSIGN_OR_RETURN((*job.parts).*kMember, ToPromptPart(place, value));
+absl::Status SetPart(const JsonPlace& place, const Json& value, Reading& reading) {
+  if (!reading.request.parts) reading.request.parts.emplace();
+  ASSIGN_OR_RETURN((*reading.request.parts).*kMember, ToPromptPart(place, value));
   return absl::OkStatus();
 }
 
-absl::Status SetChunks(const JsonPlace& place, const Json& value, Job& job) {
-  if (!job.parts) job.parts.emplace();
-  ASSIGN_OR_RETURN(job.parts->chunks, ToChunks(place, value));
+absl::Status SetChunks(const JsonPlace& place, const Json& value, Reading& reading) {
+  if (!reading.request.parts) reading.request.parts.emplace();
+  ASSIGN_OR_RETURN(reading.request.parts->chunks, ToChunks(place, value));
   return absl::OkStatus();
 }
 
 // Sets one of the options. `kParse` reads its name.
 template <auto kMember, auto kParse>
-absl::Status SetChunkOption(const JsonPlace& place, const Json& value, Job& job) {
+absl::Status SetChunkOption(const JsonPlace& place, const Json& value, Reading& reading) {
   ASSIGN_OR_RETURN(const std::string name, ToText(place, value));
   auto option = kParse(name);
   if (!option.ok()) return place.Fault(std::string(option.status().message()));
-  job.chunk_options.*kMember = *option;
+  reading.request.chunk_options.*kMember = *option;
   return absl::OkStatus();
 }
 
-absl::Status SetChunkSeparator(const JsonPlace& place, const Json& value, Job& job) {
-  ASSIGN_OR_RETURN(job.chunk_separator, ToText(place, value));
+absl::Status SetChunkSeparator(const JsonPlace& place, const Json& value, Reading& reading) {
+  ASSIGN_OR_RETURN(reading.request.chunk_separator, ToText(place, value));
   return absl::OkStatus();
 }
 
@@ -86,9 +91,9 @@ absl::Status SetInteger(const JsonPlace& place, const Json& value, Target& out) 
   return absl::OkStatus();
 }
 
-absl::Status SetLogitBias(const JsonPlace& place, const Json& value, Job& job) {
+absl::Status SetLogitBias(const JsonPlace& place, const Json& value, Reading& reading) {
   if (!value.is_object()) return place.FaultOf("must be an object of token id to number");
-  job.sampling.logit_bias.clear();
+  reading.request.sampling.logit_bias.clear();
   for (const auto& [key, bias] : value.items()) {
     const JsonPlace bias_place = place.Member(key);
     TokenId token = 0;
@@ -96,13 +101,13 @@ absl::Status SetLogitBias(const JsonPlace& place, const Json& value, Job& job) {
       return bias_place.FaultAtKey(
           absl::StrCat("\"logit_bias\": \"", Printable(key, 64), "\" is not a token id"));
     }
-    RETURN_IF_ERROR(SetNumber(bias_place, bias, job.sampling.logit_bias[token]));
+    RETURN_IF_ERROR(SetNumber(bias_place, bias, reading.request.sampling.logit_bias[token]));
   }
   return absl::OkStatus();
 }
 
-absl::Status SetStop(const JsonPlace& place, const Json& value, Job& job) {
-  std::vector<std::string>& stop = job.sampling.stop;
+absl::Status SetStop(const JsonPlace& place, const Json& value, Reading& reading) {
+  std::vector<std::string>& stop = reading.request.sampling.stop;
   stop.clear();
   if (value.is_string()) {
     stop.push_back(value.get<std::string>());
@@ -116,39 +121,38 @@ absl::Status SetStop(const JsonPlace& place, const Json& value, Job& job) {
   return absl::OkStatus();
 }
 
-absl::Status SetStopTokenIds(const JsonPlace& place, const Json& value, Job& job) {
-  ASSIGN_OR_RETURN(job.sampling.stop_token_ids, ToTokenIds(place, value));
+absl::Status SetStopTokenIds(const JsonPlace& place, const Json& value, Reading& reading) {
+  ASSIGN_OR_RETURN(reading.request.sampling.stop_token_ids, ToTokenIds(place, value));
   return absl::OkStatus();
 }
 
-absl::Status SetIgnoreEos(const JsonPlace& place, const Json& value, Job& job) {
-  if (!value.is_boolean()) return place.FaultOf("must be true or false");
-  job.sampling.ignore_eos = value.get<bool>();
+absl::Status SetIgnoreEos(const JsonPlace& place, const Json& value, Reading& reading) {
+  ASSIGN_OR_RETURN(reading.request.sampling.ignore_eos, ToBool(place, value));
   return absl::OkStatus();
 }
 
-template <std::string Job::*kMember>
-absl::Status SetText(const JsonPlace& place, const Json& value, Job& job) {
-  ASSIGN_OR_RETURN(job.*kMember, ToText(place, value));
+template <std::string ClientRequest::*kMember>
+absl::Status SetText(const JsonPlace& place, const Json& value, Reading& reading) {
+  ASSIGN_OR_RETURN(reading.request.*kMember, ToText(place, value));
   return absl::OkStatus();
 }
 
-template <int32_t Job::*kMember>
-absl::Status SetNumberOf(const JsonPlace& place, const Json& value, Job& job) {
-  return SetInteger(place, value, job.*kMember);
+template <int32_t ClientRequest::*kMember>
+absl::Status SetNumberOf(const JsonPlace& place, const Json& value, Reading& reading) {
+  return SetInteger(place, value, reading.request.*kMember);
 }
 
 template <auto kMember>
-absl::Status SetSamplingNumber(const JsonPlace& place, const Json& value, Job& job) {
+absl::Status SetSamplingNumber(const JsonPlace& place, const Json& value, Reading& reading) {
   if constexpr (std::is_same_v<decltype(kMember), float SamplingParams::*>) {
-    return SetNumber(place, value, job.sampling.*kMember);
+    return SetNumber(place, value, reading.request.sampling.*kMember);
   } else {
-    return SetInteger(place, value, job.sampling.*kMember);
+    return SetInteger(place, value, reading.request.sampling.*kMember);
   }
 }
 
 // For fields that depend on each other. ReadMaxTokens and ReadLogprobs read them.
-absl::Status ReadTogether(const JsonPlace&, const Json&, Job&) { return absl::OkStatus(); }
+absl::Status ReadTogether(const JsonPlace&, const Json&, Reading&) { return absl::OkStatus(); }
 
 // Reads one limit, which has two names.
 absl::Status ReadMaxTokens(const JsonPlace& place, const Json& object, SamplingParams& sampling) {
@@ -189,25 +193,24 @@ absl::Status ReadLogprobs(const JsonPlace& place, const Json& object, SamplingPa
   return SetInteger(logprobs_place, *logprobs, sampling.logprobs);
 }
 
-struct JobField {
+struct RequestField {
   const char* name;
   const char* help;
-  absl::Status (*set)(const JsonPlace& place, const Json& value, Job& job);
+  absl::Status (*set)(const JsonPlace& place, const Json& value, Reading& reading);
 };
 
 // The help texts name these limits.
-static_assert(kMaxJobLineBytes == size_t{32} << 20 && kMaxJobTokenIds == 1048576);
+static_assert(kMaxPromptTokenIds == 1048576);
 static_assert(kMaxChoices == 16 && kMinPriority == -100 && kMaxPriority == 100);
 static_assert(kMaxTemperature == 100 && kMaxPenalty == 2 && kMaxRepetitionPenalty == 100);
 static_assert(kMaxLogitBias == 100 && kMaxLogitBiases == 1024 && kMaxTopLogprobs == 20);
 static_assert(kMaxStopStrings == 16 && kMaxStopStringBytes == 256 && kMaxStopTokens == 64);
 static_assert(kMaxTenantBytes == 256 && kMaxRequestIdBytes == 128);
-
 static_assert(kMaxPromptChunks == 500 && kMaxChunkSeparatorBytes == 256);
 
 using S = SamplingParams;
 using C = ChunkOptions;
-constexpr JobField kFields[] = {
+constexpr RequestField kFields[] = {
     {"prompt", "string, continued without a template", SetPrompt},
     {"prompt_token_ids", "array of token ids, at most 1048576", SetPromptTokenIds},
     {"messages",
@@ -242,9 +245,9 @@ constexpr JobField kFields[] = {
      "string, at most 256 bytes: splits prompt, or the first user message with it,\n"
      "into system, chunks and question; empty: off",
      SetChunkSeparator},
-    {"n", "whole number, 1 to 16: number of answers; default 1", SetNumberOf<&Job::n>},
+    {"n", "whole number, 1 to 16: number of answers; default 1", SetNumberOf<&ClientRequest::n>},
     {"priority", "whole number, -100 to 100; higher runs first; default 0",
-     SetNumberOf<&Job::priority>},
+     SetNumberOf<&ClientRequest::priority>},
     {"max_tokens", "whole number, 1 or more; default: up to the context's end", ReadTogether},
     {"max_completion_tokens", "another name of max_tokens", ReadTogether},
     {"min_tokens", "whole number, 0 to max_tokens; default 0", SetSamplingNumber<&S::min_tokens>},
@@ -258,7 +261,8 @@ constexpr JobField kFields[] = {
     {"frequency_penalty", "number, -2 to 2; default 0", SetSamplingNumber<&S::frequency_penalty>},
     {"logit_bias", "object of at most 1024 token ids, each with a number, -100 to 100",
      SetLogitBias},
-    {"seed", "whole number, 0 to 2^64-1; default: drawn for each job", SetSamplingNumber<&S::seed>},
+    {"seed", "whole number, 0 to 2^64-1; default: drawn for each request",
+     SetSamplingNumber<&S::seed>},
     {"stop", "string or array of strings, at most 16 of 1 to 256 bytes", SetStop},
     {"stop_token_ids", "array of token ids, at most 64", SetStopTokenIds},
     {"ignore_eos", "true or false; default false", SetIgnoreEos},
@@ -267,54 +271,20 @@ constexpr JobField kFields[] = {
      "default: none",
      ReadTogether},
     {"top_logprobs", "whole number, 0 to 20, with \"logprobs\": true", ReadTogether},
-    {"tenant", "string, at most 256 bytes; tenants share no cached prefix", SetText<&Job::tenant>},
+    {"tenant", "string, at most 256 bytes; tenants share no cached prefix",
+     SetText<&ClientRequest::tenant>},
     {"cache_salt", "string, at most 256 bytes; salts share no cached prefix",
-     SetText<&Job::cache_salt>},
+     SetText<&ClientRequest::cache_salt>},
     {"session_id",
      "string, at most 128 bytes; some routing policies send requests with\n"
      "the same id to the same worker",
-     SetText<&Job::session_id>},
+     SetText<&ClientRequest::session_id>},
 };
 
-absl::Status SetField(const JsonPlace& place, const std::string& name, const Json& value,
-                      Job& job) {
-  const bool batch = job.form != JobForm::kBaton;
-  if (batch && name == "model") {
-    return value.is_null() ? absl::OkStatus() : SetText<&Job::model>(place, value, job);
-  }
-  if (!batch && name == "id") return absl::OkStatus();  // ReadJobId has read it
-  const auto* const found = std::find_if(std::begin(kFields), std::end(kFields),
-                                         [&](const JobField& known) { return known.name == name; });
-  if (found == std::end(kFields)) {
-    return place.FaultAtKey(absl::StrCat("\"", place.Name(), "\" is not a field of a job"));
-  }
-  return value.is_null() ? absl::OkStatus() : found->set(place, value, job);
-}
-
-// Checks all rules that need no model. The router or engine, which has the model, checks the job
-// again.
-absl::Status CheckJob(const Job& job) {
-  RequestFields fields = {.request_id = {},
-                          .session_id = job.session_id,
-                          .tenant = job.tenant,
-                          .cache_salt = job.cache_salt,
-                          .priority = job.priority,
-                          .n = job.n,
-                          .sampling = job.sampling,
-                          .prompt = {},
-                          .prompt_token_ids = std::nullopt};
-  if (job.prompt) fields.prompt = *job.prompt;
-  if (job.messages) fields.messages = static_cast<int64_t>(job.messages->size());
-  if (job.chunk_separator) fields.chunk_separator = *job.chunk_separator;
-  if (job.prompt_token_ids) fields.prompt_token_ids = *job.prompt_token_ids;
-  return CheckRequest(fields, RequestLimits());
-}
-
-// Returns a fault at the field with which CheckJob's message begins, or at the object if the line
-// does not have this field.
+// Returns a fault at the field with which a check's message begins, or at the object if it does not
+// have this field.
 absl::Status AtItsField(const JsonPlace& place, const Json& object, std::string_view message) {
-  const std::string name(
-      message.substr(0, message.find_first_not_of("abcdefghijklmnopqrstuvwxyz_")));
+  const std::string name = FieldOfMessage(message);
   const std::string alias = name == "max_tokens" ? "max_completion_tokens"
                             : name == "logprobs" ? "top_logprobs"
                                                  : name;
@@ -324,19 +294,18 @@ absl::Status AtItsField(const JsonPlace& place, const Json& object, std::string_
   return place.Fault(message);
 }
 
-absl::Status CheckInput(const JsonPlace& place, const Job& job) {
-  if (job.form == JobForm::kChatBatch && !job.messages) {
-    return place.Fault("a body for /v1/chat/completions must have \"messages\"");
+absl::Status CheckInput(const JsonPlace& place, RequestStyle style, const ClientRequest& request) {
+  if (style == RequestStyle::kChat && !request.messages) {
+    return place.Member("messages").Fault("a body for /v1/chat/completions must have \"messages\"");
   }
-  if (job.form == JobForm::kCompletionBatch && job.messages) {
+  if (style == RequestStyle::kCompletion && request.messages) {
     return place.Member("messages").FaultAtKey("a body for /v1/completions has no \"messages\"");
   }
-  const int inputs = (job.prompt ? 1 : 0) + (job.prompt_token_ids ? 1 : 0) +
-                     (job.messages ? 1 : 0) + (job.parts ? 1 : 0);
+  const int inputs = InputsOf(request);
   if (inputs == 1) return absl::OkStatus();
   return place.Fault(absl::StrCat(
-      "a job has one of \"prompt\", \"prompt_token_ids\", \"messages\" and \"question\"; "
-      "this one has ",
+      style == RequestStyle::kJob ? "a job" : "a body",
+      " has one of \"prompt\", \"prompt_token_ids\", \"messages\" and \"question\"; this one has ",
       inputs));
 }
 
@@ -350,80 +319,43 @@ absl::Status CheckPartFields(const JsonPlace& place, const Json& object) {
   return absl::OkStatus();
 }
 
-constexpr char kHelpAboveFields[] =
-    R"(Job lines (--jobs):
-  A job is one line with one JSON object, of at most 32 MiB. It must have one of prompt,
-  prompt_token_ids, messages and question. Every other field is optional. A flag with the name of
-  a field replaces the default given here. null is the same as absent. Other fields are refused.
-
-)";
-
-constexpr char kHelpBelowFields[] = R"(
-  Example: {"id": "a", "prompt": "The sky is", "max_tokens": 8, "temperature": 0}
-
-  The lines of OpenAI's batches are jobs too:
-  custom_id                   string or whole number; default: the line's number
-  method                      "POST"
-  url                         "/v1/chat/completions" or "/v1/completions"
-  body                        object with the fields above but id; with messages for the first url,
-                              with prompt, a string or an array of token ids, for the second;
-                              also model, a string that the result repeats and that is not checked
-
-  Example: {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body":
-            {"messages": [{"role": "user", "content": "Why is the sky blue?"}], "max_tokens": 8}}
-
-Results of --jobs:
-  With --json, each choice is a JSON line with the job's id; otherwise it is "[id] text". A failed
-  job has a line with its id and "error". A line of a batch has one result line in OpenAI's form:
-  id, custom_id, response {status_code, request_id, body} and error. Its logprobs name a token as
-  token_id:ID. A job that never began has no result. The last line on standard error says how many
-  never began.)";
+const RequestField* FindRequestField(std::string_view name) {
+  const auto* const found =
+      std::find_if(std::begin(kFields), std::end(kFields),
+                   [&](const RequestField& known) { return known.name == name; });
+  return found == std::end(kFields) ? nullptr : found;
+}
 
 }  // namespace
 
-absl::Status ReadJobId(const JsonPlace& place, const Json& value, JobLabel& label) {
-  if (value.is_string()) {
-    label.id = value.get<std::string>();
-  } else if (value.is_number_integer()) {
-    label.id = value.dump();
-    label.id_is_number = true;
-  } else {
-    return place.FaultOf("must be a string or a whole number");
-  }
-  return absl::OkStatus();
+absl::StatusOr<bool> ReadRequestField(const JsonPlace& place, const std::string& name,
+                                      const Json& value, RequestStyle style, IgnoredFields* ignored,
+                                      ClientRequest& request) {
+  const RequestField* const field = FindRequestField(name);
+  if (field == nullptr) return false;
+  Reading reading = {.style = style, .ignored = ignored, .request = request};
+  if (!value.is_null()) RETURN_IF_ERROR(field->set(place, value, reading));
+  return true;
 }
 
-absl::Status ReadJobFields(const JsonPlace& place, const Json& object, Job& job) {
-  for (const auto& [name, value] : object.items()) {
-    RETURN_IF_ERROR(SetField(place.Member(name), name, value, job));
-  }
-  RETURN_IF_ERROR(ReadMaxTokens(place, object, job.sampling));
-  RETURN_IF_ERROR(ReadLogprobs(place, object, job.sampling));
+absl::Status FinishRequest(const JsonPlace& place, const Json& object, RequestStyle style,
+                           ClientRequest& request) {
+  RETURN_IF_ERROR(ReadMaxTokens(place, object, request.sampling));
+  RETURN_IF_ERROR(ReadLogprobs(place, object, request.sampling));
   RETURN_IF_ERROR(CheckPartFields(place, object));
-  RETURN_IF_ERROR(CheckInput(place, job));
-  const absl::Status checked = CheckJob(job);
+  RETURN_IF_ERROR(CheckInput(place, style, request));
+  const absl::Status checked = CheckRequest(request, RequestLimits());
   return checked.ok() ? checked : AtItsField(place, object, std::string(checked.message()));
 }
 
-std::string JobFormatHelp() {
-  constexpr size_t kColumn = 30;
-  const std::string indent = "\n" + std::string(kColumn, ' ');
-  std::string help = kHelpAboveFields;
-  const auto add = [&](const char* name, const std::string& text) {
-    absl::StrAppend(&help, absl::StrFormat("  %-*s", static_cast<int>(kColumn) - 2, name));
-    for (const char c : text) {
-      if (c == '\n') {
-        help += indent;
-      } else {
-        help += c;
-      }
-    }
-    help += '\n';
-  };
-  add("id", "string or whole number, repeated in the result; default: the line's number");
-  for (const JobField& field : kFields) add(field.name, field.help);
-  help += kHelpBelowFields;
-  return help;
+std::string FieldOfMessage(std::string_view message) {
+  const std::string_view name =
+      message.substr(0, message.find_first_not_of("abcdefghijklmnopqrstuvwxyz_"));
+  return FindRequestField(name) == nullptr ? "" : std::string(name);
+}
+
+void ForEachRequestField(absl::FunctionRef<void(const char* name, const char* help)> visit) {
+  for (const RequestField& field : kFields) visit(field.name, field.help);
 }
 
 }  // namespace baton

@@ -1,7 +1,8 @@
-#include "cli/json_line.h"
+#include "requests/json_text.h"
 
 #include <algorithm>
 
+#include "common/error_details.h"
 #include "common/printable_text.h"
 #include "common/str_cat.h"
 
@@ -144,23 +145,45 @@ class SyntaxErrorCatcher final : public nlohmann::json_sax<Json> {
   std::string what_;
 };
 
-absl::Status SyntaxFault(std::string_view line, int64_t number) {
+// The bytes after a character's first one are 10xxxxxx.
+bool BeginsCharacter(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }
+
+// Returns "line 3, column 17" for the byte `offset`. Counts the lines of a document.
+std::string PlaceOf(std::string_view text, int64_t line, size_t offset) {
+  std::string_view before = text.substr(0, std::min(offset, text.size()));
+  if (line == kNotALine) {
+    line = 1 + std::count(before.begin(), before.end(), '\n');
+    before.remove_prefix(before.rfind('\n') + 1);  // npos + 1 is 0
+  }
+  return StrCat("line ", line, ", column ",
+                1 + std::count_if(before.begin(), before.end(), BeginsCharacter));
+}
+
+absl::Status FaultOfText(std::string_view text, int64_t line, size_t offset,
+                         std::string_view message) {
+  return absl::InvalidArgumentError(StrCat(PlaceOf(text, line, offset), ": ", message));
+}
+
+absl::Status FaultOfSize(int64_t line, std::string_view message) {
+  return absl::InvalidArgumentError(line == kNotALine ? StrCat("the JSON ", message)
+                                                      : StrCat("line ", line, ": it ", message));
+}
+
+absl::Status SyntaxFault(std::string_view text, int64_t line) {
   SyntaxErrorCatcher catcher;
-  Json::sax_parse(line, &catcher);
+  Json::sax_parse(text, &catcher);
   const std::string reason = catcher.Reason();
   size_t offset = catcher.position() == 0 ? 0 : catcher.position() - 1;
   // The parser has read the whole token before it reports it as misplaced.
-  if (reason.starts_with("unexpected")) offset = JsonWalk(line).TokenWith(offset);
-  return JsonFault(line, number, offset, StrCat("not valid JSON: ", reason));
+  if (reason.starts_with("unexpected")) offset = JsonWalk(text).TokenWith(offset);
+  return FaultOfText(text, line, offset, StrCat("not valid JSON: ", reason));
 }
 
 }  // namespace
 
-absl::StatusOr<Json> ParseJsonLine(std::string_view line, int64_t number,
-                                   const JsonLimits& limits) {
-  if (line.size() > limits.max_bytes) {
-    return absl::InvalidArgumentError(
-        StrCat("line ", number, ": it has ", line.size(), " bytes; at most ", limits.max_bytes));
+absl::StatusOr<Json> ParseJson(std::string_view text, int64_t line, const JsonLimits& limits) {
+  if (text.size() > limits.max_bytes) {
+    return FaultOfSize(line, StrCat("has ", text.size(), " bytes; at most ", limits.max_bytes));
   }
   size_t values = 0;
   bool too_deep = false;
@@ -168,41 +191,29 @@ absl::StatusOr<Json> ParseJsonLine(std::string_view line, int64_t number,
     too_deep |= depth > limits.max_depth;
     return depth <= limits.max_depth && ++values <= limits.max_values;
   };
-  Json json = Json::parse(line, keep, /*allow_exceptions=*/false);
+  Json json = Json::parse(text, keep, /*allow_exceptions=*/false);
   if (too_deep) {
-    return JsonFault(line, number, JsonWalk(line).FirstDeeperThan(limits.max_depth),
-                     StrCat("it is nested more than ", limits.max_depth, " deep"));
+    return FaultOfText(text, line, JsonWalk(text).FirstDeeperThan(limits.max_depth),
+                       StrCat("it is nested more than ", limits.max_depth, " deep"));
   }
   if (values > limits.max_values) {
-    return absl::InvalidArgumentError(
-        StrCat("line ", number, ": it holds more than ", limits.max_values, " values"));
+    return FaultOfSize(line, StrCat("holds more than ", limits.max_values, " values"));
   }
-  if (json.is_discarded()) return SyntaxFault(line, number);
+  if (json.is_discarded()) return SyntaxFault(text, line);
   return json;
 }
 
-absl::StatusOr<Json> ParseJsonOutline(std::string_view line, int64_t number, int depth) {
+absl::StatusOr<Json> ParseJsonOutline(std::string_view text, int64_t line, int depth) {
   const auto keep = [depth](int at, Json::parse_event_t, Json&) { return at <= depth; };
-  Json json = Json::parse(line, keep, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return SyntaxFault(line, number);
+  Json json = Json::parse(text, keep, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return SyntaxFault(text, line);
   return json;
 }
 
-absl::Status JsonFault(std::string_view line, int64_t number, size_t offset,
-                       std::string_view message) {
-  const std::string_view before = line.substr(0, std::min(offset, line.size()));
-  // The bytes after a character's first one are 10xxxxxx.
-  const auto characters = std::count_if(before.begin(), before.end(), [](char byte) {
-    return (static_cast<unsigned char>(byte) & 0xC0) != 0x80;
-  });
-  return absl::InvalidArgumentError(
-      StrCat("line ", number, ", column ", characters + 1, ": ", message));
-}
-
-JsonPlace::JsonPlace(std::string_view line, int64_t number) : line_(line), number_(number) {}
+JsonPlace::JsonPlace(std::string_view text, int64_t line) : text_(text), line_(line) {}
 
 JsonPlace::JsonPlace(const JsonPlace* parent, std::string_view key, size_t index)
-    : line_(parent->line_), number_(parent->number_), parent_(parent), key_(key), index_(index) {}
+    : text_(parent->text_), line_(parent->line_), parent_(parent), key_(key), index_(index) {}
 
 JsonPlace JsonPlace::Member(std::string_view key) const {
   JsonPlace place(this, key, 0);
@@ -212,16 +223,20 @@ JsonPlace JsonPlace::Member(std::string_view key) const {
 
 JsonPlace JsonPlace::Element(size_t index) const { return {this, {}, index}; }
 
-std::string JsonPlace::Name() const {
+std::string JsonPlace::Name() const { return NameOf(/*with_indexes=*/true); }
+
+std::string JsonPlace::NameWithoutIndexes() const { return NameOf(/*with_indexes=*/false); }
+
+std::string JsonPlace::NameOf(bool with_indexes) const {
   if (parent_ == nullptr) return "";
-  const std::string parent = parent_->Name();
-  if (!is_member_) return StrCat(parent, "[", index_, "]");
+  const std::string parent = parent_->NameOf(with_indexes);
+  if (!is_member_) return with_indexes ? StrCat(parent, "[", index_, "]") : parent + "[]";
   const std::string key = Printable(key_, kMaxShownFaultBytes);
   return parent.empty() ? key : StrCat(parent, ".", key);
 }
 
 JsonPlace::Found JsonPlace::Find() const {
-  const JsonWalk walk(line_);
+  const JsonWalk walk(text_);
   if (parent_ == nullptr) {
     const size_t at = walk.SkipSpace(0);
     return {.key = at, .value = at};
@@ -229,13 +244,13 @@ JsonPlace::Found JsonPlace::Find() const {
   const Found parent = parent_->Find();
   Found found = parent;
   size_t at = walk.SkipSpace(parent.value + 1);
-  for (size_t i = 0; at < line_.size() && !walk.At(at, '}') && !walk.At(at, ']'); ++i) {
+  for (size_t i = 0; at < text_.size() && !walk.At(at, '}') && !walk.At(at, ']'); ++i) {
     const size_t key = at;
     if (is_member_) {
       const size_t key_end = walk.SkipString(at);
       at = walk.SkipSpace(walk.SkipSpace(key_end) + 1);  // after the colon
       // The parser keeps the last of equal keys.
-      if (Means(line_.substr(key, key_end - key), key_)) found = {.key = key, .value = at};
+      if (Means(text_.substr(key, key_end - key), key_)) found = {.key = key, .value = at};
     } else if (i == index_) {
       return {.key = at, .value = at};
     }
@@ -246,8 +261,15 @@ JsonPlace::Found JsonPlace::Find() const {
   return found;
 }
 
+absl::Status JsonPlace::FaultAt(size_t offset, std::string_view message) const {
+  absl::Status fault = line_ == kNotALine ? absl::InvalidArgumentError(std::string(message))
+                                          : FaultOfText(text_, line_, offset, message);
+  SetErrorParam(fault, Name());
+  return fault;
+}
+
 absl::Status JsonPlace::Fault(std::string_view message) const {
-  return JsonFault(line_, number_, Find().value, message);
+  return FaultAt(line_ == kNotALine ? 0 : Find().value, message);
 }
 
 absl::Status JsonPlace::FaultOf(std::string_view message) const {
@@ -255,12 +277,7 @@ absl::Status JsonPlace::FaultOf(std::string_view message) const {
 }
 
 absl::Status JsonPlace::FaultAtKey(std::string_view message) const {
-  return JsonFault(line_, number_, Find().key, message);
-}
-
-absl::StatusOr<std::string> ToText(const JsonPlace& place, const Json& value) {
-  if (!value.is_string()) return place.FaultOf("must be a string");
-  return value.get<std::string>();
+  return FaultAt(line_ == kNotALine ? 0 : Find().key, message);
 }
 
 const Json* FindField(const Json& object, const std::string& name) {

@@ -1,9 +1,13 @@
-// Parses an untrusted line of JSON within limits. Every fault has its line and column.
+// Parses untrusted JSON within limits: a line of a file, or a whole document such as an HTTP body.
 //
-// A column counts characters from 1 on. Every error is InvalidArgument and begins with the place:
-// `line 3, column 17: "max_tokens" must be a whole number`.
+// Every error is InvalidArgument. That of a line begins with its place:
+// `line 3, column 17: "max_tokens" must be a whole number`. A column counts characters from 1 on.
+// That of a document has only the message, unless the document is not valid JSON. The fault of a
+// value also carries the value's name (ErrorParam in common/error_details.h).
 //
-// Thread safety: pure functions. A JsonPlace refers to its parent and to the line; both must
+// Invalid UTF-8 is not valid JSON. Of equal keys, the last one counts.
+//
+// Thread safety: pure functions. A JsonPlace refers to its parent and to the text; both must
 // outlive it.
 #pragma once
 
@@ -26,29 +30,30 @@ struct JsonLimits {
   size_t max_values = 0;
 };
 
-// Parses the line. `number` is the line's number, for messages.
-absl::StatusOr<nlohmann::json> ParseJsonLine(std::string_view line, int64_t number,
-                                             const JsonLimits& limits);
+// In place of a line's number: the text is a document.
+inline constexpr int64_t kNotALine = 0;
 
-// Parses the line without limits on its content, but leaves out values inside more than `depth`
+// Parses the text. `line`: the line's number, or kNotALine.
+absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, int64_t line,
+                                         const JsonLimits& limits);
+
+// Parses the text without limits on its content, but leaves out values inside more than `depth`
 // arrays and objects.
-absl::StatusOr<nlohmann::json> ParseJsonOutline(std::string_view line, int64_t number, int depth);
+absl::StatusOr<nlohmann::json> ParseJsonOutline(std::string_view text, int64_t line, int depth);
 
-// Returns "line 3, column 17: MESSAGE" for the byte `offset` of the line.
-absl::Status JsonFault(std::string_view line, int64_t number, size_t offset,
-                       std::string_view message);
-
-// Place of a value in a line of valid JSON: its name in messages and its position.
+// Place of a value in valid JSON: its name in messages and its position.
 class JsonPlace {
  public:
   // Place of the outermost value.
-  JsonPlace(std::string_view line, int64_t number);
+  JsonPlace(std::string_view text, int64_t line);
 
   JsonPlace Member(std::string_view key) const;
   JsonPlace Element(size_t index) const;
 
   // Returns a name such as "messages[0].content"; empty for the outermost value.
   std::string Name() const;
+  // Returns the same for every index: "messages[].content".
+  std::string NameWithoutIndexes() const;
 
   // Returns a fault with the position of the value.
   absl::Status Fault(std::string_view message) const;
@@ -64,18 +69,17 @@ class JsonPlace {
   };
 
   JsonPlace(const JsonPlace* parent, std::string_view key, size_t index);
+  std::string NameOf(bool with_indexes) const;
+  absl::Status FaultAt(size_t offset, std::string_view message) const;
   Found Find() const;
 
-  std::string_view line_;
-  int64_t number_ = 0;
+  std::string_view text_;
+  int64_t line_ = 0;
   const JsonPlace* parent_ = nullptr;  // null for the outermost value
   std::string_view key_;               // of a member
   size_t index_ = 0;                   // of an element
   bool is_member_ = false;
 };
-
-// Returns the string at `place`. Any other value is a fault.
-absl::StatusOr<std::string> ToText(const JsonPlace& place, const nlohmann::json& value);
 
 // Returns the member, or a null pointer if it is absent or null.
 const nlohmann::json* FindField(const nlohmann::json& object, const std::string& name);

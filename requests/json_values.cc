@@ -1,20 +1,29 @@
-#include "cli/job_parts.h"
+#include "requests/json_values.h"
 
-#include <string>
 #include <utility>
 
-#include "cli/jobs.h"
+#include "common/request_bounds.h"
 #include "common/status_macros.h"
 
 namespace baton {
 
 using Json = nlohmann::json;
 
+absl::StatusOr<std::string> ToText(const JsonPlace& place, const Json& value) {
+  if (!value.is_string()) return place.FaultOf("must be a string");
+  return value.get<std::string>();
+}
+
+absl::StatusOr<bool> ToBool(const JsonPlace& place, const Json& value) {
+  if (!value.is_boolean()) return place.FaultOf("must be true or false");
+  return value.get<bool>();
+}
+
 absl::StatusOr<std::vector<TokenId>> ToTokenIds(const JsonPlace& place, const Json& value) {
   if (!value.is_array()) return place.FaultOf("must be an array of token ids");
-  if (value.size() > kMaxJobTokenIds) {
+  if (static_cast<int64_t>(value.size()) > kMaxPromptTokenIds) {
     return place.FaultOf(
-        absl::StrCat("has ", value.size(), " token ids; at most ", kMaxJobTokenIds));
+        absl::StrCat("has ", value.size(), " token ids; at most ", kMaxPromptTokenIds));
   }
   std::vector<TokenId> out;
   out.reserve(value.size());
