@@ -44,8 +44,7 @@ absl::Status TakeInput(const v1::GenerateRequest& wire, const RequestLimits& lim
       out.parts = PartsFromWire(wire.parts());
       return absl::OkStatus();
     case v1::GenerateRequest::INPUT_NOT_SET:
-      return absl::InvalidArgumentError(
-          "one of prompt, prompt_token_ids, messages and parts must be set");
+      return absl::OkStatus();  // a fault, but only after those of the fields (EncodePrompt)
   }
   return absl::OkStatus();
 }

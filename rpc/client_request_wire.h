@@ -13,7 +13,8 @@
 namespace baton {
 
 // Checks the sizes of all lists before it copies them: a message that is small on the wire can be
-// large in memory. InvalidArgument names the field, its value and the limit.
+// large in memory. InvalidArgument names the field, its value and the limit. A request without
+// input is not refused here.
 absl::StatusOr<ClientRequest> ClientRequestFromWire(const v1::GenerateRequest& wire,
                                                     const RequestLimits& limits);
 absl::StatusOr<std::vector<ChatMessage>> MessagesFromWire(const v1::Messages& wire,
