@@ -1,4 +1,4 @@
-// A complete router: the core, the services and the server, with the order of their shutdown. main
+// A complete router: the core, both edges and their servers, with the order of their shutdown. main
 // runs it, and tests build it.
 //
 // Thread safety: Start, Tick, Shutdown and the destructor from one thread.
@@ -14,8 +14,9 @@
 #include "router/grpc/inference_service.h"
 #include "router/grpc/kv_event_subscriber.h"
 #include "router/grpc/registry_service.h"
-#include "router/grpc/router_server_options.h"
 #include "router/grpc/worker_prober.h"
+#include "router/http/http_edge.h"
+#include "router/server/router_server_options.h"
 #include "rpc/rpc_server.h"
 #include "rpc/task_pool.h"
 
@@ -35,10 +36,14 @@ class RouterServer {
   void Shutdown();
 
   const RpcServer& rpc() const { return *server_; }
+  const HttpEdge* http() const { return http_edge_.get(); }  // null: off
   RouterCore& core() { return core_; }
 
  private:
   explicit RouterServer(const RouterServerOptions& options);
+  GenerateHost Host();
+  // Waits until no call is left, while deadlines still count. Returns false after `timeout_ms`.
+  bool WaitUntilIdle(int64_t timeout_ms);
 
   const RouterServerOptions options_;
   const SystemClock clock_;
@@ -53,6 +58,7 @@ class RouterServer {
   ModelFetcher fetcher_;
   KvEventSubscriber subscriber_;
   RegistryService registry_service_;
+  std::unique_ptr<HttpEdge> http_edge_;  // before text_tasks_, whose tasks use it
   TextTasks text_tasks_;
   InferenceService inference_service_;
   std::unique_ptr<RpcServer> server_;

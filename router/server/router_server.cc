@@ -1,4 +1,4 @@
-#include "router/grpc/router_server.h"
+#include "router/server/router_server.h"
 
 #include <algorithm>
 #include <chrono>
@@ -16,6 +16,7 @@ namespace {
 constexpr int64_t kLastCallsMs = 10'000;
 // Time for clients to read how their answers ended.
 constexpr int64_t kLastWordsMs = 1000;
+constexpr int64_t kDrainTickMs = 100;
 
 // Largest size of a request: its text, or a million token ids of up to five bytes each, plus the
 // fields around it.
@@ -35,14 +36,17 @@ RouterServer::RouterServer(const RouterServerOptions& options)
       fetcher_(&core_, &channels_),
       subscriber_(&core_.index(), &channels_, &clock_, options_.router.max_workers),
       registry_service_(&core_, &heartbeats_, &refused_, &fetcher_, &log_),
-      inference_service_({.options = &options_.router,
-                          .core = &core_,
-                          .channels = &channels_,
-                          .failure_detector = &failure_detector_,
-                          .text_tasks = &text_tasks_,
-                          .clock = &clock_,
-                          .log = &log_},
-                         &limit_, &streams_, &heartbeats_, &refused_) {}
+      inference_service_(Host(), &limit_, &streams_, &heartbeats_, &refused_) {}
+
+GenerateHost RouterServer::Host() {
+  return {.options = &options_.router,
+          .core = &core_,
+          .channels = &channels_,
+          .failure_detector = &failure_detector_,
+          .text_tasks = &text_tasks_,
+          .clock = &clock_,
+          .log = &log_};
+}
 
 absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(
     const RouterServerOptions& options) {
@@ -56,6 +60,10 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(
                        {v1::Registry::service_full_name(), v1::Inference::service_full_name()}));
   out->prober_ = std::make_unique<WorkerProber>(
       &out->core_, &out->channels_, &out->failure_detector_, options.router.worker_silence_ms);
+  if (!options.http.listen.empty()) {
+    ASSIGN_OR_RETURN(out->http_edge_,
+                     HttpEdge::Start(out->options_.http, out->Host(), &out->limit_));
+  }
   return out;
 }
 
@@ -69,6 +77,7 @@ bool RouterServer::Tick() {
                  << options_.router.client_stall_ms << " ms, or fell behind by "
                  << StreamWatchdog::kBehindFactor << " times that time (--client-stall-ms)";
   }
+  if (http_edge_ != nullptr) http_edge_->Tick();
   fetcher_.MaybeFetch();
   const std::vector<WorkerRecord> workers = core_.Workers();
   log_.CompareRooms(workers);
@@ -86,16 +95,30 @@ void RouterServer::Shutdown() {
   if (shut_down_ || server_ == nullptr) return;
   shut_down_ = true;
   server_->SetServing(false);
+  if (http_edge_ != nullptr) http_edge_->Drain();
   limit_.Close();
-  if (!limit_.WaitUntilIdle(options_.server.drain_ms)) {
-    streams_.CallOff(absl::UnavailableError(
+  if (!WaitUntilIdle(options_.server.drain_ms)) {
+    const absl::Status status = absl::UnavailableError(
         absl::StrCat("the router at ", server_->address(),
                      " is shutting down, and the answer did not end within its --drain-ms of ",
-                     options_.server.drain_ms, " ms")));
+                     options_.server.drain_ms, " ms"));
+    streams_.CallOff(status);
+    if (http_edge_ != nullptr) http_edge_->CallOff(status);
     limit_.WaitUntilIdle(kLastWordsMs);
   }
+  if (http_edge_ != nullptr) http_edge_->Shutdown(kLastWordsMs);
   server_->Shutdown(0);
   limit_.WaitUntilIdle(kLastCallsMs);
+}
+
+bool RouterServer::WaitUntilIdle(int64_t timeout_ms) {
+  const int64_t until_us = clock_.NowUs() + timeout_ms * 1000;
+  for (;;) {
+    const int64_t left_ms = (until_us - clock_.NowUs()) / 1000;
+    if (limit_.WaitUntilIdle(std::clamp<int64_t>(left_ms, 0, kDrainTickMs))) return true;
+    if (left_ms <= 0) return false;
+    if (http_edge_ != nullptr) http_edge_->Tick();
+  }
 }
 
 }  // namespace baton

@@ -2,7 +2,7 @@
 //
 // It prints `listening HOST:PORT` to standard output at once, with the address at which it listens.
 // When requests will succeed, it prints `ready HOST:PORT` with the address for clients
-// (--advertise).
+// (--advertise), and with --http-listen also `http HOST:PORT`.
 
 #include <iostream>
 #include <memory>
@@ -18,7 +18,7 @@
 #include "common/settings.h"
 #include "common/status_macros.h"
 #include "common/termination.h"
-#include "router/grpc/router_server.h"
+#include "router/server/router_server.h"
 
 namespace {
 
@@ -42,6 +42,7 @@ absl::Status Serve(const baton::RouterServerOptions& options, baton::Termination
   while (signal_number < 0) {
     if (router->Tick() && !announced) {
       std::cout << "ready " << address << std::endl;
+      if (router->http() != nullptr) std::cout << "http " << router->http()->address() << std::endl;
       announced = true;
     }
     signal_number = termination.Wait(kTickMs);
