@@ -113,7 +113,7 @@ class PrefixCache {
   bool publishes_ = false;
   // Keys that were published as stored, by tier.
   std::array<absl::btree_set<Hash128>, kCacheTiers> chunks_;
-  std::vector<bool> in_chunk_;       // by block: has a chunk hold; empty before the first one
+  std::vector<bool> in_chunk_;  // by block: has a chunk hold; empty before the first one
   int32_t chunk_blocks_ = 0;
 };
 

@@ -62,8 +62,8 @@ class SleepingChunks {
   // with nothing evicted, if the limit is too small.
   bool Reserve(int64_t bytes);
   void Unreserve(int64_t bytes) { reserved_ -= bytes; }
-  // Adds a sleeper, which takes its memory from a reservation of `reserved` bytes. Replaces one with
-  // the same key. REQUIRES: the KV has at most `reserved` bytes (CHECK).
+  // Adds a sleeper, which takes its memory from a reservation of `reserved` bytes. Replaces one
+  // with the same key. REQUIRES: the KV has at most `reserved` bytes (CHECK).
   void Add(Sleeper sleeper, int64_t reserved);
 
   // Returns the sleeper with this key and these tokens, or null. Valid until the next change.
@@ -93,7 +93,7 @@ class SleepingChunks {
   };
   struct Pinned {
     int32_t pins = 0;
-    int64_t bytes = 0;      // of the KV
+    int64_t bytes = 0;       // of the KV
     bool forgotten = false;  // no sleeper has it any more
   };
 

@@ -61,7 +61,7 @@ class ChunkMoverThread final : public ChunkMover {
   // Guarded by mutex_:
   std::deque<Job> packs_;
   std::deque<Job> unpacks_;
-  uint64_t current_ = 0;           // Pack job of which the thread copies a block; 0: none
+  uint64_t current_ = 0;  // Pack job of which the thread copies a block; 0: none
   bool current_cancelled_ = false;
   std::vector<Done> done_;
   bool ends_ = false;

@@ -135,7 +135,7 @@ void ChunkTier::StartWakes() {
 }
 
 void ChunkTier::OnComputed(int64_t tokens, int64_t us) {
-  if (tokens <= 0) return;
+  if (tokens <= 0 || us <= 0) return;
   const double newest = static_cast<double>(us) / static_cast<double>(tokens);
   const double before = compute_us_per_token_.value_or(newest);
   compute_us_per_token_ = before + kNewestWeight * (newest - before);

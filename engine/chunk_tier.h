@@ -14,7 +14,8 @@
 //  1. Blocks that a copy reads or writes have a transfer's hold until the copy has ended, even if
 //     the part or the request ends earlier.
 //  2. A copy into blocks starts only when no step uses these blocks (StartWakes).
-//  3. Chunks that fall asleep keep their blocks for a moment. Together they have at most half of the
+//  3. Chunks that fall asleep keep their blocks for a moment. Together they have at most half of
+//  the
 //     blocks that the chunk cache may have, or one chunk. Others are lost if they must leave.
 //  4. A damaged sleeper is dropped. The part is then computed.
 //
@@ -41,8 +42,8 @@
 namespace baton {
 
 struct ChunkTierOptions {
-  int64_t host_bytes = 0;        // limit of host memory; 0: no chunk sleeps
-  int64_t bytes_per_block = 0;   // of the pool
+  int64_t host_bytes = 0;          // limit of host memory; 0: no chunk sleeps
+  int64_t bytes_per_block = 0;     // of the pool
   int32_t max_falling_blocks = 0;  // blocks of chunks that fall asleep; one chunk may have more
 };
 
@@ -61,9 +62,9 @@ class ChunkTier {
   // Starts to copy a chunk that leaves the chunk cache. Returns false if it cannot sleep: no room,
   // or too many chunks fall asleep already.
   bool FallAsleep(const ChunkCache::Leaving& leaving);
-  // Takes back a chunk that falls asleep: `store` gets its blocks, which have a transfer's hold, and
-  // stores them in the chunk cache. Returns false if no such chunk falls asleep, or `store` returned
-  // false.
+  // Takes back a chunk that falls asleep: `store` gets its blocks, which have a transfer's hold,
+  // and stores them in the chunk cache. Returns false if no such chunk falls asleep, or `store`
+  // returned false.
   using StoreAgain = std::function<bool(int32_t position, std::span<const BlockId> blocks)>;
   bool TakeBack(const ChunkKey& key, std::span<const TokenId> tokens, const StoreAgain& store);
 

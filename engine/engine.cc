@@ -197,8 +197,8 @@ class EngineImpl final : public Engine {
   KvFingerprint fingerprint_;
 
   std::mutex status_mutex_;
-  EngineStatus status_;                     // guarded by status_mutex_
-  std::unique_ptr<KvTransport> transport_;  // its threads wake the loop
+  EngineStatus status_;                      // guarded by status_mutex_
+  std::unique_ptr<KvTransport> transport_;   // its threads wake the loop
   std::unique_ptr<ChunkMover> chunk_mover_;  // the same; null: no prompt chunk sleeps
   std::unique_ptr<EngineMachines> machines_;
   std::thread thread_;  // runs the machines' loop

@@ -49,7 +49,7 @@ struct EngineMachinesOptions {
   int32_t layer_pieces = 1;  // of a prompt's last chunk
   PromptPartsOptions prompt_parts = {};
   int64_t chunk_host_bytes = 0;  // of sleeping chunks
-  std::string kv_type;  // for the status
+  std::string kv_type;           // for the status
   size_t kept_event_bytes = KvEventFeed::kKeptBytes;
   int64_t idle_turn_us = EngineLoop::kIdleTurnUs;
 };

@@ -15,8 +15,8 @@
 // that steps need, and captures its graphs. TakeMemory then gives the pool its share of what is
 // left. A part of the device's memory always stays free (GpuReserveBytes).
 //
-// Thread safety: NewLender and Discard on the engine thread only; lender() is for the transport; all else is
-// immutable. The engine decides what is written into the pool.
+// Thread safety: NewLender and Discard on the engine thread only; lender() is for the transport;
+// all else is immutable. The engine decides what is written into the pool.
 #pragma once
 
 #include <cstdint>

@@ -35,11 +35,11 @@ class PromptParts::LivePart {
   std::vector<PartPointer> sees;  // until it is done
   bool done = false;
   SequenceId created_by;
-  int32_t computed = 0;             // tokens
-  int32_t received = 0;             // tokens that came from a peer
-  bool wakes = false;               // its KV comes from host memory; false again if that failed
+  int32_t computed = 0;  // tokens
+  int32_t received = 0;  // tokens that came from a peer
+  bool wakes = false;    // its KV comes from host memory; false again if that failed
   std::shared_ptr<const PackedKv> asleep;  // until it has blocks to wake in; from ChunkTier::ToWake
-  std::vector<SequenceId> waiters;  // main sequences, until it is done
+  std::vector<SequenceId> waiters;         // main sequences, until it is done
 
  private:
   PromptParts* const parts_;

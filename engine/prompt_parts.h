@@ -168,6 +168,8 @@ class PromptParts final : public PartSource {
   // The sleeping ones first.
   std::vector<ChunkCache::EntryInfo> Entries() const;
   ChunkCache& chunk_cache() { return chunks_; }
+  // True if the part of a chunk sleeps, or falls asleep.
+  bool Sleeps(const ChunkLayout::Part& part) const;
   // True if the part of a chunk is cached or sleeps, or a request computes or receives it.
   bool HasOrAwaits(const ChunkLayout::Part& part) const;
   bool idle() const { return mains_.empty() && by_id_.empty() && repairs_.empty(); }

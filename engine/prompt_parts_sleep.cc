@@ -23,6 +23,10 @@ ChunkCache::Reference PromptParts::FindStored(const ChunkLayout::Part& part) {
   return stored;
 }
 
+bool PromptParts::Sleeps(const ChunkLayout::Part& part) const {
+  return tier_ != nullptr && tier_->Has(part.key, part.tokens);
+}
+
 void PromptParts::OnWoken(const ChunkTier::Woken& woken) {
   const auto found = by_id_.find(woken.part);
   if (found == by_id_.end()) return;

@@ -48,7 +48,7 @@ std::span<const BlockId> PromptParts::BlocksIfDone(SequenceId id, int32_t part) 
 
 bool PromptParts::HasOrAwaits(const ChunkLayout::Part& part) const {
   return FindLive(part) != nullptr || chunks_.Peek(part.key, part.tokens).has_value() ||
-         (tier_ != nullptr && tier_->Has(part.key, part.tokens));
+         Sleeps(part);
 }
 
 std::vector<SequenceId> PromptParts::TakeProgress() {

@@ -42,8 +42,8 @@ bool KvEventBatcher::MayJoin(KvEvent::Kind kind, CacheTier tier) const {
 
 void KvEventBatcher::Stored(const std::optional<Hash128>& before, const Hash128& run,
                             CacheTier tier) {
-  const bool continues = before && MayJoin(KvEvent::Kind::kStored, tier) &&
-                         open_.back().hashes.back() == *before;
+  const bool continues =
+      before && MayJoin(KvEvent::Kind::kStored, tier) && open_.back().hashes.back() == *before;
   if (!continues) {
     Begin({.kind = KvEvent::Kind::kStored, .tier = tier, .parent = before, .hashes = {}});
   }

@@ -69,8 +69,7 @@ bool BlockCompression::Compress(std::span<const std::byte> bytes, std::vector<st
   return true;
 }
 
-bool BlockCompression::Decompress(std::span<const std::byte> compressed,
-                                  std::span<std::byte> out) {
+bool BlockCompression::Decompress(std::span<const std::byte> compressed, std::span<std::byte> out) {
   std::byte* target = out.data();
   if (number_bytes_ > 1) {
     sorted_.resize(out.size());

@@ -30,7 +30,7 @@ int32_t NumberBytes(KvType type) {
   return 1;
 }
 
-absl::Status WaitFor(PoolLease& lease) {
+absl::Status WaitUntilReady(PoolLease& lease) {
   while (true) {
     ASSIGN_OR_RETURN(const bool ready, lease.Ready());
     if (ready) return absl::OkStatus();
@@ -41,7 +41,8 @@ absl::Status WaitFor(PoolLease& lease) {
 }  // namespace
 
 KvPacker::KvPacker(TransferPool* pool, bool compress)
-    : pool_(pool), compression_(NumberBytes(pool->layout().group(0).group().type)),
+    : pool_(pool),
+      compression_(NumberBytes(pool->layout().group(0).group().type)),
       compress_(compress) {}
 
 absl::StatusOr<PoolLease> KvPacker::Lease(PoolAccess access, BlockId block, int32_t tokens) {
@@ -49,7 +50,7 @@ absl::StatusOr<PoolLease> KvPacker::Lease(PoolAccess access, BlockId block, int3
     std::optional<PoolLease> lease =
         pool_->Acquire(access, LeadingTokens(block, tokens), LayerRange());
     if (lease.has_value()) {
-      RETURN_IF_ERROR(WaitFor(*lease));
+      RETURN_IF_ERROR(WaitUntilReady(*lease));
       return std::move(*lease);
     }
     std::this_thread::sleep_for(kPollInterval);
@@ -84,9 +85,9 @@ absl::Status KvPacker::Unpack(const PackedBlock& packed, BlockId block, int32_t 
     bytes = bytes_;
   }
   if (bytes.size() != size || Crc32c(bytes) != packed.crc) {
-    return absl::DataLossError(
-        StrCat("the KV of ", tokens, " tokens was damaged in host memory: it has ", bytes.size(),
-               " of ", size, " bytes, or its checksum is not ", packed.crc));
+    return absl::DataLossError(StrCat("the KV of ", tokens,
+                                      " tokens was damaged in host memory: it has ", bytes.size(),
+                                      " of ", size, " bytes, or its checksum is not ", packed.crc));
   }
   ASSIGN_OR_RETURN(PoolLease lease, Lease(PoolAccess::kLand, block, tokens));
   const std::byte* from = bytes.data();
@@ -95,7 +96,7 @@ absl::Status KvPacker::Unpack(const PackedBlock& packed, BlockId block, int32_t 
     from += run.iov_len;
   }
   lease.Store();
-  return WaitFor(lease);
+  return WaitUntilReady(lease);
 }
 
 }  // namespace baton

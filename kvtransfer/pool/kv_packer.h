@@ -33,8 +33,8 @@ class KvPacker {
   // Copies the first `tokens` tokens of a block out of the pool. REQUIRES: the block does not
   // change during the call. Errors are those of the pool's copies.
   absl::StatusOr<PackedBlock> Pack(BlockId block, int32_t tokens);
-  // Copies them back. DataLoss: the checksum is wrong, or the bytes do not fit; the block's contents
-  // are then undefined. REQUIRES: nothing reads or writes the block during the call.
+  // Copies them back. DataLoss: the checksum is wrong, or the bytes do not fit; the block's
+  // contents are then undefined. REQUIRES: nothing reads or writes the block during the call.
   absl::Status Unpack(const PackedBlock& packed, BlockId block, int32_t tokens);
 
  private:

@@ -214,7 +214,7 @@ TEST_F(SleepingChunksTest, RandomEventsAgreeWithANaiveList) {
   std::mt19937_64 random(seed);
   constexpr int32_t kRoom = 4;
   Open(kRoom);
-  std::list<TokenId> naive;                                          // the least recently used first
+  std::list<TokenId> naive;  // the least recently used first
   std::vector<std::pair<TokenId, std::shared_ptr<const PackedKv>>> pins;  // of chunks in `naive`
   const auto pinned = [&](TokenId chunk) {
     return std::any_of(pins.begin(), pins.end(), [&](const auto& p) { return p.first == chunk; });
