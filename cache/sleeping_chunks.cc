@@ -11,8 +11,8 @@ namespace baton {
 SleepingChunks::~SleepingChunks() { Clear(); }
 
 bool SleepingChunks::Reserve(int64_t bytes) {
-  int64_t evictable = 0;
-  for (const auto& [key, entry] : entries_) evictable += IsPinned(entry) ? 0 : entry.bytes;
+  int64_t evictable = bytes_;
+  for (const auto& [kv, pinned] : pinned_) evictable -= pinned.forgotten ? 0 : pinned.bytes;
   if (used() - evictable + bytes > limit_bytes_) return false;
   for (auto it = by_use_.begin(); used() + bytes > limit_bytes_;) {
     const ChunkKey key = (it++)->second;
