@@ -16,6 +16,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -28,6 +29,7 @@
 #include "absl/status/status.h"
 #include "cache/block_allocator.h"
 #include "cache/cache_key.h"
+#include "cache/index/indexed_worker.h"
 #include "cache/index/kv_event_batcher.h"
 #include "cache/pool_resize.h"
 #include "cache/radix_tree.h"
@@ -83,8 +85,8 @@ class PrefixCache {
   void Ended(SequenceId id) { resize_.Ended(id); }
 
   // As KvCacheManager.
-  void ChunkStored(const Hash128& key);
-  void ChunkRemoved(const Hash128& key);
+  void ChunkStored(const Hash128& key, CacheTier tier);
+  void ChunkRemoved(const Hash128& key, CacheTier tier);
   int32_t ClearTree(std::optional<CacheNamespace> only);
 
   // Starts to collect KV events. REQUIRES: nothing is cached.
@@ -102,13 +104,16 @@ class PrefixCache {
   absl::Status CheckConservation() const;
 
  private:
+  void PublishChunks(KvEventBatcher& events) const;
+
   BlockAllocator allocator_;
   KvEventBatcher events_;
   RadixTree tree_;
   PoolResize resize_;
   bool publishes_ = false;
-  absl::btree_set<Hash128> chunks_;  // keys that were published as stored
-  std::vector<bool> in_chunk_;       // by block: has a chunk hold; empty before the first one
+  // Keys that were published as stored, by tier.
+  std::array<absl::btree_set<Hash128>, kCacheTiers> chunks_;
+  std::vector<bool> in_chunk_;  // by block: has a chunk hold; empty before the first one
   int32_t chunk_blocks_ = 0;
 };
 
