@@ -266,7 +266,8 @@ absl::Status EngineImpl::Load() {
                                   .random_bits = EntropyBits,
                                   .also_check = options_.also_check,
                                   .wake = wake,
-                                  .publish = [this] { PublishState(); }});
+                                  .publish = [this] { PublishState(); },
+                                  .metrics = options_.metrics});
   PublishState();
   thread_ = std::thread([this] { RunLoop(); });
   return absl::OkStatus();

@@ -20,7 +20,8 @@ std::shared_ptr<const PromptChunkSupport> SupportOf(const WorkerCore& core,
   return std::make_shared<const PromptChunkSupport>(std::move(support));
 }
 
-WorkerCoreOptions CoreOptions(const EngineMachinesOptions& options, const KvPoolLayout& layout) {
+WorkerCoreOptions CoreOptions(const EngineMachinesOptions& options, const KvPoolLayout& layout,
+                              MetricSet* metrics) {
   return {.vocabulary = options.vocabulary,
           .context_length = options.context_length,
           .block_size = options.cache.block_size,
@@ -30,7 +31,8 @@ WorkerCoreOptions CoreOptions(const EngineMachinesOptions& options, const KvPool
           .layer_pieces = {.layers = layout.layers(),
                            .bytes_per_token = layout.bytes_per_block() / layout.block_size(),
                            .pieces = options.layer_pieces},
-          .prompt_parts = options.prompt_parts};
+          .prompt_parts = options.prompt_parts,
+          .metrics = metrics};
 }
 
 }  // namespace
@@ -73,8 +75,8 @@ EngineMachines::EngineMachines(const EngineMachinesOptions& options, EngineEnvir
       kv_events_(options_.kept_event_bytes),
       integrity_check_([this] { return CheckIntegrity(); }, environment_.clock),
       inbox_(&integrity_check_, environment_.wake),
-      core_(CoreOptions(options_, environment_.layout), &cache_, &scheduler_, environment_.runner,
-            environment_.transport, environment_.tokenizer, environment_.clock,
+      core_(CoreOptions(options_, environment_.layout, environment_.metrics), &cache_, &scheduler_,
+            environment_.runner, environment_.transport, environment_.tokenizer, environment_.clock,
             environment_.random_bits),
       loop_({.core = &core_,
              .cache = &cache_,
@@ -98,6 +100,16 @@ absl::Status EngineMachines::CheckIntegrity() const {
 void EngineMachines::Publish() {
   resizer_.GiveBackRetired();
   environment_.publish();
+}
+
+// Counting takes time for each sequence, so it does not happen at every step.
+int64_t EngineMachines::BacklogTokens() const {
+  if (scheduler_.waiting_count() + scheduler_.running_count() == 0) return 0;
+  const int64_t now_us = environment_.clock->NowUs();
+  if (now_us - backlog_counted_us_ < kBacklogUs) return backlog_tokens_;
+  backlog_counted_us_ = now_us;
+  backlog_tokens_ = scheduler_.UncomputedTokens();
+  return backlog_tokens_;
 }
 
 EngineStatus EngineMachines::Status() const {
@@ -129,6 +141,9 @@ EngineStatus EngineMachines::Status() const {
   status.preemptions = scheduler_.preemption_count();
   status.requests = counters.requests;
   status.failures = counters.failures;
+  status.backlog_tokens = BacklogTokens();
+  status.backlog_us = core_.PrefillUs(status.backlog_tokens);
+  if (environment_.transport != nullptr) status.moved_kv = environment_.transport->moved_bytes();
   status.conservation_error = std::string(integrity_check_.error().message());
   return status;
 }
