@@ -14,9 +14,9 @@ void EngineMetrics::PullEnded(const absl::StatusOr<PullResult>& result) const {
   if (set_ == nullptr) return;
   const bool pulled = result.ok() && result->pulled_tokens > 0;
   set_->Add(Metric::kKvPulls, 1,
-            pulled        ? PullOutcome::kPulled
-            : result.ok() ? PullOutcome::kNothing
-                          : PullOutcome::kFailed);
+            pulled        ? PullOutcomeLabel::kPulled
+            : result.ok() ? PullOutcomeLabel::kNothing
+                          : PullOutcomeLabel::kFailed);
   if (pulled) {
     set_->Add(Metric::kWorkerPromptTokens, result->pulled_tokens, PromptSource::kPulled);
   }

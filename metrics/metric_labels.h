@@ -55,7 +55,7 @@ enum class PrefillPlace : uint8_t { kPrefillWorker, kDecodeWorker };
 inline constexpr std::array<std::string_view, 2> kPrefillPlaceNames = {"prefill_worker",
                                                                        "decode_worker"};
 
-enum class PullOutcome : uint8_t { kPulled, kNothing, kFailed };
+enum class PullOutcomeLabel : uint8_t { kPulled, kNothing, kFailed };
 inline constexpr std::array<std::string_view, 3> kPullOutcomeNames = {"pulled", "nothing",
                                                                       "failed"};
 

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -65,6 +66,24 @@ class ObservationServer {
   std::mutex mutex_;
   ObservationSource source_;            // guarded by mutex_
   std::unique_ptr<HttpServer> server_;  // last member: its thread uses the others
+};
+
+// Lets a server observe a source while this object lives. So an observation ends before the objects
+// that it observes.
+class Observation {
+ public:
+  // `server` may be null. It must outlive this.
+  Observation(ObservationServer* server, ObservationSource source) : server_(server) {
+    if (server_ != nullptr) server_->Observe(std::move(source));
+  }
+  ~Observation() {
+    if (server_ != nullptr) server_->StopObserving();
+  }
+  Observation(const Observation&) = delete;
+  Observation& operator=(const Observation&) = delete;
+
+ private:
+  ObservationServer* const server_;
 };
 
 }  // namespace baton

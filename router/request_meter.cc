@@ -25,18 +25,20 @@ void RequestMeter::Routed(const RoutePlan& plan, int64_t now_us) {
 }
 
 void RequestMeter::TokensArrived(int64_t now_us, int32_t count, int32_t choice) {
-  if (metrics_ == nullptr || count <= 0) return;
+  if (count <= 0) return;
+  const bool first = first_token_us_ == 0;
+  if (first) first_token_us_ = now_us;
+  if (metrics_ == nullptr) return;
   metrics_->Add(Metric::kOutputTokens, count);
-  if (first_token_us_ == 0) {
-    first_token_us_ = now_us;
+  if (first) {
     metrics_->Observe(Metric::kTimeToFirstToken, now_us - received_us_);
     const int64_t measured_us = now_us - routed_us_;
     if (routes_ == 1 && plan_.first_token_us > 0 && measured_us > 0) {
       constexpr double kMillionths = 1e6;
-      metrics_->Observe(Metric::kRouteEstimateRatio,
-                        static_cast<int64_t>(kMillionths *
-                                             static_cast<double>(plan_.first_token_us) /
-                                             static_cast<double>(measured_us)));
+      metrics_->Observe(
+          Metric::kRouteEstimateRatio,
+          static_cast<int64_t>(kMillionths * static_cast<double>(plan_.first_token_us) /
+                               static_cast<double>(measured_us)));
     }
   }
   const auto [last, first_message] = last_tokens_us_.try_emplace(choice, now_us);
@@ -45,7 +47,7 @@ void RequestMeter::TokensArrived(int64_t now_us, int32_t count, int32_t choice) 
   last->second = now_us;
 }
 
-void RequestMeter::PullEnded(PullOutcome outcome) {
+void RequestMeter::PullEnded(PullOutcomeLabel outcome) {
   if (metrics_ != nullptr) metrics_->Add(Metric::kRoutePulls, 1, outcome);
 }
 

@@ -39,8 +39,13 @@ class RequestMeter {
   // Each route that is chosen for the request.
   void Routed(const RoutePlan& plan, int64_t now_us);
   void TokensArrived(int64_t now_us, int32_t count, int32_t choice);
-  void PullEnded(PullOutcome outcome);
+  void PullEnded(PullOutcomeLabel outcome);
   void WorkerLost(PrefillPlace role);
+  // Time from the request's arrival to its first token; 0: there was none.
+  int64_t first_token_us() const {
+    return first_token_us_ == 0 ? 0 : first_token_us_ - received_us_;
+  }
+  Endpoint endpoint() const { return endpoint_; }
   // The router shuts down, so errors from now on are not the workers' fault.
   void ShutsDown() { shuts_down_ = true; }
   // REQUIRES: called once, as the last function. `prompt`: of a complete answer.

@@ -157,19 +157,6 @@ std::string MetricsAddress(const WorkerOptions& options, const ObservationServer
   return JoinHostPort(AdvertisedHostPort(options.advertise, 0).host, observation.port());
 }
 
-// Ends an observation before the objects that it observes.
-class StopObserving {
- public:
-  explicit StopObserving(ObservationServer* server) : server_(server) {}
-  ~StopObserving() {
-    if (server_ != nullptr) server_->StopObserving();
-  }
-  StopObserving(const StopObserving&) = delete;
-
- private:
-  ObservationServer* const server_;
-};
-
 ObservationSource SourceOf(Engine& engine, WorkerServer& server) {
   ObservationSource source;
   source.alive = [&engine] { return engine.CheckWatchdog(); };
@@ -214,8 +201,7 @@ absl::Status Serve(WorkerOptions& options, const SettingList& engine_settings,
            .metrics_address = observation == nullptr ? "" : MetricsAddress(options, *observation),
            .metrics = &metrics},
           program.role_services));
-  const StopObserving stop_observing(observation.get());
-  if (observation != nullptr) observation->Observe(SourceOf(*engine, *server));
+  const Observation observed(observation.get(), SourceOf(*engine, *server));
   std::cout << "ready " << server->address() << std::endl;
 
   const absl::StatusOr<int> signal_number = AwaitEnd(*engine, *server, termination);
