@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/host_port.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
 #include "observe/process_figures.h"
@@ -37,6 +38,13 @@ absl::StatusOr<std::unique_ptr<ObservationServer>> ObservationServer::Start(
   options.max_connections = kMaxConnections;
   ASSIGN_OR_RETURN(out->server_, HttpServer::Start(options, out->Routes()));
   return out;
+}
+
+std::string ObservationServer::ReachableAddress(const std::string& advertise) const {
+  const absl::StatusOr<HostPort> bound = ParseHostPort(address());
+  if (!bound.ok() || !IsWildcardHost(bound->host)) return address();
+  return JoinHostPort(advertise.empty() ? "127.0.0.1" : AdvertisedHostPort(advertise, 0).host,
+                      port());
 }
 
 void ObservationServer::Observe(ObservationSource source) {

@@ -49,6 +49,9 @@ class ObservationServer {
 
   // HOST:PORT at which it listens.
   const std::string& address() const { return server_->address(); }
+  // HOST:PORT at which other processes reach it. If it listens at every address of this machine,
+  // the host is that of `advertise`, which is a HOST, a HOST:PORT, or empty: 127.0.0.1.
+  std::string ReachableAddress(const std::string& advertise) const;
   int32_t port() const { return server_->port(); }
 
  private:

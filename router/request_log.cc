@@ -11,10 +11,10 @@
 namespace baton {
 namespace {
 
-constexpr size_t kMostNameBytes = 256;
+constexpr size_t kMostQuotedBytes = 256;
 
 std::string Quoted(std::string_view text) {
-  const std::string_view shown = text.substr(0, kMostNameBytes);
+  const std::string_view shown = text.substr(0, kMostQuotedBytes);
   return StrCat("\"", absl::CHexEscape(std::string(shown)), "\"");
 }
 

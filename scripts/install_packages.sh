@@ -14,7 +14,7 @@ packages=(
 )
 for argument; do
   case $argument in
-    --test) packages+=(libgtest-dev libgmock-dev) ;;
+    --test) packages+=(libgtest-dev libgmock-dev prometheus python3-prometheus-client) ;;
     --clang) packages+=(clang libclang-rt-14-dev clang-format clang-tidy) ;;
     *) echo "install_packages: unknown option $argument" >&2; exit 2 ;;
   esac

@@ -149,14 +149,6 @@ absl::StatusOr<int> AwaitEnd(const Engine& engine, WorkerServer& server, Termina
   std::_Exit(kExitDeviceFailed);
 }
 
-// Returns the address of the metrics for other processes. A server that listens at every address
-// is reached at the host that the worker advertises.
-std::string MetricsAddress(const WorkerOptions& options, const ObservationServer& observation) {
-  const absl::StatusOr<HostPort> listen = ParseHostPort(options.metrics_listen);
-  if (listen.ok() && !IsWildcardHost(listen->host)) return observation.address();
-  return JoinHostPort(AdvertisedHostPort(options.advertise, 0).host, observation.port());
-}
-
 ObservationSource SourceOf(Engine& engine, WorkerServer& server) {
   ObservationSource source;
   source.alive = [&engine] { return engine.CheckWatchdog(); };
@@ -198,7 +190,8 @@ absl::Status Serve(WorkerOptions& options, const SettingList& engine_settings,
            .advertise = options.advertise,
            .role = program.role,
            .routers = options.routers,
-           .metrics_address = observation == nullptr ? "" : MetricsAddress(options, *observation),
+           .metrics_address =
+               observation == nullptr ? "" : observation->ReachableAddress(options.advertise),
            .metrics = &metrics},
           program.role_services));
   const Observation observed(observation.get(), SourceOf(*engine, *server));

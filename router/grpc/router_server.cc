@@ -91,7 +91,8 @@ ObservationSource RouterServer::Source() {
                      metrics);
   };
   source.targets = [this] {
-    return MetricsTargetsToJson(observation_server_->address(), heartbeats_.MetricsTargets());
+    return MetricsTargetsToJson(observation_server_->ReachableAddress(options_.router.advertise),
+                                heartbeats_.MetricsTargets());
   };
   return source;
 }
