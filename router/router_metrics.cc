@@ -7,7 +7,7 @@
 namespace baton {
 namespace {
 
-RoleLabel LabelOf(WorkerRole role) {
+RoleLabel RoleLabelOf(WorkerRole role) {
   switch (role) {
     case WorkerRole::kPrefill:
       return RoleLabel::kPrefill;
@@ -28,7 +28,7 @@ WorkerState StateOf(const WorkerRecord& worker) {
 void SetWorkerCounts(const std::vector<WorkerRecord>& workers, MetricSet& metrics) {
   std::array<std::array<int64_t, kWorkerStateNames.size()>, kRoleNames.size()> counts = {};
   for (const WorkerRecord& worker : workers) {
-    ++counts[static_cast<size_t>(LabelOf(worker.report.role))]
+    ++counts[static_cast<size_t>(RoleLabelOf(worker.report.role))]
             [static_cast<size_t>(StateOf(worker))];
   }
   for (size_t role = 0; role < counts.size(); ++role) {
