@@ -3,6 +3,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "common/host_port.h"
 
 namespace baton {
 namespace {
@@ -37,6 +38,9 @@ FleetMember PlannedWorker(const FleetOptions& options, const std::string& direct
   std::vector<std::string>& arguments = worker.arguments;
   arguments.push_back(absl::StrCat("--worker-id=", worker.name));
   arguments.push_back(absl::StrCat("--router=", router));
+  if (const auto metrics = ParseHostPort(options.metrics_address); metrics.ok()) {
+    arguments.push_back(absl::StrCat("--metrics-listen=", JoinHostPort(metrics->host, 0)));
+  }
   if (!options.model.empty()) arguments.push_back(absl::StrCat("--model=", options.model));
   Append(arguments, options.worker_arguments);
   const bool is_prefill = role == "prefill";
@@ -61,6 +65,9 @@ FleetMember PlannedRouter(const FleetOptions& options, const std::string& direct
                     absl::StrCat("--min-decode-workers=", options.decode_workers)}};
   if (!options.http_address.empty()) {
     router.arguments.push_back(absl::StrCat("--http-listen=", options.http_address));
+  }
+  if (!options.metrics_address.empty()) {
+    router.arguments.push_back(absl::StrCat("--metrics-listen=", options.metrics_address));
   }
   Append(router.arguments, options.router_arguments);
   return router;

@@ -177,6 +177,7 @@ CommandLine& AddInspectCommand(CommandLine& line) {
   RegisterSettings(options->engine, options->settings);
   blocks.AddSettings(options->settings, "Engine");
   blocks.OnRun([options] { return InspectBlocks(options->engine, options->job); });
+  AddMetricsCommand(inspect);
   return inspect;
 }
 

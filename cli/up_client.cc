@@ -181,6 +181,7 @@ absl::Status Supervise(const UpOptions& options, const std::string& directory, F
   bool has_workers = false;
   bool ready = false;
   bool serves_http = false;
+  std::string metrics;  // the router's line about them, printed after the ready line
   RETURN_IF_ERROR(processes.Start(PlannedRouter(fleet, directory)));
   while (termination.Wait(kEndPollMs) < 0) {
     if (ready && !options.exit_on_failure) {
@@ -201,6 +202,11 @@ absl::Status Supervise(const UpOptions& options, const std::string& directory, F
       if (said.first == "ready" && !ready) {
         ready = true;
         std::cout << *line << std::endl;
+        if (!metrics.empty()) std::cout << metrics << std::endl;
+      }
+      if (said.first == "metrics" && metrics.empty()) {
+        metrics = *line;
+        KeepPort(fleet, fleet.metrics_address, said.second, directory, processes);
       }
       if (said.first == "http" && !serves_http) {
         serves_http = true;
@@ -267,6 +273,12 @@ void AddUpCommand(CommandLine& line) {
       .Add("--http-address", &fleet.http_address,
            "HOST:PORT where the router serves OpenAI's API over HTTP. Port 0 means any free port. "
            "Without it, the router's own setting decides, which is off by default")
+      .IsListenAddress();
+  command
+      .Add("--metrics-address", &fleet.metrics_address,
+           "HOST:PORT where the router serves its metrics over HTTP. Port 0 means any free port. "
+           "The workers serve theirs at free ports; the router's /targets lists them. Without it, "
+           "the programs' own settings decide, which are off by default")
       .IsListenAddress();
   command
       .Add("--ready-timeout-ms", &options->ready_timeout_ms,

@@ -274,7 +274,8 @@ absl::Status EngineImpl::Load() {
                                   .also_check = options_.also_check,
                                   .wake = wake,
                                   .publish = [this] { PublishState(); },
-                                  .chunk_mover = chunk_mover_.get()});
+                                  .chunk_mover = chunk_mover_.get(),
+                                  .metrics = options_.metrics});
   PublishState();
   thread_ = std::thread([this] { RunLoop(); });
   return absl::OkStatus();

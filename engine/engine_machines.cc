@@ -20,7 +20,8 @@ std::shared_ptr<const PromptChunkSupport> SupportOf(const WorkerCore& core,
   return std::make_shared<const PromptChunkSupport>(std::move(support));
 }
 
-WorkerCoreOptions CoreOptions(const EngineMachinesOptions& options, const KvPoolLayout& layout) {
+WorkerCoreOptions CoreOptions(const EngineMachinesOptions& options, const KvPoolLayout& layout,
+                              MetricSet* metrics) {
   return {.vocabulary = options.vocabulary,
           .context_length = options.context_length,
           .block_size = options.cache.block_size,
@@ -34,7 +35,8 @@ WorkerCoreOptions CoreOptions(const EngineMachinesOptions& options, const KvPool
           .chunk_tier = {.host_bytes = options.chunk_host_bytes,
                          .bytes_per_block = layout.group(0).bytes_per_block(),
                          .max_falling_blocks = static_cast<int32_t>(
-                             options.prompt_parts.cache.share * options.cache.num_blocks / 2)}};
+                             options.prompt_parts.cache.share * options.cache.num_blocks / 2)},
+          .metrics = metrics};
 }
 
 }  // namespace
@@ -81,8 +83,8 @@ EngineMachines::EngineMachines(const EngineMachinesOptions& options, EngineEnvir
       kv_events_(options_.kept_event_bytes),
       integrity_check_([this] { return CheckIntegrity(); }, environment_.clock),
       inbox_(&integrity_check_, environment_.wake),
-      core_(CoreOptions(options_, environment_.layout), &cache_, &scheduler_, environment_.runner,
-            environment_.transport, environment_.tokenizer, environment_.clock,
+      core_(CoreOptions(options_, environment_.layout, environment_.metrics), &cache_, &scheduler_,
+            environment_.runner, environment_.transport, environment_.tokenizer, environment_.clock,
             environment_.random_bits, environment_.chunk_mover),
       loop_({.core = &core_,
              .cache = &cache_,
@@ -106,6 +108,16 @@ absl::Status EngineMachines::CheckIntegrity() const {
 void EngineMachines::Publish() {
   resizer_.GiveBackRetired();
   environment_.publish();
+}
+
+// Counting takes time for each sequence, so it does not happen at every step.
+int64_t EngineMachines::BacklogTokens() const {
+  if (scheduler_.waiting_count() + scheduler_.running_count() == 0) return 0;
+  const int64_t now_us = environment_.clock->NowUs();
+  if (now_us - backlog_counted_us_ < kBacklogUs) return backlog_tokens_;
+  backlog_counted_us_ = now_us;
+  backlog_tokens_ = scheduler_.UncomputedTokens();
+  return backlog_tokens_;
 }
 
 EngineStatus EngineMachines::Status() const {
@@ -138,6 +150,9 @@ EngineStatus EngineMachines::Status() const {
   status.preemptions = scheduler_.preemption_count();
   status.requests = counters.requests;
   status.failures = counters.failures;
+  status.backlog_tokens = BacklogTokens();
+  status.backlog_us = core_.PrefillUs(status.backlog_tokens);
+  if (environment_.transport != nullptr) status.moved_kv = environment_.transport->moved_bytes();
   status.conservation_error = std::string(integrity_check_.error().message());
   return status;
 }

@@ -75,6 +75,7 @@ struct EngineEnvironment {
   std::function<void()> wake;                // an event waits for the loop; from any thread
   std::function<void()> publish;             // the state changed; on the engine thread
   ChunkMover* chunk_mover = nullptr;         // null: no prompt chunk sleeps
+  MetricSet* metrics = nullptr;              // null: only the status is counted
 };
 
 class EngineMachines {
@@ -101,7 +102,11 @@ class EngineMachines {
   EngineStatus Status() const;
 
  private:
+  // Interval between two counts of the tokens that are left to compute.
+  static constexpr int64_t kBacklogUs = 100'000;
+
   absl::Status CheckIntegrity() const;
+  int64_t BacklogTokens() const;
   void Publish();
 
   const EngineMachinesOptions options_;
@@ -115,6 +120,8 @@ class EngineMachines {
   WorkerCore core_;
   EngineLoop loop_;
   const std::shared_ptr<const PromptChunkSupport> chunk_support_;
+  mutable int64_t backlog_tokens_ = 0;  // when they were counted last
+  mutable int64_t backlog_counted_us_ = 0;
 };
 
 }  // namespace baton

@@ -15,6 +15,7 @@
 #include "common/kv_type.h"
 #include "common/settings.h"
 #include "kvtransfer/transport.h"
+#include "metrics/metric_set.h"
 #include "model/architectures.h"
 
 namespace baton {
@@ -94,6 +95,7 @@ struct EngineOptions {
   // Runs in addition to the engine's own integrity check (idle_integrity_check.h). Tests use it to
   // simulate broken accounting.
   std::function<absl::Status()> also_check = [] { return absl::OkStatus(); };
+  MetricSet* metrics = nullptr;  // of a worker; outlives the engine. Null: only the status counts
 };
 
 // Sets layout, prefix_cache and cache_kind to the values in effect:

@@ -14,6 +14,7 @@
 #include "common/prompt_chunk_support.h"
 #include "engine/kv_group_status.h"
 #include "engine/pool_size.h"
+#include "kvtransfer/moved_kv_bytes.h"
 
 namespace baton {
 
@@ -45,6 +46,11 @@ struct EngineStatus {
   int64_t failures = 0;
   // Bytes of KV that transfers have copied between a GPU and host memory; 0 for a pool on the host.
   int64_t kv_bytes_through_host = 0;
+  MovedKvBytes::Totals moved_kv;  // by transfers, since the start
+  // Tokens that are known and not computed yet, without sequences that wait for KV. At most 100 ms
+  // old.
+  int64_t backlog_tokens = 0;
+  int64_t backlog_us = 0;          // expected time to compute them; 0 before the first prompt
   std::string conservation_error;  // of IdleIntegrityCheck; empty: none found
 
   // The integrity check has failed: the worker accepts no more requests.

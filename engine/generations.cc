@@ -46,6 +46,7 @@ void Generations::Add(RequestHandle first, GenerateRequest generate,
       }
     }
   }
+  if (choices->live.empty()) parts_.metrics.Ended(WorkKind::kGenerate, absl::OkStatus());
   for (FinishInfo& info : choices->finished) sink->OnFinish(std::move(info));
 }
 
@@ -102,6 +103,7 @@ absl::Status Generations::ExpectKv(Choice& choice) {
 
 void Generations::Refuse(RequestSink& sink, const absl::Status& status) {
   ++failures_;
+  parts_.metrics.Ended(WorkKind::kGenerate, status);
   sink.OnError(status);
 }
 
@@ -148,6 +150,7 @@ void Generations::EndExhausted(RequestHandle handle) {
 void Generations::Complete(Choice& choice, FinishReason reason) {
   FinishInfo info = choice.generation->Finish(reason, parts_.clock->NowUs());
   info.last = choices_.Of(choice.request->first).size() == 1;
+  if (info.last) parts_.metrics.Ended(WorkKind::kGenerate, absl::OkStatus());
   choice.sink().OnFinish(std::move(info));
   End(choice);
 }
@@ -170,6 +173,7 @@ void Generations::OnAdmitted(SequenceId id) {
   choice.prefill_begin_us = parts_.clock->NowUs();
   RequestLedger& ledger = choice.generation->ledger();
   ledger.queue_us = choice.prefill_begin_us - choice.request->arrival_us;
+  parts_.metrics.Queued(WorkKind::kGenerate, ledger.queue_us);
   ledger.cached_tokens = parts_.cache->matched(id);
 }
 
@@ -282,6 +286,7 @@ void Generations::Fork(Choice& computed, std::span<const DrawnToken> first_token
 
 void Generations::TakeToken(Choice& choice, const DrawnToken& drawn) {
   Generation::Emission emission = choice.generation->Accept(drawn, parts_.clock->NowUs());
+  parts_.metrics.Generated(1);
   choice.sink().OnTokens(std::move(emission.output));
   if (emission.finished.has_value()) {
     Complete(choice, *emission.finished);
@@ -317,6 +322,9 @@ void Generations::TakeReceived(Choice& choice, const ReceivedHandoff& received) 
     ledger.kv_bytes = received.bytes;
     ledger.kv_transfer_us = received.busy_us;
   }
+  const int64_t landed = int64_t{received.landed_blocks} * parts_.cache->options().block_size;
+  parts_.metrics.Transferred(
+      std::clamp<int64_t>(landed, 0, choice.prompt_tokens - parts_.cache->matched(choice.id())));
   if (received.manifest.has_value()) return TakeHandoff(choice, received);
   if (choice.counts_parts) NoteReceivedParts(choice, received);
   ComputeLocally(choice, received.landed_blocks);

@@ -125,6 +125,7 @@ absl::Status PeerPrefills::StartSends(RequestHandle handle, const Prefill& made,
 
 void PeerPrefills::Refuse(PrefillSink& sink, const absl::Status& status) {
   ++failures_;
+  parts_.metrics.Ended(WorkKind::kPrefill, status);
   sink.OnDone(status);
 }
 
@@ -182,6 +183,7 @@ void PeerPrefills::EndIfSent(RequestHandle handle, Prefill& prefill) {
     prefill.result.kv_transfer_us += parts.moved.busy_us();
     prefill.result.kv_exposed_us += parts_.clock->NowUs() - prefill.delivered_us;
   }
+  parts_.metrics.Ended(WorkKind::kPrefill, absl::OkStatus());
   prefill.sink->OnDone(prefill.result);
   End(handle);
 }
@@ -207,6 +209,7 @@ void PeerPrefills::OnAdmitted(SequenceId id) {
   if (prefill.begin_us != 0) return;
   prefill.begin_us = parts_.clock->NowUs();
   prefill.result.queue_us = prefill.begin_us - prefill.arrival_us;
+  parts_.metrics.Queued(WorkKind::kPrefill, prefill.result.queue_us);
   prefill.result.cached_tokens = parts_.cache->matched(id);
   sends_->AnnounceComputed(HandleOf(id));  // sends the cached prefix at once
   if (prefill.chunked) parts_.part_sends->SendDone(HandleOf(id));  // those that are cached

@@ -1,5 +1,6 @@
 #include "engine/step_pipeline.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/check.h"
@@ -149,6 +150,7 @@ bool StepPipeline::Submit() {
   requests_->OnCopied();
   if (step->plan.chunks.empty()) return false;
   step->demand = DemandFor(step->plan);
+  step->submitted_us = clock_->NowUs();
   absl::StatusOr<StepId> id = StepId();
   if (copied.ok()) {
     id = runner_->Submit(MakeInput(*step));
@@ -184,6 +186,9 @@ void StepPipeline::Collect() {
   absl::StatusOr<StepResult> result = runner_->Collect(step->id);
   if (!result.ok()) result = ReasonOf(result.status());
   steps_.pop_front();
+  const int64_t begun_us = std::max(step->submitted_us, last_end_us_);
+  last_end_us_ = clock_->NowUs();
+  const int64_t took_us = last_end_us_ - begun_us;
   if (watchdog_ != nullptr) watchdog_->Feed();
   for (const RequestHandle request : step->cancelled) pending_cancellations_->Remove(request);
   scheduler_->StepCollected(step->plan);
@@ -191,8 +196,9 @@ void StepPipeline::Collect() {
   requests_->OnCollected(step->plan);
   // Chunks after the last wanted one may be partly computed. They are not committed.
   FailFrom(*step, result.ok() ? step->demand->wanted() : 0, result.status());
-  if (result.ok()) return GiveOut(*step, *result);
-  if (absl::IsCancelled(result.status())) return;
+  if (result.ok()) GiveOut(*step, *result);
+  requests_->OnStepEnded(took_us);
+  if (result.ok() || absl::IsCancelled(result.status())) return;
   for (const auto& behind : steps_) {
     for (const ScheduledChunk& chunk : behind->plan.chunks) {
       requests_->OnFailed(chunk.id, result.status());

@@ -76,6 +76,9 @@ class StepPipeline {
     virtual void OnFailed(SequenceId id, const absl::Status& why) = 0;
     // The chunk is committed. `row` is valid only if the chunk samples.
     virtual void OnComputed(const ScheduledChunk& chunk, const SampledRow& row) = 0;
+    // Called after a step, when all its chunks were given out. `us` runs from its submission, or
+    // from the end of the step before it. Not called for a step that was not submitted.
+    virtual void OnStepEnded(int64_t /*us*/) {}
   };
 
   // All pointers must outlive the pipeline. REQUIRES: 1 <= depth <= runner->max_in_flight().
@@ -116,6 +119,7 @@ class StepPipeline {
     bool compares(size_t chunk) const { return chunk >= first_comparison; }
     // False while Submit runs. Questions about rows before that say nothing about an earlier step.
     std::atomic<bool> submitted = false;
+    int64_t submitted_us = 0;
     int32_t DrawsBefore(size_t chunk) const { return chunk == 0 ? 0 : draw_ends[chunk - 1]; }
   };
 
@@ -142,6 +146,7 @@ class StepPipeline {
   PendingCancellations* pending_cancellations_ = nullptr;
   LoopWatchdog* watchdog_ = nullptr;
   std::optional<FrameLimits> frame_limits_;
+  int64_t last_end_us_ = 0;                          // of a step
   std::deque<std::unique_ptr<InFlightStep>> steps_;  // the oldest first
   std::vector<TokenDraw> draws_;                     // of the step being submitted
   StepFrames frames_;                                // of the step being submitted

@@ -23,7 +23,8 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, KvCacheManager* cache,
              .clock = clock,
              .prompt_parts = &prompt_parts_,
              .part_receives = &part_receives_,
-             .part_sends = &part_sends_},
+             .part_sends = &part_sends_,
+             .metrics = EngineMetrics(options.metrics)},
       limits_{.vocabulary = options.vocabulary, .context_length = options.context_length},
       random_bits_(std::move(random_bits)),
       pulls_({.longest_ms = options.transfer_timeout_ms}, cache, transport, clock,
@@ -99,7 +100,8 @@ absl::Status WorkerCore::PrefillLocally(uint64_t transfer_id, Epoch receiver_epo
 }
 
 void WorkerCore::PullPrefix(RequestHandle handle, PullRequest request,
-                            const std::shared_ptr<PullSink>& sink) {
+                            const std::shared_ptr<PullSink>& asked) {
+  const auto sink = std::make_shared<CountedPull>(parts_.metrics, asked);
   if (request.chunked.has_value()) {
     if (absl::Status status = limits_.CheckChunksToPull(*request.chunked); !status.ok()) {
       sink->OnDone(std::move(status));
@@ -265,6 +267,14 @@ void WorkerCore::OnComputed(const ScheduledChunk& chunk, const SampledRow& row) 
   generations_.OnComputed(chunk, row);
 }
 
+void WorkerCore::OnStepEnded(int64_t us) {
+  const int64_t prompt_tokens = counters_.prefill_tokens - last_step_.prefill_tokens;
+  const int64_t decode_tokens = counters_.decode_tokens - last_step_.decode_tokens;
+  last_step_ = counters_;
+  pace_.Learn(us, prompt_tokens, decode_tokens);
+  parts_.metrics.StepEnded(us, prompt_tokens, decode_tokens);
+}
+
 // ---- transfers ----------------------------------------------------------------------------------
 
 void WorkerCore::PollTier() {
@@ -287,6 +297,7 @@ void WorkerCore::PollTransfers() {
   PollTier();
   if (parts_.transport == nullptr) return;
   for (const TransferEvent& event : parts_.transport->Poll()) {
+    parts_.metrics.OnTransferEvent(event);
     OnTransferEvent(event);
     TellAboutParts();
   }

@@ -50,6 +50,7 @@
 #include "engine/part_sends.h"
 #include "engine/peer_prefills.h"
 #include "engine/pending_cancellations.h"
+#include "engine/prefill_pace.h"
 #include "engine/prefix_pull.h"
 #include "engine/prompt_parts.h"
 #include "engine/request.h"
@@ -73,6 +74,7 @@ struct WorkerCoreOptions {
   LayerPieces::Options layer_pieces = {.layers = 1, .bytes_per_token = 1, .pieces = 1};
   PromptPartsOptions prompt_parts = {};
   ChunkTierOptions chunk_tier = {};
+  MetricSet* metrics = nullptr;  // outlives the core; null: nothing is counted
 };
 
 struct WorkerCounters {
@@ -162,6 +164,8 @@ class WorkerCore final : private StepPipeline::Requests {
   absl::Status CheckConservation() const;
 
   WorkerCounters counters() const;
+  // Expected time to compute so many prompt tokens; 0 before the first prompt.
+  int64_t PrefillUs(int64_t tokens) const { return pace_.UsFor(tokens); }
   int32_t active_transfers() const {
     return receives_.active() + sends_.active() + part_receives_.active() + part_sends_.active() +
            pulls_.active_transfers() + chunk_pulls_.active();
@@ -194,6 +198,7 @@ class WorkerCore final : private StepPipeline::Requests {
   void ReportWritten(const SchedulerOutput& plan, int32_t group);
   void OnFailed(SequenceId id, const absl::Status& why) override;
   void OnComputed(const ScheduledChunk& chunk, const SampledRow& row) override;
+  void OnStepEnded(int64_t us) override;
 
   const WorkerCoreOptions options_;
   ChunkTier chunk_tier_;
@@ -212,7 +217,9 @@ class WorkerCore final : private StepPipeline::Requests {
   Generations generations_;
   PeerPrefills prefills_;
   StepPipeline pipeline_;
-  WorkerCounters counters_;  // without failures, which the machines count
+  WorkerCounters counters_;   // without failures, which the machines count
+  WorkerCounters last_step_;  // counters_ at the end of the last step
+  PrefillPace pace_;
 };
 
 }  // namespace baton

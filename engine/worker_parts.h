@@ -3,6 +3,7 @@
 
 #include "cache/kv_cache_manager.h"
 #include "common/clock.h"
+#include "engine/engine_metrics.h"
 #include "kvtransfer/transport.h"
 #include "scheduler/scheduler.h"
 #include "text/tokenizer.h"
@@ -24,6 +25,7 @@ struct WorkerParts {
   PromptParts* prompt_parts = nullptr;
   PartReceives* part_receives = nullptr;  // not null if the two above are not
   PartSends* part_sends = nullptr;        // the same
+  EngineMetrics metrics = EngineMetrics();
 };
 
 }  // namespace baton

@@ -72,6 +72,7 @@
 #include "absl/status/statusor.h"
 #include "cache/kv_cache_spec.h"
 #include "common/strong_int.h"
+#include "kvtransfer/moved_kv_bytes.h"
 #include "kvtransfer/protocol/fingerprint.h"
 #include "kvtransfer/transfer_pool.h"
 
@@ -201,6 +202,9 @@ class KvTransport {
 
   // Returns the events since the last call, in order per transfer.
   virtual std::vector<TransferEvent> Poll() = 0;
+
+  // Payload moved since the start. May be called from any thread.
+  virtual MovedKvBytes::Totals moved_bytes() const { return {}; }
 };
 
 struct TransportOptions {

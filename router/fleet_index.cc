@@ -36,7 +36,11 @@ bool FleetIndex::HaveSettled(std::span<const IndexedWorker> workers, int64_t now
 FleetIndexStatus FleetIndex::Status() const {
   std::lock_guard lock(state_mutex_);
   FleetIndexStatus status = totals_;
-  for (const auto& [worker, state] : states_) status.workers.push_back(state.shown);
+  for (const auto& [worker, state] : states_) {
+    status.workers.push_back(state.shown);
+    status.gaps += state.shown.gaps;
+    status.snapshots += state.shown.snapshots;
+  }
   std::sort(status.workers.begin(), status.workers.end(),
             [](const auto& a, const auto& b) { return a.worker < b.worker; });
   return status;
@@ -57,15 +61,18 @@ void FleetIndex::CannotTell(IndexedWorker worker, const absl::Status& why) {
   if (const auto it = states_.find(worker); it != states_.end()) it->second.has_settled = true;
 }
 
-void FleetIndex::ShowTotals() {
+void FleetIndex::ShowTotals(std::optional<IndexedWorker> departed) {
   FleetIndexStatus totals{.units = index_.blocks(),
                           .memberships = index_.memberships(),
                           .max_units = options_.max_units,
                           .refused_units = index_.refused(),
                           .bytes = index_.bytes(),
+                          .gaps = departed_gaps_,
+                          .snapshots = departed_snapshots_,
                           .workers = {}};
   std::lock_guard lock(state_mutex_);
   totals_ = std::move(totals);
+  if (departed.has_value()) states_.erase(*departed);
 }
 
 void FleetIndex::Show(IndexedWorker worker, const Source& source, const absl::Status& taken) {
@@ -99,12 +106,14 @@ void FleetIndex::Add(IndexedWorker worker, Epoch epoch, int64_t now_us) {
 
 void FleetIndex::Remove(IndexedWorker worker) {
   std::lock_guard writer(writer_mutex_);
-  if (sources_.erase(worker) == 0) return;
+  const auto source = sources_.find(worker);
+  if (source == sources_.end()) return;
+  departed_gaps_ += source->second.gaps;
+  departed_snapshots_ += source->second.snapshots;
+  sources_.erase(source);
   index_.Cleared(worker);
   index_.Sweep();  // makes room for the events of other workers
-  ShowTotals();
-  std::lock_guard lock(state_mutex_);
-  states_.erase(worker);
+  ShowTotals(worker);
 }
 
 absl::StatusOr<KvEventPosition> FleetIndex::Position(IndexedWorker worker) const {

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -71,6 +72,8 @@ struct FleetIndexStatus {
   size_t max_units = 0;
   uint64_t refused_units = 0;           // dropped because the index was full, since the start
   size_t bytes = 0;                     // memory that the index uses
+  int64_t gaps = 0;                     // of all workers since the start, also of departed ones
+  int64_t snapshots = 0;                // the same
   std::vector<FollowedWorker> workers;  // ordered by number
 };
 
@@ -121,12 +124,16 @@ class FleetIndex {
   static absl::Status Apply(const KvEventMessage& message, std::span<const KvEvent> events,
                             Source& source);
   void Show(IndexedWorker worker, const Source& source, const absl::Status& taken);
-  void ShowTotals();
+  // Forgets the state of `departed` in the same moment, so that no total ever falls.
+  void ShowTotals(std::optional<IndexedWorker> departed = std::nullopt);
 
   const FleetIndexOptions options_;
   GlobalIndex index_;
   mutable std::mutex writer_mutex_;  // lock order: before state_mutex_
   absl::flat_hash_map<IndexedWorker, Source> sources_;
+  // Of workers that are gone; guarded by writer_mutex_.
+  int64_t departed_gaps_ = 0;
+  int64_t departed_snapshots_ = 0;
   mutable std::mutex state_mutex_;  // held only briefly
   absl::flat_hash_map<IndexedWorker, State> states_;
   FleetIndexStatus totals_;  // without workers

@@ -11,7 +11,6 @@ namespace baton {
 namespace {
 
 constexpr size_t kMostLineBytes = 2048;
-constexpr int64_t kMicrosecondsALine = 1'000'000 / FleetLog::kLinesASecond;
 
 std::string_view RoleText(WorkerRole role) {
   switch (role) {
@@ -123,20 +122,12 @@ void FleetLog::Failed(std::string_view request, const absl::Status& why) {
 
 void FleetLog::Write(Severity severity, std::string_view line) {
   std::lock_guard lock(mutex_);
-  const int64_t now_us = clock_->NowUs();
-  const int64_t earned = (now_us - refilled_us_) / kMicrosecondsALine;
-  if (earned > 0) {
-    left_ = std::min(kMostAtOnce, left_ + std::min(earned, kMostAtOnce));
-    refilled_us_ += earned * kMicrosecondsALine;
-  }
-  if (left_ == 0) {
-    ++left_out_;
+  if (!budget_.Take(clock_->NowUs())) {
+    if (metrics_ != nullptr) metrics_->Add(Metric::kLogLinesDropped, 1);
     return;
   }
-  --left_;
-  if (left_out_ > 0) {
-    sink_(Severity::kWarning, StrCat(left_out_, " lines like these were left out"));
-    left_out_ = 0;
+  if (const int64_t left_out = budget_.TakeLeftOut(); left_out > 0) {
+    sink_(Severity::kWarning, StrCat(left_out, " lines like these were left out"));
   }
   sink_(severity, Printable(line, kMostLineBytes));
 }

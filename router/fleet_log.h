@@ -16,6 +16,8 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "metrics/metric_set.h"
+#include "router/line_budget.h"
 #include "router/refused_workers.h"
 #include "routing/worker_registry.h"
 
@@ -29,9 +31,10 @@ class FleetLog {
   using Sink = std::function<void(Severity, const std::string& line)>;
 
   static Sink ToLog();
-  // `clock` must outlive this.
-  explicit FleetLog(const Clock* clock, Sink sink = ToLog())
-      : clock_(clock), sink_(std::move(sink)) {}
+  // `clock` and `metrics` must outlive this. `metrics` counts the lines that are left out; it may
+  // be null.
+  explicit FleetLog(const Clock* clock, Sink sink = ToLog(), MetricSet* metrics = nullptr)
+      : clock_(clock), sink_(std::move(sink)), metrics_(metrics) {}
 
   void Changed(const FleetChange& change);
   void Refused(std::string_view worker_id, std::string_view address, std::string_view reason);
@@ -49,10 +52,9 @@ class FleetLog {
 
   const Clock* const clock_;
   const Sink sink_;
+  MetricSet* const metrics_;
   std::mutex mutex_;
-  int64_t left_ = kMostAtOnce;
-  int64_t refilled_us_ = 0;
-  int64_t left_out_ = 0;
+  LineBudget budget_{kMostAtOnce, kLinesASecond};
   bool rooms_differ_ = false;
 };
 

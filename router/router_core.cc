@@ -173,6 +173,14 @@ RoutingInput RouterCore::InputOf(const RouteQuestion& question, PromptLookup& lo
 }
 
 absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
+  if (metrics_ == nullptr) return Choose(question);
+  const int64_t begin_us = clock_->NowUs();
+  absl::StatusOr<Route> route = Choose(question);
+  metrics_->Observe(Metric::kRouteSeconds, clock_->NowUs() - begin_us);
+  return route;
+}
+
+absl::StatusOr<Route> RouterCore::Choose(const RouteQuestion& question) {
   PromptLookup lookup(index_, question.prompt_hashes, question.chunked);
   std::lock_guard lock(mutex_);
   const std::string& served = registry_.fleet_model();
@@ -313,6 +321,11 @@ void RouterCore::Remember(WorkerNumber number, std::span<const Hash128> hashes) 
 size_t RouterCore::predicted_units() const {
   std::lock_guard lock(mutex_);
   return predicted_.size();
+}
+
+size_t RouterCore::waiting() const {
+  std::lock_guard lock(mutex_);
+  return waiting_.size();
 }
 
 absl::Status RouterCore::MayWait(int64_t left_us, int32_t priority) const {

@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "cache/cache_key.h"
 #include "common/clock.h"
+#include "metrics/metric_set.h"
 #include "router/chunked_request.h"
 #include "router/fleet_index.h"
 #include "router/load_shedder.h"
@@ -91,6 +92,10 @@ class RouterCore {
   // `clock` must outlive this. Use random key_seeds if clients may be hostile.
   RouterCore(const RouterOptions& options, const Clock* clock, KeySeeds key_seeds = {});
 
+  // Counts the time of decisions. Call it before the first ChooseRoute. `metrics` must outlive
+  // this.
+  void set_metrics(MetricSet* metrics) { metrics_ = metrics; }
+
   // Errors as WorkerRegistry::Heartbeat.
   absl::Status Heartbeat(WorkerReport report);
   void Leave(const std::string& id, Epoch epoch);
@@ -153,8 +158,11 @@ class RouterCore {
   FleetIndex& index() { return index_; }
   const FleetIndex& index() const { return index_; }
   size_t predicted_units() const;
+  // Requests that wait for their first token.
+  size_t waiting() const;
 
  private:
+  absl::StatusOr<Route> Choose(const RouteQuestion& question);
   bool HasFleetLocked() const;
   RoutingInput InputOf(const RouteQuestion& question, PromptLookup& lookup);
   // Returns the most tokens of the sequence that any decode worker can hold; 0: there is no worker.
@@ -166,6 +174,7 @@ class RouterCore {
 
   const RouterOptions options_;
   const Clock* const clock_;
+  MetricSet* metrics_ = nullptr;
   FleetIndex index_;
   mutable std::mutex mutex_;
   WorkerRegistry registry_;

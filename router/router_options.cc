@@ -75,6 +75,9 @@ void RegisterSettings(RouterOptions& options, SettingList& settings) {
   settings.Add("index-units", &options.index_units, 1, 1 << 27,
                "Capacity of the router's index, in cached runs of 16 tokens; 20 to 60 bytes each. "
                "Choose the sum of the workers' pools.");
+  settings.Add("request-log-lines", &options.request_log_lines, 0, 1'000'000,
+               "Lines a second in the log about requests that have ended, one for each request. "
+               "More lines are left out and counted. 0: none.");
   settings.Add("index-wait-ms", &options.index_wait_ms, int64_t{0}, int64_t{3'600'000},
                "Milliseconds for which a starting router waits for each worker's cached prefixes "
                "before it is ready without them.");

@@ -28,6 +28,7 @@ struct RouterOptions {
   int64_t report_wait_ms = 1000;     // for a prefill worker's figures after the answer's end
   double pull_patience = 10;         // times the estimated time of a pull
   int64_t pull_least_ms = 250;       // shortest timeout of a pull
+  int32_t request_log_lines = 5;     // a second, of the log about requests; 0: none
   int32_t min_prefill_workers = 0;
   int32_t min_decode_workers = 1;
 };

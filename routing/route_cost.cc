@@ -241,6 +241,14 @@ RoutePlan RouteCost::Plan(const WorkerRecord& decode, const WorkerRecord* prefil
   plan.work = {.tokens = Uncached(prefiller),
                .us = static_cast<int64_t>(way.compute_us),
                .prefix = input_.held_prefix};
+  plan.first_token_us = prefiller.BacklogUs(fleet_.now_us) + plan.work.us;
+  if (plan.pull) plan.first_token_us += plan.pull->us;
+  if (prefill != nullptr) plan.first_token_us += static_cast<int64_t>(HandOffUs(decode));
+  for (const WorkerRecord& worker : fleet_.workers) {
+    if (!worker.Usable()) continue;
+    const int64_t block_size = std::max(1, worker.report.block_size);
+    plan.held_tokens = std::max(plan.held_tokens, Cached(worker) / block_size * block_size);
+  }
   return plan;
 }
 

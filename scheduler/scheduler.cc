@@ -203,6 +203,16 @@ int32_t Scheduler::waiting_for_kv_count() const { return waiting_for_kv_; }
 
 int64_t Scheduler::preemption_count() const { return preemptions_; }
 
+int64_t Scheduler::UncomputedTokens() const {
+  int64_t tokens = 0;
+  for (const auto& [id, sequence] : sequences_) {
+    if (sequence->phase == SequencePhase::kWaitingForKv) continue;
+    const bool has_blocks = sequence->phase == SequencePhase::kRunning;
+    tokens += sequence->known() - (has_blocks ? Committed(*sequence) : 0);
+  }
+  return tokens;
+}
+
 bool Scheduler::has_work() const {
   if (blocked_at_ == Pool()) return false;
   if (!waiting_.empty()) return true;

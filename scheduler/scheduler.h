@@ -234,6 +234,8 @@ class Scheduler {
   int32_t running_count() const;
   int32_t waiting_for_kv_count() const;
   int64_t preemption_count() const;
+  // Known tokens that are not committed, of all sequences that do not wait for KV. O(sequences).
+  int64_t UncomputedTokens() const;
   // Returns true if Schedule could produce a chunk or report an exhausted sequence. After a
   // Schedule that produced nothing it is false until something changes.
   bool has_work() const;

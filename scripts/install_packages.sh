@@ -9,12 +9,13 @@ packages=(
   g++ cmake ninja-build ccache pkg-config git ca-certificates
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc grpc-proto
   libabsl-dev libgoogle-glog-dev libpcre2-dev libssl-dev libxxhash-dev libzstd-dev nlohmann-json3-dev libcli11-dev libedit-dev
+  prometheus-cpp-dev
   libboost1.81-dev
   python3 python3-pip python3-venv
 )
 for argument; do
   case $argument in
-    --test) packages+=(libgtest-dev libgmock-dev) ;;
+    --test) packages+=(libgtest-dev libgmock-dev prometheus python3-prometheus-client) ;;
     --clang) packages+=(clang libclang-rt-14-dev clang-format clang-tidy) ;;
     *) echo "install_packages: unknown option $argument" >&2; exit 2 ;;
   esac

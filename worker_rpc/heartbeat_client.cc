@@ -15,8 +15,17 @@
 namespace baton {
 
 HeartbeatClient::HeartbeatClient(std::vector<std::string> routers, v1::KvFingerprint fingerprint,
-                                 std::function<v1::WorkerStatus()> status, int64_t drain_ms)
-    : fingerprint_(std::move(fingerprint)), status_(std::move(status)), drain_ms_(drain_ms) {
+                                 std::function<v1::WorkerStatus()> status, int64_t drain_ms,
+                                 std::string metrics_address, MetricSet* metrics)
+    : fingerprint_(std::move(fingerprint)),
+      status_(std::move(status)),
+      drain_ms_(drain_ms),
+      metrics_address_(std::move(metrics_address)),
+      metrics_(metrics) {
+  accepted_.resize(routers.size());
+  if (metrics_ != nullptr) {
+    metrics_->Set(Metric::kWorkerRouters, static_cast<int64_t>(routers.size()));
+  }
   told_.resize(routers.size());
   sent_.resize(routers.size());
   for (size_t i = 0; i < routers.size(); ++i) {
@@ -67,6 +76,15 @@ void HeartbeatClient::SetTold(size_t index, int64_t call) {
   changed_.notify_all();
 }
 
+void HeartbeatClient::Count(size_t index, HeartbeatOutcome outcome) {
+  if (metrics_ == nullptr) return;
+  metrics_->Add(Metric::kWorkerHeartbeats, 1, outcome);
+  std::lock_guard lock(mutex_);
+  accepted_[index] = outcome == HeartbeatOutcome::kAccepted;
+  metrics_->Set(Metric::kWorkerRoutersRegistered,
+                std::count(accepted_.begin(), accepted_.end(), true));
+}
+
 void HeartbeatClient::Run(const std::string& router, size_t index) {
   const auto stub = v1::Registry::NewStub(MakeChannel(router));
   Registration registration;
@@ -76,6 +94,7 @@ void HeartbeatClient::Run(const std::string& router, size_t index) {
     v1::HeartbeatRequest request;
     *request.mutable_status() = status_();
     *request.mutable_fingerprint() = fingerprint_;
+    request.set_metrics_address(metrics_address_);
     request.set_leaving(heartbeat.leaving);
     if (heartbeat.leaving) request.set_drain_ms(drain_ms_);
     grpc::ClientContext context;
@@ -83,6 +102,10 @@ void HeartbeatClient::Run(const std::string& router, size_t index) {
     v1::HeartbeatResponse response;
     const grpc::Status status = stub->Heartbeat(&context, request, &response);
     if (status.ok()) SetTold(index, call);
+    Count(index, !status.ok()          ? HeartbeatOutcome::kFailed
+                 : heartbeat.leaving   ? HeartbeatOutcome::kLeaving
+                 : response.accepted() ? HeartbeatOutcome::kAccepted
+                                       : HeartbeatOutcome::kRefused);
     const Registration::Outcome outcome = registration.OnAnswer(
         FromGrpcStatus(status),
         response.accepted() ? absl::OkStatus() : absl::FailedPreconditionError(response.reason()));

@@ -15,15 +15,18 @@
 #include <vector>
 
 #include "baton/v1/worker.grpc.pb.h"
+#include "metrics/metric_set.h"
 
 namespace baton {
 
 class HeartbeatClient {
  public:
   // `status` is called before every heartbeat, from several threads; it may block. `drain_ms` is
-  // how long calls may continue after the goodbye.
+  // how long calls may continue after the goodbye. `metrics_address` is told to the routers.
+  // `metrics` counts the heartbeats and must outlive this; null: nothing is counted.
   HeartbeatClient(std::vector<std::string> routers, v1::KvFingerprint fingerprint,
-                  std::function<v1::WorkerStatus()> status, int64_t drain_ms = 0);
+                  std::function<v1::WorkerStatus()> status, int64_t drain_ms = 0,
+                  std::string metrics_address = "", MetricSet* metrics = nullptr);
   ~HeartbeatClient();
 
   // Sends a heartbeat with the present status to every router, waits at most `timeout_ms` for the
@@ -42,17 +45,21 @@ class HeartbeatClient {
   int64_t BeginHeartbeat(size_t index);
   // Records that the router has confirmed a status taken after call `call` of TellNow.
   void SetTold(size_t index, int64_t call);
+  void Count(size_t index, HeartbeatOutcome outcome);
 
   const v1::KvFingerprint fingerprint_;
   const std::function<v1::WorkerStatus()> status_;
   const int64_t drain_ms_;
+  const std::string metrics_address_;
+  MetricSet* const metrics_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  // mutex_ guards these four.
+  // mutex_ guards these five.
   bool leaving_ = false;
-  int64_t asked_ = 0;          // calls of TellNow so far
-  std::vector<int64_t> told_;  // for each router: newest call of TellNow that it has confirmed
-  std::vector<int64_t> sent_;  // for each router: newest call for which a heartbeat was sent
+  int64_t asked_ = 0;           // calls of TellNow so far
+  std::vector<int64_t> told_;   // for each router: newest call of TellNow that it has confirmed
+  std::vector<int64_t> sent_;   // for each router: newest call for which a heartbeat was sent
+  std::vector<bool> accepted_;  // for each router: the outcome of the last heartbeat
   std::vector<std::thread> threads_;
 };
 

@@ -19,6 +19,8 @@
 #include "common/termination.h"
 #include "engine/engine_options.h"
 #include "engine/peer_transport.h"
+#include "observe/observation_server.h"
+#include "worker_rpc/worker_metrics.h"
 
 namespace baton {
 namespace {
@@ -37,6 +39,7 @@ struct WorkerOptions {
   std::string transfer_listen = "127.0.0.1:0";
   std::string transfer_advertise;
   TransferMedium transport{};
+  std::string metrics_listen;
   std::string worker_id;
   int32_t nice = 0;
   std::vector<std::string> routers;
@@ -59,6 +62,9 @@ void RegisterSettings(WorkerOptions& options, SettingList& settings) {
       "How KV comes from other workers: tcp; shm (shared memory, this host only); nccl (GPU to GPU "
       "if both workers have NCCL and a device, else tcp); auto (on a GPU as nccl; otherwise shm if "
       "both are on one host, else tcp).");
+  settings.Add("metrics-listen", &options.metrics_listen,
+               "HOST:PORT for /metrics, /livez and /readyz over HTTP; port 0 picks a free one. "
+               "Empty: off.");
   settings.Add(
       "worker-id", &options.worker_id,
       "Name of this worker in the cluster; if empty, made from role, host and process id.");
@@ -78,10 +84,11 @@ std::string MakeWorkerId(const std::string& prefix) {
 // Call this before anything is loaded.
 absl::Status CheckListen(const WorkerOptions& options) {
   for (const auto& [name, text] : {std::pair("--listen", &options.server.listen),
-                                   std::pair("--transfer-listen", &options.transfer_listen)}) {
+                                   std::pair("--transfer-listen", &options.transfer_listen),
+                                   std::pair("--metrics-listen", &options.metrics_listen)}) {
     const absl::Status status = ParseHostPort(*text).status();
-    const bool without_tcp = text->empty() && text == &options.transfer_listen;
-    if (!status.ok() && !without_tcp)
+    const bool off = text->empty() && text != &options.server.listen;
+    if (!status.ok() && !off)
       return absl::InvalidArgumentError(absl::StrCat(name, ": ", status.message()));
   }
   return absl::OkStatus();
@@ -142,24 +149,52 @@ absl::StatusOr<int> AwaitEnd(const Engine& engine, WorkerServer& server, Termina
   std::_Exit(kExitDeviceFailed);
 }
 
+ObservationSource SourceOf(Engine& engine, WorkerServer& server) {
+  ObservationSource source;
+  source.alive = [&engine] { return engine.CheckWatchdog(); };
+  source.ready = [&server]() -> absl::Status {
+    if (!server.CurrentStatus().draining()) return absl::OkStatus();
+    return absl::UnavailableError("the worker is draining");
+  };
+  source.refresh = [&engine, &server](MetricSet& metrics) {
+    SetWorkerMetrics(server.CurrentStatus(), engine.Status(), metrics);
+    metrics.Set(Metric::kWorkerEngineHung, engine.CheckWatchdog().ok() ? 0 : 1);
+  };
+  return source;
+}
+
 absl::Status Serve(WorkerOptions& options, const SettingList& engine_settings,
                    const WorkerProgram& program, Termination& termination) {
   ConcurrencyLimit limit(
       options.server.max_active_requests);  // must outlive the engine: its sinks hold slots
+  MetricSet metrics(MetricPrograms::kWorkers);
+  options.engine.metrics = &metrics;
+  std::unique_ptr<ObservationServer> observation;
+  if (!options.metrics_listen.empty()) {  // before the model is loaded, which may take long
+    ASSIGN_OR_RETURN(observation,
+                     ObservationServer::Start(options.metrics_listen, program.name, &metrics));
+    std::cout << "metrics " << observation->address() << std::endl;
+  }
   const std::vector<std::string> asked = engine_settings.Values();
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(options.engine));
   options.engine = engine->options();
   std::cerr << "automatic settings in effect:\n"
             << engine_settings.ValuesChangedSince(asked) << engine->StartupReport() << std::flush;
 
-  ASSIGN_OR_RETURN(const std::unique_ptr<WorkerServer> server,
-                   WorkerServer::Start(engine.get(), &limit,
-                                       {.server = options.server,
-                                        .worker_id = options.worker_id,
-                                        .advertise = options.advertise,
-                                        .role = program.role,
-                                        .routers = options.routers},
-                                       program.role_services));
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<WorkerServer> server,
+      WorkerServer::Start(
+          engine.get(), &limit,
+          {.server = options.server,
+           .worker_id = options.worker_id,
+           .advertise = options.advertise,
+           .role = program.role,
+           .routers = options.routers,
+           .metrics_address =
+               observation == nullptr ? "" : observation->ReachableAddress(options.advertise),
+           .metrics = &metrics},
+          program.role_services));
+  const Observation observed(observation.get(), SourceOf(*engine, *server));
   std::cout << "ready " << server->address() << std::endl;
 
   const absl::StatusOr<int> signal_number = AwaitEnd(*engine, *server, termination);

@@ -38,7 +38,7 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
   out->heartbeats_ = std::make_shared<HeartbeatClient>(
       options.routers, FingerprintToWire(engine->fingerprint()),
       [service = &out->worker_service_] { return service->CurrentStatus(); },
-      options.server.drain_ms);
+      options.server.drain_ms, options.metrics_address, options.metrics);
   // The service outlives the heartbeats.
   out->worker_service_.SetTellRouters([weak = std::weak_ptr(out->heartbeats_)] {
     const std::shared_ptr<HeartbeatClient> heartbeats = weak.lock();

@@ -35,6 +35,8 @@ struct WorkerServerOptions {
   std::string advertise;  // HOST or HOST:PORT; empty: the address that it listens at
   v1::WorkerRole role = v1::WORKER_ROLE_UNSPECIFIED;
   std::vector<std::string> routers;  // HOST:PORT of each
+  std::string metrics_address = {};  // HOST:PORT that routers are told; empty: there is none
+  MetricSet* metrics = nullptr;      // counts heartbeats; outlives the server; null: nothing counts
 };
 
 class WorkerServer final : private DrainingWorker {
@@ -49,6 +51,8 @@ class WorkerServer final : private DrainingWorker {
   const std::string& address() const { return address_; }
   RpcServer& rpc() { return *server_; }
 
+  // Returns the status that routers get. Does not wait for the engine.
+  v1::WorkerStatus CurrentStatus() { return worker_service_.CurrentStatus(); }
   // Sets the health status of the process and its services. Initially serving.
   void SetServing(bool serving);
   // For an engine that cannot compute any more: fails health checks, refuses calls, says goodbye to

@@ -131,6 +131,7 @@ class LoopbackTransport final : public PostedTransport {
 
   // For the network's thread only.
   TransferNode& node() { return node_; }
+  MovedKvBytes::Totals moved_bytes() const override { return node_.moved().Read(); }
   using PostedTransport::Publish;
   using PostedTransport::TakeCommands;
 
@@ -368,7 +369,10 @@ bool LoopbackNetwork::Advance(End& from, TransferNode& to, int64_t now_us) {
   }
   const absl::StatusOr<bool> landed = Land(move, to);
   if (landed.ok() && !*landed) return false;
+  const int64_t bytes = move.dispatch.frame.payload_bytes;
   sender.sender().OnBlockSent(move.departure->dispatch(), now_us);
+  sender.moved().Sent(KvMedium::kLoopback, bytes);
+  if (landed.ok()) to.moved().Received(KvMedium::kLoopback, bytes);
   to.receiver().OnBlockLanded(*move.placement, move.dispatch.frame.payload_bytes, landed.status(),
                               now_us);
   return true;

@@ -120,6 +120,7 @@ absl::Status NcclConnection::Flush(int64_t now_us) {
   // First, because a Done may be read next, and it requires that all blocks count as sent.
   for (const BlockDispatch& dispatch : sends_.TakeLanded()) {
     node_.sender().OnBlockSent(dispatch, now_us);
+    node_.moved().Sent(KvMedium::kNccl, dispatch.frame.payload_bytes);
   }
   for (const Frame& frame : sends_.TakeFrames()) RETURN_IF_ERROR(Send(frame));
   for (const Frame& frame : receives_.TakeFrames()) RETURN_IF_ERROR(Send(frame));
@@ -290,6 +291,7 @@ bool NcclConnection::LandBlock(const BlockFrame& frame, int64_t now_us) {
     if (ended.ok() && !*ended) return false;
     landed = ended.ok() ? Verify(landing_->copy->checksums(), frame) : ended.status();
   }
+  if (landed.ok()) node_.moved().Received(KvMedium::kNccl, frame.payload_bytes);
   node_.receiver().OnBlockLanded(*landing_->placed, frame.payload_bytes, landed, now_us);
   return true;
 }

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "kvtransfer/moved_kv_bytes.h"
 #include "kvtransfer/pool/block_checksums.h"
 #include "kvtransfer/protocol/transfer_frame.h"
 #include "kvtransfer/protocol/transfer_receiver.h"
@@ -108,6 +109,9 @@ class TransferNode {
   const KvPoolLayout& layout() const { return pool_.layout(); }
   Epoch epoch() const { return epoch_; }
   BlockChecksums& checksums() { return checksums_; }
+  // The host counts here what it moves. May be used from any thread.
+  MovedKvBytes& moved() { return moved_; }
+  const MovedKvBytes& moved() const { return moved_; }
   TransferSender& sender() { return sender_; }
   TransferReceiver& receiver() { return receiver_; }
   const TransferSender& sender() const { return sender_; }
@@ -120,6 +124,7 @@ class TransferNode {
   BlockChecksums checksums_;
   TransferSender sender_;
   TransferReceiver receiver_;
+  MovedKvBytes moved_;
   std::function<void(int64_t now_us)> apply_posted_;
 };
 

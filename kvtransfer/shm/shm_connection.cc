@@ -99,6 +99,7 @@ absl::Status ShmConnection::OnSharedBlock(const SharedBlockFrame& frame, int64_t
   const absl::Status copied = peer_pool_->Copy(frame, lease->bytes(), stores);
   if (copied.ok()) lease->Store();
   Moved(frame.block.payload_bytes);
+  if (copied.ok()) node_.moved().Received(KvMedium::kShm, frame.block.payload_bytes);
   node_.receiver().OnBlockLanded(*placement, frame.block.payload_bytes, copied, Now(now_us));
   return absl::OkStatus();
 }
@@ -110,6 +111,7 @@ absl::Status ShmConnection::QueueBlocks(int64_t now_us) {
     if (!next) break;
     RETURN_IF_ERROR(Send(lent_.Lend(*next, node_.checksums())));
     node_.sender().OnBlockSent(*next, now_us);
+    node_.moved().Sent(KvMedium::kShm, next->frame.payload_bytes);
     looked_at += next->frame.payload_bytes;
     Moved(next->frame.payload_bytes);  // computing checksums took time of this turn
   }

@@ -66,6 +66,7 @@ class SocketTransport final : public PostedTransport, private ConnectionRounds::
 
   std::string address() const override { return parts_.address; }
   std::vector<TransferEvent> Poll() override;
+  MovedKvBytes::Totals moved_bytes() const override { return rounds_.node().moved().Read(); }
 
  protected:
   int64_t NowUs() const override { return clock_.NowUs(); }

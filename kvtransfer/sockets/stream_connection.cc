@@ -179,6 +179,7 @@ absl::Status StreamConnection::Pump(int64_t now_us, int64_t turn_bytes) {
     Moved(sent);
     if (const std::optional<BlockDispatch> out = writer_.Advance(sent)) {
       node_.sender().OnBlockSent(*out, Now(now_us));
+      node_.moved().Sent(KvMedium::kTcp, out->frame.payload_bytes);
     }
     if (writer_.empty()) pong_queued_ = false;
   }

@@ -75,6 +75,7 @@ void TcpConnection::ResumeStoring(int64_t now_us) {
   const absl::StatusOr<bool> stored = storing_->Stored();
   if (stored.ok() && !*stored) return;
   const BlockLanding landing = *std::exchange(storing_, std::nullopt);
+  if (stored.ok()) node_.moved().Received(KvMedium::kTcp, landing.payload_bytes());
   node_.receiver().OnBlockLanded(*landing.placement(), landing.payload_bytes(), stored.status(),
                                  Now(now_us));
 }

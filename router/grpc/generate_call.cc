@@ -37,14 +37,15 @@ bool HasParts(const std::optional<ChunkedPrompt>& chunked) {
 
 GenerateCall::GenerateCall(const GenerateHost& host, ConcurrencyLimit::Slot slot,
                            std::shared_ptr<ClientStream> client, const CallDeadline& deadline,
-                           int32_t priority)
+                           int32_t priority, Endpoint endpoint)
     : slot_(std::move(slot)),
       host_(host),
       client_(std::move(client)),
       deadline_(deadline),
       priority_(priority),
       session_(host.core, host.failure_detector, this, priority),
-      ledger_(host.clock->NowUs()) {}
+      ledger_(host.clock->NowUs()),
+      meter_(host.metrics, endpoint, ledger_.received_us()) {}
 
 GenerateCall::~GenerateCall() = default;
 
@@ -82,6 +83,7 @@ RequestLimits GenerateCall::Limits() const {
 
 void GenerateCall::CallOff(absl::Status status) {
   std::lock_guard lock(state_mutex_);
+  if (absl::IsUnavailable(status)) meter_.ShutsDown();
   session_.OnClientGone(std::move(status));
 }
 
@@ -95,6 +97,7 @@ void GenerateCall::PrepareAndRun(const ClientRequest& request, Placement placeme
   if (!prepared.ok()) return session_.OnClientGone(prepared.status());
   sampling_ = std::move(prepared->sampling);
   ledger_.Tokenized(prepared->tokenized_us);
+  meter_.Tokenized(prepared->tokenized_us);
   session_.Start(std::move(prepared->request), shared_from_this());
 }
 
@@ -191,6 +194,7 @@ void GenerateCall::OnDecodeEnd(int32_t attempt, WorkerNumber worker, absl::Statu
   if (!lost) return;
   const std::string next = session_.IsCurrent(attempt + 1) ? session_.route().decode_id : "";
   host_.log->Lost(request_id_, worker_id, why, next);
+  meter_.WorkerLost(PrefillPlace::kDecodeWorker);
 }
 
 absl::Status GenerateCall::FromWorker(const absl::Status& status) const {
@@ -214,6 +218,7 @@ void GenerateCall::OnPrefillEnd(int32_t attempt, WorkerNumber worker, absl::Stat
   if (absl::IsUnavailable(status) && session_.IsCurrent(attempt)) {
     const Route& route = session_.route();
     host_.log->Lost(request_id_, route.prefill_id, status, route.decode_id);
+    meter_.WorkerLost(PrefillPlace::kPrefillWorker);
   }
   session_.OnPrefillEnd(attempt, worker, std::move(status));
 }
@@ -230,8 +235,10 @@ void GenerateCall::OnReportOverdue() {
 
 // ---- calls --------------------------------------------------------------------------------------
 
-void GenerateCall::OnRouted(Route&) {
-  ledger_.Routed(host_.clock->NowUs());
+void GenerateCall::OnRouted(Route& route) {
+  const int64_t now_us = host_.clock->NowUs();
+  ledger_.Routed(now_us);
+  meter_.Routed(route.plan, now_us);
   ledger_.Pulled(0, 0, "");
 }
 
@@ -343,7 +350,9 @@ void GenerateCall::AwaitReport() {
 
 bool GenerateCall::SendTokens() {
   v1::Tokens& tokens = *event_.mutable_tokens();
-  ledger_.TokensArrived(host_.clock->NowUs(), tokens.token_ids_size(), tokens.choice());
+  const int64_t now_us = host_.clock->NowUs();
+  ledger_.TokensArrived(now_us, tokens.token_ids_size(), tokens.choice());
+  meter_.TokensArrived(now_us, tokens.token_ids_size(), tokens.choice());
   v1::GenerateResponse response;
   *response.mutable_tokens() = std::move(tokens);
   return client_->Send(response);
@@ -364,6 +373,36 @@ void GenerateCall::SendEnds() {
   }
 }
 
+// Counts before the client knows of the end, so that a scrape after an answer contains it.
+void GenerateCall::CountEnd(const absl::Status& status) {
+  const v1::Ledger& ledger = last_end_.ledger();
+  const v1::Usage& usage = last_end_.usage();
+  const Route& route = session_.route();
+  const int64_t now_us = host_.clock->NowUs();
+  meter_.Ended(status, now_us,
+               {.prompt_tokens = usage.prompt_tokens(),
+                .computed_tokens = ledger.computed_tokens(),
+                .pulled_tokens = ledger.pulled_tokens(),
+                .decode_cached_tokens = ledger.decode_cached_tokens(),
+                .prefilled_elsewhere = session_.prefill_reported()});
+  if (host_.request_log == nullptr) return;
+  int64_t tokens = 0;
+  for (const AnswerChoices::Choice& choice : session_.request().choices.all()) {
+    tokens += static_cast<int64_t>(choice.tokens.size());
+  }
+  host_.request_log->Ended(
+      {.id = request_id_,
+       .endpoint = meter_.endpoint(),
+       .code = status.code(),
+       .prompt_tokens = static_cast<int64_t>(session_.request().prompt.size()),
+       .cached_tokens = usage.cached_tokens(),
+       .tokens = tokens,
+       .first_token_us = meter_.first_token_us(),
+       .total_us = now_us - ledger_.received_us(),
+       .prefill_worker = session_.prefill_reported() ? route.prefill_id : std::string_view(),
+       .decode_worker = route.decode_id});
+}
+
 void GenerateCall::End(const absl::Status& status) {
   if (status.ok() && session_.attempt() == 1) {  // otherwise the times span several attempts
     const Route& route = session_.route();
@@ -378,6 +417,7 @@ void GenerateCall::End(const absl::Status& status) {
   if (absl::IsUnavailable(status) || absl::IsInternal(status) || absl::IsUnknown(status)) {
     host_.log->Failed(request_id_, status);
   }
+  CountEnd(status);
   client_->End(status);
   if (report_alarm_ != nullptr) report_alarm_->Cancel();
 }

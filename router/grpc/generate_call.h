@@ -34,6 +34,8 @@
 #include "router/grpc/request_ledger.h"
 #include "router/grpc/text_tasks.h"
 #include "router/grpc/worker_channels.h"
+#include "router/request_log.h"
+#include "router/request_meter.h"
 #include "rpc/call_deadline.h"
 #include "rpc/client_unary_call.h"
 #include "rpc/concurrency_limit.h"
@@ -50,6 +52,8 @@ struct GenerateHost {
   TextTasks* text_tasks;
   const Clock* clock;
   FleetLog* log;
+  RequestLog* request_log = nullptr;  // null: requests are not logged
+  MetricSet* metrics = nullptr;       // null: nothing is counted
 };
 
 class GenerateCall final : public ClientListener,
@@ -59,8 +63,8 @@ class GenerateCall final : public ClientListener,
                            public std::enable_shared_from_this<GenerateCall> {
  public:
   GenerateCall(const GenerateHost& host, ConcurrencyLimit::Slot slot,
-               std::shared_ptr<ClientStream> client, const CallDeadline& deadline,
-               int32_t priority);
+               std::shared_ptr<ClientStream> client, const CallDeadline& deadline, int32_t priority,
+               Endpoint endpoint = Endpoint::kGenerate);
   ~GenerateCall() override;
 
   // Makes the cheap checks and posts the rest to `text_tasks`, or ends the call with an error.
@@ -119,6 +123,7 @@ class GenerateCall final : public ClientListener,
   void KeepEnd() override;
   void SendEnds() override;  // adds their ledgers
   void End(const absl::Status& status) override;
+  void CountEnd(const absl::Status& status);
   // Fills the fields that decode and prefill workers have in common.
   template <typename WorkerRequest>
   void Describe(WorkerRequest& request) const;
@@ -132,6 +137,7 @@ class GenerateCall final : public ClientListener,
   std::mutex state_mutex_;
   GenerateSession session_;
   RequestLedgerBuilder ledger_;
+  RequestMeter meter_;
   std::string request_id_;
   v1::SamplingParams sampling_;
   bool return_prompt_ = false;

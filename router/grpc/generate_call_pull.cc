@@ -43,6 +43,10 @@ void GenerateCall::OnPullEnd(int32_t attempt, int64_t began_us, const PullOutcom
     const FinishedPull finished =
         FinishedFromPull(plan.prefiller(), us, plan.pull->tokens, outcome.prefix);
     if (outcome.prefix.kv_bytes() > 0 || too_slow) host_.core->Learn(finished);
+    using Outcome = baton::PullOutcomeLabel;
+    meter_.PullEnded(!outcome.status.ok()                 ? Outcome::kFailed
+                     : outcome.prefix.pulled_tokens() > 0 ? Outcome::kPulled
+                                                          : Outcome::kNothing);
     ledger_.Pulled(us, std::clamp(outcome.prefix.pulled_tokens(), 0, plan.pull->tokens),
                    route.pull_source_id,
                    session_.request().chunked != nullptr ? finished.kv_bytes : 0);

@@ -47,11 +47,18 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes) {
   v1::GenerateRequest request;
   absl::Status parsed = ParseRaw(*bytes, request);
+  const auto refuse = [this](const absl::Status& status, Refusal reason) {
+    RequestMeter::Refused(host_.metrics, Endpoint::kGenerate, status, reason);
+    return new RefusedStream(status);
+  };
   absl::StatusOr<ConcurrencyLimit::Slot> slot = limit_->Enter();
-  if (!slot.ok()) return new RefusedStream(slot.status());
+  if (!slot.ok()) {
+    const bool ending = absl::IsUnavailable(slot.status());
+    return refuse(slot.status(), ending ? Refusal::kShutdown : Refusal::kLimit);
+  }
   const CallDeadline deadline(MicrosecondsLeft(*context), host_.clock);
   const absl::Status timely = host_.core->MayWait(deadline.LeftUs(), request.priority());
-  if (!timely.ok()) return new RefusedStream(timely);
+  if (!timely.ok()) return refuse(timely, Refusal::kOverload);
   const auto model = host_.core->model();
   const size_t tokens =
       model.ok() ? static_cast<size_t>((*model)->description().context_length) : 0;

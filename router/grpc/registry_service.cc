@@ -13,6 +13,7 @@ grpc::ServerUnaryReactor* RegistryService::Heartbeat(grpc::CallbackServerContext
   if (request->leaving()) {
     heartbeats_->PutLeaving(request->status(), request->drain_ms());
     core_->Leave(request->status().worker_id(), Epoch(request->status().epoch()));
+    Count(HeartbeatOutcome::kLeaving);
     response->set_accepted(true);
     reactor->Finish(grpc::Status::OK);
     return reactor;
@@ -20,8 +21,9 @@ grpc::ServerUnaryReactor* RegistryService::Heartbeat(grpc::CallbackServerContext
   absl::StatusOr<WorkerReport> report = ReportFromWire(*request);
   const absl::Status status = report.ok() ? core_->Heartbeat(*std::move(report)) : report.status();
   response->set_accepted(status.ok());
+  Count(status.ok() ? HeartbeatOutcome::kAccepted : HeartbeatOutcome::kRefused);
   if (status.ok()) {
-    heartbeats_->Put(request->status());
+    heartbeats_->Put(request->status(), request->metrics_address());
     refused_->Remove(request->status().worker_id(), Epoch(request->status().epoch()));
     fetcher_->MaybeFetch();
   } else {

@@ -18,19 +18,29 @@ class RegistryService final : public v1::Registry::CallbackService {
  public:
   // All must outlive the service.
   RegistryService(RouterCore* core, LatestHeartbeats* heartbeats, RefusedWorkers* refused,
-                  ModelFetcher* fetcher, FleetLog* log)
-      : core_(core), heartbeats_(heartbeats), refused_(refused), fetcher_(fetcher), log_(log) {}
+                  ModelFetcher* fetcher, FleetLog* log, MetricSet* metrics)
+      : core_(core),
+        heartbeats_(heartbeats),
+        refused_(refused),
+        fetcher_(fetcher),
+        log_(log),
+        metrics_(metrics) {}
 
   grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context,
                                       const v1::HeartbeatRequest* request,
                                       v1::HeartbeatResponse* response) override;
 
  private:
+  void Count(HeartbeatOutcome outcome) {
+    if (metrics_ != nullptr) metrics_->Add(Metric::kHeartbeats, 1, outcome);
+  }
+
   RouterCore* const core_;
   LatestHeartbeats* const heartbeats_;
   RefusedWorkers* const refused_;
   ModelFetcher* const fetcher_;
   FleetLog* const log_;
+  MetricSet* const metrics_;
 };
 
 }  // namespace baton

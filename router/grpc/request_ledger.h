@@ -19,6 +19,7 @@ class RequestLedgerBuilder {
  public:
   explicit RequestLedgerBuilder(int64_t received_us) : received_us_(received_us) {}
 
+  int64_t received_us() const { return received_us_; }
   void Tokenized(int64_t now_us) { tokenized_us_ = now_us; }
   // A decode worker has reserved blocks. The last call before the first token counts.
   void Routed(int64_t now_us) {

@@ -31,6 +31,9 @@ absl::Status Serve(const baton::RouterServerOptions& options, baton::Termination
   ASSIGN_OR_RETURN(const std::unique_ptr<baton::RouterServer> router,
                    baton::RouterServer::Start(options));
   std::cout << "listening " << router->rpc().address() << std::endl;
+  if (const std::string metrics = router->metrics_address(); !metrics.empty()) {
+    std::cout << "metrics " << metrics << std::endl;
+  }
   std::string address = router->rpc().address();
   if (!options.router.advertise.empty()) {
     const baton::HostPort where =

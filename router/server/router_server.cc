@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/entropy.h"
 #include "common/status_macros.h"
+#include "router/grpc/metrics_targets.h"
+#include "router/router_metrics.h"
 
 namespace baton {
 namespace {
@@ -31,12 +33,16 @@ KeySeeds RandomKeySeeds() { return {.first = EntropyBits() | 1, .second = Entrop
 RouterServer::RouterServer(const RouterServerOptions& options)
     : options_(options),
       core_(options_.router, &clock_, RandomKeySeeds()),
+      request_log_(options_.router.request_log_lines, &clock_, &metrics_),
       limit_(options_.server.max_active_requests),
       streams_(std::chrono::milliseconds(options_.router.client_stall_ms)),
       fetcher_(&core_, &channels_),
       subscriber_(&core_.index(), &channels_, &clock_, options_.router.max_workers),
-      registry_service_(&core_, &heartbeats_, &refused_, &fetcher_, &log_),
-      inference_service_(Host(), &limit_, &streams_, &heartbeats_, &refused_) {}
+      registry_service_(&core_, &heartbeats_, &refused_, &fetcher_, &log_, &metrics_),
+      inference_service_(Host(), &limit_, &streams_, &heartbeats_, &refused_),
+      ticked_us_(clock_.NowUs()) {
+  core_.set_metrics(&metrics_);
+}
 
 GenerateHost RouterServer::Host() {
   return {.options = &options_.router,
@@ -45,7 +51,9 @@ GenerateHost RouterServer::Host() {
           .failure_detector = &failure_detector_,
           .text_tasks = &text_tasks_,
           .clock = &clock_,
-          .log = &log_};
+          .log = &log_,
+          .request_log = &request_log_,
+          .metrics = &metrics_};
 }
 
 absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(
@@ -64,18 +72,66 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(
     ASSIGN_OR_RETURN(out->http_edge_,
                      HttpEdge::Start(out->options_.http, out->Host(), &out->limit_));
   }
+  if (!options.metrics_listen.empty()) {
+    ASSIGN_OR_RETURN(
+        out->observation_server_,
+        ObservationServer::Start(options.metrics_listen, "baton-router", &out->metrics_));
+    out->observation_.emplace(out->observation_server_.get(), out->Source());
+  }
   return out;
 }
 
-RouterServer::~RouterServer() { Shutdown(); }
+RouterServer::~RouterServer() {
+  Shutdown();
+  observation_.reset();
+}
+
+ObservationSource RouterServer::Source() {
+  ObservationSource source;
+  source.alive = [this] { return Alive(); };
+  source.ready = [this] { return Ready(); };
+  source.refresh = [this](MetricSet& metrics) {
+    SetRouterMetrics({.counters = core_.counters(),
+                      .waiting = core_.waiting(),
+                      .index = core_.index().Status(),
+                      .predicted_units = core_.predicted_units(),
+                      .workers = core_.Workers()},
+                     metrics);
+  };
+  source.targets = [this] {
+    return MetricsTargetsToJson(observation_server_->ReachableAddress(options_.router.advertise),
+                                heartbeats_.MetricsTargets());
+  };
+  return source;
+}
+
+absl::Status RouterServer::Alive() const {
+  const int64_t silent_us = clock_.NowUs() - ticked_us_.load(std::memory_order_relaxed);
+  if (silent_us <= kLongestTickUs) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("the router's main loop has not run for ",
+                                             silent_us / 1000, " ms, the limit is ",
+                                             kLongestTickUs / 1000, " ms"));
+}
+
+absl::Status RouterServer::Ready() {
+  if (draining_) return absl::UnavailableError("the router is shutting down");
+  if (core_.ready()) return absl::OkStatus();
+  return absl::UnavailableError(
+      "the router waits for workers, for their model or for their cached prefixes");
+}
 
 bool RouterServer::Tick() {
+  ticked_us_.store(clock_.NowUs(), std::memory_order_relaxed);
   core_.Tick();
-  for (const FleetChange& change : core_.TakeChanges()) log_.Changed(change);
+  for (const FleetChange& change : core_.TakeChanges()) {
+    log_.Changed(change);
+    metrics_.Add(Metric::kFleetChanges, 1, change.kind);
+  }
   if (const int stalled = streams_.Tick(std::chrono::steady_clock::now()); stalled > 0) {
     LOG(WARNING) << stalled << " answers ended: their clients read nothing for "
                  << options_.router.client_stall_ms << " ms, or fell behind by "
                  << StreamWatchdog::kBehindFactor << " times that time (--client-stall-ms)";
+    metrics_.Add(Metric::kClientStalls, stalled);
   }
   if (http_edge_ != nullptr) http_edge_->Tick();
   fetcher_.MaybeFetch();
@@ -94,6 +150,7 @@ bool RouterServer::Tick() {
 void RouterServer::Shutdown() {
   if (shut_down_ || server_ == nullptr) return;
   shut_down_ = true;
+  draining_ = true;
   server_->SetServing(false);
   if (http_edge_ != nullptr) http_edge_->Drain();
   limit_.Close();

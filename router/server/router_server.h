@@ -4,11 +4,16 @@
 // Thread safety: Start, Tick, Shutdown and the destructor from one thread.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "metrics/metric_set.h"
+#include "observe/observation_server.h"
 #include "router/failure_detector.h"
 #include "router/fleet_log.h"
 #include "router/grpc/inference_service.h"
@@ -16,6 +21,7 @@
 #include "router/grpc/registry_service.h"
 #include "router/grpc/worker_prober.h"
 #include "router/http/http_edge.h"
+#include "router/request_log.h"
 #include "router/server/router_server_options.h"
 #include "rpc/rpc_server.h"
 #include "rpc/task_pool.h"
@@ -38,17 +44,30 @@ class RouterServer {
   const RpcServer& rpc() const { return *server_; }
   const HttpEdge* http() const { return http_edge_.get(); }  // null: off
   RouterCore& core() { return core_; }
+  MetricSet& metrics() { return metrics_; }
+  // HOST:PORT of /metrics; empty: it is not served.
+  std::string metrics_address() const {
+    return observation_server_ == nullptr ? "" : observation_server_->address();
+  }
 
  private:
+  // Longest time between two calls of Tick. After it, the router counts as hung.
+  static constexpr int64_t kLongestTickUs = 10'000'000;
+
   explicit RouterServer(const RouterServerOptions& options);
   GenerateHost Host();
   // Waits until no call is left, while deadlines still count. Returns false after `timeout_ms`.
   bool WaitUntilIdle(int64_t timeout_ms);
+  ObservationSource Source();
+  absl::Status Alive() const;
+  absl::Status Ready();
 
   const RouterServerOptions options_;
   const SystemClock clock_;
+  MetricSet metrics_{MetricPrograms::kRouters};
   RouterCore core_;
-  FleetLog log_{&clock_};
+  FleetLog log_{&clock_, FleetLog::ToLog(), &metrics_};
+  RequestLog request_log_;
   WorkerChannels channels_;
   FailureDetector failure_detector_;
   LatestHeartbeats heartbeats_;
@@ -63,6 +82,10 @@ class RouterServer {
   InferenceService inference_service_;
   std::unique_ptr<RpcServer> server_;
   std::unique_ptr<WorkerProber> prober_;
+  std::unique_ptr<ObservationServer> observation_server_;
+  std::optional<Observation> observation_;
+  std::atomic<int64_t> ticked_us_;
+  std::atomic<bool> draining_ = false;
   bool serving_ = false;
   bool shut_down_ = false;
 };

@@ -51,6 +51,14 @@ TEST(FleetPlan, WorkersGetTheArgumentsOfAllThenThoseOfTheirRole) {
   EXPECT_THAT(workers[1].arguments, Not(Contains("--block-size=32")));
 }
 
+TEST(FleetPlan, EveryProgramServesMetricsIfTheRouterShall) {
+  const FleetOptions options = {.router_address = "", .metrics_address = "127.0.0.1:9100"};
+  EXPECT_THAT(PlannedRouter(options, "").arguments, Contains("--metrics-listen=127.0.0.1:9100"));
+  for (const FleetMember& worker : PlannedWorkers(options, "", "")) {
+    EXPECT_THAT(worker.arguments, Contains("--metrics-listen=127.0.0.1:0"));
+  }
+}
+
 TEST(FleetPlan, DecodeWorkersGiveUpPriorityBesidePrefillWorkersAlone) {
   FleetOptions options = {.router_address = ""};
   EXPECT_THAT(PlannedWorkers(options, "", "").front().variables, IsEmpty());

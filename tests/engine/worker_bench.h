@@ -97,7 +97,8 @@ class WorkerBench {
                           .layer_pieces = {.layers = kFakeLayers,
                                            .bytes_per_token = 1,
                                            .pieces = options.layer_pieces},
-                          .prompt_parts = options.prompt_parts},
+                          .prompt_parts = options.prompt_parts,
+                          .metrics = &metrics},
         &cache, &scheduler, asynchronous ? static_cast<ModelRunner*>(&deferred) : &runner,
         loopback != nullptr ? loopback.get() : &fake, tokenizer.get(), &clock,
         [this] { return next_transfer_id(); });
@@ -272,6 +273,7 @@ class WorkerBench {
   }
 
   ManualClock clock;
+  MetricSet metrics{MetricPrograms::kWorkers};
   ChainPool pool;
   FakeRunner runner;
   DeferredRunner deferred;

@@ -66,6 +66,8 @@ class TransportContract : public ::testing::TestWithParam<ContractCase> {
         MakeBlocks(from.layout().group(0).num_blocks() - 1, count, -1);
     const int64_t by_nccl = medium() == Medium::kNccl ? TheFakeNccl().sides[1].bytes.load() : 0;
     const int64_t by_host = BytesThroughHost(from, to);
+    const int64_t received_before = to.transport().moved_bytes().received[Counted()];
+    const int64_t sent_before = from.transport().moved_bytes().sent[Counted()];
     const ReceiveSpec spec{.transfer_id = id,
                            .first_block = first_block,
                            .blocks = MakeBlocks(1, count, 1),
@@ -104,6 +106,8 @@ class TransportContract : public ::testing::TestWithParam<ContractCase> {
     EXPECT_EQ(sent.bytes, bytes);
     EXPECT_EQ(to.TerminalEvents(id, true), 1);
     EXPECT_EQ(from.TerminalEvents(id + 7000, false), 1);
+    EXPECT_EQ(to.transport().moved_bytes().received[Counted()], received_before + bytes);
+    EXPECT_EQ(from.transport().moved_bytes().sent[Counted()], sent_before + bytes);
     if (medium() == Medium::kNccl) {
       EXPECT_GE(TheFakeNccl().sides[1].bytes, by_nccl + bytes);
       EXPECT_EQ(BytesThroughHost(from, to), by_host);
@@ -117,6 +121,24 @@ class TransportContract : public ::testing::TestWithParam<ContractCase> {
       }
       EXPECT_EQ(BytesThroughHost(from, to), by_host + device_pools * bytes);
     }
+  }
+
+  // Number of the medium over which blocks of equal size move in this case.
+  static size_t Counted() {
+    const bool host = GetParam().memory == PoolMemory::kHost;
+    switch (medium()) {
+      case Medium::kLoopback:
+        return static_cast<size_t>(KvMedium::kLoopback);
+      case Medium::kTcp:
+        return static_cast<size_t>(KvMedium::kTcp);
+      case Medium::kShm:
+        return static_cast<size_t>(KvMedium::kShm);
+      case Medium::kShmOrTcp:
+        return static_cast<size_t>(host ? KvMedium::kShm : KvMedium::kTcp);
+      case Medium::kNccl:
+        break;
+    }
+    return static_cast<size_t>(KvMedium::kNccl);
   }
 
   static int64_t BytesThroughHost(TestWorker& a, TestWorker& b) {

@@ -135,6 +135,23 @@ TEST_F(FleetIndexTest, ADepartedWorkersEntriesAreRemoved) {
   EXPECT_EQ(Shown().units, 3u);
 }
 
+TEST_F(FleetIndexTest, GapsOfDepartedWorkersStillCount) {
+  index_.Add(kB, kEpoch, 0);
+  ASSERT_TRUE(First(3).ok());
+  EXPECT_EQ(Batch(2, Stored(kChain)).code(), absl::StatusCode::kDataLoss);
+  ASSERT_TRUE(First(1).ok());
+  ASSERT_TRUE(Part(1, Stored(kChain), 0, 1).ok());
+  ASSERT_TRUE(First(1, kB).ok());
+  EXPECT_EQ(Batch(7, Stored(kChain), kB).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(index_.Status().gaps, 2);
+  EXPECT_EQ(index_.Status().snapshots, 1);
+  index_.Remove(kA);
+  EXPECT_EQ(index_.Status().gaps, 2) << "totals never fall";
+  EXPECT_EQ(index_.Status().snapshots, 1);
+  index_.Remove(kB);
+  EXPECT_EQ(index_.Status().gaps, 2);
+}
+
 TEST_F(FleetIndexTest, ABrokenStreamKeepsItsEntriesAndResumes) {
   ASSERT_TRUE(First(1).ok());
   ASSERT_TRUE(Batch(1, Stored(kChain)).ok());

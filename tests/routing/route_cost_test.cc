@@ -143,6 +143,42 @@ TEST_F(RouteCostTest, APullReplacesComputingWhereItCostsLess) {
   EXPECT_EQ(plan().pull, std::nullopt);
 }
 
+TEST_F(RouteCostTest, ThePlanHasTheExpectedTimeToTheFirstToken) {
+  const auto plan = [this](bool remote) {
+    return Ask(
+        [&](const RouteCost& cost) { return cost.Plan(decode(), remote ? &prefill() : nullptr); });
+  };
+  const WorkerThroughput& speeds = fleet_.speeds.Of(prefill().number);
+  const double compute_us = speeds.PrefillUs(0, 1000);
+  EXPECT_EQ(plan(false).first_token_us, static_cast<int64_t>(compute_us));
+  const double hand_off_us =
+      Ask([this](const RouteCost& cost) { return cost.HandOffUs(decode()); });
+  EXPECT_NEAR(static_cast<double>(plan(true).first_token_us), compute_us + hand_off_us, 2);
+  // Weights change the choice, not the expectation.
+  options_.compute_weight = 100;
+  EXPECT_EQ(plan(false).first_token_us, static_cast<int64_t>(compute_us));
+  // Prompts ahead are waited for.
+  fleet_.workers[1].pending = {.tokens = 500, .us = 70'000};
+  fleet_.workers[1].prompts = {fleet_.workers[1].pending};
+  const int64_t backlog_us = decode().BacklogUs(fleet_.View().now_us);
+  EXPECT_GT(backlog_us, 0);
+  EXPECT_EQ(plan(false).first_token_us, static_cast<int64_t>(compute_us) + backlog_us);
+}
+
+TEST_F(RouteCostTest, ThePlanKnowsTheMostThatAUsableWorkerHasCached) {
+  const auto held = [this] {
+    return Ask([this](const RouteCost& cost) { return cost.Plan(decode(), nullptr); }).held_tokens;
+  };
+  EXPECT_EQ(held(), 0);
+  input_.cached_tokens[prefill().number] = 640;
+  input_.cached_tokens[decode().number] = 320;
+  EXPECT_EQ(held(), 640);
+  fleet_.workers[0].unreachable = true;
+  EXPECT_EQ(held(), 320);
+  input_.cached_tokens[decode().number] = 5000;
+  EXPECT_EQ(held(), 992) << "whole blocks of 16, and never the last token";
+}
+
 TEST_F(RouteCostTest, AFewBlocksOfASmallModelAreWorthAPull) {
   input_.prompt_tokens = 40;
   input_.cached_tokens[decode().number] = 32;  // two blocks of 16

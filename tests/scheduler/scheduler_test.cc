@@ -28,6 +28,18 @@ TEST(Scheduler, PrefillsInChunksThenDecodesOneByOne) {
   EXPECT_FALSE(bench.scheduler().Contains(SequenceId(1)));
 }
 
+TEST(Scheduler, CountsTheTokensThatAreLeftToCompute) {
+  SchedulerBench bench(Pool(32), Budget(8));
+  EXPECT_EQ(bench.scheduler().UncomputedTokens(), 0);
+  ASSERT_TRUE(bench.Add(1, Prompt(20), 2).ok());
+  ASSERT_TRUE(bench.Add(2, Prompt(5, 50), 1).ok());
+  EXPECT_EQ(bench.scheduler().UncomputedTokens(), 25);
+  EXPECT_EQ(bench.Step().total_tokens, 8);
+  EXPECT_EQ(bench.scheduler().UncomputedTokens(), 17);
+  while (bench.scheduler().has_work()) bench.Step();
+  EXPECT_EQ(bench.scheduler().UncomputedTokens(), 0);
+}
+
 TEST(Scheduler, ShortPromptsPassAnEightThousandTokenPrefill) {
   SchedulerBench bench(Pool(1200, 16), Budget(512));
   ASSERT_TRUE(bench.Add(1, Prompt(8000), 2).ok());

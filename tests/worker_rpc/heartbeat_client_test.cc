@@ -53,6 +53,27 @@ TEST(HeartbeatClient, EveryHeartbeatHasTheStatusOfItsTimeAndTheFingerprint) {
   }
 }
 
+TEST(HeartbeatClient, TellsWhereItsMetricsAreAndCountsWhatRoutersAnswer) {
+  FakeRouter accepts, refuses("another model");
+  Statuses statuses;
+  MetricSet metrics(MetricPrograms::kWorkers);
+  {
+    HeartbeatClient client({accepts.address(), refuses.address(), "127.0.0.1:1"}, Fingerprint(),
+                           statuses.Next(), /*drain_ms=*/0, "10.0.0.1:9100", &metrics);
+    const std::vector<v1::HeartbeatRequest> heard = accepts.Heard(2);
+    ASSERT_GE(heard.size(), 2u);
+    EXPECT_EQ(heard[0].metrics_address(), "10.0.0.1:9100");
+    EXPECT_EQ(metrics.Cells(Metric::kWorkerRouters), 3);
+    EXPECT_GE(metrics.Cells(Metric::kWorkerHeartbeats, HeartbeatOutcome::kAccepted), 1);
+    EXPECT_EQ(metrics.Cells(Metric::kWorkerRoutersRegistered), 1);
+    ASSERT_GE(refuses.Heard(2).size(), 2u);
+    EXPECT_GE(metrics.Cells(Metric::kWorkerHeartbeats, HeartbeatOutcome::kRefused), 1);
+  }
+  EXPECT_GE(metrics.Cells(Metric::kWorkerHeartbeats, HeartbeatOutcome::kFailed), 1);
+  EXPECT_GE(metrics.Cells(Metric::kWorkerHeartbeats, HeartbeatOutcome::kLeaving), 1);
+  EXPECT_EQ(metrics.Cells(Metric::kWorkerRoutersRegistered), 0);
+}
+
 TEST(HeartbeatClient, ARefusedWorkerContinuesItsHeartbeats) {
   FakeRouter router("another model");
   Statuses statuses;

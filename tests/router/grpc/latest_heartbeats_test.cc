@@ -42,5 +42,26 @@ TEST(LatestHeartbeats, IgnoresAGoodbyeWithAnUnknownEpoch) {
   EXPECT_TRUE(heartbeats.Leaving().empty());
 }
 
+TEST(LatestHeartbeats, KnowsWhereWorkersServeTheirMetrics) {
+  LatestHeartbeats heartbeats;
+  v1::WorkerStatus a = Status("a", 1);
+  a.set_role(v1::WORKER_ROLE_PREFILL);
+  heartbeats.Put(a, "10.0.0.1:9100");
+  heartbeats.Put(Status("b", 1));
+  heartbeats.Put(Status("c", 1), "not an address");
+  heartbeats.Put(Status("d", 1), std::string(10'000, 'h') + ":1");
+  ASSERT_EQ(heartbeats.MetricsTargets().size(), 1);
+  EXPECT_EQ(heartbeats.MetricsTargets()[0].address, "10.0.0.1:9100");
+  EXPECT_EQ(heartbeats.MetricsTargets()[0].worker_id, "a");
+  EXPECT_EQ(heartbeats.MetricsTargets()[0].role, v1::WORKER_ROLE_PREFILL);
+  heartbeats.Put(a, "10.0.0.1:9200");  // restarted
+  EXPECT_EQ(heartbeats.MetricsTargets()[0].address, "10.0.0.1:9200");
+  heartbeats.Put(a);  // now without metrics
+  EXPECT_TRUE(heartbeats.MetricsTargets().empty());
+  heartbeats.Put(a, "10.0.0.1:9200");
+  heartbeats.KeepOnly({});
+  EXPECT_TRUE(heartbeats.MetricsTargets().empty());
+}
+
 }  // namespace
 }  // namespace baton

@@ -1,0 +1,68 @@
+#include "router/request_log.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+#include "common/str_cat.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kMostQuotedBytes = 256;
+
+std::string Quoted(std::string_view text) {
+  const std::string_view shown = text.substr(0, kMostQuotedBytes);
+  return StrCat("\"", absl::CHexEscape(std::string(shown)), "\"");
+}
+
+std::string Milliseconds(int64_t us) {
+  return absl::StrFormat("%.1f", static_cast<double>(us) / 1000);
+}
+
+std::string LineOf(const RequestLog::Entry& entry) {
+  std::string line =
+      StrCat("request id=", Quoted(entry.id),
+             " endpoint=", kEndpointNames[static_cast<size_t>(entry.endpoint)],
+             " code=", kStatusCodeNames[static_cast<size_t>(LabelOf(entry.code))],
+             " prompt_tokens=", entry.prompt_tokens, " cached_tokens=", entry.cached_tokens,
+             " tokens=", entry.tokens, " first_token_ms=", Milliseconds(entry.first_token_us),
+             " total_ms=", Milliseconds(entry.total_us));
+  if (!entry.prefill_worker.empty()) line += " prefill_worker=" + Quoted(entry.prefill_worker);
+  if (!entry.decode_worker.empty()) line += " decode_worker=" + Quoted(entry.decode_worker);
+  return line;
+}
+
+}  // namespace
+
+RequestLog::Sink RequestLog::ToLog() {
+  return [](const std::string& line) { LOG(INFO) << line; };
+}
+
+RequestLog::RequestLog(int32_t lines_a_second, const Clock* clock, MetricSet* metrics, Sink sink)
+    : on_(lines_a_second > 0),
+      clock_(clock),
+      metrics_(metrics),
+      sink_(std::move(sink)),
+      budget_(kSecondsAtOnce * std::max(1, lines_a_second), std::max(1, lines_a_second)) {}
+
+void RequestLog::Ended(const Entry& entry) {
+  if (!on_) return;
+  int64_t left_out = 0;
+  {
+    std::lock_guard lock(mutex_);
+    if (!budget_.Take(clock_->NowUs())) {
+      if (metrics_ != nullptr) metrics_->Add(Metric::kLogLinesDropped, 1);
+      return;
+    }
+    left_out = budget_.TakeLeftOut();
+  }
+  if (left_out > 0) {
+    sink_(StrCat(left_out, " lines about requests were left out (--request-log-lines)"));
+  }
+  sink_(LineOf(entry));
+}
+
+}  // namespace baton

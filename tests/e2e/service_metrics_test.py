@@ -1,0 +1,424 @@
+#!/usr/bin/env python3
+"""Tests the metrics and the health paths of a real service.
+
+service_metrics_test.py --bin BUILD/bin [--model M.gguf] [unittest arguments]
+
+Scrapes are read by a strict parser of this file, by `promtool check metrics` if promtool is installed, and by the Python client of
+Prometheus if it is installed. Standard library otherwise.
+"""
+
+import ctypes
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import time
+import unittest
+import urllib.error
+import urllib.request
+
+from cluster import Cluster, START_TIMEOUT_S, wait_until
+from fleet import Process
+from service_case import ARGUMENTS, PATIENT_ROUTER, ServiceTest, inspect_tokens, main, read_texts
+
+try:
+    from prometheus_client.parser import text_string_to_metric_families
+except ImportError:
+    text_string_to_metric_families = None
+
+SERIES = re.compile(r'^([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (\S+)$')
+LABEL = re.compile(r'([a-z_]+)="((?:[^"\\\n]|\\["\\n])*)"')
+ANSWER_S = 10  # a guard against hangs
+
+
+def get(address, path, timeout_s=ANSWER_S):
+    """Returns (status, content type, body) of an HTTP GET."""
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=timeout_s) as answer:
+            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers["Content-Type"], error.read().decode()
+
+
+def status_of(address, path):
+    """Returns the HTTP status, or 0 without an answer."""
+    try:
+        return get(address, path)[0]
+    except OSError:
+        return 0
+
+
+class Scrape(dict):
+    """One answer of /metrics: {(name, (("label", "value"), …)): value}, and the types {name: type}."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.text = text
+        self.types = {}
+        for line in text.splitlines():
+            if line.startswith("# TYPE "):
+                name, kind = line.split()[2:]
+                assert name not in self.types, f"two types of {name}"
+                self.types[name] = kind
+            elif not line.startswith("# HELP "):
+                found = SERIES.match(line)
+                assert found, f"no series: {line}"
+                key = (found[1], tuple(sorted(LABEL.findall(found[2] or ""))))
+                assert key not in self, f"twice: {line}"
+                self[key] = float(found[3])
+                assert self[key] == self[key], f"NaN: {line}"
+
+    def value(self, name, **labels):
+        return self[(name, tuple(sorted(labels.items())))]
+
+    def total(self, name, **labels):
+        """The sum over all series with these labels."""
+        wanted = set(labels.items())
+        found = [value for (series, has), value in self.items() if series == name and wanted <= set(has)]
+        assert found, f"no series {name} {labels}"
+        return sum(found)
+
+    def counters(self):
+        """Everything that never falls."""
+        histograms = {name for name, kind in self.types.items() if kind == "histogram"}
+        return {key: value for key, value in self.items()
+                if self.types.get(key[0]) == "counter" or re.sub(r"_(bucket|sum|count)$", "", key[0]) in histograms}
+
+
+def scrape(address):
+    status, kind, text = get(address, "/metrics")
+    assert status == 200, text
+    assert kind == "text/plain; version=0.0.4; charset=utf-8", kind
+    return Scrape(text)
+
+
+class Metrics(ServiceTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = cls.enterClassContext(
+            Cluster(ARGUMENTS.bin, ARGUMENTS.model, 1, 1, cls.worker_arguments, cls.router_arguments,
+                    up_arguments=["--metrics-address", "127.0.0.1:0"]))
+        cls.text_ids = [id for ids in inspect_tokens(read_texts()) for id in ids]
+        said = cls.cluster.process.stdout.readline().split()
+        assert len(said) == 2 and said[0] == "metrics", said
+        cls.router = said[1]
+
+    def targets(self):
+        status, kind, body = get(self.router, "/targets")
+        self.assertEqual((status, kind), (200, "application/json"))
+        return {entry["labels"]["baton_role"]: entry for entry in json.loads(body)}
+
+    def addresses(self):
+        return {role: entry["targets"][0] for role, entry in self.targets().items()}
+
+    def scrapes(self):
+        return {role: scrape(address) for role, address in self.addresses().items()}
+
+    def jobs(self, count, length, start=0, max_tokens=6, **fields):
+        return [{"id": f"j{i}", "prompt_token_ids": self.prompt(length, start + 1000 * i), "max_tokens": max_tokens,
+                 "temperature": 0, "ignore_eos": True, **fields} for i in range(count)]
+
+    def test_targets_list_every_program_and_each_serves_valid_metrics(self):
+        targets = self.targets()
+        self.assertEqual(set(targets), {"router", "prefill", "decode"})
+        self.assertEqual(targets["router"]["targets"], [self.router])
+        self.assertEqual(targets["decode"]["labels"]["baton_worker"], "decode-0")
+        for role, address in self.addresses().items():
+            found = scrape(address)
+            self.assertEqual(found.value("baton_ready"), 1, role)
+            self.assertGreater(found.value("process_resident_memory_bytes"), 1 << 20)
+            self.assertGreater(found.value("process_open_fds"), 3)
+            self.assertLess(abs(time.time() - found.value("process_start_time_seconds")), 86400)
+            self.assertEqual(found.total("baton_build_info"), 1)
+            self.assertEqual(status_of(address, "/livez"), 200)
+            self.assertEqual(status_of(address, "/readyz"), 200)
+            self.assertEqual(status_of(address, "/nothing"), 404)
+
+    def test_other_parsers_read_the_same(self):
+        for role, found in self.scrapes().items():
+            if shutil.which("promtool"):
+                done = subprocess.run(["promtool", "check", "metrics"], input=found.text, capture_output=True, text=True)
+                self.assertEqual((done.returncode, done.stderr), (0, ""), role)
+            if text_string_to_metric_families:
+                theirs = {(sample.name, tuple(sorted(sample.labels.items()))): sample.value
+                          for family in text_string_to_metric_families(found.text) for sample in family.samples}
+                self.assertEqual(theirs, dict(found), role)
+        if not shutil.which("promtool") or not text_string_to_metric_families:
+            self.skipTest("not run: promtool or the Python client of Prometheus is missing")
+
+    def test_the_public_port_serves_no_metrics(self):
+        self.assertNotEqual(status_of(self.cluster.router, "/metrics"), 200)
+
+    def test_counts_equal_what_was_sent(self):
+        self.cluster.wait_at_rest()
+        before = self.scrapes()
+        jobs = self.jobs(4, 70, cache_salt="of this test alone")
+        results, code = self.cluster.generate(jobs, "--placement", "remote", concurrency=2)
+        self.assertEqual(code, 0)
+        again, code = self.cluster.generate(jobs[:1], "--placement", "local")  # now its prompt is cached
+        self.assertEqual(code, 0)
+        self.refusal({"prompt_token_ids": [1 << 30]})
+        self.cluster.wait_at_rest()
+        after = self.scrapes()
+        answers = [*results.values(), *again.values()]
+
+        def grew(role, name, **labels):
+            return after[role].total(name, **labels) - before[role].total(name, **labels)
+
+        self.assertEqual(grew("router", "baton_requests_total", endpoint="generate", code="ok"), 5)
+        self.assertEqual(grew("router", "baton_requests_total", code="invalid_argument"), 1)
+        self.assertEqual(grew("router", "baton_requests_total"), 6)
+        self.assertEqual(grew("router", "baton_requests_refused_total", reason="invalid"), 1)
+        self.assertEqual(grew("router", "baton_requests_refused_total"), 1)
+        self.assertEqual(grew("router", "baton_time_to_first_token_seconds_count"), 5)
+        self.assertEqual(grew("router", "baton_request_seconds_count"), 5)
+        self.assertEqual(grew("router", "baton_route_estimate_ratio_count"), 5)
+        self.assertEqual(grew("router", "baton_routes_total", prefill="prefill_worker"), 4)
+        self.assertEqual(grew("router", "baton_routes_total", prefill="decode_worker"), 1)
+        tokens = sum(answer["usage"]["completion_tokens"] for answer in answers)
+        self.assertEqual(tokens, 30)
+        self.assertEqual(grew("router", "baton_output_tokens_total"), tokens)
+        self.assertEqual(grew("router", "baton_inter_token_seconds_count"), tokens - 5)
+
+        # Every prompt token has one source.
+        computed = sum(answer["ledger"]["computed_tokens"] for answer in answers)
+        self.assertEqual(grew("router", "baton_prompt_tokens_total"), 5 * 70)
+        self.assertEqual(grew("router", "baton_prompt_tokens_total", source="computed"), computed)
+        self.assertEqual(grew("router", "baton_prompt_tokens_total", source="cached"), 64)  # four blocks of the last
+        self.assertEqual(grew("decode", "baton_worker_prompt_tokens_total", source="computed")
+                         + grew("prefill", "baton_worker_prompt_tokens_total", source="computed"), computed)
+        self.assertEqual(grew("decode", "baton_worker_prompt_tokens_total", source="transferred"), 4 * 70)
+
+        # The engines counted their part.
+        self.assertEqual(grew("decode", "baton_worker_requests_total", kind="generate", code="ok"), 5)
+        self.assertEqual(grew("prefill", "baton_worker_requests_total", kind="prefill", code="ok"), 4)
+        self.assertEqual(grew("decode", "baton_worker_output_tokens_total"), tokens)
+        self.assertEqual(grew("prefill", "baton_worker_queue_seconds_count", kind="prefill"), 4)
+        for role in ("prefill", "decode"):
+            self.assertEqual(grew(role, "baton_worker_steps_total"), grew(role, "baton_worker_step_seconds_count"))
+        moved = sum(answer["ledger"]["kv_bytes"] for answer in answers)
+        self.assertGreater(moved, 0)
+        self.assertEqual(grew("decode", "baton_kv_transfer_bytes_total"), moved)
+        self.assertEqual(grew("prefill", "baton_kv_transfer_sent_bytes_total"), moved)
+        self.assertEqual(grew("decode", "baton_kv_transfers_total", direction="received"), 4)
+        self.assertEqual(grew("prefill", "baton_kv_transfers_total", direction="sent"), 4)
+        self.assertEqual(grew("decode", "baton_kv_transfer_failures_total"), 0)
+
+        # Nothing that counts fell, and no series came or went.
+        for role, earlier in before.items():
+            self.assertEqual(set(earlier), set(after[role]), role)
+            for key, value in earlier.counters().items():
+                self.assertGreaterEqual(after[role][key], value, key)
+
+    def test_computing_what_another_worker_has_cached_is_avoidable(self):
+        job = self.jobs(1, 320, start=90_000, max_tokens=1)
+        self.cluster.generate(job, "--placement", "remote")  # now both workers have it
+        self.cluster.wait_at_rest()
+        before = self.scrapes()["router"]
+        # Another prompt, computed on the prefill worker and then only there: the decode worker's cache is cleared.
+        subprocess.run([self.cluster.baton, "clear-cache", "--router", self.cluster.router, "--worker", "decode-0"],
+                       check=True, capture_output=True)
+        wait_until(lambda: any(int(worker["units"]) == 0 for worker in self.cluster.status()["index"]["workers"]
+                               if worker["worker_id"] == "decode-0"), START_TIMEOUT_S, "an index without decode-0's prefixes")
+        results, _ = self.cluster.generate(job, "--placement", "local")
+        after = self.scrapes()["router"]
+        ledger = results["j0"]["ledger"]
+        grew = after.value("baton_avoidable_prompt_tokens_total") - before.value("baton_avoidable_prompt_tokens_total")
+        # The prefill worker has the first 19 blocks; a match stops before the last token. A pull may have brought them.
+        if ledger.get("pulled_tokens", 0) == 0:
+            self.assertEqual(grew, 304 if ledger["computed_tokens"] == 320 else None)
+        else:
+            self.assertEqual(grew, 0)
+            self.assertEqual(after.value("baton_route_pulls_total", outcome="pulled")
+                             - before.value("baton_route_pulls_total", outcome="pulled"), 1)
+
+    def test_metrics_show_the_numbers_of_the_status(self):
+        self.cluster.generate(self.jobs(2, 40, start=70_000))
+        workers = self.cluster.wait_at_rest()
+        scrapes = self.scrapes()
+        for role, name in (("prefill", "prefill-0"), ("decode", "decode-0")):
+            found, worker, pool = scrapes[role], workers[name], workers[name]["pool"]
+            for metric, number in (("baton_worker_steps_total", worker["steps"]),
+                                   ("baton_worker_requests_waiting", worker["waiting"]),
+                                   ("baton_worker_requests_running", worker["running"]),
+                                   ("baton_worker_decode_tokens_total", worker["decode_tokens"]),
+                                   ("baton_worker_failures_total", worker["failures"]),
+                                   ("baton_kv_evictable_blocks", pool["evictable_blocks"]),
+                                   ("baton_prefix_cache_lookups_total", pool["lookups"]),
+                                   ("baton_prefix_cache_hit_tokens_total", pool["hit_tokens"])):
+                self.assertEqual(found.value(metric), float(number), f"{role}: {metric}")
+            self.assertEqual(found.value("baton_kv_blocks", state="free"), pool["free_blocks"])
+            self.assertEqual(found.value("baton_kv_used_ratio"), 0, "evictable blocks count as free")
+            self.assertEqual(found.value("baton_cache_config_info", block_size="16", num_blocks="1024"), 1)
+            self.assertEqual(found.value("baton_worker_routers_registered"), 1)
+            self.assertEqual(found.value("baton_worker_backlog_tokens"), 0)
+        router = scrapes["router"]
+        self.assertEqual(router.value("baton_workers", role="decode", state="usable"), 1)
+        self.assertEqual(router.total("baton_workers"), 2)
+        self.assertEqual(router.value("baton_requests_in_flight"), 0)
+        self.assertEqual(router.value("baton_index_unfollowed_workers"), 0)
+
+    def test_a_running_request_shows_while_it_runs(self):
+        client = self.long_answer("--placement", "remote")
+        try:
+            decode = self.addresses()["decode"]
+            wait_until(lambda: scrape(decode).value("baton_worker_requests_running") == 1, START_TIMEOUT_S, "a running request")
+            self.assertGreater(scrape(decode).value("baton_kv_used_ratio"), 0)
+            self.assertEqual(scrape(self.router).value("baton_requests_in_flight"), 1)
+        finally:
+            client.terminate()
+            client.communicate()
+        wait_until(lambda: scrape(self.router).value("baton_requests_in_flight") == 0, START_TIMEOUT_S, "the end")
+        self.assertGreaterEqual(scrape(self.router).value("baton_requests_total", endpoint="generate", code="cancelled"), 1)
+
+    def test_the_router_logs_one_line_for_a_request_with_its_id(self):
+        self.cluster.generate(self.jobs(1, 20))
+        log = pathlib.Path(self.cluster.log_path).read_text()
+        lines = [line for line in log.splitlines() if "request id=" in line]
+        self.assertTrue(lines)
+        self.assertTrue(any(re.search(r'request id="[^"]+" endpoint=generate code=ok prompt_tokens=20 .* tokens=6 ', line)
+                            for line in lines), lines[-1])
+
+
+class Health(unittest.TestCase):
+    """A router and a worker that start, freeze, hang and drain."""
+
+    def setUp(self):
+        self.processes = []
+
+    def tearDown(self):
+        for process in self.processes:
+            process.close()
+
+    def start(self, program, says, *arguments):
+        process = Process([str(pathlib.Path(ARGUMENTS.bin, program)), *arguments], says)
+        self.processes.append(process)
+        return process
+
+    def start_router(self, *arguments):
+        """Returns the router's process and the address of its metrics."""
+        router = self.start("baton-router", "listening", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", *arguments)
+        said = router.popen.stdout.readline().split()
+        self.assertEqual(said[0], "metrics")
+        return router, said[1]
+
+    def start_worker(self, router, *arguments):
+        """Returns the worker's process, whose address is that of its metrics."""
+        return self.start("baton-decode-worker", "metrics", "--model", ARGUMENTS.model, "--router", router.address,
+                          "--worker-id=d", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", "--kv-blocks=1024",
+                          "--threads=1", *arguments)
+
+    def await_status(self, address, path, status):
+        wait_until(lambda: status_of(address, path) == status, START_TIMEOUT_S, f"{path} with status {status}")
+
+    def ask(self, router, *arguments):
+        return subprocess.Popen([str(pathlib.Path(ARGUMENTS.bin, "baton")), "generate", "--router", router.address, "--prompt",
+                                 "Once upon a time", "--max-tokens", "7000", "--ignore-eos", "--json", *arguments],
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def test_a_router_is_ready_when_a_request_would_succeed(self):
+        router, metrics = self.start_router(*PATIENT_ROUTER)
+        self.await_status(metrics, "/livez", 200)
+        status, _, why = get(metrics, "/readyz")
+        self.assertEqual(status, 503)
+        self.assertIn("workers", why)
+        self.assertEqual(scrape(metrics).value("baton_ready"), 0)
+        worker = self.start_worker(router)
+        self.await_status(worker.address, "/readyz", 200)
+        self.await_status(metrics, "/readyz", 200)
+        wait_until(lambda: len(json.loads(get(metrics, "/targets")[2])) == 2, START_TIMEOUT_S, "the worker among the targets")
+
+    def test_a_draining_worker_is_alive_and_not_ready(self):
+        router, _ = self.start_router(*PATIENT_ROUTER)
+        worker = self.start_worker(router, "--drain-ms=600000")
+        self.await_status(worker.address, "/readyz", 200)
+        client = self.ask(router)
+        try:
+            wait_until(lambda: scrape(worker.address).value("baton_worker_requests_running") == 1, START_TIMEOUT_S, "work")
+            worker.signal(signal.SIGTERM)
+            self.await_status(worker.address, "/readyz", 503)
+            self.assertIn("draining", get(worker.address, "/readyz")[2])
+            self.assertEqual(status_of(worker.address, "/livez"), 200)
+            self.assertEqual(scrape(worker.address).value("baton_worker_draining"), 1)
+        finally:
+            client.terminate()
+            client.wait()
+        self.assertEqual(worker.popen.wait(START_TIMEOUT_S), 0)
+
+    def test_a_frozen_worker_is_seen_by_its_router(self):
+        router, metrics = self.start_router("--worker-expiry-ms=3600000", "--worker-silence-ms=400")
+        worker = self.start_worker(router)
+        second = self.start("baton-decode-worker", "ready", "--model", ARGUMENTS.model, "--router", router.address,
+                            "--worker-id=e", "--listen=127.0.0.1:0", "--kv-blocks=256", "--threads=1")
+        self.await_status(metrics, "/readyz", 200)
+        usable = {"role": "decode", "state": "usable"}
+        wait_until(lambda: scrape(metrics).value("baton_workers", **usable) == 2, START_TIMEOUT_S, "two usable workers")
+        worker.freeze()
+        wait_until(lambda: scrape(metrics).value("baton_workers", role="decode", state="silent") == 1, START_TIMEOUT_S,
+                   "a silent worker")
+        self.assertEqual(scrape(metrics).value("baton_fleet_changes_total", change="silent"), 1)
+        self.assertEqual(status_of(metrics, "/readyz"), 200, "the other worker serves")
+        worker.thaw()
+        self.await_status(worker.address, "/livez", 200)
+        wait_until(lambda: scrape(metrics).value("baton_workers", **usable) == 2, START_TIMEOUT_S, "two usable workers")
+        del second
+
+    def test_a_worker_is_not_alive_while_its_engine_hangs(self):
+        router, _ = self.start_router(*PATIENT_ROUTER)
+        worker = self.start_worker(router, "--op-stall-ms=1000")
+        self.await_status(worker.address, "/readyz", 200)
+        client = self.ask(router)
+        try:
+            wait_until(lambda: scrape(worker.address).value("baton_worker_requests_running") == 1, START_TIMEOUT_S, "work")
+            with StoppedThread(worker.popen.pid, busiest_thread(worker.popen.pid)) as stopped:
+                if not stopped:
+                    self.skipTest("not run: this machine does not allow ptrace")
+                self.await_status(worker.address, "/livez", 503)
+                self.assertIn("engine", get(worker.address, "/livez")[2])
+                self.assertEqual(status_of(worker.address, "/readyz"), 503)
+                self.assertEqual(scrape(worker.address).value("baton_worker_engine_hung"), 1)
+            self.await_status(worker.address, "/livez", 200)
+            self.assertEqual(scrape(worker.address).value("baton_worker_engine_hung"), 0)
+        finally:
+            client.terminate()
+            client.wait()
+
+
+def busiest_thread(pid):
+    """Returns the thread of a process that uses most CPU time now."""
+    def times():
+        return {int(task.name): sum(map(int, (task / "stat").read_text().rsplit(")", 1)[1].split()[11:13]))
+                for task in pathlib.Path(f"/proc/{pid}/task").iterdir()}
+    before = times()
+    wait_until(lambda: max(value - before.get(thread, 0) for thread, value in times().items()) >= 20, START_TIMEOUT_S,
+               "CPU time")
+    after = times()
+    return max(after, key=lambda thread: after[thread] - before.get(thread, 0))
+
+
+class StoppedThread:
+    """Stops one thread of another process with ptrace, while the context lasts. Its value is False if that is not allowed."""
+    ATTACH, DETACH, WALL = 16, 17, 0x40000000
+
+    def __init__(self, pid, thread):
+        self.libc = ctypes.CDLL(None, use_errno=True)
+        self.libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+        self.thread = thread
+        self.stopped = False
+
+    def __enter__(self):
+        if self.libc.ptrace(self.ATTACH, self.thread, None, None) == 0:
+            os.waitpid(self.thread, self.WALL)
+            self.stopped = True
+        return self.stopped
+
+    def __exit__(self, *_):
+        if self.stopped:
+            self.libc.ptrace(self.DETACH, self.thread, None, None)
+
+
+if __name__ == "__main__":
+    main(__doc__)
