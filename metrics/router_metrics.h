@@ -76,6 +76,8 @@ inline constexpr MetricDeclaration kRouterMetrics[] = {
             Labels{MetricLabel{"role", kPrefillPlaceNames}}),
     Counter(kClientStalls, "baton_client_stalls_total", "requests",
             "Answers that ended because their client read too slowly."),
+    Counter(kHttpIgnoredFields, "baton_http_ignored_fields_total", "fields",
+            "Fields of HTTP bodies that Baton does not know and ignored."),
     Gauge(kWorkers, "baton_workers", "workers",
           "Registered workers, by role and state. A worker in several states counts as the last "
           "one that applies: draining, unreachable, silent.",

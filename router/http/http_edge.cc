@@ -13,6 +13,7 @@
 #include "openai/api_error.h"
 #include "openai/model_list.h"
 #include "router/http/error_response.h"
+#include "router/request_meter.h"
 
 namespace baton {
 namespace {
@@ -36,6 +37,11 @@ TokenText TextOfTokens(std::shared_ptr<const ServedModel> model) {
     if (id < 0 || id >= tokenizer.vocab_size()) return {};
     return tokenizer.TokenBytes(id);
   };
+}
+
+Endpoint LabelOf(OpenAiEndpoint endpoint) {
+  return endpoint == OpenAiEndpoint::kChatCompletions ? Endpoint::kChatCompletions
+                                                      : Endpoint::kCompletions;
 }
 
 // Prompts of one request need different ids.
@@ -156,6 +162,16 @@ void HttpEdge::ShowHealth(const std::shared_ptr<HttpExchange>& exchange) const {
 
 // ---- completions --------------------------------------------------------------------------------
 
+void HttpEdge::CountRefusal(OpenAiEndpoint endpoint, const absl::Status& status,
+                            Refusal reason) const {
+  RequestMeter::Refused(host_.metrics, LabelOf(endpoint), status, reason);
+}
+
+void HttpEdge::CountFull(OpenAiEndpoint endpoint, const absl::Status& status) const {
+  CountRefusal(endpoint, status,
+               absl::IsUnavailable(status) ? Refusal::kShutdown : Refusal::kLimit);
+}
+
 absl::StatusOr<int64_t> HttpEdge::TimeoutMs(const HttpRequest& request) const {
   const std::string* text = request.Header(kTimeoutHeader);
   if (text == nullptr) return options_.timeout_ms;
@@ -171,9 +187,15 @@ absl::StatusOr<int64_t> HttpEdge::TimeoutMs(const HttpRequest& request) const {
 void HttpEdge::Complete(OpenAiEndpoint endpoint, HttpRequest request,
                         const std::shared_ptr<HttpExchange>& exchange) {
   const absl::StatusOr<int64_t> timeout_ms = TimeoutMs(request);
-  if (!timeout_ms.ok()) return exchange->Reply(ErrorResponse(ApiErrorOf(timeout_ms.status())));
+  if (!timeout_ms.ok()) {
+    CountRefusal(endpoint, timeout_ms.status(), Refusal::kInvalid);
+    return exchange->Reply(ErrorResponse(ApiErrorOf(timeout_ms.status())));
+  }
   absl::StatusOr<ConcurrencyLimit::Slot> slot = limit_->Enter();
-  if (!slot.ok()) return exchange->Reply(ErrorResponse(ApiErrorOf(slot.status())));
+  if (!slot.ok()) {
+    CountFull(endpoint, slot.status());
+    return exchange->Reply(ErrorResponse(ApiErrorOf(slot.status())));
+  }
   const CallDeadline deadline(*timeout_ms * kUsPerMs, host_.clock);
   const auto answer = std::make_shared<HttpAnswer>(
       exchange, deadline, std::chrono::milliseconds(options_.keepalive_ms));
@@ -192,36 +214,49 @@ void HttpEdge::Complete(OpenAiEndpoint endpoint, HttpRequest request,
       host_.text_tasks->Post(bytes, 0, [this, endpoint, waiting, deadline, answer] {
         StartCalls(endpoint, waiting->request, std::move(waiting->slot), deadline, answer);
       });
-  if (!posted.ok()) answer->Fail(posted);
+  if (posted.ok()) return;
+  CountFull(endpoint, posted);
+  answer->Fail(posted);
 }
 
 void HttpEdge::StartCalls(OpenAiEndpoint endpoint, const HttpRequest& request,
                           ConcurrencyLimit::Slot slot, const CallDeadline& deadline,
                           const std::shared_ptr<HttpAnswer>& answer) {
+  const auto refuse = [&](const absl::Status& status, Refusal reason) {
+    CountRefusal(endpoint, status, reason);
+    answer->Fail(status);
+  };
   absl::StatusOr<OpenAiRequest> read = ReadOpenAiRequest(endpoint, request.body, max_body_bytes_);
-  if (!read.ok()) return answer->Fail(read.status());
+  if (!read.ok()) return refuse(read.status(), Refusal::kInvalid);
   const auto model = host_.core->model();
-  if (!model.ok()) return answer->Fail(model.status());
+  if (!model.ok()) return refuse(model.status(), Refusal::kNoWorker);
   const ModelDescription& description = (*model)->description();
   if (!read->model.empty() && !names_.Has(description.name, read->model)) {
+    CountRefusal(endpoint, absl::NotFoundError(read->model), Refusal::kInvalid);
     return answer->Fail(
         ModelNotFound(read->model, absl::StrJoin(names_.All(description.name), ", ")));
   }
   const int32_t priority = read->prompts.front().priority;
   if (absl::Status timely = host_.core->MayWait(deadline.LeftUs(), priority); !timely.ok()) {
-    return answer->Fail(timely);
+    return refuse(timely, Refusal::kOverload);
   }
   // All prompts get their places before one of them starts.
   std::vector<ConcurrencyLimit::Slot> slots;
   slots.push_back(std::move(slot));
   while (slots.size() < read->prompts.size()) {
     absl::StatusOr<ConcurrencyLimit::Slot> next = limit_->Enter();
-    if (!next.ok()) return answer->Fail(next.status());
+    if (!next.ok()) {
+      CountFull(endpoint, next.status());
+      return answer->Fail(next.status());
+    }
     slots.push_back(*std::move(next));
   }
   std::vector<HttpHeader> headers;
   if (!read->ignored_fields.empty()) {
-    ignored_fields_ += static_cast<int64_t>(read->ignored_fields.size());
+    if (host_.metrics != nullptr) {
+      host_.metrics->Add(Metric::kHttpIgnoredFields,
+                         static_cast<int64_t>(read->ignored_fields.size()));
+    }
     headers.push_back({"Baton-Ignored-Fields", IgnoredFieldsHeader(read->ignored_fields)});
   }
   const AnswerHead head = {.id = AnswerId(endpoint, request.id),
@@ -232,8 +267,9 @@ void HttpEdge::StartCalls(OpenAiEndpoint endpoint, const HttpRequest& request,
   for (size_t i = 0; i < read->prompts.size(); ++i) {
     ClientRequest& prompt = read->prompts[i];
     prompt.request_id = IdOfPrompt(request.id, i, read->prompts.size());
-    const auto call = std::make_shared<GenerateCall>(
-        host_, std::move(slots[i]), answer->Stream(static_cast<int32_t>(i)), deadline, priority);
+    const auto call = std::make_shared<GenerateCall>(host_, std::move(slots[i]),
+                                                     answer->Stream(static_cast<int32_t>(i)),
+                                                     deadline, priority, LabelOf(endpoint));
     if (!answer->AddCall(call)) return;
     call->Start(std::move(prompt));
   }

@@ -207,7 +207,21 @@ TEST_F(ServiceHttpTest, IgnoredFieldsAreNamed) {
   const RawHttpAnswer answer = Post("/v1/completions", R"({"prompt": "a", "frobnicate": 1})");
   EXPECT_EQ(answer.status, 200);
   EXPECT_EQ(answer.headers.at("baton-ignored-fields"), "frobnicate");
-  EXPECT_EQ(router_->http()->ignored_fields(), 1);
+  EXPECT_EQ(router_->metrics().Cells(Metric::kHttpIgnoredFields), 1);
+}
+
+// Requests that end before they have a call are counted too.
+TEST_F(ServiceHttpTest, RequestsAreCountedByEndpoint) {
+  AddDecode();
+  MetricSet& metrics = router_->metrics();
+  const auto ok = absl::StatusCode::kOk;
+  const auto invalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_EQ(Post("/v1/completions", R"({"prompt": ["a", "b"]})").status, 200);
+  EXPECT_EQ(metrics.Cells(Metric::kRequests, Endpoint::kCompletions, ok), 2);
+  EXPECT_EQ(Post("/v1/chat/completions", R"({"messages": 1})").status, 400);
+  EXPECT_EQ(metrics.Cells(Metric::kRequests, Endpoint::kChatCompletions, invalid), 1);
+  EXPECT_EQ(metrics.Cells(Metric::kRefused, Refusal::kInvalid), 1);
+  EXPECT_EQ(metrics.Cells(Metric::kRequests, Endpoint::kGenerate, ok), 0);
 }
 
 TEST_F(ServiceHttpTest, WithoutWorkersNothingIsHealthy) {
