@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/sim/chunk_oracle.h"
 #include "tests/sim/fault_plan.h"
 #include "tests/sim/history.h"
 #include "tests/sim/loss_oracle.h"
@@ -89,6 +90,7 @@ class SimCluster {
   std::unique_ptr<LossOracle> loss_oracle_;
   Excuses excuses_;
   const Excuses no_excuses_;
+  ChunkOracle chunk_oracle_;
   std::unique_ptr<SimClients> clients_;
   std::vector<std::unique_ptr<ScenarioRequest>> fresh_;
   std::unique_ptr<SimClients> fresh_clients_;

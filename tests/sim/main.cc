@@ -1,7 +1,7 @@
 // Command-line program cluster_sim. It runs seeds of the cluster simulation, the exhaustive sweep,
 // or the mutants.
 //
-//   cluster_sim --first-seed S --seeds N [--mutant NAME] [--verbose] [--fingerprints]
+//   cluster_sim --first-seed S --seeds N [--chunks] [--mutant NAME] [--verbose] [--fingerprints]
 //   cluster_sim --sweep            every single fault at every message of the small scenario
 //   cluster_sim --check-mutants    every mutant is caught within its number of seeds
 //   cluster_sim --list-mutants
@@ -33,6 +33,7 @@ struct Options {
   bool verbose = false;
   bool twice = false;
   bool fingerprints = false;
+  bool chunks = false;
 };
 
 // The scenario that runs now, for the report of a failed CHECK in production code.
@@ -106,7 +107,8 @@ int PlaySeeds(const Options& options, Mutant mutant) {
   Totals totals;
   for (int64_t i = 0; i < options.seeds; ++i) {
     const uint64_t seed = options.first_seed + static_cast<uint64_t>(i);
-    const Scenario scenario = DrawScenario(seed);
+    const Scenario scenario =
+        DrawScenario(seed, options.chunks ? Traffic::kChunked : Traffic::kMixed);
     if (options.verbose) std::cout << "seed " << seed << std::endl;
     if (!Play(scenario, seed, mutant, totals)) return 1;
     if (options.fingerprints) {
@@ -241,6 +243,8 @@ int Main(int argc, char** argv) {
                "Run every seed two more times. Both runs must be equal.");
   line.AddFlag("--fingerprints", &options.fingerprints,
                "Print the fingerprint of every run, to compare two builds.");
+  line.AddFlag("--chunks", &options.chunks,
+               "Give every scenario prompt chunks, not only one in four.");
   line.AddFlag("--sweep", &sweep,
                "Run the small scenario with one fault of each kind at each of its messages.");
   line.AddFlag("--check-mutants", &check_mutants,

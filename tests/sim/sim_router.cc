@@ -72,14 +72,15 @@ void SimRouter::CheckBlockSizes(const Route& route) const {
   if (route.plan.pull) check("a pull", route.pull_source_address, route.prefiller_address());
 }
 
-void SimRouter::DrawPull(uint64_t request, int32_t tokens, Route& route) const {
+void SimRouter::DrawPull(const SimGenerateRequest& request, int32_t tokens, Route& route) const {
   if (environment_.pulls == 0 || tokens < 1) return;
-  SimRandom random(environment_.pulls, absl::StrCat("pull of ", request));
+  SimRandom random(environment_.pulls, absl::StrCat("pull of ", request.number));
   if (random.OneIn(4)) return;
   std::vector<const WorkerRecord*> sources;
   const std::vector<WorkerRecord> workers = core_->Workers();
   for (const WorkerRecord& worker : workers) {
     const bool equal = worker.report.fingerprint == route.decode_fingerprint;
+    if (request.chunked && worker.report.chunks == nullptr) continue;
     if (worker.number != route.plan.prefiller() && (equal || random.OneIn(8))) {
       sources.push_back(&worker);
     }
@@ -87,6 +88,14 @@ void SimRouter::DrawPull(uint64_t request, int32_t tokens, Route& route) const {
   if (sources.empty()) return;
   const WorkerRecord& source = *sources[random.Below(sources.size())];
   if (random.OneIn(3)) tokens = static_cast<int32_t>(random.Between(1, tokens));
+  if (request.chunked) {
+    std::vector<int32_t> chunks;
+    for (size_t i = 0; i < request.chunked->chunks.size(); ++i) {
+      if (!random.OneIn(3)) chunks.push_back(static_cast<int32_t>(i));
+    }
+    if (chunks.empty()) return;
+    route.pulled_chunks = std::move(chunks);
+  }
   route.plan.pull = PrefixPull{.from = source.number, .tokens = tokens};
   route.pull_source_id = source.report.id;
   route.pull_source_address = source.report.address;

@@ -182,6 +182,24 @@ void SimWorker::Resize(int32_t blocks) {
   engine_->Resize(blocks);
 }
 
+void SimWorker::ClearCache(bool prefixes, std::optional<CacheNamespace> only) {
+  if (!node().up() || node().paused() || draining_) return;
+  node().Note(0, "clears its caches, prefixes too %d, of all tenants %d", prefixes ? 1 : 0,
+              only ? 0 : 1);
+  engine_->Clear(prefixes, only);
+}
+
+template <typename Request>
+void SimWorker::TakeChunked(Request& request) const {
+  if (!request.chunked) return;
+  if (!options_.knows_chunks) {
+    environment_.violation("an older build got a chunked prompt, which it does not know");
+  }
+  if (environment_.mutant == Mutant::kWrongTenantsChunk) {
+    request.cache_namespace = CacheNamespace(1);
+  }
+}
+
 void SimWorker::LeaveRouters(std::function<void()> done) {
   when_left_ = std::move(done);
   registration_.Leave();
@@ -217,6 +235,8 @@ void SimWorker::Exit() {
 WorkerReport SimWorker::Report() const {
   const EngineStatus& status = engine_->status();
   const KvFingerprint fingerprint = SimFingerprint(options_.engine);
+  std::optional<PromptChunkSupport> chunks;
+  if (options_.knows_chunks && status.prompt_chunks != nullptr) chunks = *status.prompt_chunks;
   return ReportOf({.id = options_.id,
                    .address = address(),
                    .role = options_.role,
@@ -247,7 +267,8 @@ WorkerReport SimWorker::Report() const {
                    .prefix_cache = status.prefix_cache,
                    .min_prefix_tokens = status.min_prefix_tokens,
                    .context_length = status.context_length,
-                   .max_running = status.max_running});
+                   .max_running = status.max_running,
+                   .chunks = chunks});
 }
 
 void SimWorker::Beat() {
@@ -289,6 +310,7 @@ void SimWorker::Decode(const std::shared_ptr<SimCall>& call, uint64_t number,
       [&]() -> absl::StatusOr<GenerateRequest> {
         node().Note(number, "decodes after %d prompt tokens, remote prefill %d",
                     static_cast<int64_t>(request.prompt.size()), request.remote_prefill ? 1 : 0);
+        TakeChunked(request);
         return std::move(request);
       },
       call->MillisecondsLeft(), sink);
@@ -306,6 +328,7 @@ void SimWorker::Prefill(const std::shared_ptr<SimCall>& call, uint64_t number,
       *limit_,
       [&]() -> absl::StatusOr<PrefillRequest> {
         node().Note(number, "prefills %d tokens", static_cast<int64_t>(request.prompt.size()));
+        TakeChunked(request);
         return std::move(request);
       },
       sink);
@@ -328,7 +351,12 @@ void SimWorker::PullPrefix(const std::shared_ptr<SimCall>& call, uint64_t number
   const auto sink = std::make_shared<PullingSink>(
       engine_.get(), Reply{environment_.node, number, call, alive_}, std::move(on_ticket));
   sink->Start(
-      *pulls_, [&]() -> absl::StatusOr<PullRequest> { return std::move(request); }, sink);
+      *pulls_,
+      [&]() -> absl::StatusOr<PullRequest> {
+        TakeChunked(request);
+        return std::move(request);
+      },
+      sink);
   call->OnCalledOff([this, number, weak = std::weak_ptr(sink)] {
     node().Note(number, "pull cancelled");
     if (const auto request = weak.lock()) request->CancelRequest();
@@ -338,7 +366,11 @@ void SimWorker::PullPrefix(const std::shared_ptr<SimCall>& call, uint64_t number
 void SimWorker::SendPrefix(const std::shared_ptr<SimCall>& call, uint64_t number,
                            SendPrefixRequest request) {
   ServeSendPrefix(
-      *engine_, sends_, [&]() -> absl::StatusOr<SendPrefixRequest> { return std::move(request); },
+      *engine_, sends_,
+      [&]() -> absl::StatusOr<SendPrefixRequest> {
+        TakeChunked(request);
+        return std::move(request);
+      },
       [this, number, call](const absl::StatusOr<int32_t>& tokens) {
         node().Note(number, "sends a prefix of %d tokens", tokens.value_or(0), 0,
                     tokens.status().ToString());

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <variant>
@@ -39,6 +40,7 @@ class SimWorker final : private DrainingWorker {
     WorkerRole role = WorkerRole::kDecode;
     SimEngineOptions engine;
     int32_t max_active_requests = 1024;
+    bool knows_chunks = true;  // false: an older build, which announces no chunked prompts
   };
   struct Environment {
     SimNetwork* network;
@@ -62,6 +64,8 @@ class SimWorker final : private DrainingWorker {
   void Terminate();
   // Resizes the pool, as an operator does. Has no effect while the worker is down or drains.
   void Resize(int32_t blocks);
+  // Clears the worker's caches (SimEngine::Clear), as an operator does, under the same conditions.
+  void ClearCache(bool prefixes, std::optional<CacheNamespace> only);
 
   const std::string& id() const { return options_.id; }
   Epoch epoch() const { return epoch_; }
@@ -92,6 +96,10 @@ class SimWorker final : private DrainingWorker {
   class AnsweringSink;
   class PullingSink;
 
+  // Reports a call with a chunked prompt to a worker that has announced none. Mutants change the
+  // namespace.
+  template <typename Request>
+  void TakeChunked(Request& request) const;
   void Beat();
   WorkerReport Report() const;
   void OnBeatAnswered(const absl::Status& call, const absl::Status& accepted);
