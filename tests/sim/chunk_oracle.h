@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -16,6 +15,20 @@
 
 namespace baton {
 
+// What the chunked prompts of a run reached. A sweep that reaches little shows little.
+struct ChunkCoverage {
+  int64_t finished = 0;     // choices of chunked prompts
+  int64_t handed_over = 0;  // of them, prefilled by another worker
+  int64_t preempted = 0;
+  int64_t hits = 0;  // chunks
+  int64_t repaired_tokens = 0;
+  int64_t pulled_tokens = 0;  // of chunks
+  int64_t bypasses = 0;       // of chunk caches
+  int64_t evictions = 0;
+
+  void Add(const ChunkCoverage& other);
+};
+
 class ChunkOracle {
  public:
   // The client sends this request now.
@@ -23,7 +36,8 @@ class ChunkOracle {
   // A choice of it has finished. `retried`: the request had more than one attempt, so an earlier
   // one may have cached its own chunks.
   std::optional<Violation> OnFinish(const SimGenerateRequest& request, const FinishInfo& info,
-                                    bool retried) const;
+                                    bool retried);
+  const ChunkCoverage& coverage() const { return coverage_; }
 
  private:
   // What the KV of a chunk depends on.
@@ -37,6 +51,7 @@ class ChunkOracle {
   bool BroughtByAnother(const Seen& seen) const;
 
   std::vector<Seen> seen_;
+  ChunkCoverage coverage_;
 };
 
 }  // namespace baton

@@ -414,6 +414,17 @@ std::optional<Violation> SimCluster::Run() {
   return violation_;
 }
 
+ChunkCoverage SimCluster::chunk_coverage() const {
+  ChunkCoverage coverage = chunk_oracle_.coverage();
+  for (const auto& worker : workers_) {
+    coverage.Add({.pulled_tokens = worker->pulled_chunk_tokens()});
+    if (worker->engine() == nullptr) continue;
+    const ChunkCacheStats stats = worker->engine()->core().chunk_stats();
+    coverage.Add({.bypasses = stats.bypasses, .evictions = stats.evictions});
+  }
+  return coverage;
+}
+
 std::string SimCluster::Story(const Violation& violation) const {
   return Describe(scenario_) + history_.Tail(kStoryLines, violation.request);
 }

@@ -38,6 +38,8 @@ class SimCluster {
   int64_t scenario_messages() const { return scenario_messages_; }
   int64_t events() const { return queue_.events_run(); }
   int64_t requests_succeeded() const { return succeeded_; }
+  // Counts of the chunk caches are those of workers that are up.
+  ChunkCoverage chunk_coverage() const;
   uint64_t fingerprint() const { return history_.fingerprint(); }
   // Returns the events that led to the violation, as readable text.
   std::string Story(const Violation& violation) const;

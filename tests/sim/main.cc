@@ -71,6 +71,7 @@ struct Totals {
   int64_t requests = 0;
   int64_t succeeded = 0;
   uint64_t fingerprint = 0;  // fingerprint of the last run
+  ChunkCoverage chunks;
 };
 
 // Returns false if a rule was violated, and reports it.
@@ -86,6 +87,7 @@ bool Play(const Scenario& scenario, uint64_t seed, Mutant mutant, Totals& totals
   totals.requests += static_cast<int64_t>(scenario.requests.size());
   totals.fingerprint = cluster.fingerprint();
   totals.succeeded += cluster.requests_succeeded();
+  totals.chunks.Add(cluster.chunk_coverage());
   return !violation.has_value();
 }
 
@@ -117,6 +119,12 @@ int PlaySeeds(const Options& options, Mutant mutant) {
     }
     if (options.twice && !PlayTwice(scenario, seed)) return 1;
   }
+  const ChunkCoverage& chunks = totals.chunks;
+  std::cout << "chunked prompts: " << chunks.finished << " answers, " << chunks.handed_over
+            << " handed over, " << chunks.preempted << " preempted; " << chunks.hits
+            << " chunk hits, " << chunks.repaired_tokens << " repaired tokens, "
+            << chunks.pulled_tokens << " pulled tokens, " << chunks.bypasses << " bypasses, "
+            << chunks.evictions << " evictions\n";
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   std::printf("%lld seeds, %lld of %lld requests succeeded, %lld events; %.0f seeds/s\n",
               static_cast<long long>(totals.runs), static_cast<long long>(totals.succeeded),

@@ -82,7 +82,6 @@ class SimRouter::Generation final : public SilenceListener,
   }
   void OnRouted(Route& route) override {
     router_->CheckBlockSizes(route);
-    if (session_.attempt() > 1) router_->retried_.insert(request_.number);
     const auto tokens =
         static_cast<int32_t>(session_.request().choices.CommonTokens(request_.prompt).size());
     router_->DrawPull(request_, tokens - 1, route);
@@ -131,6 +130,7 @@ class SimRouter::Generation final : public SilenceListener,
   }
 
   void OpenDecode(const FlowAction& action) override {
+    if (action.attempt > 1) router_->retried_.insert(request_.number);
     auto request = Describe<GenerateRequest>();
     for (const AnswerChoices::Choice& choice : session_.DecodeGoesOnBehind()) {
       request.generated.push_back(Part(choice));

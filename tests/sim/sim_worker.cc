@@ -89,8 +89,13 @@ class SimWorker::AnsweringSink final : public ServedPrefill {
 
 class SimWorker::PullingSink final : public ServedPull {
  public:
-  PullingSink(SimEngine* engine, Reply reply, std::function<void(TransferTicket)> on_ticket)
-      : ServedPull(engine), reply_(std::move(reply)), on_ticket_(std::move(on_ticket)) {}
+  // `pulled_tokens` must outlive this.
+  PullingSink(SimEngine* engine, Reply reply, std::function<void(TransferTicket)> on_ticket,
+              int64_t* pulled_tokens)
+      : ServedPull(engine),
+        reply_(std::move(reply)),
+        on_ticket_(std::move(on_ticket)),
+        pulled_tokens_(pulled_tokens) {}
 
  protected:
   void SendTicket(const TransferTicket& ticket) override {
@@ -100,12 +105,14 @@ class SimWorker::PullingSink final : public ServedPull {
   void EndCall(const absl::StatusOr<PullResult>& result) override {
     reply_.Note("pull done, %d tokens, %d pulled", result.ok() ? result->tokens : 0,
                 result.ok() ? result->pulled_tokens : 0, result.status().ToString());
+    if (result.ok()) *pulled_tokens_ += result->pulled_tokens;
     reply_.Finish(result.status());
   }
 
  private:
   const Reply reply_;
   const std::function<void(TransferTicket)> on_ticket_;
+  int64_t* const pulled_tokens_;
 };
 
 SimWorker::SimWorker(Options options, Environment environment)
@@ -349,7 +356,8 @@ void SimWorker::PrefillLocally(const std::shared_ptr<SimCall>& call, uint64_t tr
 void SimWorker::PullPrefix(const std::shared_ptr<SimCall>& call, uint64_t number,
                            PullRequest request, std::function<void(TransferTicket)> on_ticket) {
   const auto sink = std::make_shared<PullingSink>(
-      engine_.get(), Reply{environment_.node, number, call, alive_}, std::move(on_ticket));
+      engine_.get(), Reply{environment_.node, number, call, alive_}, std::move(on_ticket),
+      request.chunked ? &pulled_chunk_tokens_ : &pulled_prefix_tokens_);
   sink->Start(
       *pulls_,
       [&]() -> absl::StatusOr<PullRequest> {

@@ -72,6 +72,8 @@ class SimWorker final : private DrainingWorker {
   std::string address() const { return options_.id + ":7000"; }
   const Options& options() const { return options_; }
   SimNode& node() { return *environment_.node; }
+  // Tokens of chunks that pulls brought here.
+  int64_t pulled_chunk_tokens() const { return pulled_chunk_tokens_; }
   // Null while the worker is down.
   const SimEngine* engine() const { return engine_.get(); }
   // Leaks the parts as they are, after a violation or a mutant's run. Their destructors' own checks
@@ -128,6 +130,8 @@ class SimWorker final : private DrainingWorker {
   int64_t beats_ = 0;
   std::function<void()> when_left_;
   bool draining_ = false;
+  int64_t pulled_chunk_tokens_ = 0;
+  int64_t pulled_prefix_tokens_ = 0;
 };
 
 }  // namespace baton
