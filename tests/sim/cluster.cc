@@ -349,7 +349,7 @@ void SimCluster::ServeFreshRequests() {
   const size_t count = std::min(kFreshRequests, all);
   for (size_t i = 0; i < count && !violation_; ++i) {
     // Chunked prompts are the last ones. Some of both kinds come again.
-    const size_t again = scenario_.has_chunks() && i % 2 == 1 ? all - 1 - i / 2 : i;
+    const size_t again = scenario_.has_chunks && i % 2 == 1 ? all - 1 - i / 2 : i;
     auto fresh = std::make_unique<ScenarioRequest>(scenario_.requests[again]);
     const uint64_t number = kFirstFreshNumber + i;
     fresh->request.number = number;

@@ -9,7 +9,6 @@ namespace baton {
 namespace {
 
 constexpr int64_t kMs = 1000;
-constexpr int32_t kLongestPrompt = 33;
 constexpr int32_t kPromptLengths[] = {1, 4, 9, 16, 17, 20, 20, 24, 32, 33};
 
 // Draws a prompt. Many prompts share a prefix, and many have the same length. Such prompts reveal

@@ -53,8 +53,7 @@ struct Scenario {
   std::vector<Fault> faults;
   std::vector<ScenarioResize> resizes;  // they excuse no failure: every request still fits
   std::vector<ScenarioClear> clears;    // they excuse nothing either
-
-  bool has_chunks() const { return requests.back().request.chunked.has_value(); }
+  bool has_chunks = false;              // some prompts have chunks; they are the last requests
 };
 
 // Returns true if this worker's kind takes the request's prompt: chunked prompts need a worker that
@@ -71,6 +70,7 @@ Scenario DrawScenario(uint64_t seed, Traffic traffic = Traffic::kMixed);
 // Draws an ordinary request with a prompt of `length` tokens, which starts within `span_us` of the
 // first possible time.
 ScenarioRequest DrawRequest(SimRandom& random, uint64_t number, int32_t length, int64_t span_us);
+inline constexpr int32_t kLongestPrompt = 33;  // of an ordinary request
 inline constexpr int32_t kLongestAnswer = 14;
 inline constexpr int64_t kFirstRequestUs = 120'000;  // by then the router follows all workers
 // Returns a pool size in which the longest ordinary request always fits alone. No answer then ends

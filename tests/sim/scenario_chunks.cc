@@ -113,6 +113,16 @@ ChunkedPrompt NextTurn(SimRandom& random, const ScenarioRequest& before) {
   return prompt;
 }
 
+// Makes an ordinary request with tokens of the prompt. It must not find KV that parts or the
+// question have left.
+ScenarioRequest WithoutParts(SimRandom& random, const ChunkedPrompt& prompt,
+                             ScenarioRequest request) {
+  std::vector<TokenId> tokens = random.OneIn(2) ? FlatTokens(prompt) : prompt.question;
+  tokens.resize(std::min<size_t>(tokens.size(), kLongestPrompt));
+  request.request.prompt = std::move(tokens);
+  return request;
+}
+
 bool Fits(const ChunkedPrompt& prompt, int32_t context_length) {
   return PositionsOf(prompt).answer + kLongestAnswer <= context_length;
 }
@@ -120,12 +130,13 @@ bool Fits(const ChunkedPrompt& prompt, int32_t context_length) {
 void DrawChunkedRequests(SimRandom& random, const Library& library, int32_t context_length,
                          Scenario& scenario) {
   const uint64_t count = library.is_long ? 2 : 2 + random.Below(5);
-  const int64_t span_us = random.OneIn(3) ? 1000 : random.OneIn(4) ? 1000 * kMs : 60 * kMs;
+  const int64_t span_us = random.OneIn(4) ? 1000 : random.OneIn(2) ? 1000 * kMs : 60 * kMs;
   const bool choices = random.OneIn(3);
   std::vector<ScenarioRequest> added;
   for (uint64_t i = 0; i < count; ++i) {
-    const uint64_t number = scenario.requests.size() + 1 + i;
+    const uint64_t number = scenario.requests.size() + added.size() + 1;
     ScenarioRequest request = DrawRequest(random, number, 1, span_us);
+    if (random.OneIn(3)) request.request.placement = Placement::kLocal;
     ChunkedPrompt prompt = DrawPrompt(random, library);
     if (!added.empty() && random.OneIn(4)) {
       const ScenarioRequest& before = added[random.Below(added.size())];
@@ -138,6 +149,10 @@ void DrawChunkedRequests(SimRandom& random, const Library& library, int32_t cont
     }
     if (choices) request.request.n = static_cast<int32_t>(random.Between(1, 3));
     if (random.OneIn(3)) request.request.cache_namespace = CacheNamespace(2);
+    if (random.OneIn(6)) {
+      scenario.requests.push_back(WithoutParts(random, prompt, std::move(request)));
+      continue;
+    }
     request.request.prompt = FlatTokens(prompt);
     request.request.chunked = std::move(prompt);
     added.push_back(std::move(request));
@@ -181,7 +196,7 @@ void MakeRoom(Scenario& scenario) {
 
 void DrawEngines(SimRandom& random, const Library& library, int32_t context_length,
                  Scenario& scenario) {
-  static constexpr double kShares[] = {0.0, 0.1, 0.15, 0.3, 0.3, 1.0};
+  static constexpr double kShares[] = {0.0, 0.1, 0.2, 0.4, 0.6, 1.0};
   static constexpr int32_t kEntries[] = {1, 2, 3, 500, 500};
   const bool has_old = random.OneIn(8);
   const bool is_tight = random.OneIn(2);
@@ -241,6 +256,7 @@ bool Takes(const Scenario& scenario, const ScenarioRequest& request) {
 }
 
 void DrawChunks(uint64_t seed, Scenario& scenario) {
+  scenario.has_chunks = true;
   SimRandom random(seed, "chunks");
   // A model with windows refuses the prompts, and its pools are made for short steps.
   const bool has_window = scenario.workers.front().engine.model.window > 0;
@@ -254,7 +270,7 @@ void DrawChunks(uint64_t seed, Scenario& scenario) {
 
 std::string DescribeChunks(const Scenario& scenario) {
   std::string text;
-  if (!scenario.has_chunks()) return text;
+  if (!scenario.has_chunks) return text;
   for (const SimWorker::Options& worker : scenario.workers) {
     const SimEngineOptions& engine = worker.engine;
     absl::StrAppend(&text, "  ", worker.id, worker.knows_chunks ? "" : " does not know chunks",
