@@ -1,5 +1,6 @@
 #include "tests/sim/sim_router.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -85,6 +86,7 @@ void SimRouter::DrawPull(const SimGenerateRequest& request, int32_t tokens, Rout
       sources.push_back(&worker);
     }
   }
+  if (request.chunked && !random.OneIn(3)) PreferHolders(request.cache_namespace, sources);
   if (sources.empty()) return;
   const WorkerRecord& source = *sources[random.Below(sources.size())];
   if (random.OneIn(3)) tokens = static_cast<int32_t>(random.Between(1, tokens));
@@ -100,6 +102,21 @@ void SimRouter::DrawPull(const SimGenerateRequest& request, int32_t tokens, Rout
   route.pull_source_id = source.report.id;
   route.pull_source_address = source.report.address;
   route.pull_source_epoch = source.report.epoch;
+}
+
+void SimRouter::PreferHolders(CacheNamespace cache_namespace,
+                              std::vector<const WorkerRecord*>& sources) const {
+  const auto holds = [&](const WorkerRecord* source) {
+    const SimEngine* const engine = environment_.worker_at(source->report.address)->engine();
+    if (engine == nullptr) return false;
+    const std::vector<ChunkCache::EntryInfo> entries = engine->core().chunk_entries();
+    return std::any_of(entries.begin(), entries.end(), [&](const auto& entry) {
+      return entry.key.cache_namespace == cache_namespace;
+    });
+  };
+  if (std::any_of(sources.begin(), sources.end(), holds)) {
+    std::erase_if(sources, [&](const WorkerRecord* source) { return !holds(source); });
+  }
 }
 
 void SimRouter::ProbeRound() {

@@ -99,6 +99,9 @@ class SimRouter {
   // Draws a pull at random, regardless of the index. As far as the router knows, any worker may
   // have any prefix, and hints are often wrong.
   void DrawPull(const SimGenerateRequest& request, int32_t tokens, Route& route) const;
+  // Keeps the sources that have cached chunks of this namespace, if there are any.
+  void PreferHolders(CacheNamespace cache_namespace,
+                     std::vector<const WorkerRecord*>& sources) const;
   void ProbeRound();
   void Probe(const FailureDetector::Target& target);
   void CountMissedRounds();
