@@ -71,9 +71,12 @@ void PrefixCache::ChunkRemoved(const Hash128& key) {
 int32_t PrefixCache::ClearTree(std::optional<CacheNamespace> only) {
   if (only.has_value()) return tree_.Clear(*only);
   const int32_t freed = tree_.Clear();
-  // Readers have forgotten the chunks too.
-  for (const Hash128& key : chunks_) events_.Stored(std::nullopt, key);
+  RepeatChunks();
   return freed;
+}
+
+void PrefixCache::RepeatChunks() {
+  for (const Hash128& key : chunks_) events_.Stored(std::nullopt, key);
 }
 
 std::vector<std::string> PrefixCache::SnapshotEvents() const {

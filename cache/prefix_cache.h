@@ -43,7 +43,7 @@ class PrefixCache {
               uint64_t hash_seed)
       : allocator_(num_blocks, capacity),
         tree_(block_size, &allocator_, policy, hash_seed),
-        resize_(&allocator_, &tree_) {}
+        resize_(&allocator_, &tree_, [this] { RepeatChunks(); }) {}
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
 
@@ -102,6 +102,9 @@ class PrefixCache {
   absl::Status CheckConservation() const;
 
  private:
+  // Publishes the chunks again. The event of a cleared tree makes readers forget them too.
+  void RepeatChunks();
+
   BlockAllocator allocator_;
   KvEventBatcher events_;
   RadixTree tree_;
