@@ -32,6 +32,7 @@ void PoolResize::RetireCached() {
   for (int32_t i = blocks_->limit(); i < blocks_->capacity(); ++i) {
     if (!tree_->ContainsBlock(BlockId(i))) continue;
     tree_->Clear();
+    on_cleared_();
     return;
   }
 }

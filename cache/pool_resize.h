@@ -10,6 +10,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -30,8 +32,9 @@ std::vector<BlockRange> RetiredBlocks(const BlockAllocator& blocks);
 
 class PoolResize {
  public:
-  // REQUIRES: both outlive this object.
-  PoolResize(BlockAllocator* blocks, RadixTree* tree) : blocks_(blocks), tree_(tree) {}
+  // `on_cleared` is called when the whole tree was cleared. REQUIRES: all outlive this object.
+  PoolResize(BlockAllocator* blocks, RadixTree* tree, std::function<void()> on_cleared)
+      : blocks_(blocks), tree_(tree), on_cleared_(std::move(on_cleared)) {}
 
   // Moves the pool's limit. `live` are the sequences that have blocks. REQUIRES: 1 <= limit <=
   // capacity.
@@ -54,6 +57,7 @@ class PoolResize {
 
   BlockAllocator* const blocks_;
   RadixTree* const tree_;
+  const std::function<void()> on_cleared_;
   absl::flat_hash_set<SequenceId> earlier_;  // sequences alive since before the last Resize
   bool forgot_popular_ = false;              // whether the tree was cleared since the last Resize
 };

@@ -45,7 +45,7 @@ class PrefixCache {
               uint64_t hash_seed)
       : allocator_(num_blocks, capacity),
         tree_(block_size, &allocator_, policy, hash_seed),
-        resize_(&allocator_, &tree_) {}
+        resize_(&allocator_, &tree_, [this] { PublishChunks(events_); }) {}
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
 

@@ -6,7 +6,9 @@
 #include <numeric>
 #include <vector>
 
+#include "cache/index/global_index.h"
 #include "cache/index/kv_event.h"
+#include "cache/index/kv_event_follower.h"
 
 namespace baton {
 namespace {
@@ -90,6 +92,31 @@ TEST_F(PrefixCacheTest, TheEndOfAPinRetiresBlocksOfAShrunkPool) {
   EXPECT_GT(cache_.blocks().retiring(), 0);
   cache_.Unpin(std::span(blocks).subspan(6), BlockHolder::kTransfer);
   EXPECT_EQ(cache_.blocks().retiring(), 0);
+}
+
+TEST(PrefixCacheEvents, AChunkStaysPublishedWhenAShrinkingPoolClearsTheTree) {
+  PrefixCache cache(4, 4, /*block_size=*/16, EvictionPolicy::kLru, /*hash_seed=*/0);
+  cache.Publish();
+  const Hash128 chunk{7, 8};
+  cache.ChunkStored(chunk, CacheTier::kDevice);
+  RadixMatch match = cache.tree().Match(kSpace, {}, 0);
+  std::vector<BlockId> own;
+  ASSERT_TRUE(cache.blocks().Allocate(4, BlockHolder::kSequence, own));
+  std::vector<BlockId> blocks = own;
+  cache.tree().Insert(match.lock, Units(64), blocks);
+  cache.blocks().ReleaseHolds(own, BlockHolder::kSequence);
+  // Its lock keeps blocks behind the new end.
+  const RadixMatch used = cache.tree().Match(kSpace, Units(64), 4);
+  cache.Resize(2, {});
+  EXPECT_EQ(cache.tree().Peek(kSpace, Units(64), 4).blocks, 0) << "the tree was cleared";
+
+  GlobalIndex index({.max_blocks = 64, .expected_blocks = 0, .key_seeds = {}});
+  for (const std::string& batch : cache.TakeEvents()) {
+    const std::vector<KvEvent> events = *DecodeKvEvents(batch);
+    for (const KvEvent& event : events) ApplyKvEvent(IndexedWorker{1}, event, index);
+  }
+  EXPECT_EQ(index.units(IndexedWorker{1}), 1u);
+  EXPECT_THAT(index.MatchWorkers({&chunk, 1}), SizeIs(1));
 }
 
 TEST(PrefixCacheEvents, ASnapshotContainsAllCachedRuns) {

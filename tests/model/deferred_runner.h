@@ -65,6 +65,7 @@ class DeferredRunner final : public ModelRunner {
     }
   }
   void set_waker(std::function<void()> waker) override { waker_ = std::move(waker); }
+  bool compares_rows() const override { return device_->compares_rows(); }
   absl::Status CopyBlocks(std::span<const BlockCopy> copies) override {
     copies_.insert(copies_.end(), copies.begin(), copies.end());
     if (!steps_.empty()) return absl::OkStatus();

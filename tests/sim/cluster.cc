@@ -345,9 +345,12 @@ void SimCluster::ExpectQuiet() {
 // Serves the scenario's prompts again. If a cache holds a wrong block, these requests read it.
 void SimCluster::ServeFreshRequests() {
   fresh_clients_ = MakeClients();
-  const size_t count = std::min(kFreshRequests, scenario_.requests.size());
+  const size_t all = scenario_.requests.size();
+  const size_t count = std::min(kFreshRequests, all);
   for (size_t i = 0; i < count && !violation_; ++i) {
-    auto fresh = std::make_unique<ScenarioRequest>(scenario_.requests[i]);
+    // Chunked prompts are the last ones. Some of both kinds come again.
+    const size_t again = scenario_.has_chunks && i % 2 == 1 ? all - 1 - i / 2 : i;
+    auto fresh = std::make_unique<ScenarioRequest>(scenario_.requests[again]);
     const uint64_t number = kFirstFreshNumber + i;
     fresh->request.number = number;
     fresh->request.placement = i % 3 == 2 ? Placement::kLocal : Placement::kAutomatic;
@@ -360,7 +363,7 @@ void SimCluster::ServeFreshRequests() {
     fresh_clients_->Schedule(*fresh, no_excuses_);
     fresh_.push_back(std::move(fresh));
     RunUntil(queue_.now_us() + 20 * kSecondUs, [this] { return fresh_clients_->all_ended(); });
-    if (!violation_ && !fresh_clients_->Succeeded(number)) {
+    if (!violation_ && Takes(scenario_, *fresh_.back()) && !fresh_clients_->Succeeded(number)) {
       Violate({"liveness", "a request after the faults was not served", number, -1});
     }
   }
@@ -373,6 +376,7 @@ std::unique_ptr<SimClients> SimCluster::MakeClients() {
                               .router = router_.get(),
                               .model = scenario_.workers.front().engine.model,
                               .context_length = scenario_.workers.front().engine.context_length,
+                              .chunks = &chunk_oracle_,
                               .violation = [this](const Violation& broken) { Violate(broken); }});
 }
 
@@ -385,6 +389,10 @@ std::optional<Violation> SimCluster::Run() {
   for (const ScenarioRequest& request : scenario_.requests) clients_->Schedule(request, excuses_);
   for (const ScenarioResize& resize : scenario_.resizes) {
     queue_.At(resize.at_us, [this, resize] { WorkerOf(resize.node)->Resize(resize.blocks); });
+  }
+  for (const ScenarioClear& clear : scenario_.clears) {
+    queue_.At(clear.at_us,
+              [this, clear] { WorkerOf(clear.node)->ClearCache(clear.prefixes, clear.only); });
   }
   if (!RunUntil(kLongestRunUs, [this] { return clients_->all_ended(); })) {
     Violate({"liveness", "some requests have not ended", 0, -1});
@@ -404,6 +412,17 @@ std::optional<Violation> SimCluster::Run() {
   if (!violation_) ExpectRest("after the last requests");
   if (!violation_) ExpectQuiet();
   return violation_;
+}
+
+ChunkCoverage SimCluster::chunk_coverage() const {
+  ChunkCoverage coverage = chunk_oracle_.coverage();
+  for (const auto& worker : workers_) {
+    coverage.Add({.pulled_tokens = worker->pulled_chunk_tokens()});
+    if (worker->engine() == nullptr) continue;
+    const ChunkCacheStats stats = worker->engine()->core().chunk_stats();
+    coverage.Add({.bypasses = stats.bypasses, .evictions = stats.evictions});
+  }
+  return coverage;
 }
 
 std::string SimCluster::Story(const Violation& violation) const {

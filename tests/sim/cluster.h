@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/sim/chunk_oracle.h"
 #include "tests/sim/fault_plan.h"
 #include "tests/sim/history.h"
 #include "tests/sim/loss_oracle.h"
@@ -37,6 +38,8 @@ class SimCluster {
   int64_t scenario_messages() const { return scenario_messages_; }
   int64_t events() const { return queue_.events_run(); }
   int64_t requests_succeeded() const { return succeeded_; }
+  // Counts of the chunk caches are those of workers that are up.
+  ChunkCoverage chunk_coverage() const;
   uint64_t fingerprint() const { return history_.fingerprint(); }
   // Returns the events that led to the violation, as readable text.
   std::string Story(const Violation& violation) const;
@@ -89,6 +92,7 @@ class SimCluster {
   std::unique_ptr<LossOracle> loss_oracle_;
   Excuses excuses_;
   const Excuses no_excuses_;
+  ChunkOracle chunk_oracle_;
   std::unique_ptr<SimClients> clients_;
   std::vector<std::unique_ptr<ScenarioRequest>> fresh_;
   std::unique_ptr<SimClients> fresh_clients_;

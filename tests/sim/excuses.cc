@@ -88,13 +88,36 @@ bool Excuses::Meets(const Spans& spans, const Span& life) {
   });
 }
 
-int32_t Excuses::Lost(bool decode, const Span& life) const {
+int32_t Excuses::Lost(bool decode, const ScenarioRequest& request, const Span& life) const {
+  const bool counts_all = !Takes(scenario_, request);
   const WorkerRole other = decode ? WorkerRole::kPrefill : WorkerRole::kDecode;
   std::set<int32_t> lost;
   for (const Loss& loss : losses_) {
-    if (WorkerAt(loss.node).role != other && Meets({loss.span}, life)) lost.insert(loss.node);
+    const SimWorker::Options& worker = WorkerAt(loss.node);
+    if (worker.role == other || !Meets({loss.span}, life)) continue;
+    if (counts_all || TakesPrompt(worker, request)) lost.insert(loss.node);
   }
   return static_cast<int32_t>(lost.size());
+}
+
+int32_t Excuses::Decoders(const ScenarioRequest& request) const {
+  const bool counts_all = !Takes(scenario_, request);
+  return static_cast<int32_t>(std::count_if(
+      scenario_.workers.begin(), scenario_.workers.end(), [&](const SimWorker::Options& worker) {
+        return worker.role != WorkerRole::kPrefill && (counts_all || TakesPrompt(worker, request));
+      }));
+}
+
+bool Excuses::IsRefused(const ScenarioRequest& request, const Span& life) const {
+  if (!Takes(scenario_, request)) return true;
+  if (!request.request.chunked) return false;
+  const bool others =
+      std::any_of(scenario_.workers.begin(), scenario_.workers.end(),
+                  [&](const SimWorker::Options& worker) { return !TakesPrompt(worker, request); });
+  const int32_t lost = Lost(/*decode=*/true, request, life);
+  if (others && lost >= Decoders(request)) return true;
+  return request.request.placement == Placement::kRemote &&
+         lost + Lost(/*decode=*/false, request, life) > 0;
 }
 
 bool Excuses::QueuesWereFull(const ScenarioRequest& request, const End& end) const {
@@ -127,12 +150,14 @@ bool Excuses::SomePairFits() const {
 bool Excuses::Excused(const ScenarioRequest& request, const End& end) const {
   const Span life = {request.start_us, end.at_us};
   const bool remote_demanded = request.request.placement == Placement::kRemote;
-  const int32_t lost = Lost(/*decode=*/true, life);
+  const int32_t lost = Lost(/*decode=*/true, request, life);
   // Any remaining decode worker can continue an answer, with any pool layout.
-  const bool may_fail = lost >= scenario_.decode_workers() || Meets(failing_, life);
+  const bool may_fail = lost >= Decoders(request) || Meets(failing_, life);
   switch (end.status.code()) {
     case absl::StatusCode::kOk:
-      return true;
+      return Takes(scenario_, request);
+    case absl::StatusCode::kFailedPrecondition:
+      return IsRefused(request, life);
     case absl::StatusCode::kCancelled:
       return request.cancel_after_us > 0 || request.cancel_after_messages > 0;
     case absl::StatusCode::kDeadlineExceeded:
@@ -142,7 +167,7 @@ bool Excuses::Excused(const ScenarioRequest& request, const End& end) const {
     case absl::StatusCode::kUnavailable:
       // The remaining workers may have no room for it.
       return may_fail || (lost > 0 && (remote_demanded || QueuesWereFull(request, end))) ||
-             (remote_demanded && (!SomePairFits() || Lost(/*decode=*/false, life) > 0));
+             (remote_demanded && (!SomePairFits() || Lost(/*decode=*/false, request, life) > 0));
     default:
       return false;
   }

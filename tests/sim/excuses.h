@@ -58,8 +58,12 @@ class Excuses {
   // Records that the worker was away during `away`.
   void Lose(int32_t node, const Span& away);
   static bool Meets(const Spans& spans, const Span& life);
-  // Returns how many workers that decode (or prefill) were lost during `life`.
-  int32_t Lost(bool decode, const Span& life) const;
+  // Returns how many workers that decode (or prefill) were lost during `life`, of those that take
+  // the request.
+  int32_t Lost(bool decode, const ScenarioRequest& request, const Span& life) const;
+  // Returns how many workers decode and take the request; of a request that no worker takes, how
+  // many decode.
+  int32_t Decoders(const ScenarioRequest& request) const;
   // Returns true if so many requests came before this one ended that a decode worker may have
   // refused it because of a full queue.
   bool QueuesWereFull(const ScenarioRequest& request, const End& end) const;
@@ -67,6 +71,9 @@ class Excuses {
   // several KV groups, the sender's blocks must not be smaller.
   bool SomePairFits() const;
   bool Excused(const ScenarioRequest& request, const End& end) const;
+  // Returns true if FAILED_PRECONDITION is right: no worker takes the request, or only workers that
+  // were lost for a while take it.
+  bool IsRefused(const ScenarioRequest& request, const Span& life) const;
 
   const Scenario& scenario_;
   std::vector<Loss> losses_;  // losses of workers

@@ -43,6 +43,7 @@ class HastyRunner final : public ModelRunner {
   std::span<const float> Logits(StepId step, int32_t row) const override {
     return device_->Logits(step, row);
   }
+  bool compares_rows() const override { return device_->compares_rows(); }
 
  private:
   void WriteOldest() {

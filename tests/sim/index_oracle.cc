@@ -9,6 +9,7 @@
 #include "cache/index/kv_event.h"
 #include "cache/index/kv_event_follower.h"
 #include "common/check.h"
+#include "router/chunked_request.h"
 
 namespace baton {
 namespace {
@@ -44,6 +45,58 @@ void TellLiterally(const SimWorker& worker, IndexedWorker number, GlobalIndex& i
     CHECK(events.ok()) << events.status();
     for (const KvEvent& event : *events) ApplyKvEvent(number, event, index);
   }
+}
+
+// Says what differs between a worker's chunk cache and its published units, for the chunks of one
+// request.
+std::optional<std::string> DiffersFromCache(const SimWorker& worker, IndexedWorker number,
+                                            const ChunkedRequest& request,
+                                            CacheNamespace cache_namespace,
+                                            const GlobalIndex& literal) {
+  const std::vector<ChunkCache::EntryInfo> entries = worker.engine()->core().chunk_entries();
+  for (const ChunkedRequest::Part& part : request.parts()) {
+    const bool cached = std::any_of(entries.begin(), entries.end(), [&](const auto& entry) {
+      return entry.key == ChunkKey{cache_namespace, part.key};
+    });
+    const std::vector<Hash128> unit = {part.key};
+    const auto holders = literal.MatchWorkers(unit);
+    const bool published = std::any_of(holders.begin(), holders.end(),
+                                       [&](const auto& holder) { return holder.worker == number; });
+    if (cached != published) {
+      return absl::StrCat(worker.id(), cached ? " caches" : " does not cache", " a part of ",
+                          part.tokens, " tokens, but its events say otherwise");
+    }
+  }
+  return std::nullopt;
+}
+
+// The same as CheckIndex, for the parts of one chunked prompt.
+std::optional<Violation> CheckChunks(const SimRouter& router, std::span<SimWorker* const> workers,
+                                     const SimGenerateRequest& asked, const GlobalIndex& literal) {
+  const auto says = [&](std::string what) {
+    return Violation{"index", std::move(what), asked.number, kRouterNode};
+  };
+  for (const SimWorker* worker : workers) {
+    if (FeedOf(*worker) == nullptr) continue;
+    const ChunkedRequest request(*asked.chunked, asked.cache_namespace,
+                                 worker->options().engine.prompt_chunk_tokens);
+    if (auto differs = DiffersFromCache(*worker, *NumberOf(router, *worker), request,
+                                        asked.cache_namespace, literal)) {
+      return says(*std::move(differs));
+    }
+    for (const ChunkedRequest::Part& part : request.parts()) {
+      const std::vector<Hash128> unit = {part.key};
+      if (router.index().Match(unit) != literal.MatchWorkers(unit)) {
+        return says("the index does not know which workers hold a part of the prompt");
+      }
+    }
+    const std::vector<Hash128> question =
+        ChainedHashes(request.derived_namespace(), UnitsFromTokens(asked.chunked->question));
+    if (router.index().Match(question) != literal.MatchWorkers(question)) {
+      return says("the index does not know which workers hold the question's prefix");
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -82,6 +135,10 @@ std::optional<Violation> CheckIndex(const SimRouter& router, std::span<SimWorker
     }
   }
   for (const ScenarioRequest& request : requests) {
+    if (request.request.chunked) {
+      if (auto broken = CheckChunks(router, workers, request.request, literal)) return broken;
+      continue;
+    }
     const std::vector<Hash128> hashes =
         ChainedHashes(request.request.cache_namespace, UnitsFromTokens(request.request.prompt));
     if (router.index().Match(hashes) != literal.MatchWorkers(hashes)) {

@@ -1,7 +1,7 @@
 // Command-line program cluster_sim. It runs seeds of the cluster simulation, the exhaustive sweep,
 // or the mutants.
 //
-//   cluster_sim --first-seed S --seeds N [--mutant NAME] [--verbose] [--fingerprints]
+//   cluster_sim --first-seed S --seeds N [--chunks] [--mutant NAME] [--verbose] [--fingerprints]
 //   cluster_sim --sweep            every single fault at every message of the small scenario
 //   cluster_sim --check-mutants    every mutant is caught within its number of seeds
 //   cluster_sim --list-mutants
@@ -33,6 +33,7 @@ struct Options {
   bool verbose = false;
   bool twice = false;
   bool fingerprints = false;
+  bool chunks = false;
 };
 
 // The scenario that runs now, for the report of a failed CHECK in production code.
@@ -70,6 +71,7 @@ struct Totals {
   int64_t requests = 0;
   int64_t succeeded = 0;
   uint64_t fingerprint = 0;  // fingerprint of the last run
+  ChunkCoverage chunks;
 };
 
 // Returns false if a rule was violated, and reports it.
@@ -85,6 +87,7 @@ bool Play(const Scenario& scenario, uint64_t seed, Mutant mutant, Totals& totals
   totals.requests += static_cast<int64_t>(scenario.requests.size());
   totals.fingerprint = cluster.fingerprint();
   totals.succeeded += cluster.requests_succeeded();
+  totals.chunks.Add(cluster.chunk_coverage());
   return !violation.has_value();
 }
 
@@ -106,7 +109,8 @@ int PlaySeeds(const Options& options, Mutant mutant) {
   Totals totals;
   for (int64_t i = 0; i < options.seeds; ++i) {
     const uint64_t seed = options.first_seed + static_cast<uint64_t>(i);
-    const Scenario scenario = DrawScenario(seed);
+    const Scenario scenario =
+        DrawScenario(seed, options.chunks ? Traffic::kChunked : Traffic::kMixed);
     if (options.verbose) std::cout << "seed " << seed << std::endl;
     if (!Play(scenario, seed, mutant, totals)) return 1;
     if (options.fingerprints) {
@@ -115,6 +119,12 @@ int PlaySeeds(const Options& options, Mutant mutant) {
     }
     if (options.twice && !PlayTwice(scenario, seed)) return 1;
   }
+  const ChunkCoverage& chunks = totals.chunks;
+  std::cout << "chunked prompts: " << chunks.finished << " answers, " << chunks.handed_over
+            << " handed over, " << chunks.preempted << " preempted; " << chunks.hits
+            << " chunk hits, " << chunks.repaired_tokens << " repaired tokens, "
+            << chunks.pulled_tokens << " pulled tokens, " << chunks.bypasses << " bypasses, "
+            << chunks.evictions << " evictions\n";
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   std::printf("%lld seeds, %lld of %lld requests succeeded, %lld events; %.0f seeds/s\n",
               static_cast<long long>(totals.runs), static_cast<long long>(totals.succeeded),
@@ -241,6 +251,8 @@ int Main(int argc, char** argv) {
                "Run every seed two more times. Both runs must be equal.");
   line.AddFlag("--fingerprints", &options.fingerprints,
                "Print the fingerprint of every run, to compare two builds.");
+  line.AddFlag("--chunks", &options.chunks,
+               "Give every scenario prompt chunks, not only one in four.");
   line.AddFlag("--sweep", &sweep,
                "Run the small scenario with one fault of each kind at each of its messages.");
   line.AddFlag("--check-mutants", &check_mutants,

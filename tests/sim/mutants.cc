@@ -82,6 +82,18 @@ constexpr std::array kMutants = {
                "detection"},
     MutantInfo{Mutant::kCancelArrivesLate, "cancel-arrives-late",
                "a cancellation reaches its transfer after 1.5 s", 1000, "liveness"},
+    MutantInfo{Mutant::kStaleShift, "stale-shift",
+               "a query sees a prompt chunk with the position shift of the chunk's first use", 1000,
+               "answer"},
+    MutantInfo{Mutant::kWrongTenantsChunk, "wrong-tenants-chunk",
+               "the key of a prompt chunk lacks the tenant's namespace", 1000, "isolation"},
+    MutantInfo{Mutant::kVisibleNeighbour, "visible-neighbour",
+               "a prompt chunk sees the chunk before it in the same step", 1000, "answer"},
+    MutantInfo{Mutant::kGarbageSlots, "garbage-slots",
+               "a query sees a prompt chunk's last block to its end, behind the chunk's tokens",
+               1000, "answer"},
+    MutantInfo{Mutant::kRepairedChunkCached, "repaired-chunk-cached",
+               "a repair also writes the stored chunk, which other requests see", 2000, "answer"},
 };
 
 }  // namespace

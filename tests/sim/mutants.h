@@ -42,6 +42,11 @@ enum class Mutant : uint8_t {
   kSlowProbes,
   kSilentForTooLong,
   kCancelArrivesLate,
+  kStaleShift,
+  kWrongTenantsChunk,
+  kVisibleNeighbour,
+  kGarbageSlots,
+  kRepairedChunkCached,
 };
 
 struct MutantInfo {

@@ -15,9 +15,14 @@ constexpr int64_t kRoundingUs = 3'000;  // deadlines travel in whole millisecond
 RequestOracle::RequestOracle(const ScenarioRequest& request, const SimModel& model,
                              int32_t context_length)
     : request_(request) {
-  for (int32_t i = 0; i < request.request.n; ++i) {
-    choices_.emplace_back().expected =
-        LiteralAnswer(model, request.request.prompt, request.request.sampling, context_length, i);
+  const SimGenerateRequest& asked = request.request;
+  for (int32_t i = 0; i < asked.n; ++i) {
+    SimAnswer& expected = choices_.emplace_back().expected;
+    if (!asked.chunked) {
+      expected = LiteralAnswer(model, asked.prompt, asked.sampling, context_length, i);
+    } else if (model.window == 0) {  // otherwise the request must be refused
+      expected = LiteralAnswer(model, *asked.chunked, asked.sampling, context_length, i);
+    }
   }
 }
 
@@ -96,7 +101,17 @@ std::optional<Violation> RequestOracle::OnFinish(const FinishInfo& info) {
   if (info.logits_hash != expected.logits_hash) {
     return Say("answer", "the tokens are right, but the sampled logits are not");
   }
-  return std::nullopt;
+  return OnLedger(info.ledger.chunk);
+}
+
+std::optional<Violation> RequestOracle::OnLedger(const ChunkLedger& ledger) const {
+  const std::optional<ChunkedPrompt>& chunked = request_.request.chunked;
+  const auto chunks = static_cast<int32_t>(chunked ? chunked->chunks.size() : 0);
+  const int32_t repaired = chunked ? LiteralRepairedTokens(*chunked) : 0;
+  if (ledger.chunks == chunks && ledger.repaired_tokens == repaired) return std::nullopt;
+  return Say("answer",
+             absl::StrCat("its ledger has ", ledger.chunks, " chunks and ", ledger.repaired_tokens,
+                          " repaired tokens, but there are ", chunks, " and ", repaired));
 }
 
 std::optional<Violation> RequestOracle::OnEnd(const absl::Status& status, int64_t now_us,
@@ -153,6 +168,15 @@ absl::Status CheckGroupAtRest(const KvCacheManager& cache, int32_t group) {
                                           "'s pool are not free"));
 }
 
+absl::Status CheckChunksAtRest(const ChunkCacheStats& chunks) {
+  if (chunks.referenced_blocks == 0 && chunks.used_blocks <= chunks.budget_blocks) {
+    return absl::OkStatus();
+  }
+  return absl::InternalError(absl::StrCat(
+      "at rest ", chunks.used_blocks, " blocks have cached chunks, of which ",
+      chunks.referenced_blocks, " are referenced; the budget is ", chunks.budget_blocks));
+}
+
 }  // namespace
 
 std::optional<Violation> CheckConservation(SimWorker& worker, Mutant mutant) {
@@ -162,6 +186,8 @@ std::optional<Violation> CheckConservation(SimWorker& worker, Mutant mutant) {
     found = CheckGroup(engine, group, mutant);
   }
   if (found.ok()) found = engine.integrity_error();
+  const bool checks_all = worker.options().engine.chunk_slots > 0 && mutant == Mutant::kNone;
+  if (found.ok() && checks_all) found = engine.core().CheckConservation();
   if (found.ok()) return std::nullopt;
   return Violation{"conservation", std::string(found.message()), 0, worker.node().id()};
 }
@@ -173,6 +199,8 @@ std::optional<Violation> CheckAtRest(SimWorker& worker) {
     const absl::Status found = CheckGroupAtRest(engine.cache(), group);
     if (!found.ok()) return Violation{"conservation", std::string(found.message()), 0, node};
   }
+  const absl::Status chunks = CheckChunksAtRest(engine.core().chunk_stats());
+  if (!chunks.ok()) return Violation{"conservation", std::string(chunks.message()), 0, node};
   if (!engine.idle() || engine.queued() != 0) {
     return Violation{"liveness",
                      absl::StrCat("at rest the engine has ", engine.queued(), " sequences and ",

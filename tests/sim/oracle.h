@@ -1,11 +1,13 @@
 // Oracles: rules that must hold in every run.
 //   answer        Tokens, text, finish reason and logits hash equal those of the literal function.
-//                 Before a failure, they are a prefix of it.
+//                 Before a failure, they are a prefix of it. The ledger's numbers of chunks and of
+//                 repaired tokens are right.
 //   outcome       Each request ends exactly once, by its deadline, with nothing after the end. A
 //                 failure is a typed error that this run's faults excuse.
 //   conservation  After every event, every block of every KV group is free, cached, owned or in
 //                 flight. At rest no block is owned, in flight or held beyond the end of a shrunk
-//                 pool.
+//                 pool, no cached chunk is referenced, and the chunk cache keeps its budget.
+//   isolation     A request finds only chunks of its own namespace (chunk_oracle.h).
 //   liveness      After the faults, all requests end. A second later, no transfer is open; after
 //   two
 //                 more seconds, no worker holds a block. Then all workers serve again.
@@ -23,9 +25,9 @@
 
 #include "absl/status/status.h"
 #include "tests/sim/excuses.h"
+#include "tests/sim/literal_answer.h"
 #include "tests/sim/mutants.h"
 #include "tests/sim/scenario.h"
-#include "tests/sim/sim_model.h"
 #include "tests/sim/sim_worker.h"
 
 namespace baton {
@@ -53,6 +55,7 @@ class RequestOracle {
   Violation Say(const char* oracle, std::string what) const;
   std::optional<Violation> OnTokens(const TokenOutput& tokens);
   std::optional<Violation> OnFinish(const FinishInfo& info);
+  std::optional<Violation> OnLedger(const ChunkLedger& ledger) const;
 
   struct Choice {
     SimAnswer expected;

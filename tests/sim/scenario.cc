@@ -9,9 +9,6 @@ namespace baton {
 namespace {
 
 constexpr int64_t kMs = 1000;
-constexpr int64_t kFirstRequestUs = 120 * kMs;  // by then the router follows all workers
-constexpr int32_t kLongestPrompt = 33;
-constexpr int32_t kLongestAnswer = 14;
 constexpr int32_t kPromptLengths[] = {1, 4, 9, 16, 17, 20, 20, 24, 32, 33};
 
 // Draws a prompt. Many prompts share a prefix, and many have the same length. Such prompts reveal
@@ -29,11 +26,13 @@ std::vector<TokenId> DrawPrompt(SimRandom& random, int32_t length) {
   return prompt;
 }
 
-// Returns a pool size in which the longest request always fits alone. No answer then ends early
-// because of missing memory.
+}  // namespace
+
 int32_t LeastBlocks(const SimEngineOptions& engine) {
   return (kLongestPrompt + kLongestAnswer) / engine.block_size + 2;
 }
+
+namespace {
 
 SimEngineOptions DrawEngine(SimRandom& random, bool roomy) {
   SimEngineOptions engine;
@@ -120,6 +119,8 @@ int32_t DrawLength(SimRandom& random) {
   return kPromptLengths[random.Below(std::size(kPromptLengths))];
 }
 
+}  // namespace
+
 ScenarioRequest DrawRequest(SimRandom& random, uint64_t number, int32_t length, int64_t span_us) {
   ScenarioRequest request;
   request.request.number = number;
@@ -143,6 +144,8 @@ ScenarioRequest DrawRequest(SimRandom& random, uint64_t number, int32_t length, 
   }
   return request;
 }
+
+namespace {
 
 void DrawChoices(uint64_t seed, Scenario& scenario) {
   SimRandom random(seed, "choices");
@@ -301,13 +304,7 @@ std::string NodeName(int32_t node) {
 
 }  // namespace
 
-int32_t Scenario::decode_workers() const {
-  return static_cast<int32_t>(std::count_if(
-      workers.begin(), workers.end(),
-      [](const SimWorker::Options& worker) { return worker.role != WorkerRole::kPrefill; }));
-}
-
-Scenario DrawScenario(uint64_t seed) {
+Scenario DrawScenario(uint64_t seed, Traffic traffic) {
   Scenario scenario;
   DrawWorkers(seed, scenario);
   DrawBlockSizes(seed, scenario);
@@ -317,7 +314,12 @@ Scenario DrawScenario(uint64_t seed) {
   DrawRequests(seed, scenario);
   DrawFaults(seed, scenario);
   SimRandom random(seed, "family");
-  if (random.OneIn(12)) NarrowToRebirth(random, scenario);
+  const bool chunked = traffic == Traffic::kChunked || SimRandom(seed, "traffic").OneIn(4);
+  if (random.OneIn(12)) {
+    NarrowToRebirth(random, scenario);
+  } else if (chunked) {
+    DrawChunks(seed, scenario);
+  }
   SimRandom pulls(seed, "pulls");
   if (pulls.OneIn(2)) scenario.pulls = pulls.Bits() | 1;
   scenario.router.pull_least_ms = pulls.OneIn(3) ? 250 : pulls.Between(1, 20);
@@ -367,6 +369,7 @@ std::string Describe(const Scenario& scenario) {
     absl::StrAppend(&text, "  node ", resize.node, " is resized to ", resize.blocks, " blocks at ",
                     resize.at_us, " us\n");
   }
+  text += DescribeChunks(scenario);
   for (const Fault& fault : scenario.faults) {
     absl::StrAppend(&text, "  fault ", FaultName(fault.kind), ": ", TimeOf(fault), ", ",
                     NodeName(fault.node), ", towards ", NodeName(fault.other), ", for ",

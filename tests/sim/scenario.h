@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,14 @@ struct ScenarioResize {
   int32_t blocks = 0;
 };
 
+// Clearing of a worker's caches.
+struct ScenarioClear {
+  int64_t at_us = 0;
+  int32_t node = 0;
+  bool prefixes = false;  // the prefix cache too, not only the chunks
+  std::optional<CacheNamespace> only = {};
+};
+
 struct Scenario {
   std::vector<SimWorker::Options> workers;
   RouterOptions router;
@@ -43,11 +52,34 @@ struct Scenario {
   std::vector<ScenarioRequest> requests;
   std::vector<Fault> faults;
   std::vector<ScenarioResize> resizes;  // they excuse no failure: every request still fits
-
-  int32_t decode_workers() const;
+  std::vector<ScenarioClear> clears;    // they excuse nothing either
+  bool has_chunks = false;              // some prompts have chunks; they are the last requests
 };
 
-Scenario DrawScenario(uint64_t seed);
+// Returns true if this worker's kind takes the request's prompt: chunked prompts need a worker that
+// knows them and a model without windows.
+bool TakesPrompt(const SimWorker::Options& worker, const ScenarioRequest& request);
+// Returns true if the fleet can serve the request when all workers are up. Otherwise it must be
+// refused with FAILED_PRECONDITION.
+bool Takes(const Scenario& scenario, const ScenarioRequest& request);
+
+// Which scenarios have chunked prompts.
+enum class Traffic : uint8_t { kMixed, kChunked };  // one in four, or all
+
+Scenario DrawScenario(uint64_t seed, Traffic traffic = Traffic::kMixed);
+// Draws an ordinary request with a prompt of `length` tokens, which starts within `span_us` of the
+// first possible time.
+ScenarioRequest DrawRequest(SimRandom& random, uint64_t number, int32_t length, int64_t span_us);
+inline constexpr int32_t kLongestPrompt = 33;  // of an ordinary request
+inline constexpr int32_t kLongestAnswer = 14;
+inline constexpr int64_t kFirstRequestUs = 120'000;  // by then the router follows all workers
+// Returns a pool size in which the longest ordinary request always fits alone. No answer then ends
+// early because of missing memory.
+int32_t LeastBlocks(const SimEngineOptions& engine);
+// Adds chunked prompts to a scenario, and what they need (scenario_chunks.cc). The rest keeps its
+// meaning.
+void DrawChunks(uint64_t seed, Scenario& scenario);
+std::string DescribeChunks(const Scenario& scenario);
 // Returns one line for each worker, request and fault.
 std::string Describe(const Scenario& scenario);
 // One prefill and two decode workers, two requests that share a prefix, no faults.

@@ -26,6 +26,7 @@ void SimClients::Send(const std::shared_ptr<Client>& client) {
   environment_.node->Note(wanted.request.number, "sends a prompt of %d tokens and asks for %d",
                           static_cast<int64_t>(wanted.request.prompt.size()),
                           *wanted.request.sampling.max_tokens);
+  environment_.chunks->OnSent(wanted.request);
   client->call = SimCall::Start(
       *environment_.network, environment_.node->id(), environment_.router->node().id(),
       MessageKind::kCall, now_us() + wanted.deadline_us,
@@ -65,6 +66,11 @@ void SimClients::Take(const std::shared_ptr<Client>& client) {
     ++client->messages;
     environment_.node->Note(client->request.request.number, "reads message %d", client->messages);
     Say(client->oracle.OnResponse(response));
+    if (const auto* info = std::get_if<FinishInfo>(&response)) {
+      const SimGenerateRequest& request = client->request.request;
+      Say(environment_.chunks->OnFinish(request, *info,
+                                        environment_.router->Retried(request.number)));
+    }
     if (client->messages == client->request.cancel_after_messages) client->call->Cancel();
   }
   ReadOne(client);

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 
+#include "tests/sim/chunk_oracle.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/scenario.h"
 #include "tests/sim/sim_call.h"
@@ -22,6 +23,7 @@ class SimClients {
     SimRouter* router;
     SimModel model;
     int32_t context_length;
+    ChunkOracle* chunks;
     std::function<void(const Violation&)> violation;
   };
 

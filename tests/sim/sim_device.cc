@@ -109,6 +109,8 @@ StepInput SimRunner::LoseWindowBlocks(StepInput input) {
 }
 
 absl::Status SimRunner::RunStep(const StepInput& input) {
+  const absl::Status fits = buffers_->Check(input);
+  CHECK(fits.ok()) << fits;
   int32_t tokens = 0;
   int32_t logit_rows = 0;
   int64_t widest = 0;
@@ -119,10 +121,14 @@ absl::Status SimRunner::RunStep(const StepInput& input) {
     widest = std::max(widest, static_cast<int64_t>(chunk.block_table.size()));
     decode = decode && chunk.tokens.size() == 1 && chunk.logit_rows == 1;
   }
+  changes_.clear();
+  NoteRepairedRows(input);
   if (!decode) {
     buffers_->Upload(input, tokens, logit_rows, *stream_);
-    Kernels(StepRows::Tokens(input), StepRows::Logits(input), buffers_->table_stride,
-            input.kv_written);
+    Kernels({.tokens = StepRows::Tokens(input),
+             .stored = StepRows::StoredTokens(input, input.wanted),
+             .logits = StepRows::Logits(input)},
+            buffers_->table_stride, input.kv_written);
     return Outcome(input);
   }
   const int32_t bucket = BucketFor(tokens);
@@ -132,8 +138,21 @@ absl::Status SimRunner::RunStep(const StepInput& input) {
   }
   const int64_t width = mutant_ == Mutant::kNarrowGraphTable ? widest : buffers_->table_stride;
   const auto [graph, captured] = graphs_.try_emplace(bucket, Graph{width});
-  Kernels(StepRows::Fixed(bucket), StepRows::Fixed(bucket), graph->second.table_width, nullptr);
+  const StepRows fixed = StepRows::Fixed(bucket);
+  Kernels({.tokens = fixed, .stored = fixed, .logits = fixed}, graph->second.table_width, nullptr);
   return Outcome(input);
+}
+
+// Rows of repairs, for the mutant that writes them to the stored chunks too.
+void SimRunner::NoteRepairedRows(const StepInput& input) {
+  repaired_rows_.clear();
+  int64_t row = 0;
+  for (const StepChunk& chunk : input.chunks) {
+    for (size_t i = 0; i < chunk.places.size(); ++i) {
+      repaired_rows_.insert(row + static_cast<int64_t>(i));
+    }
+    row += static_cast<int64_t>(chunk.tokens.size());
+  }
 }
 
 std::byte* SimRunner::RowAt(int32_t layer, bool value, int64_t slot) const {
@@ -143,47 +162,147 @@ std::byte* SimRunner::RowAt(int32_t layer, bool value, int64_t slot) const {
              static_cast<int64_t>(sizeof(float));
 }
 
+void SimRunner::WriteRow(int32_t layer, int64_t slot, const SimRows& rows) {
+  std::memcpy(RowAt(layer, false, slot), rows.key.data(), sizeof(SimRow));
+  std::memcpy(RowAt(layer, true, slot), rows.value.data(), sizeof(SimRow));
+}
+
+SimRows SimRunner::ReadRow(int32_t layer, int64_t slot) const {
+  SimRows rows;
+  std::memcpy(rows.key.data(), RowAt(layer, false, slot), sizeof(SimRow));
+  std::memcpy(rows.value.data(), RowAt(layer, true, slot), sizeof(SimRow));
+  return rows;
+}
+
 void SimRunner::WriteRows(int32_t layer, int64_t rows) {
+  const int32_t block_size = layout_.block_size();
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t slot = GroupOf(layer).slot_mapping[row];
     if (slot < 0) continue;
     const SimRows written = SimRowsOf(layer, hidden_[row]);
-    std::memcpy(RowAt(layer, false, slot), written.key.data(), sizeof(SimRow));
-    std::memcpy(RowAt(layer, true, slot), written.value.data(), sizeof(SimRow));
+    WriteRow(layer, slot, written);
+    if (mutant_ != Mutant::kRepairedChunkCached || !repaired_rows_.contains(row)) continue;
+    const auto source = copied_from_.find(static_cast<int32_t>(slot / block_size));
+    if (source == copied_from_.end()) continue;
+    WriteRow(layer, int64_t{source->second} * block_size + slot % block_size, written);
   }
 }
 
-// Consecutive rows of one sequence each see one slot more. If a fold begins where the previous
-// row's fold began, it continues from that row.
+// Rows [first, rows) compare. Their hidden states are those before layer 1.
+void SimRunner::CompareRows(int64_t first, int64_t rows) {
+  for (int64_t row = first; row < rows; ++row) {
+    changes_.push_back(
+        SimChange(ReadRow(1, buffers_->compared_slots[row]), SimRowsOf(1, hidden_[row])));
+  }
+}
+
+int32_t SimRunner::QueryPosition(int32_t layer, int64_t row, int32_t run) {
+  const VisibleRun& visible = buffers_->runs[run];
+  const int64_t query = row + visible.query_offset;
+  const int32_t position = buffers_->positions[query * kPositionComponents];
+  if (mutant_ != Mutant::kStaleShift) return position;
+  const int32_t own = buffers_->positions[row * kPositionComponents];
+  const int32_t* const table =
+      GroupOf(layer).block_tables + buffers_->sequence_of_token[row] * buffers_->table_stride;
+  const int32_t block = table[visible.begin / layout_.block_size()];
+  return own - first_shift_.try_emplace(block, own - position).first->second;
+}
+
+// Folds of the slots that rows see in one layer. All rows of the step have written theirs. Runs
+// that later rows see as a whole are folded once. Consecutive rows of one sequence each see one
+// slot more of their last run, so its fold continues from row to row.
+class SimRunner::LayerFolds {
+ public:
+  LayerFolds(const SimRunner* runner, int32_t layer, int64_t table_width)
+      : runner_(*runner),
+        layer_(layer),
+        table_width_(table_width),
+        block_size_(runner->layout_.block_size()),
+        group_(runner->GroupOf(layer)) {}
+
+  // Folds of the segments of a run before the row's last one.
+  const std::vector<uint64_t>& Whole(int32_t sequence, int32_t run) {
+    const auto [found, is_new] = whole_.try_emplace(run);
+    if (!is_new) return found->second;
+    const VisibleRun& visible = runner_.buffers_->runs[run];
+    Folded folded{.sequence = sequence, .run = run, .begin = visible.begin, .end = visible.begin};
+    int32_t end = visible.end;
+    if (runner_.mutant_ == Mutant::kGarbageSlots) {
+      end = (end + block_size_ - 1) / block_size_ * block_size_;
+    }
+    Extend(folded, end);
+    return found->second = std::move(folded.segments);
+  }
+
+  // Same for the last run of the row, whose own bounds are [begin, end).
+  const std::vector<uint64_t>& Last(int32_t sequence, int32_t run, int32_t begin, int32_t end,
+                                    bool framed) {
+    const bool other = last_.sequence != sequence || last_.run != run;
+    if (other || last_.begin != begin || end < last_.end) {
+      const uint64_t neighbour = last_.segments.empty() ? 0 : last_.segments.back();
+      last_ = {.sequence = sequence, .run = run, .begin = begin, .end = begin};
+      if (framed && runner_.mutant_ == Mutant::kVisibleNeighbour) last_.segments = {neighbour};
+    }
+    Extend(last_, end);
+    return last_.segments;
+  }
+
+ private:
+  struct Folded {
+    int32_t sequence = -1;
+    int32_t run = -1;
+    int32_t begin = 0;
+    int32_t end = 0;  // slots up to here are folded
+    std::vector<uint64_t> segments = {};
+  };
+
+  void Extend(Folded& folded, int32_t end) const {
+    const int32_t origin = runner_.buffers_->runs[folded.run].tile_origin;
+    const int32_t* const table =
+        group_.block_tables + folded.sequence * runner_.buffers_->table_stride;
+    for (; folded.end < end; ++folded.end) {
+      const bool begins = folded.end > folded.begin && (folded.end - origin) % kSimSegment == 0;
+      if (folded.segments.empty() || begins) folded.segments.push_back(0);
+      const int64_t entry = std::min<int64_t>(folded.end / block_size_, table_width_ - 1);
+      const int64_t slot = int64_t{table[entry]} * block_size_ + folded.end % block_size_;
+      uint64_t& fold = folded.segments.back();
+      fold = SimFold(fold, runner_.ReadRow(layer_, slot));
+    }
+  }
+
+  const SimRunner& runner_;
+  const int32_t layer_;
+  const int64_t table_width_;
+  const int32_t block_size_;
+  const StepBuffers::Group& group_;
+  std::map<int32_t, std::vector<uint64_t>> whole_;  // by run
+  Folded last_;
+};
+
 void SimRunner::FoldVisible(int32_t layer, int64_t rows, int64_t table_width) {
   const StepBuffers::Group& group = GroupOf(layer);
-  const int32_t block_size = layout_.block_size();
-  int32_t sequence = -1;
-  int32_t begin = 0;
-  int32_t folded = 0;
-  uint64_t fold = 0;
+  LayerFolds folds(this, layer, table_width);
   for (int64_t row = 0; row < rows; ++row) {
     const RowRuns& sees = group.row_runs[row];
-    if (buffers_->sequence_of_token[row] != sequence || sees.last_begin != begin ||
-        sees.last_end < folded) {
-      sequence = buffers_->sequence_of_token[row];
-      begin = folded = sees.last_begin;
-      fold = 0;
+    hidden_[row] = 0;
+    if (sees.run_count == 0) continue;  // padding
+    const int32_t sequence = buffers_->sequence_of_token[row];
+    const int32_t last = sees.first_run + sees.run_count - 1;
+    SimSegments seen;
+    for (int32_t run = sees.first_run; run < last; ++run) {
+      const int32_t query = QueryPosition(layer, row, run);
+      for (const uint64_t fold : folds.Whole(sequence, run)) seen.Add(query, fold);
     }
-    const int32_t* const table = group.block_tables + sequence * buffers_->table_stride;
-    for (; folded < sees.last_end; ++folded) {
-      const int64_t entry = std::min<int64_t>(folded / block_size, table_width - 1);
-      const int64_t slot = int64_t{table[entry]} * block_size + folded % block_size;
-      SimRows read;
-      std::memcpy(read.key.data(), RowAt(layer, false, slot), sizeof(SimRow));
-      std::memcpy(read.value.data(), RowAt(layer, true, slot), sizeof(SimRow));
-      fold = SimFold(fold, read);
+    const int32_t query = QueryPosition(layer, row, last);
+    const bool framed = sees.run_count > 1;
+    for (const uint64_t fold : folds.Last(sequence, last, sees.last_begin, sees.last_end, framed)) {
+      seen.Add(query, fold);
     }
-    hidden_[row] = fold;
+    hidden_[row] = seen.Result();
   }
 }
 
-void SimRunner::Kernels(StepRows rows, StepRows logit_rows, int64_t table_width,
+void SimRunner::Kernels(Rows rows, int64_t table_width,
                         const std::function<void(int32_t, int32_t)>& kv_written) {
   constexpr int32_t kOps = 2 * kSimLayers + 1;
   int32_t op = 0;
@@ -191,20 +310,27 @@ void SimRunner::Kernels(StepRows rows, StepRows logit_rows, int64_t table_width,
     before_op_(op++, kOps);
     return of.Count();
   };
-  hidden_.resize(static_cast<size_t>(rows.Count()));
+  hidden_.resize(static_cast<size_t>(rows.tokens.Count()));
   for (size_t row = 0; row < hidden_.size(); ++row) {
     hidden_[row] =
         SimEmbedding(buffers_->token_ids[row], buffers_->positions[row * kPositionComponents]);
   }
   for (int32_t layer = 0; layer < kSimLayers; ++layer) {
-    WriteRows(layer, next_op(rows));
-    if (kv_written && rows.Count() > 0) {
-      kv_written(layer + 1, rows.chunks());
+    int64_t computed = next_op(rows.tokens);
+    if (layer == 1 && rows.stored.most() < rows.tokens.most()) {
+      CompareRows(rows.stored.most(), computed);
+      changes_.resize(static_cast<size_t>(rows.tokens.most() - rows.stored.most()));
+      rows.tokens = rows.stored;
+      computed = rows.tokens.Count();
+    }
+    WriteRows(layer, computed);
+    if (kv_written && rows.tokens.Count() > 0) {
+      kv_written(layer + 1, rows.tokens.chunks());
       meanwhile_();
     }
-    FoldVisible(layer, next_op(rows), table_width);
+    FoldVisible(layer, next_op(rows.tokens), table_width);
   }
-  const int64_t wanted_logits = next_op(logit_rows);
+  const int64_t wanted_logits = next_op(rows.logits);
   for (int64_t i = 0; i < wanted_logits; ++i) {
     SimLogits(hidden_[buffers_->logit_indices[i]],
               {buffers_->logits + i * kSimVocabulary, kSimVocabulary});
@@ -215,6 +341,7 @@ absl::Status SimRunner::CopyBlocks(std::span<const BlockCopy> copies) {
   if (mutant_ == Mutant::kForkWithoutCopy) return absl::OkStatus();
   const int64_t block_size = layout_.block_size();
   for (const BlockCopy& copy : copies) {
+    copied_from_[copy.to.value()] = copy.from.value();
     for (int32_t layer = 0; layer < kSimLayers; ++layer) {
       if (!layout_.IsOf(copy.group, layer)) continue;
       for (const bool value : {false, true}) {

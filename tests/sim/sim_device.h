@@ -5,6 +5,7 @@
 //   - It pads a decode step to a bucket.
 //   - It uploads tables, positions and slot mapping, then computes only from the device's copies.
 //   - It skips the rows after the last chunk that is still wanted (StepInput::wanted).
+//   - Rows that compare leave the step in layer 1 (StepChunk::compares).
 //
 // The ops are those of sim_model.h. The runner knows sequences only through the buffers and the
 // pool.
@@ -14,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -33,6 +35,7 @@ class SimRunner final : public InlineRunner {
   ~SimRunner() override;
 
   absl::Status CopyBlocks(std::span<const BlockCopy> copies) override;
+  bool compares_rows() const override { return true; }
   // Sets a callback for the work of the worker's other threads while a step computes its next
   // layer.
   void set_meanwhile(std::function<void()> meanwhile) { meanwhile_ = std::move(meanwhile); }
@@ -48,20 +51,35 @@ class SimRunner final : public InlineRunner {
  protected:
   absl::Status Run(const StepInput& input) override;
   std::span<const float> LogitsOf(int32_t row) const override;
+  std::vector<float> Changes() const override { return changes_; }
 
  private:
   class HeapDevice;
+  class LayerFolds;
   // Values that a captured graph has fixed.
   struct Graph {
     int64_t table_width;
   };
 
+  // Rows of a step that its ops compute.
+  struct Rows {
+    StepRows tokens;
+    StepRows stored;  // without those that compare
+    StepRows logits;
+  };
+
   absl::Status RunStep(const StepInput& input);
   StepInput LoseWindowBlocks(StepInput input);
-  void Kernels(StepRows rows, StepRows logit_rows, int64_t table_width,
+  void Kernels(Rows rows, int64_t table_width,
                const std::function<void(int32_t, int32_t)>& kv_written);
   void WriteRows(int32_t layer, int64_t rows);
+  void WriteRow(int32_t layer, int64_t slot, const SimRows& rows);
+  SimRows ReadRow(int32_t layer, int64_t slot) const;
+  void CompareRows(int64_t first, int64_t rows);
   void FoldVisible(int32_t layer, int64_t rows, int64_t table_width);
+  // Position of the query with which a row sees a run.
+  int32_t QueryPosition(int32_t layer, int64_t row, int32_t run);
+  void NoteRepairedRows(const StepInput& input);
   // Returns the buffers of the layer's group.
   StepBuffers::Group& GroupOf(int32_t layer) const {
     return buffers_->groups[static_cast<size_t>(layout_.place(layer).group)];
@@ -74,8 +92,13 @@ class SimRunner final : public InlineRunner {
   const std::unique_ptr<HeapDevice> device_;
   std::unique_ptr<StepBuffers> buffers_;
   std::unique_ptr<Stream> stream_;
-  std::map<int32_t, Graph> graphs_;                // by bucket
-  std::vector<uint64_t> hidden_;                   // by row
+  std::map<int32_t, Graph> graphs_;  // by bucket
+  std::vector<uint64_t> hidden_;     // by row
+  std::vector<float> changes_;       // of the last step's rows that compare
+  // For mutants:
+  std::map<int32_t, int32_t> first_shift_;         // of each run that was seen, by its first block
+  std::map<int32_t, int32_t> copied_from_;         // source of each block that was copied
+  std::set<int64_t> repaired_rows_;                // of the step
   std::vector<std::vector<BlockId>> torn_tables_;  // made by LoseWindowBlocks
   std::function<bool(const StepChunk&)> begins_behind_match_ = [](const StepChunk&) {
     return false;

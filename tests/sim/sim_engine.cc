@@ -26,11 +26,21 @@ KvPoolLayout MakeLayout(const SimEngineOptions& options) {
   return *KvPoolLayout::Create(options.model.Spec(), options.layout, options.block_size, blocks);
 }
 
+constexpr int32_t kMostRuns = 16;  // of one sequence: a scenario's prompts have fewer parts
+
 StepLimits LimitsOf(const SimEngineOptions& options) {
-  return {.max_tokens = options.token_budget + 8,
-          .max_sequences = options.max_running + 8,
-          .max_logit_rows = options.max_running + 8,
-          .max_context = options.context_length + options.block_size};
+  StepLimits limits{.max_tokens = options.token_budget + 8,
+                    .max_sequences = options.max_running + 8,
+                    .max_logit_rows = options.max_running + 8,
+                    .max_context = options.context_length + options.block_size};
+  if (options.chunk_slots == 0) return limits;
+  limits.max_context = options.chunk_slots;
+  limits.max_parts = kMaxPartsInStep;
+  limits.max_extra_runs =
+      limits.max_sequences * kMostRuns + 2 * kMaxPartsInStep + options.repair_runs;
+  limits.max_shifted_queries = options.shifted_queries;
+  limits.max_compared_rows = limits.max_tokens;
+  return limits;
 }
 
 }  // namespace
@@ -142,6 +152,11 @@ EngineMachinesOptions SimEngine::MachinesOptions() const {
   options.cache.kv_events = options_.kept_event_bytes > 0;
   options.kept_event_bytes = static_cast<size_t>(options_.kept_event_bytes);
   options.idle_turn_us = options_.idle_turn_us;
+  PromptPartsOptions& parts = options.prompt_parts;
+  parts.cache.max_entries = options_.chunk_entries;
+  parts.max_slots = options_.chunk_slots;
+  parts.max_shifted_queries = options_.shifted_queries;
+  parts.max_repair_runs = options_.repair_runs;
   return options;
 }
 
@@ -165,6 +180,13 @@ void SimEngine::Resize(int32_t blocks) {
   const absl::Status posted = machines_->inbox().Post([this, blocks](WorkerCore&) {
     const absl::StatusOr<PoolSize> resized = machines_->Resize(blocks);
     CHECK(resized.ok()) << resized.status();
+  });
+  CHECK(posted.ok()) << posted;
+}
+
+void SimEngine::Clear(bool prefixes, std::optional<CacheNamespace> only) {
+  const absl::Status posted = machines_->inbox().Post([prefixes, only](WorkerCore& core) {
+    prefixes ? core.ClearCache(only) : core.ClearChunks(only);
   });
   CHECK(posted.ok()) << posted;
 }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,6 +59,12 @@ struct SimEngineOptions : EngineOptions {
   int64_t kept_event_bytes = 0;  // KV events kept for readers; 0: publishes none
   int64_t step_us = 300;         // plus the same for every 16 tokens
   bool asynchronous = false;     // the device is asynchronous; steps_in_flight 2 needs it
+  // Chunked prompts. With 0 slots a step takes none of them; else this is the largest number of
+  // slots of a sequence with its frame.
+  int32_t chunk_slots = 0;
+  int32_t chunk_entries = 500;     // of the chunk cache
+  int32_t shifted_queries = 1000;  // of a step
+  int32_t repair_runs = 1000;      // of a step
   // The default disables idle turns, so the loop never sees an event that does not wake it.
   int64_t idle_turn_us = INT64_MAX;
 };
@@ -103,6 +110,9 @@ class SimEngine final : public EngineRequests {
   Epoch epoch() const override { return epoch_; }
   // Grows or shrinks the pool between two steps, as Engine::Resize does.
   void Resize(int32_t blocks);
+  // Clears the chunk cache, or with `prefixes` the whole cache, between two steps. `only`: of one
+  // namespace.
+  void Clear(bool prefixes, std::optional<CacheNamespace> only);
 
   const EngineLoop& loop() const { return machines_->loop(); }
 

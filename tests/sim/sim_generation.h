@@ -30,14 +30,21 @@ class SimRouter::Generation final : public SilenceListener,
     call_->OnCalledOff([self = shared_from_this()] {
       self->session_.OnClientGone(absl::CancelledError("cancelled by the client"));
     });
-    session_.Start(
-        {.prompt = request_.prompt,
-         .prompt_hashes = ChainedHashes(request_.cache_namespace, UnitsFromTokens(request_.prompt)),
-         .cache_namespace = request_.cache_namespace,
-         .choices = AnswerChoices(request_.n),
-         .new_tokens = request_.sampling.max_tokens.value_or(INT32_MAX),
-         .placement = request_.placement},
-        shared_from_this());
+    GenerateSession::Request asked{.prompt = request_.prompt,
+                                   .prompt_hashes = {},
+                                   .cache_namespace = request_.cache_namespace,
+                                   .choices = AnswerChoices(request_.n),
+                                   .new_tokens = request_.sampling.max_tokens.value_or(INT32_MAX),
+                                   .placement = request_.placement};
+    if (request_.chunked) {
+      asked.chunked = std::make_shared<const ChunkedRequest>(
+          *request_.chunked, request_.cache_namespace, router_->core_->PieceTokens());
+      asked.prompt_hashes = ChainedHashes(asked.chunked->derived_namespace(),
+                                          UnitsFromTokens(request_.chunked->question));
+    } else {
+      asked.prompt_hashes = ChainedHashes(request_.cache_namespace, UnitsFromTokens(asked.prompt));
+    }
+    session_.Start(std::move(asked), shared_from_this());
   }
 
   void OnWorkerSilent(WorkerNumber worker) override {
@@ -77,14 +84,19 @@ class SimRouter::Generation final : public SilenceListener,
     router_->CheckBlockSizes(route);
     const auto tokens =
         static_cast<int32_t>(session_.request().choices.CommonTokens(request_.prompt).size());
-    router_->DrawPull(request_.number, tokens - 1, route);
+    router_->DrawPull(request_, tokens - 1, route);
   }
 
   void StartPull(int32_t attempt) override {
     const Route& route = session_.route();
-    PullRequest request{.tokens = session_.PulledTokens(),
+    PullRequest request{.tokens = {},
                         .cache_namespace = request_.cache_namespace,
                         .timeout_ms = PullTimeoutMs(router_->options_, *route.plan.pull)};
+    if (request_.chunked) {
+      request.chunked = session_.request().chunked->WithChunks(route.pulled_chunks);
+    } else {
+      request.tokens = session_.PulledTokens();
+    }
     const int64_t give_up_us = node().queue().now_us() + request.timeout_ms * 1000;
     const int64_t deadline_us = DeadlineUs();
     const auto worker_at = router_->environment_.worker_at;
@@ -109,6 +121,7 @@ class SimRouter::Generation final : public SilenceListener,
     WorkerRequest request;
     request.request_id = absl::StrCat("r", request_.number);
     request.prompt = request_.prompt;
+    request.chunked = request_.chunked;
     request.n = request_.n;
     request.sampling = request_.sampling;
     request.cache_namespace = request_.cache_namespace;
@@ -117,6 +130,7 @@ class SimRouter::Generation final : public SilenceListener,
   }
 
   void OpenDecode(const FlowAction& action) override {
+    if (action.attempt > 1) router_->retried_.insert(request_.number);
     auto request = Describe<GenerateRequest>();
     for (const AnswerChoices::Choice& choice : session_.DecodeGoesOnBehind()) {
       request.generated.push_back(Part(choice));

@@ -1,10 +1,7 @@
 #include "tests/sim/sim_model.h"
 
-#include <algorithm>
 #include <memory>
 
-#include "common/check.h"
-#include "engine/generation.h"
 #include "tests/sim/sim_random.h"
 #include "text/byte_alphabet.h"
 
@@ -27,6 +24,16 @@ uint64_t SimFold(uint64_t fold, const SimRows& rows) {
     fold ^= fold >> 32;
   }
   return fold;
+}
+
+float SimChange(const SimRows& stored, const SimRows& computed) {
+  const uint64_t differs = SimFold(0, stored) ^ SimFold(0, computed);
+  return differs == 0 ? 0.0f : static_cast<float>(1 + MixBits(differs) % 8);
+}
+
+void SimSegments::Add(int32_t query, uint64_t fold) {
+  if (++count_ == 1) first_ = fold;
+  joined_ = MixBits(joined_ + MixBits(fold + static_cast<uint64_t>(query)) + 1);
 }
 
 void SimLogits(uint64_t fold, std::span<float> row) {
@@ -63,65 +70,6 @@ KvCacheSpec SimModel::Spec() const {
   spec.groups[1].kind = KvGroupKind::kSlidingWindow;
   spec.groups[1].window = window;
   return spec;
-}
-
-namespace {
-
-// Computes the fold after the last layer, token by token.
-class LiteralModel {
- public:
-  explicit LiteralModel(const SimModel& model) : model_(model) {}
-
-  uint64_t Append(TokenId token) {
-    uint64_t hidden = SimEmbedding(token, length_++);
-    for (int32_t layer = 0; layer < kSimLayers; ++layer) {
-      std::vector<SimRows>& rows = rows_[layer];
-      rows.push_back(SimRowsOf(layer, hidden));
-      const int32_t window = model_.WindowOf(layer);
-      const int32_t begin = window == 0 ? 0 : std::max(0, length_ - window);
-      hidden = 0;
-      for (int32_t slot = begin; slot < length_; ++slot) hidden = SimFold(hidden, rows[slot]);
-    }
-    return hidden;
-  }
-
- private:
-  const SimModel model_;
-  int32_t length_ = 0;
-  std::array<std::vector<SimRows>, kSimLayers> rows_;
-};
-
-}  // namespace
-
-SimAnswer LiteralAnswer(const SimModel& which, std::span<const TokenId> prompt,
-                        const SamplingParams& sampling, int32_t context_length, int32_t choice) {
-  const auto prompt_tokens = static_cast<int32_t>(prompt.size());
-  const int32_t most =
-      std::min(sampling.max_tokens.value_or(context_length), context_length - prompt_tokens);
-  LiteralModel model(which);
-  uint64_t hidden = 0;
-  for (const TokenId token : prompt) hidden = model.Append(token);
-  Sampler sampler({kSimEndToken});
-  TokenSource source(sampling, prompt, SimTokenizer().end_of_generation(),
-                     /*hash_logits=*/true, choice);
-  SimAnswer answer;
-  std::array<float, kSimVocabulary> logits;
-  while (static_cast<int32_t>(answer.tokens.size()) < most) {
-    SimLogits(hidden, logits);
-    const int32_t position = prompt_tokens + static_cast<int32_t>(answer.tokens.size());
-    const absl::StatusOr<DrawnToken> drawn = source.Draw(logits, position, sampler);
-    CHECK(drawn.ok()) << drawn.status();
-    source.Accept(*drawn);
-    answer.tokens.push_back(drawn->token);
-    if (drawn->token == kSimEndToken) {
-      answer.reason = FinishReason::kStop;
-      break;
-    }
-    answer.text += static_cast<char>('0' + drawn->token);
-    hidden = model.Append(drawn->token);
-  }
-  answer.logits_hash = source.logits_hash();
-  return answer;
 }
 
 }  // namespace baton

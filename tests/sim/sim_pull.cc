@@ -30,7 +30,8 @@ void SimPull::AskSource(const TransferTicket& ticket) {
   SendPrefixRequest request{.tokens = request_.tokens,
                             .cache_namespace = request_.cache_namespace,
                             .ticket = ticket,
-                            .priority = request_.priority};
+                            .priority = request_.priority,
+                            .chunked = request_.chunked};
   send_ = SimCall::Start(
       *parties_.network, parties_.router, parties_.source->node().id(), MessageKind::kCall,
       deadline_us_,

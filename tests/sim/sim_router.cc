@@ -1,5 +1,6 @@
 #include "tests/sim/sim_router.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -72,25 +73,50 @@ void SimRouter::CheckBlockSizes(const Route& route) const {
   if (route.plan.pull) check("a pull", route.pull_source_address, route.prefiller_address());
 }
 
-void SimRouter::DrawPull(uint64_t request, int32_t tokens, Route& route) const {
+void SimRouter::DrawPull(const SimGenerateRequest& request, int32_t tokens, Route& route) const {
   if (environment_.pulls == 0 || tokens < 1) return;
-  SimRandom random(environment_.pulls, absl::StrCat("pull of ", request));
+  SimRandom random(environment_.pulls, absl::StrCat("pull of ", request.number));
   if (random.OneIn(4)) return;
   std::vector<const WorkerRecord*> sources;
   const std::vector<WorkerRecord> workers = core_->Workers();
   for (const WorkerRecord& worker : workers) {
     const bool equal = worker.report.fingerprint == route.decode_fingerprint;
+    if (request.chunked && worker.report.chunks == nullptr) continue;
     if (worker.number != route.plan.prefiller() && (equal || random.OneIn(8))) {
       sources.push_back(&worker);
     }
   }
+  if (request.chunked && !random.OneIn(3)) PreferHolders(request.cache_namespace, sources);
   if (sources.empty()) return;
   const WorkerRecord& source = *sources[random.Below(sources.size())];
   if (random.OneIn(3)) tokens = static_cast<int32_t>(random.Between(1, tokens));
+  if (request.chunked) {
+    std::vector<int32_t> chunks;
+    for (size_t i = 0; i < request.chunked->chunks.size(); ++i) {
+      if (!random.OneIn(3)) chunks.push_back(static_cast<int32_t>(i));
+    }
+    if (chunks.empty()) return;
+    route.pulled_chunks = std::move(chunks);
+  }
   route.plan.pull = PrefixPull{.from = source.number, .tokens = tokens};
   route.pull_source_id = source.report.id;
   route.pull_source_address = source.report.address;
   route.pull_source_epoch = source.report.epoch;
+}
+
+void SimRouter::PreferHolders(CacheNamespace cache_namespace,
+                              std::vector<const WorkerRecord*>& sources) const {
+  const auto holds = [&](const WorkerRecord* source) {
+    const SimEngine* const engine = environment_.worker_at(source->report.address)->engine();
+    if (engine == nullptr) return false;
+    const std::vector<ChunkCache::EntryInfo> entries = engine->core().chunk_entries();
+    return std::any_of(entries.begin(), entries.end(), [&](const auto& entry) {
+      return entry.key.cache_namespace == cache_namespace;
+    });
+  };
+  if (std::any_of(sources.begin(), sources.end(), holds)) {
+    std::erase_if(sources, [&](const WorkerRecord* source) { return !holds(source); });
+  }
 }
 
 void SimRouter::ProbeRound() {

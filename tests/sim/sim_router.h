@@ -6,10 +6,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "common/prompt_chunks.h"
 #include "router/failure_detector.h"
 #include "router/generate_session.h"
 #include "router/probe_rounds.h"
@@ -25,8 +28,9 @@ struct SimStarted {};
 using SimResponse = std::variant<SimStarted, TokenOutput, FinishInfo>;
 
 struct SimGenerateRequest {
-  uint64_t number = 0;  // identifies the request in the history
-  std::vector<TokenId> prompt;
+  uint64_t number = 0;          // identifies the request in the history
+  std::vector<TokenId> prompt;  // of a chunked prompt: the tokens of all parts
+  std::optional<ChunkedPrompt> chunked = {};
   int32_t n = 1;  // choices
   SamplingParams sampling;
   CacheNamespace cache_namespace{0};
@@ -79,6 +83,8 @@ class SimRouter {
   bool FoundSilent(WorkerNumber worker) const {
     return failure_detector_->Silent().contains(worker);
   }
+  // Returns true if the request needed more than one attempt, under any router process.
+  bool Retried(uint64_t request) const { return retried_.contains(request); }
   // Returns the time between two rounds of probes.
   int64_t probe_interval_us() const { return silence_us() / FailureDetector::kRoundsToSilence; }
   // Returns the time within which a lost worker must be found.
@@ -92,7 +98,10 @@ class SimRouter {
   void CheckBlockSizes(const Route& route) const;
   // Draws a pull at random, regardless of the index. As far as the router knows, any worker may
   // have any prefix, and hints are often wrong.
-  void DrawPull(uint64_t request, int32_t tokens, Route& route) const;
+  void DrawPull(const SimGenerateRequest& request, int32_t tokens, Route& route) const;
+  // Keeps the sources that have cached chunks of this namespace, if there are any.
+  void PreferHolders(CacheNamespace cache_namespace,
+                     std::vector<const WorkerRecord*>& sources) const;
   void ProbeRound();
   void Probe(const FailureDetector::Target& target);
   void CountMissedRounds();
@@ -111,6 +120,7 @@ class SimRouter {
     bool answered = false;  // since the last round
   };
   std::map<WorkerNumber, Missed> missed_;
+  std::set<uint64_t> retried_;
 };
 
 }  // namespace baton

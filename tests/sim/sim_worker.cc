@@ -89,8 +89,13 @@ class SimWorker::AnsweringSink final : public ServedPrefill {
 
 class SimWorker::PullingSink final : public ServedPull {
  public:
-  PullingSink(SimEngine* engine, Reply reply, std::function<void(TransferTicket)> on_ticket)
-      : ServedPull(engine), reply_(std::move(reply)), on_ticket_(std::move(on_ticket)) {}
+  // `pulled_tokens` must outlive this.
+  PullingSink(SimEngine* engine, Reply reply, std::function<void(TransferTicket)> on_ticket,
+              int64_t* pulled_tokens)
+      : ServedPull(engine),
+        reply_(std::move(reply)),
+        on_ticket_(std::move(on_ticket)),
+        pulled_tokens_(pulled_tokens) {}
 
  protected:
   void SendTicket(const TransferTicket& ticket) override {
@@ -100,12 +105,14 @@ class SimWorker::PullingSink final : public ServedPull {
   void EndCall(const absl::StatusOr<PullResult>& result) override {
     reply_.Note("pull done, %d tokens, %d pulled", result.ok() ? result->tokens : 0,
                 result.ok() ? result->pulled_tokens : 0, result.status().ToString());
+    if (result.ok()) *pulled_tokens_ += result->pulled_tokens;
     reply_.Finish(result.status());
   }
 
  private:
   const Reply reply_;
   const std::function<void(TransferTicket)> on_ticket_;
+  int64_t* const pulled_tokens_;
 };
 
 SimWorker::SimWorker(Options options, Environment environment)
@@ -182,6 +189,24 @@ void SimWorker::Resize(int32_t blocks) {
   engine_->Resize(blocks);
 }
 
+void SimWorker::ClearCache(bool prefixes, std::optional<CacheNamespace> only) {
+  if (!node().up() || node().paused() || draining_) return;
+  node().Note(0, "clears its caches, prefixes too %d, of all tenants %d", prefixes ? 1 : 0,
+              only ? 0 : 1);
+  engine_->Clear(prefixes, only);
+}
+
+template <typename Request>
+void SimWorker::TakeChunked(Request& request) const {
+  if (!request.chunked) return;
+  if (!options_.knows_chunks) {
+    environment_.violation("an older build got a chunked prompt, which it does not know");
+  }
+  if (environment_.mutant == Mutant::kWrongTenantsChunk) {
+    request.cache_namespace = CacheNamespace(1);
+  }
+}
+
 void SimWorker::LeaveRouters(std::function<void()> done) {
   when_left_ = std::move(done);
   registration_.Leave();
@@ -217,6 +242,8 @@ void SimWorker::Exit() {
 WorkerReport SimWorker::Report() const {
   const EngineStatus& status = engine_->status();
   const KvFingerprint fingerprint = SimFingerprint(options_.engine);
+  std::optional<PromptChunkSupport> chunks;
+  if (options_.knows_chunks && status.prompt_chunks != nullptr) chunks = *status.prompt_chunks;
   return ReportOf({.id = options_.id,
                    .address = address(),
                    .role = options_.role,
@@ -247,7 +274,8 @@ WorkerReport SimWorker::Report() const {
                    .prefix_cache = status.prefix_cache,
                    .min_prefix_tokens = status.min_prefix_tokens,
                    .context_length = status.context_length,
-                   .max_running = status.max_running});
+                   .max_running = status.max_running,
+                   .chunks = chunks});
 }
 
 void SimWorker::Beat() {
@@ -289,6 +317,7 @@ void SimWorker::Decode(const std::shared_ptr<SimCall>& call, uint64_t number,
       [&]() -> absl::StatusOr<GenerateRequest> {
         node().Note(number, "decodes after %d prompt tokens, remote prefill %d",
                     static_cast<int64_t>(request.prompt.size()), request.remote_prefill ? 1 : 0);
+        TakeChunked(request);
         return std::move(request);
       },
       call->MillisecondsLeft(), sink);
@@ -306,6 +335,7 @@ void SimWorker::Prefill(const std::shared_ptr<SimCall>& call, uint64_t number,
       *limit_,
       [&]() -> absl::StatusOr<PrefillRequest> {
         node().Note(number, "prefills %d tokens", static_cast<int64_t>(request.prompt.size()));
+        TakeChunked(request);
         return std::move(request);
       },
       sink);
@@ -326,9 +356,15 @@ void SimWorker::PrefillLocally(const std::shared_ptr<SimCall>& call, uint64_t tr
 void SimWorker::PullPrefix(const std::shared_ptr<SimCall>& call, uint64_t number,
                            PullRequest request, std::function<void(TransferTicket)> on_ticket) {
   const auto sink = std::make_shared<PullingSink>(
-      engine_.get(), Reply{environment_.node, number, call, alive_}, std::move(on_ticket));
+      engine_.get(), Reply{environment_.node, number, call, alive_}, std::move(on_ticket),
+      request.chunked ? &pulled_chunk_tokens_ : &pulled_prefix_tokens_);
   sink->Start(
-      *pulls_, [&]() -> absl::StatusOr<PullRequest> { return std::move(request); }, sink);
+      *pulls_,
+      [&]() -> absl::StatusOr<PullRequest> {
+        TakeChunked(request);
+        return std::move(request);
+      },
+      sink);
   call->OnCalledOff([this, number, weak = std::weak_ptr(sink)] {
     node().Note(number, "pull cancelled");
     if (const auto request = weak.lock()) request->CancelRequest();
@@ -338,7 +374,11 @@ void SimWorker::PullPrefix(const std::shared_ptr<SimCall>& call, uint64_t number
 void SimWorker::SendPrefix(const std::shared_ptr<SimCall>& call, uint64_t number,
                            SendPrefixRequest request) {
   ServeSendPrefix(
-      *engine_, sends_, [&]() -> absl::StatusOr<SendPrefixRequest> { return std::move(request); },
+      *engine_, sends_,
+      [&]() -> absl::StatusOr<SendPrefixRequest> {
+        TakeChunked(request);
+        return std::move(request);
+      },
       [this, number, call](const absl::StatusOr<int32_t>& tokens) {
         node().Note(number, "sends a prefix of %d tokens", tokens.value_or(0), 0,
                     tokens.status().ToString());

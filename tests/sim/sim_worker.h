@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <variant>
@@ -39,6 +40,7 @@ class SimWorker final : private DrainingWorker {
     WorkerRole role = WorkerRole::kDecode;
     SimEngineOptions engine;
     int32_t max_active_requests = 1024;
+    bool knows_chunks = true;  // false: an older build, which announces no chunked prompts
   };
   struct Environment {
     SimNetwork* network;
@@ -62,12 +64,16 @@ class SimWorker final : private DrainingWorker {
   void Terminate();
   // Resizes the pool, as an operator does. Has no effect while the worker is down or drains.
   void Resize(int32_t blocks);
+  // Clears the worker's caches (SimEngine::Clear), as an operator does, under the same conditions.
+  void ClearCache(bool prefixes, std::optional<CacheNamespace> only);
 
   const std::string& id() const { return options_.id; }
   Epoch epoch() const { return epoch_; }
   std::string address() const { return options_.id + ":7000"; }
   const Options& options() const { return options_; }
   SimNode& node() { return *environment_.node; }
+  // Tokens of chunks that pulls brought here.
+  int64_t pulled_chunk_tokens() const { return pulled_chunk_tokens_; }
   // Null while the worker is down.
   const SimEngine* engine() const { return engine_.get(); }
   // Leaks the parts as they are, after a violation or a mutant's run. Their destructors' own checks
@@ -92,6 +98,10 @@ class SimWorker final : private DrainingWorker {
   class AnsweringSink;
   class PullingSink;
 
+  // Reports a call with a chunked prompt to a worker that has announced none. Mutants change the
+  // namespace.
+  template <typename Request>
+  void TakeChunked(Request& request) const;
   void Beat();
   WorkerReport Report() const;
   void OnBeatAnswered(const absl::Status& call, const absl::Status& accepted);
@@ -120,6 +130,8 @@ class SimWorker final : private DrainingWorker {
   int64_t beats_ = 0;
   std::function<void()> when_left_;
   bool draining_ = false;
+  int64_t pulled_chunk_tokens_ = 0;
+  int64_t pulled_prefix_tokens_ = 0;
 };
 
 }  // namespace baton
