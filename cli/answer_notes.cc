@@ -63,7 +63,7 @@ std::vector<TokenId> TokensToShow(const Job& job, const std::vector<JobResult>& 
   for (const JobResult& result : results) {
     if (result.logprobs.empty() && !MayBeAStopString(job, result)) continue;
     tokens.insert(result.token_ids.begin(), result.token_ids.end());
-    for (const JobTokenDetail& detail : result.logprobs) {
+    for (const TokenDetail& detail : result.logprobs) {
       for (const TokenLogprob& top : detail.top) tokens.insert(top.token);
     }
   }
@@ -106,10 +106,10 @@ std::string LogprobsTable(const JobResult& result, const TokenPieces& pieces) {
   absl::StrAppend(&out, "  logprob");
   const bool has_alternatives =
       std::any_of(result.logprobs.begin(), result.logprobs.end(),
-                  [](const JobTokenDetail& detail) { return !detail.top.empty(); });
+                  [](const TokenDetail& detail) { return !detail.top.empty(); });
   absl::StrAppend(&out, has_alternatives ? "   most likely\n" : "\n");
   for (size_t i = 0; i < result.logprobs.size() && i < result.token_ids.size(); ++i) {
-    const JobTokenDetail& detail = result.logprobs[i];
+    const TokenDetail& detail = result.logprobs[i];
     std::string row = "  ";
     AppendPadded(row, TokenText(result.token_ids[i], pieces), kTokenColumns);
     absl::StrAppendFormat(&row, " %8.3f", detail.logprob);

@@ -22,9 +22,9 @@ OrderedJson IdOf(const JobLabel& label) {
   return number.is_number() ? number : OrderedJson(label.id);
 }
 
-OrderedJson LogprobsToJson(const std::vector<JobTokenDetail>& details) {
+OrderedJson LogprobsToJson(const std::vector<TokenDetail>& details) {
   OrderedJson out = OrderedJson::array();
-  for (const JobTokenDetail& detail : details) {
+  for (const TokenDetail& detail : details) {
     OrderedJson top = OrderedJson::array();
     for (const TokenLogprob& alternative : detail.top) {
       top.push_back({{"token_id", alternative.token}, {"logprob", alternative.logprob}});

@@ -18,8 +18,7 @@
 #include "absl/status/statusor.h"
 #include "common/prompt_chunks.h"
 #include "common/sampling_params.h"
-#include "common/strong_int.h"
-#include "model/sampler.h"
+#include "common/token_logprob.h"
 #include "text/chat_message.h"
 
 namespace baton {
@@ -65,11 +64,6 @@ absl::StatusOr<Job> ParseJob(std::string_view line, int64_t line_number, const J
 // Returns the label of the job's answer, also if ParseJob refuses the line.
 JobLabel LabelOfLine(std::string_view line, int64_t line_number);
 
-struct JobTokenDetail {
-  float logprob = 0;
-  std::vector<TokenLogprob> top;
-};
-
 // One choice.
 struct JobResult {
   std::optional<int32_t> choice;  // if the job asked for several
@@ -80,7 +74,7 @@ struct JobResult {
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;
   int32_t completion_tokens = 0;
-  std::vector<JobTokenDetail> logprobs;  // one for each token, if asked for
+  std::vector<TokenDetail> logprobs;  // one for each token, if asked for
   uint64_t logits_hash = 0;              // 0: not asked for
   // Figures by name, in the order of the request's path; times end in "_us".
   std::vector<std::pair<std::string, int64_t>> ledger;

@@ -133,7 +133,7 @@ void TakeTokens(const v1::Tokens& tokens, JobResult& result) {
   result.token_ids.insert(result.token_ids.end(), tokens.token_ids().begin(),
                           tokens.token_ids().end());
   for (const v1::TokenDetail& wire : tokens.logprobs()) {
-    JobTokenDetail detail{.logprob = wire.logprob(), .top = {}};
+    TokenDetail detail{.logprob = wire.logprob(), .top = {}};
     for (const v1::TokenLogprob& top : wire.top()) {
       detail.top.push_back({.token = top.token_id(), .logprob = top.logprob()});
     }

@@ -15,6 +15,7 @@
 #include "common/prompt_chunks.h"
 #include "common/sampling_params.h"
 #include "common/strong_int.h"
+#include "common/token_logprob.h"
 #include "kvtransfer/transport.h"
 #include "model/sampler.h"
 
@@ -47,11 +48,6 @@ struct GenerateRequest {
   int32_t priority = 0;         // −100–100
   bool remote_prefill = false;  // issue a ticket and wait for a peer's KV
   int64_t timeout_ms = 0;       // 0: none
-};
-
-struct TokenDetail {
-  float logprob = 0;
-  std::vector<TokenLogprob> top;
 };
 
 struct TokenOutput {

@@ -27,6 +27,7 @@
 #include "absl/status/statusor.h"
 #include "common/sampling_params.h"
 #include "common/strong_int.h"
+#include "common/token_logprob.h"
 #include "kernels/philox.h"
 #include "kernels/row_draw.h"
 #include "kernels/token_drawer.h"
@@ -34,12 +35,6 @@
 #include "model/token_draw.h"
 
 namespace baton {
-
-struct TokenLogprob {
-  TokenId token = 0;
-  float logprob = 0;  // natural logarithm
-  bool operator==(const TokenLogprob&) const = default;
-};
 
 struct SampleResult {
   TokenId token = 0;

@@ -15,7 +15,7 @@
 #include "common/host_port.h"
 #include "common/status_macros.h"
 #include "rpc/channel.h"
-#include "rpc/listening_sockets.h"
+#include "common/listening_sockets.h"
 #include "rpc/raw_message.h"
 
 namespace baton {

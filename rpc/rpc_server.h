@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "rpc/connection_acceptor.h"
+#include "common/connection_acceptor.h"
 #include "rpc/rpc_server_options.h"
 
 namespace baton {

@@ -32,7 +32,7 @@ PACKAGES = ("absl/", "gtest/", "gmock/", "nlohmann/", "CLI/")  # external header
 LONGEST_FILE = 450
 SIMD_ENDINGS = ("_avx2.cc", "_avx512.cc", "_avx512_no_vnni.cc", "_sse42.cc")  # have their own compile options
 
-TESTED_FOLDERS = ["common", "text", "kernels", "cache", "scheduler", "routing", "router", "loadtest", "model", "kvtransfer",
+TESTED_FOLDERS = ["common", "http", "text", "kernels", "cache", "scheduler", "routing", "router", "loadtest", "model", "kvtransfer",
                   "engine", "worker_rpc"]
 # Source → the test that covers it under another name. A comment above each group gives the reason.
 TESTED_ELSEWHERE = {
@@ -72,6 +72,8 @@ TESTED_ELSEWHERE = {
     "kvtransfer/shm/shm_connection.cc": "tests/kvtransfer/shm_hostile_sender_test.cc",
     "kvtransfer/sockets/tcp_connection.cc": "tests/kvtransfer/tcp_hostile_sender_test.cc",
     "kvtransfer/pool/block_landing.cc": "tests/kvtransfer/tcp_hostile_sender_test.cc",
+    # Has no public header; tested over real sockets.
+    "http/http_connection.cc": "tests/http/http_server_test.cc",
     # Small parts, tested through their users.
     "kvtransfer/transfer_pool.cc": "tests/kvtransfer/staged_pool_test.cc",
     "kvtransfer/pool/lease_request.cc": "tests/kvtransfer/staged_pool_test.cc",

@@ -1,4 +1,4 @@
-#include "rpc/listening_sockets.h"
+#include "common/listening_sockets.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

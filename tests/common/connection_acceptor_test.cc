@@ -1,4 +1,4 @@
-#include "rpc/connection_acceptor.h"
+#include "common/connection_acceptor.h"
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "rpc/listening_sockets.h"
+#include "common/listening_sockets.h"
 
 namespace baton {
 namespace {

@@ -1,4 +1,4 @@
-#include "rpc/connection_acceptor.h"
+#include "common/connection_acceptor.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>
