@@ -13,6 +13,8 @@ void AddPerplexityCommand(CommandLine& line);
 void AddDocumentationCommands(CommandLine& line);
 // Adds `metrics` to the `inspect` command.
 void AddMetricsCommand(CommandLine& inspect);
+// Adds `mock` to the command `bench`.
+void AddBenchMockCommand(CommandLine& bench);
 // Returns the `inspect` command, to which `inspect worker` can be added.
 CommandLine& AddInspectCommand(CommandLine& line);
 

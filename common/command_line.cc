@@ -235,7 +235,7 @@ CommandLine& CommandLine::AddCommand(const std::string& name, const std::string&
   if (app_->get_help_all_ptr() == nullptr) {
     app_->set_help_all_flag("--help-all", "Print the help of all commands and end");
   }
-  app_->require_subcommand(1);
+  app_->require_subcommand(run_ == nullptr ? 1 : 0, 1);
   const std::shared_ptr<CLI::App> command(app_, app_->add_subcommand(name, description));
   command->fallthrough();  // --config and --version may follow the command's name
   commands_.push_back(std::unique_ptr<CommandLine>(new CommandLine(command)));
@@ -431,6 +431,11 @@ std::string CommandLine::UnknownArgument(const std::string& argument) const {
   }
   return is_option ? UnknownName("option", name, OptionNames(*app_))
                    : UnknownName("command", name, CommandNames(*app_));
+}
+
+void CommandLine::OnRun(std::function<int()> run) {
+  run_ = std::move(run);
+  if (!commands_.empty()) app_->require_subcommand(0, 1);
 }
 
 int CommandLine::Run(int argc, const char* const* argv) {
