@@ -14,16 +14,31 @@ constexpr char kDone[] = "data: [DONE]\n\n";
 // No line break is inside JSON, so one line has the whole event.
 std::string ServerSentEvent(std::string_view json) { return StrCat("data: ", json, "\n\n"); }
 
+const char* ObjectOf(const AnswerForm& form) {
+  if (form.endpoint == OpenAiEndpoint::kCompletions) return "text_completion";
+  return form.stream ? "chat.completion.chunk" : "chat.completion";
+}
+
+std::string HeadJson(const AnswerForm& form, const AnswerHead& head) {
+  JsonOutput out;
+  out.Key("id").Text(head.id);
+  out.Key("object").Text(ObjectOf(form));
+  out.Key("created").Integer(head.created);
+  out.Key("model").Text(head.model);
+  out.Key("system_fingerprint").TextOrNull(head.system_fingerprint);
+  return out.Take();
+}
+
 }  // namespace
 
 std::string AnswerId(OpenAiEndpoint endpoint, std::string_view request_id) {
   return StrCat(endpoint == OpenAiEndpoint::kChatCompletions ? "chatcmpl-" : "cmpl-", request_id);
 }
 
-AnswerWriter::AnswerWriter(AnswerForm form, AnswerHead head, TokenText token_text)
+AnswerWriter::AnswerWriter(AnswerForm form, const AnswerHead& head, TokenText token_text)
     : form_(std::move(form)),
-      head_(std::move(head)),
       token_text_(std::move(token_text)),
+      head_json_(HeadJson(form_, head)),
       prompts_(static_cast<size_t>(form_.prompts)) {
   unfinished_ = prompts_.size() * static_cast<size_t>(form_.n);
   choices_.reserve(unfinished_);
@@ -95,8 +110,7 @@ std::string AnswerWriter::Done() {
   if (!form_.stream) return Body();
   if (!form_.include_usage) return kDone;
   JsonOutput out;
-  out.BeginObject();
-  WriteHead(IsChat() ? "chat.completion.chunk" : "text_completion", out);
+  out.BeginObject().Raw(head_json_);
   out.Key("choices").BeginArray().EndArray();
   out.Key("usage");
   WriteUsage(out);
@@ -134,8 +148,7 @@ std::string AnswerWriter::EchoOf(int32_t index) const {
 
 std::string AnswerWriter::WriteChunk(const Chunk& chunk) {
   JsonOutput out;
-  out.BeginObject();
-  WriteHead(IsChat() ? "chat.completion.chunk" : "text_completion", out);
+  out.BeginObject().Raw(head_json_);
   if (IsChat() && chunk.role && form_.return_token_ids) {
     WriteTokenIds("prompt_token_ids", PromptOf(chunk.index).token_ids, out);
   }
@@ -158,14 +171,6 @@ std::string AnswerWriter::WriteChunk(const Chunk& chunk) {
   }
   out.EndObject();
   return ServerSentEvent(out.Take());
-}
-
-void AnswerWriter::WriteHead(const char* object, JsonOutput& out) const {
-  out.Key("id").Text(head_.id);
-  out.Key("object").Text(object);
-  out.Key("created").Integer(head_.created);
-  out.Key("model").Text(head_.model);
-  out.Key("system_fingerprint").TextOrNull(head_.system_fingerprint);
 }
 
 void AnswerWriter::WriteDelta(const Chunk& chunk, JsonOutput& out) const {
@@ -241,8 +246,7 @@ void AnswerWriter::WriteChoice(int32_t index, JsonOutput& out) {
 
 std::string AnswerWriter::Body() {
   JsonOutput out;
-  out.BeginObject();
-  WriteHead(IsChat() ? "chat.completion" : "text_completion", out);
+  out.BeginObject().Raw(head_json_);
   out.Key("choices").BeginArray();
   for (int32_t i = 0; i < static_cast<int32_t>(choices_.size()); ++i) WriteChoice(i, out);
   out.EndArray();

@@ -41,7 +41,7 @@ std::string AnswerId(OpenAiEndpoint endpoint, std::string_view request_id);
 class AnswerWriter {
  public:
   // `token_text`: for log-probabilities, and to echo token ids.
-  AnswerWriter(AnswerForm form, AnswerHead head, TokenText token_text);
+  AnswerWriter(AnswerForm form, const AnswerHead& head, TokenText token_text);
   AnswerWriter(const AnswerWriter&) = delete;
 
   // `prompt`: index of the prompt, from 0.
@@ -95,7 +95,6 @@ class AnswerWriter {
   std::string Begin(int32_t index);
   std::string EchoOf(int32_t index) const;
   std::string WriteChunk(const Chunk& chunk);
-  void WriteHead(const char* object, JsonOutput& out) const;
   void WriteDelta(const Chunk& chunk, JsonOutput& out) const;
   void WriteTokenIds(const char* key, const std::vector<TokenId>& ids, JsonOutput& out) const;
   void WriteEnd(const AnswerFinished& end, JsonOutput& out) const;
@@ -104,8 +103,8 @@ class AnswerWriter {
   std::string Body();
 
   const AnswerForm form_;
-  const AnswerHead head_;
   const TokenText token_text_;
+  const std::string head_json_;  // the members with which every chunk and body begins
   std::vector<Prompt> prompts_;
   std::vector<Choice> choices_;  // by index
   size_t unfinished_;

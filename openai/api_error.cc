@@ -77,6 +77,17 @@ bool IsAboutTheContext(std::string_view message) {
          message.find("the context of ") != std::string_view::npos;
 }
 
+// Returns the field that the status names, or that its message is about.
+std::string ParamOf(const absl::Status& status) {
+  std::string param = ErrorParam(status);
+  if (!param.empty()) return param;
+  const std::string message(status.message());
+  param = FieldOfMessage(message);
+  if (!param.empty()) return param;
+  // The check of a conversation (text/chat_message.h) counts its messages.
+  return message.starts_with("message ") || message == "there are no messages" ? "messages" : "";
+}
+
 int64_t RetryAfterS(const absl::Status& status) {
   const std::optional<int64_t> ms = RetryAfterMs(status);
   if (!ms) return kDefaultRetryAfterS;
@@ -93,8 +104,7 @@ ApiError ApiErrorOf(const absl::Status& status) {
                     .param = {},
                     .code = kind.code};
   if (kind.status == 400) {
-    error.param = ErrorParam(status);
-    if (error.param.empty()) error.param = FieldOfMessage(error.message);
+    error.param = ParamOf(status);
     if (IsAboutTheContext(error.message)) error.code = "context_length_exceeded";
   }
   if (kind.status == 429 || kind.status == 503) error.retry_after_s = RetryAfterS(status);

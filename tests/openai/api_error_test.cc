@@ -8,6 +8,7 @@
 
 #include "common/error_details.h"
 #include "common/request_check.h"
+#include "text/chat_message.h"
 
 namespace baton {
 namespace {
@@ -75,6 +76,9 @@ TEST(ApiError, TheParamIsTheFieldThatTheStatusOrItsMessageNames) {
   EXPECT_EQ(ApiErrorOf(named).param, "messages[0].content");
   EXPECT_EQ(ApiErrorOf(CheckChoices(17)).param, "n");
   EXPECT_EQ(ApiErrorOf(absl::InvalidArgumentError("no field")).param, "");
+  const ChatMessage wrong = {.role = "robot", .content = "a", .name = std::nullopt};
+  EXPECT_EQ(ApiErrorOf(ValidateMessages({}, {})).param, "messages");
+  EXPECT_EQ(ApiErrorOf(ValidateMessages({&wrong, 1}, {})).param, "messages");
 }
 
 TEST(ApiError, APromptBeyondTheContextHasOpenAisCode) {
