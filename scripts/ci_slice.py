@@ -36,7 +36,8 @@ RULES = [(re.compile(pattern), slices) for pattern, slices in [
     (r"^tests/(common|http|text|requests|openai|kernels|cache|scheduler|routing|router|model|kvtransfer|engine|cli|sim)/", ["asan", "tsan"]),
     (r"^tests/(rpc|worker_rpc|router/(grpc|http)|e2e)/.*\.cc$", ["asan-grpc"]),
     (r"^(kernels|tests)/cuda/|^tests/gpu_emulator/|^kernels/tensor_core/|\.cuh?$|^scripts/compile_cuda\.sh$", ["cuda"]),
-    (r"^scripts/fuzz\.sh$|^(tests/fuzz|http|requests|openai|text/jinja|kvtransfer/protocol|kvtransfer/nccl)/|^model/gguf|^cache/index/kv_event", ["fuzz"]),
+    (r"^scripts/fuzz\.sh$|^(tests/fuzz|http|requests|openai|text/jinja|kvtransfer/protocol|kvtransfer/nccl)/|^model/gguf|^cache/index/kv_event"
+     r"|^rpc/(chunked_prompt|prompt_chunks)_wire|^worker_rpc/request_conversion|^engine/(handoff_manifest|part_tickets)", ["fuzz"]),
 ]]
 
 

@@ -2,7 +2,7 @@
 // or the mutants.
 //
 //   cluster_sim --first-seed S --seeds N [--chunks] [--mutant NAME] [--verbose] [--fingerprints]
-//   cluster_sim --sweep            every single fault at every message of the small scenario
+//   cluster_sim --sweep [--chunks] every single fault at every message of the small scenario
 //   cluster_sim --check-mutants    every mutant is caught within its number of seeds
 //   cluster_sim --list-mutants
 //
@@ -34,6 +34,8 @@ struct Options {
   bool twice = false;
   bool fingerprints = false;
   bool chunks = false;
+
+  Traffic traffic() const { return chunks ? Traffic::kChunked : Traffic::kMixed; }
 };
 
 // The scenario that runs now, for the report of a failed CHECK in production code.
@@ -109,8 +111,7 @@ int PlaySeeds(const Options& options, Mutant mutant) {
   Totals totals;
   for (int64_t i = 0; i < options.seeds; ++i) {
     const uint64_t seed = options.first_seed + static_cast<uint64_t>(i);
-    const Scenario scenario =
-        DrawScenario(seed, options.chunks ? Traffic::kChunked : Traffic::kMixed);
+    const Scenario scenario = DrawScenario(seed, options.traffic());
     if (options.verbose) std::cout << "seed " << seed << std::endl;
     if (!Play(scenario, seed, mutant, totals)) return 1;
     if (options.fingerprints) {
@@ -134,14 +135,14 @@ int PlaySeeds(const Options& options, Mutant mutant) {
 }
 
 // Returns false if a rule was violated. `seed` affects only the latencies.
-bool SweepMessage(int64_t message, uint64_t seed, Totals& totals) {
+bool SweepMessage(int64_t message, uint64_t seed, Traffic traffic, Totals& totals) {
   for (int kind = 0; kind < kFaultKinds; ++kind) {
     for (const int32_t node : {Fault::kSender, Fault::kReceiver}) {
       Fault fault{.kind = static_cast<FaultKind>(kind), .at_message = message, .node = node};
       if (fault.kind <= FaultKind::kTruncate && node == Fault::kReceiver) continue;
       fault.duration_us = 1'500'000;
       fault.random = MixBits(static_cast<uint64_t>(message));
-      Scenario scenario = SmallScenario();
+      Scenario scenario = SmallScenario(traffic);
       scenario.faults.push_back(fault);
       playing.name = std::string(FaultName(fault.kind)) + " at message " + std::to_string(message) +
                      (node == Fault::kSender ? ", sender, " : ", receiver, ");
@@ -151,18 +152,18 @@ bool SweepMessage(int64_t message, uint64_t seed, Totals& totals) {
   return true;
 }
 
-int Sweep() {
+int Sweep(Traffic traffic) {
   constexpr uint64_t kLatencySeeds = 5;
   playing.whole_story = true;
   Totals totals;
   int64_t messages = 0;
   for (uint64_t seed = 1; seed <= kLatencySeeds; ++seed) {
-    const Scenario calm = SmallScenario();
+    const Scenario calm = SmallScenario(traffic);
     SimCluster counting(calm, seed, Mutant::kNone);
     counting.Run();
     messages += counting.scenario_messages();
     for (int64_t message = 0; message < counting.scenario_messages(); ++message) {
-      if (!SweepMessage(message, seed, totals)) return 1;
+      if (!SweepMessage(message, seed, traffic, totals)) return 1;
     }
   }
   std::printf("%lld messages, %lld runs with one fault each, %lld of %lld requests succeeded\n",
@@ -252,14 +253,15 @@ int Main(int argc, char** argv) {
   line.AddFlag("--fingerprints", &options.fingerprints,
                "Print the fingerprint of every run, to compare two builds.");
   line.AddFlag("--chunks", &options.chunks,
-               "Give every scenario prompt chunks, not only one in four.");
+               "Give every scenario prompt chunks, not only one in four. With --sweep: the small "
+               "scenario too.");
   line.AddFlag("--sweep", &sweep,
                "Run the small scenario with one fault of each kind at each of its messages.");
   line.AddFlag("--check-mutants", &check_mutants,
                "Check that every mutant is caught by its oracle.");
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
   if (list) return ListMutants();
-  if (sweep) return Sweep();
+  if (sweep) return Sweep(options.traffic());
   if (check_mutants) return CheckMutants();
   const std::optional<Mutant> mutant =
       options.mutant.empty() ? Mutant::kNone : MutantNamed(options.mutant);

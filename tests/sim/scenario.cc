@@ -8,7 +8,6 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kMs = 1000;
 constexpr int32_t kPromptLengths[] = {1, 4, 9, 16, 17, 20, 20, 24, 32, 33};
 
 // Draws a prompt. Many prompts share a prefix, and many have the same length. Such prompts reveal
@@ -378,7 +377,7 @@ std::string Describe(const Scenario& scenario) {
   return text;
 }
 
-Scenario SmallScenario() {
+Scenario SmallScenario(Traffic traffic) {
   Scenario scenario;
   SimEngineOptions engine;
   engine.context_length = 64;
@@ -409,6 +408,7 @@ Scenario SmallScenario() {
     request.deadline_us = 20'000 * kMs;
     scenario.requests.push_back(std::move(request));
   }
+  if (traffic == Traffic::kChunked) DivideSmallPrompts(scenario);
   return scenario;
 }
 

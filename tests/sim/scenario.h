@@ -70,19 +70,23 @@ Scenario DrawScenario(uint64_t seed, Traffic traffic = Traffic::kMixed);
 // Draws an ordinary request with a prompt of `length` tokens, which starts within `span_us` of the
 // first possible time.
 ScenarioRequest DrawRequest(SimRandom& random, uint64_t number, int32_t length, int64_t span_us);
+inline constexpr int64_t kMs = 1000;           // in microseconds
 inline constexpr int32_t kLongestPrompt = 33;  // of an ordinary request
 inline constexpr int32_t kLongestAnswer = 14;
 inline constexpr int64_t kFirstRequestUs = 120'000;  // by then the router follows all workers
 // Returns a pool size in which the longest ordinary request always fits alone. No answer then ends
 // early because of missing memory.
 int32_t LeastBlocks(const SimEngineOptions& engine);
+// Turns the prompts of the small scenario into chunked ones.
+void DivideSmallPrompts(Scenario& scenario);
 // Adds chunked prompts to a scenario, and what they need (scenario_chunks.cc). The rest keeps its
 // meaning.
 void DrawChunks(uint64_t seed, Scenario& scenario);
 std::string DescribeChunks(const Scenario& scenario);
 // Returns one line for each worker, request and fault.
 std::string Describe(const Scenario& scenario);
-// One prefill and two decode workers, two requests that share a prefix, no faults.
-Scenario SmallScenario();
+// One prefill and two decode workers, two requests that share a prefix, no faults. kChunked: the
+// two share a chunk instead, which stands at different places.
+Scenario SmallScenario(Traffic traffic = Traffic::kMixed);
 
 }  // namespace baton

@@ -13,7 +13,6 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kMs = 1000;
 constexpr int32_t kContextLength = 128;
 constexpr int32_t kLongContextLength = 2048;
 constexpr int32_t kPieceTokens = 256;  // the smallest size of pieces
@@ -266,6 +265,26 @@ void DrawChunks(uint64_t seed, Scenario& scenario) {
   DrawChunkedRequests(random, library, context_length, scenario);
   MakeRoom(scenario);
   DrawClears(random, scenario);
+}
+
+void DivideSmallPrompts(Scenario& scenario) {
+  scenario.has_chunks = true;
+  for (SimWorker::Options& worker : scenario.workers) {
+    worker.engine.context_length = kContextLength;
+    worker.engine.chunk_slots = 2 * kContextLength;
+  }
+  const std::vector<TokenId> shared = Tokens(10, 6);
+  for (ScenarioRequest& request : scenario.requests) {
+    const uint64_t number = request.request.number;
+    ChunkedPrompt prompt;
+    prompt.options.positions = ChunkPositions::kSequential;
+    prompt.system = Tokens(1, 5);
+    prompt.chunks = {shared, Tokens(10 + number, 5)};
+    if (number % 2 == 0) std::swap(prompt.chunks[0], prompt.chunks[1]);
+    prompt.question = Tokens(100 + number, 3);
+    request.request.prompt = FlatTokens(prompt);
+    request.request.chunked = std::move(prompt);
+  }
 }
 
 std::string DescribeChunks(const Scenario& scenario) {
