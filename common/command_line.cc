@@ -235,7 +235,7 @@ CommandLine& CommandLine::AddCommand(const std::string& name, const std::string&
   if (app_->get_help_all_ptr() == nullptr) {
     app_->set_help_all_flag("--help-all", "Print the help of all commands and end");
   }
-  app_->require_subcommand(1);
+  app_->require_subcommand(run_ == nullptr ? 1 : 0, 1);
   const std::shared_ptr<CLI::App> command(app_, app_->add_subcommand(name, description));
   command->fallthrough();  // --config and --version may follow the command's name
   commands_.push_back(std::unique_ptr<CommandLine>(new CommandLine(command)));
