@@ -1,0 +1,71 @@
+#include "loadtest/load_run.h"
+
+#include <utility>
+
+#include "common/check.h"
+
+namespace baton {
+
+LoadRun::LoadRun(const LoadRunOptions& options, Workload& workload)
+    : options_(options), workload_(workload), times_(options.arrivals) {
+  if (!closed()) {
+    PlanNext();
+    return;
+  }
+  CHECK_GE(options.concurrency, 1);
+  for (int32_t client = 0; client < options.concurrency; ++client) {
+    if (std::optional<LoadRequest> first = workload_.Next()) Plan(std::move(*first), 0);
+  }
+}
+
+void LoadRun::PlanNext() {
+  std::optional<LoadRequest> next = workload_.Next();
+  if (!next) return;
+  int64_t at_us = 0;
+  if (options_.arrivals.kind == ArrivalKind::kTrace) {
+    const auto traced_us = static_cast<double>(next->trace_at_us.value_or(0));
+    at_us = static_cast<int64_t>(traced_us / options_.trace_speed);
+  } else {
+    at_us = times_.NextUs();
+  }
+  Plan(std::move(*next), at_us);
+}
+
+void LoadRun::Plan(LoadRequest request, int64_t at_us) {
+  if (options_.duration_us > 0 && at_us >= options_.duration_us) return;
+  planned_.push({.at_us = at_us, .place = planned_count_++, .request = std::move(request)});
+}
+
+std::optional<int64_t> LoadRun::NextDueUs() const {
+  if (stopped_ || planned_.empty()) return std::nullopt;
+  if (options_.max_requests > 0 && sent_ >= options_.max_requests) return std::nullopt;
+  if (options_.concurrency > 0 && running_ >= options_.concurrency) return std::nullopt;
+  return planned_.top().at_us;
+}
+
+std::optional<DueRequest> LoadRun::TakeDue(int64_t now_us) {
+  const std::optional<int64_t> next_us = NextDueUs();
+  if (!next_us || *next_us > now_us) return std::nullopt;
+  DueRequest due = {.request = planned_.top().request, .intended_us = *next_us, .order = sent_};
+  planned_.pop();
+  ++sent_;
+  ++running_;
+  const bool follows_an_answer = due.request.turn > 0;
+  if (!closed() && !follows_an_answer) PlanNext();
+  return due;
+}
+
+void LoadRun::OnEnd(const LoadRequest& request, const AnswerContent& answer, int64_t end_us) {
+  CHECK_GT(running_, 0);
+  --running_;
+  if (stopped_) return;
+  if (std::optional<FollowUp> next = workload_.After(request, answer)) {
+    Plan(std::move(next->request), end_us + next->pause_us);
+  } else if (closed()) {
+    if (std::optional<LoadRequest> first = workload_.Next()) Plan(std::move(*first), end_us);
+  }
+}
+
+void LoadRun::StopSending() { stopped_ = true; }
+
+}  // namespace baton

@@ -1,0 +1,101 @@
+// Workloads: the requests of a load test, without their times.
+//
+//   synthetic      prompts that share nothing
+//   shared-prefix  each prompt begins with one of a few long prefixes
+//   chat           conversations: a turn contains all earlier turns with their answers
+//   chunks         a system part, some chunks out of a pool, and a question
+//   mooncake       a trace with hash ids: equal ids give equal tokens
+//   azure          a trace with lengths only
+//
+// The same options give the same requests. Only the answers inside later turns of a chat come from
+// the target.
+//
+// Thread safety: belongs to one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "loadtest/load_request.h"
+#include "loadtest/traced_request.h"
+
+namespace baton {
+
+enum class WorkloadKind : uint8_t {
+  kSynthetic,
+  kSharedPrefix,
+  kChat,
+  kChunks,
+  kMooncake,
+  kAzure,
+};
+
+// In the order of WorkloadKind.
+const std::vector<std::string>& WorkloadNames();
+// InvalidArgument names the value and the names allowed.
+absl::StatusOr<WorkloadKind> ParseWorkloadKind(const std::string& name);
+inline bool HasTrace(WorkloadKind kind) {
+  return kind == WorkloadKind::kMooncake || kind == WorkloadKind::kAzure;
+}
+
+struct WorkloadOptions {
+  WorkloadKind kind = WorkloadKind::kSynthetic;
+  uint64_t seed = 0;
+  int32_t vocabulary = 32'000;  // of the target's model
+  int32_t context_length = 0;   // prompt and answer together; 0: no limit
+  int32_t prompt_tokens = 256;  // of synthetic prompts; behind the prefix; of a turn; of a question
+  int32_t output_tokens = 64;   // not for traces
+  double length_spread = 0;     // 0 … 1: lengths are uniform from 1 - spread to 1 + spread times
+  int32_t prefixes = 4;         // shared-prefix
+  int32_t prefix_tokens = 1024;      // shared-prefix
+  int32_t system_tokens = 64;        // chat and chunks: the system part
+  int32_t turns = 4;                 // chat: turns of a conversation
+  double think_s = 1;                // chat: mean of the exponential pause before a later turn
+  int32_t chunk_pool = 32;           // chunks
+  int32_t chunks = 4;                // chunks: of a prompt
+  int32_t chunk_tokens = 256;        // chunks
+  int32_t trace_block_tokens = 512;  // mooncake: tokens that stand for one block of 512
+};
+
+// Requests that were shortened because the context would not hold them.
+struct ClipCounts {
+  int64_t requests = 0;
+  int64_t prompt_tokens = 0;
+  int64_t output_tokens = 0;
+  int64_t conversations = 0;  // chats that ended before their last turn
+};
+
+struct FollowUp {
+  LoadRequest request;
+  int64_t pause_us = 0;  // from the end of the answer to the intended send
+};
+
+class Workload {
+ public:
+  virtual ~Workload() = default;
+  // Returns the next request that depends on no answer. nullopt: the trace has ended.
+  virtual std::optional<LoadRequest> Next() = 0;
+  // Returns the request that follows the answer to `request`, if there is one. A conversation whose
+  // answer is not whole ends.
+  virtual std::optional<FollowUp> After(const LoadRequest& request, const AnswerContent& answer);
+
+  const ClipCounts& clipped() const { return clipped_; }
+
+ protected:
+  // Shortens the lengths so that they fit into `context_length`: the prompt first, but not below
+  // one token.
+  void Clip(int32_t context_length, int32_t& prompt_tokens, int32_t& output_tokens);
+
+  ClipCounts clipped_;
+};
+
+// `trace` is only for the kinds with a trace, and empty for the others. InvalidArgument names an
+// option that does not fit: a context that holds no request, a trace without requests.
+absl::StatusOr<std::unique_ptr<Workload>> MakeWorkload(const WorkloadOptions& options,
+                                                       std::vector<TracedRequest> trace);
+
+}  // namespace baton
