@@ -1,5 +1,5 @@
 // The commands that need gRPC: generate, chat, status, inspect worker, resize, clear-cache,
-// chunks and up.
+// chunks, bench and up.
 // They talk to a router or a worker, or start a fleet. Built only with gRPC. Exit codes:
 // common/exit_code.h.
 #pragma once
@@ -21,5 +21,6 @@ void AddUpCommand(CommandLine& line);
 void AddResizeCommand(CommandLine& line);
 void AddClearCacheCommand(CommandLine& line);
 void AddChunksCommand(CommandLine& line);
+void AddBenchCommand(CommandLine& line);
 
 }  // namespace baton

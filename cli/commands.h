@@ -11,6 +11,8 @@ void AddRunCommand(CommandLine& line);
 void AddPerplexityCommand(CommandLine& line);
 // Adds `completion` and `man`. They cover all commands of `line`, also those that are added later.
 void AddDocumentationCommands(CommandLine& line);
+// Adds `mock` to the command `bench`.
+void AddBenchMockCommand(CommandLine& bench);
 // Returns the `inspect` command, to which `inspect worker` can be added.
 CommandLine& AddInspectCommand(CommandLine& line);
 

@@ -164,6 +164,7 @@ void AddClientCommands(CommandLine& line, CommandLine& inspect) {
   AddResizeCommand(line);
   AddClearCacheCommand(line);
   AddChunksCommand(line);
+  AddBenchCommand(line);
 }
 
 }  // namespace baton
