@@ -59,6 +59,9 @@ FleetMember PlannedRouter(const FleetOptions& options, const std::string& direct
                     absl::StrCat("--listen=", options.router_address),
                     absl::StrCat("--min-prefill-workers=", options.prefill_workers),
                     absl::StrCat("--min-decode-workers=", options.decode_workers)}};
+  if (!options.http_address.empty()) {
+    router.arguments.push_back(absl::StrCat("--http-listen=", options.http_address));
+  }
   Append(router.arguments, options.router_arguments);
   return router;
 }

@@ -15,6 +15,7 @@ struct FleetOptions {
   int32_t prefill_workers = 1;
   int32_t decode_workers = 1;
   std::string router_address = {};  // where the router listens; port 0 picks a free one
+  std::string http_address = {};    // where it serves HTTP; empty: the router's own settings decide
   // Appended to the arguments of the plan.
   std::vector<std::string> worker_arguments = {};   // to every worker
   std::vector<std::string> prefill_arguments = {};  // after those

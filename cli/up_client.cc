@@ -150,13 +150,13 @@ absl::Status ShareMemoryBetweenWorkers(const WorkerSettings& settings, FleetOpti
   return absl::OkStatus();
 }
 
-// Keeps a freely chosen port for later starts of the router.
-void KeepPort(FleetOptions& fleet, const std::string& address, const std::string& directory,
-              Fleet& processes) {
-  const absl::StatusOr<HostPort> listen = ParseHostPort(fleet.router_address);
+// Keeps a freely chosen port for later starts of the router. `listen`: a field of `fleet`.
+void KeepPort(FleetOptions& fleet, std::string& listen, const std::string& address,
+              const std::string& directory, Fleet& processes) {
+  const absl::StatusOr<HostPort> wanted = ParseHostPort(listen);
   const absl::StatusOr<HostPort> got = ParseHostPort(address);
-  if (!listen.ok() || !got.ok() || listen->port != 0) return;
-  fleet.router_address = JoinHostPort(listen->host, got->port);
+  if (!wanted.ok() || !got.ok() || wanted->port != 0) return;
+  listen = JoinHostPort(wanted->host, got->port);
   processes.ReplaceRouterArguments(PlannedRouter(fleet, directory).arguments);
 }
 
@@ -180,6 +180,7 @@ absl::Status Supervise(const UpOptions& options, const std::string& directory, F
   FleetOptions fleet = options.fleet;
   bool has_workers = false;
   bool ready = false;
+  bool serves_http = false;
   RETURN_IF_ERROR(processes.Start(PlannedRouter(fleet, directory)));
   while (termination.Wait(kEndPollMs) < 0) {
     if (ready && !options.exit_on_failure) {
@@ -192,13 +193,18 @@ absl::Status Supervise(const UpOptions& options, const std::string& directory, F
           absl::StrSplit(*line, absl::MaxSplits(' ', 1));
       if (said.first == "listening" && !has_workers) {
         has_workers = true;
-        KeepPort(fleet, said.second, directory, processes);
+        KeepPort(fleet, fleet.router_address, said.second, directory, processes);
         for (FleetMember& worker : PlannedWorkers(fleet, directory, said.second)) {
           RETURN_IF_ERROR(processes.Start(std::move(worker)));
         }
       }
       if (said.first == "ready" && !ready) {
         ready = true;
+        std::cout << *line << std::endl;
+      }
+      if (said.first == "http" && !serves_http) {
+        serves_http = true;
+        KeepPort(fleet, fleet.http_address, said.second, directory, processes);
         std::cout << *line << std::endl;
       }
     }
@@ -257,6 +263,11 @@ void AddUpCommand(CommandLine& line) {
            "HOST:PORT for the router. Port 0 means any free port")
       .IsListenAddress()
       .ShowDefault();
+  command
+      .Add("--http-address", &fleet.http_address,
+           "HOST:PORT where the router serves OpenAI's API over HTTP. Port 0 means any free port. "
+           "Without it, the router's own setting decides, which is off by default")
+      .IsListenAddress();
   command
       .Add("--ready-timeout-ms", &options->ready_timeout_ms,
            "Longest time until the service is ready, in milliseconds")
