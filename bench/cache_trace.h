@@ -1,8 +1,8 @@
 // Workload of a global index: the match, stored and removed operations that a fleet of workers with
 // LRU caches causes for a trace of requests. The trace is read in Mooncake's format or synthetic.
 //
-// A trace line is a JSON object {"timestamp": ms, "input_length", "output_length", "hash_ids"}. An
-// id names a prefix block; equal ids mean equal blocks. One trace block is one unit here.
+// An id of a trace names a prefix block; equal ids mean equal blocks. One trace block is one unit
+// here.
 #pragma once
 
 #include <xxhash.h>
@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <deque>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <span>
 #include <string>
@@ -23,27 +22,35 @@
 #include "cache/cache_key.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
+#include "loadtest/mooncake_trace.h"
 
 namespace baton {
 
 using TraceRequest = std::vector<uint64_t>;  // ids of the request's blocks
 
-inline absl::StatusOr<std::vector<TraceRequest>> ReadTrace(const std::string& path) {
+// Reads a file in Mooncake's format. Errors name the file, the line and the field.
+inline absl::StatusOr<std::vector<TracedRequest>> ReadMooncakeTrace(const std::string& path) {
   std::ifstream file(path);
   if (!file) return absl::NotFoundError(StrCat("cannot read trace ", path));
-  std::vector<TraceRequest> requests;
+  std::vector<TracedRequest> requests;
   std::string line;
   while (std::getline(file, line)) {
-    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    const auto ids = json.is_object() ? json.find("hash_ids") : json.end();
-    const auto is_id = [](const auto& id) { return id.is_number_unsigned(); };
-    if (ids == json.end() || !ids->is_array() || !std::all_of(ids->begin(), ids->end(), is_id)) {
+    absl::StatusOr<TracedRequest> request =
+        ParseMooncakeLine(line, static_cast<int64_t>(requests.size()) + 1);
+    if (!request.ok()) {
       return absl::InvalidArgumentError(
-          StrCat("trace ", path, ", line ", requests.size() + 1, ": needs an array hash_ids"));
+          StrCat("trace ", path, ", ", std::string(request.status().message())));
     }
-    requests.push_back(ids->get<TraceRequest>());
+    requests.push_back(*std::move(request));
   }
   if (requests.empty()) return absl::InvalidArgumentError(StrCat("trace ", path, " is empty"));
+  return requests;
+}
+
+inline absl::StatusOr<std::vector<TraceRequest>> ReadTrace(const std::string& path) {
+  ASSIGN_OR_RETURN(std::vector<TracedRequest> traced, ReadMooncakeTrace(path));
+  std::vector<TraceRequest> requests;
+  for (TracedRequest& request : traced) requests.push_back(std::move(request.hash_ids));
   return requests;
 }
 

@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <span>
 #include <string>
@@ -18,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "bench/cache_trace.h"
 #include "cache/cache_key.h"
-#include "common/str_cat.h"
+#include "common/status_macros.h"
 
 namespace baton {
 
@@ -32,32 +30,14 @@ struct TimedRequest {
 };
 
 inline absl::StatusOr<std::vector<TimedRequest>> ReadTimedTrace(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return absl::NotFoundError(StrCat("cannot read trace ", path));
+  ASSIGN_OR_RETURN(std::vector<TracedRequest> traced, ReadMooncakeTrace(path));
   std::vector<TimedRequest> requests;
-  std::string line;
-  while (std::getline(file, line)) {
-    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    const auto number = [&json](const char* name) -> int64_t {
-      const auto it = json.is_object() ? json.find(name) : json.end();
-      if (it == json.end() || !it->is_number_unsigned()) return -1;
-      return static_cast<int64_t>(std::min<uint64_t>(it->get<uint64_t>(), INT32_MAX));
-    };
-    const auto ids = json.is_object() ? json.find("hash_ids") : json.end();
-    const auto is_id = [](const auto& id) { return id.is_number_unsigned(); };
-    if (number("timestamp") < 0 || number("input_length") < 1 || number("output_length") < 0 ||
-        !ids->is_array() || ids->empty() || !std::all_of(ids->begin(), ids->end(), is_id)) {
-      return absl::InvalidArgumentError(
-          StrCat("trace ", path, ", line ", requests.size() + 1,
-                 ": needs numbers timestamp, input_length, output_length and an array hash_ids"));
-    }
-    requests.push_back(
-        {.at_us = number("timestamp") * 1000,
-         .prompt_tokens = static_cast<int32_t>(number("input_length")),
-         .output_tokens = static_cast<int32_t>(std::max<int64_t>(1, number("output_length"))),
-         .ids = ids->get<TraceRequest>()});
+  for (TracedRequest& request : traced) {
+    requests.push_back({.at_us = request.at_us,
+                        .prompt_tokens = request.prompt_tokens,
+                        .output_tokens = request.output_tokens,
+                        .ids = std::move(request.hash_ids)});
   }
-  if (requests.empty()) return absl::InvalidArgumentError(StrCat("trace ", path, " is empty"));
   return requests;
 }
 

@@ -34,12 +34,20 @@ constexpr int64_t kDescribeTimeoutMs = 10'000;
 constexpr size_t kMaxReportBytes = size_t{1} << 30;
 
 std::unique_ptr<LoadTarget> MakeTarget(const BenchFlags& flags, const BenchPlan& plan) {
-  const std::string address = JoinHostPort(plan.target.host_port.host, plan.target.host_port.port);
-  return std::make_unique<GrpcTarget>(GrpcTargetOptions{.address = address,
-                                                        .timeout_ms = flags.timeout_ms,
-                                                        .connections = flags.connections,
-                                                        .as_text = flags.as_text,
-                                                        .ignore_eos = !flags.stop_at_eos});
+  const HostPort& server = plan.target.host_port;
+  if (!plan.target.is_http) {
+    return std::make_unique<GrpcTarget>(
+        GrpcTargetOptions{.address = JoinHostPort(server.host, server.port),
+                          .timeout_ms = flags.timeout_ms,
+                          .connections = flags.connections,
+                          .as_text = flags.as_text,
+                          .ignore_eos = !flags.stop_at_eos});
+  }
+  return std::make_unique<HttpTarget>(HttpTargetOptions{
+      .address = plan.target,
+      .timeout_ms = flags.timeout_ms,
+      .requests = {
+          .model = flags.model, .as_text = flags.as_text, .ignore_eos = !flags.stop_at_eos}});
 }
 
 // Asks the target for its model, and fills in what the flags leave to it.
@@ -161,9 +169,9 @@ void AddBenchCommand(CommandLine& line) {
       line.AddCommand("bench", "Measure a service under load: latencies, goodput, highest rate");
   auto flags = std::make_shared<BenchFlags>();
   AddBenchFlags(command, *flags);
+  command.OnRun([&command, flags] { return Bench(command, *flags); });
   AddCompareCommand(command);
   AddBenchMockCommand(command);
-  command.OnRun([&command, flags] { return Bench(command, *flags); });
 }
 
 }  // namespace baton

@@ -92,7 +92,8 @@ void AddLoadFlags(CommandLine& command, BenchFlags& flags) {
   command
       .Add("--rate", &flags.rate_per_s,
            "Mean requests per second. With the arrivals of a trace: plays the trace at this mean "
-           "rate. With --find-rate: the first rate to try")
+           "rate. With --find-rate: the first rate to try; the search goes down to a hundredth of "
+           "it")
       .Group(kGroup)
       .Range(1e-4, kMaxRate)
       .ShowDefault();
@@ -125,7 +126,9 @@ void AddLoadFlags(CommandLine& command, BenchFlags& flags) {
       .Group(kGroup)
       .Range(int64_t{0}, kMaxRequests)
       .ShowDefault();
-  command.Add("--seed", &flags.seed, "The same seed gives the same requests at the same times")
+  command
+      .Add("--seed", &flags.seed,
+           "0 to 2^64-1. The same seed gives the same requests at the same times")
       .Group(kGroup)
       .ShowDefault();
 }

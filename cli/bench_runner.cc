@@ -14,7 +14,8 @@
 namespace baton {
 namespace {
 
-constexpr double kLowestRate = 1e-3;
+// The search goes down to this share of its first rate. Below, a run would take hours.
+constexpr double kLowestShare = 0.01;
 
 int32_t ProcessorsOfThisProcess() {
   cpu_set_t set;
@@ -58,6 +59,7 @@ absl::StatusOr<LoadResult> BenchRunner::RunOnce(const std::vector<TracedRequest>
   const DriverOptions options = {
       .objectives = flags_.objectives,
       .on_progress = [&](const LoadProgress& p) { show_(ProgressLine(p, rate_per_s)); },
+      .warmup = flags_.warmup,
       .max_bad = max_bad};
   DriverResult driven = driver_.Run(run, options);
   interrupted_ |= driven.interrupted;
@@ -80,9 +82,9 @@ absl::StatusOr<LoadResult> BenchRunner::RunOnce(const std::vector<TracedRequest>
 }
 
 absl::StatusOr<LoadResult> BenchRunner::FindRate(const std::vector<TracedRequest>& trace) {
-  RateSearch search(std::max(flags_.rate_per_s, kLowestRate), kLowestRate, flags_.max_rate_per_s);
+  RateSearch search(flags_.rate_per_s, kLowestShare * flags_.rate_per_s, flags_.max_rate_per_s);
   // A step that has more bad requests than this cannot hold, whatever the rest of it does.
-  const int64_t planned = plan_.run.max_requests > 0 ? plan_.run.max_requests : kRateStepRequests;
+  const int64_t planned = plan_.run.max_requests - flags_.warmup;
   const auto allowed_bad =
       static_cast<int64_t>((1 - kRateTargetShare) * static_cast<double>(planned) + 1e-9);
   LoadResult last;
@@ -105,6 +107,11 @@ absl::StatusOr<LoadResult> BenchRunner::FindRate(const std::vector<TracedRequest
     last.conditions.push_back(absl::StrCat("The highest rate that --max-rate allows, ",
                                            flags_.max_rate_per_s,
                                            " requests/s, holds. A higher one may hold too."));
+  }
+  if (search.lost_to_lateness() > 0) {
+    last.conditions.push_back(absl::StrCat("At ", search.lost_to_lateness(),
+                                           " requests/s, the load generator was late in ",
+                                           kMostLateRuns, " runs. This rate counts as not held."));
   }
   if (last.max_rate) {
     last.conditions.push_back(

@@ -108,7 +108,8 @@ bool LoadDriver::TakeEnded(LoadRun& run, const DriverOptions& options, DriverRes
     ++(one.record.outcome == RequestOutcome::kWhole     ? counts_.whole
        : one.record.outcome == RequestOutcome::kRefused ? counts_.refused
                                                         : counts_.failed);
-    if (!IsGood(one.record, options.objectives)) ++counts_.bad;
+    const bool counts = one.order >= options.warmup;
+    if (counts && !IsGood(one.record, options.objectives)) ++counts_.bad;
     records_.emplace_back(one.order, std::move(one.record));
   }
   result.interrupted = interrupted;
@@ -123,6 +124,7 @@ LoadProgress LoadDriver::ProgressOf(const LoadRun& run, const DriverOptions& opt
   progress.running = run.running();
   if (!options.objectives.ttft_ms) return progress;
   for (const auto& [order, running] : running_) {
+    if (order < options.warmup) continue;
     const double waited_ms = static_cast<double>(now_us - running.call->intended_us()) / 1000;
     if (!running.call->has_content() && waited_ms > *options.objectives.ttft_ms) ++progress.bad;
   }

@@ -19,6 +19,7 @@
 #include "loadtest/load_run.h"
 #include "loadtest/load_target.h"
 #include "loadtest/request_record.h"
+#include "loadtest/service_objectives.h"
 
 namespace baton {
 
@@ -38,6 +39,7 @@ struct LoadProgress {
 struct DriverOptions {
   ServiceObjectives objectives;                          // what counts as bad
   std::function<void(const LoadProgress&)> on_progress;  // about twice a second; may be empty
+  int64_t warmup = 0;    // the first requests, which do not count as bad
   int64_t max_bad = -1;  // ends the run after more bad requests than this; negative: never
 };
 

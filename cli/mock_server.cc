@@ -20,7 +20,7 @@
 namespace baton {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using MockJson = nlohmann::ordered_json;
 
 constexpr size_t kMaxMockBodyBytes = 64 << 20;
 constexpr int64_t kMaxMockTokens = 1 << 20;
@@ -36,36 +36,36 @@ struct MockAnswer {
 };
 
 HttpResponse MockError(int status, const std::string& message) {
-  const Json body = {{"error", {{"message", message}, {"type", "invalid_request_error"}}}};
+  const MockJson body = {{"error", {{"message", message}, {"type", "invalid_request_error"}}}};
   return {.status = status,
           .content_type = "application/json",
           .headers = {},
-          .body = body.dump(-1, ' ', false, Json::error_handler_t::replace)};
+          .body = body.dump(-1, ' ', false, MockJson::error_handler_t::replace)};
 }
 
-std::string MockEvent(const Json& data) { return absl::StrCat("data: ", data.dump(), "\n\n"); }
+std::string MockEvent(const MockJson& data) { return absl::StrCat("data: ", data.dump(), "\n\n"); }
 
 std::string TokenEvent(const MockAnswer& answer) {
-  Json choice = {{"index", 0}, {"finish_reason", nullptr}};
+  MockJson choice = {{"index", 0}, {"finish_reason", nullptr}};
   if (answer.is_chat) {
     choice["delta"] = {{"content", " word"}};
   } else {
     choice["text"] = " word";
   }
-  return MockEvent({{"model", kMockModel}, {"choices", Json::array({choice})}});
+  return MockEvent({{"model", kMockModel}, {"choices", MockJson::array({choice})}});
 }
 
 std::string LastEvents(const MockAnswer& answer) {
   const auto tokens = static_cast<int64_t>(answer.times_us.size());
-  Json choice = {{"index", 0}, {"finish_reason", "length"}};
+  MockJson choice = {{"index", 0}, {"finish_reason", "length"}};
   if (answer.is_chat) {
-    choice["delta"] = Json::object();
+    choice["delta"] = MockJson::object();
   } else {
     choice["text"] = "";
   }
-  return absl::StrCat(MockEvent({{"model", kMockModel}, {"choices", Json::array({choice})}}),
+  return absl::StrCat(MockEvent({{"model", kMockModel}, {"choices", MockJson::array({choice})}}),
                       MockEvent({{"model", kMockModel},
-                                 {"choices", Json::array()},
+                                 {"choices", MockJson::array()},
                                  {"usage",
                                   {{"prompt_tokens", answer.prompt_tokens},
                                    {"completion_tokens", tokens},
@@ -74,14 +74,14 @@ std::string LastEvents(const MockAnswer& answer) {
 }
 
 // Tokens of a prompt: ids count one by one, text by its blanks.
-int32_t CountPrompt(const Json& value) {
+int32_t CountPrompt(const MockJson& value) {
   if (value.is_string()) {
     const std::string& text = value.get_ref<const std::string&>();
     return 1 + static_cast<int32_t>(std::count(text.begin(), text.end(), ' '));
   }
   if (!value.is_structured()) return value.is_number() ? 1 : 0;
   int32_t count = 0;
-  for (const Json& part : value) count += CountPrompt(part);
+  for (const MockJson& part : value) count += CountPrompt(part);
   return count;
 }
 
@@ -143,24 +143,24 @@ class MockServer::Impl {
 
   void Answer(bool is_chat, const HttpRequest& request, std::shared_ptr<HttpExchange> exchange) {
     const int64_t arrival_us = NowUs();
-    const Json body = Json::parse(request.body, nullptr, /*allow_exceptions=*/false);
+    const MockJson body = MockJson::parse(request.body, nullptr, /*allow_exceptions=*/false);
     if (!body.is_object()) return exchange->Reply(MockError(400, "the body is not a JSON object"));
-    if (body.value("stream", Json()) != true) {
+    if (body.value("stream", MockJson()) != true) {
       return exchange->Reply(MockError(400, "stream must be true"));
     }
-    const Json wanted = body.value("max_tokens", Json(16));
+    const MockJson wanted = body.value("max_tokens", MockJson(16));
     if (!wanted.is_number_integer() || wanted < 1 || wanted > kMaxMockTokens) {
       return exchange->Reply(
           MockError(400, absl::StrCat("max_tokens must be 1 to ", kMaxMockTokens)));
     }
     auto answer = std::make_shared<MockAnswer>();
     answer->is_chat = is_chat;
-    answer->prompt_tokens = CountPrompt(body.value(is_chat ? "messages" : "prompt", Json()));
+    answer->prompt_tokens = CountPrompt(body.value(is_chat ? "messages" : "prompt", MockJson()));
     answer->times_us = TokenTimes(times_, arrival_us, wanted.get<int32_t>());
     // The role comes at once, as some servers send it. It is no content.
-    const Json role = {{"index", 0}, {"delta", {{"role", "assistant"}, {"content", ""}}}};
+    const MockJson role = {{"index", 0}, {"delta", {{"role", "assistant"}, {"content", ""}}}};
     const std::string first =
-        is_chat ? MockEvent({{"model", kMockModel}, {"choices", Json::array({role})}}) : "";
+        is_chat ? MockEvent({{"model", kMockModel}, {"choices", MockJson::array({role})}}) : "";
     exchange->Begin({.status = 200,
                      .content_type = "text/event-stream",
                      .headers = {{"Cache-Control", "no-cache"}},

@@ -433,11 +433,6 @@ std::string CommandLine::UnknownArgument(const std::string& argument) const {
                    : UnknownName("command", name, CommandNames(*app_));
 }
 
-void CommandLine::OnRun(std::function<int()> run) {
-  run_ = std::move(run);
-  if (!commands_.empty()) app_->require_subcommand(0, 1);
-}
-
 int CommandLine::Run(int argc, const char* const* argv) {
   if (const std::optional<int> ended = Parse(argc, argv)) return *ended;
   const CommandLine& named = Named();

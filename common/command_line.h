@@ -101,8 +101,8 @@ class CommandLine {
   // `name` is the program's name in the help. Empty: argv[0].
   explicit CommandLine(const std::string& description, const std::string& name = "");
 
-  // Adds a command. From then on, this CommandLine runs only if the line names one of its commands,
-  // or if it has a function for OnRun. The reference is valid as long as this.
+  // Adds a command. From then on, the line must name one of this CommandLine's commands, unless
+  // OnRun was called before. The reference is valid as long as this.
   CommandLine& AddCommand(const std::string& name, const std::string& description);
 
   // T is std::string, int32_t, int64_t, uint64_t, float or double. It may also be a vector of
@@ -138,7 +138,7 @@ class CommandLine {
 
   // Sets the function that Run() calls if the line names this command, and none of its commands. It
   // returns the exit code. REQUIRES: set for every command without commands of its own.
-  void OnRun(std::function<int()> run);
+  void OnRun(std::function<int()> run) { run_ = std::move(run); }
   // For a program with commands: parses, runs the named command and returns its exit code.
   int Run(int argc, const char* const* argv);
   // For a program without commands. Returns nullopt if the program shall run. Otherwise returns its

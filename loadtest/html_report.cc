@@ -140,6 +140,7 @@ std::string GoodputCurve(const LoadResult& result, const LoadSummary& summary) {
     ChartSeries share = {
         .name = "share of good requests", .points = {}, .steps = false, .dots = true};
     for (const RateStep& step : steps) {
+      if (!step.is_valid) continue;
       const auto requests = static_cast<double>(std::max<int64_t>(1, step.requests));
       share.points.emplace_back(step.rate_per_s, static_cast<double>(step.good) / requests);
     }

@@ -59,6 +59,10 @@ Json FigureListJson(const LoadResult& result, const LoadSummary& summary) {
   add("max_rate_per_s",
       If(result.max_rate.has_value(), result.max_rate ? result.max_rate->rate_per_s : 0),
       "requests/s", result.max_rate_absent);
+  if (result.max_rate) {
+    figures.back()["confidence"] =
+        ShareConfidence(result.max_rate->requests, result.max_rate->good, kRateTargetShare);
+  }
   add("late_p99_ms", If(!result.closed && summary.late_ms.count > 0, summary.late_ms.p99), "ms",
       result.closed ? "closed arrivals have no lateness" : "no request was sent");
   add("harness_cpu_share", summary.harness_cpu_share, "1");

@@ -4,7 +4,8 @@
 //   {"bench": "load", "seed": …, "conditions": […], "valid": true, "invalid_reasons": [],
 //    "figures": [{"name", "value", "unit", "limit", "ratio"}]}
 //
-// A figure that was not measured has the value null, and the reason under `absent`. The report adds
+// A figure that was not measured has the value null, and the reason under `absent`. max_rate_per_s
+// has a `confidence` besides. The report adds
 // `settings`, `objectives`, `distributions`, `errors`, `clipped`, `timeline`, `rates` and
 // `samples`.
 //

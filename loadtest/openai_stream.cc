@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostLedgerFields = 64;
 

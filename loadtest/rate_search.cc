@@ -40,6 +40,10 @@ void RateSearch::OnStep(RateStep step) {
   step.rate_per_s = rate_;
   step.is_confirmation = phase_ == Phase::kConfirm;
   steps_.push_back(step);
+  if (!step.is_valid && ++late_runs_ < kMostLateRuns) return;
+  const bool is_lost = late_runs_ == kMostLateRuns;
+  if (is_lost && (lost_to_lateness_ == 0 || rate_ < lost_to_lateness_)) lost_to_lateness_ = rate_;
+  late_runs_ = 0;
   const bool holds = step.holds();
   if (phase_ == Phase::kConfirm) {
     if (holds || rate_ <= lowest_) {

@@ -3,7 +3,8 @@
 // Each step is a run at one rate. The search doubles the rate until a step fails, then halves the
 // interval on a logarithmic scale until it is at most 5 % wide. At last it confirms the rate in a
 // run with other requests, because the best of several runs is partly luck. A rate that is not
-// confirmed is lowered by 5 % and tried again.
+// confirmed is lowered by 5 % and tried again. A run in which the load generator was late is
+// repeated, at most twice. After that, the rate counts as failed.
 //
 // Thread safety: belongs to one thread.
 #pragma once
@@ -16,6 +17,7 @@ namespace baton {
 
 inline constexpr double kRateTargetShare = 0.99;
 inline constexpr double kRateResolution = 1.05;
+inline constexpr int kMostLateRuns = 3;  // at one rate
 
 // Returns how sure it is that more than `share` of all requests are good, after `good` of
 // `requests` were: 1 minus the probability to see so few bad ones if exactly `share` were good
@@ -52,6 +54,8 @@ class RateSearch {
   std::optional<RateStep> result() const;
   // True if the result is `highest`, so that a higher rate may hold too.
   bool reached_highest() const;
+  // Lowest rate that failed only because the load generator was late each time. 0: none.
+  double lost_to_lateness() const { return lost_to_lateness_; }
 
  private:
   enum class Phase : uint8_t { kGrow, kShrink, kHalve, kConfirm, kEnded };
@@ -61,9 +65,11 @@ class RateSearch {
   const double lowest_;
   const double highest_;
   Phase phase_ = Phase::kGrow;
-  double rate_;       // of the next run
-  double holds_ = 0;  // highest rate that held; 0: none
-  double fails_ = 0;  // lowest rate that failed; 0: none
+  double rate_;        // of the next run
+  double holds_ = 0;   // highest rate that held; 0: none
+  double fails_ = 0;   // lowest rate that failed; 0: none
+  int late_runs_ = 0;  // at the present rate
+  double lost_to_lateness_ = 0;
   std::vector<RateStep> steps_;
 };
 

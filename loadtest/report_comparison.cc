@@ -222,7 +222,7 @@ absl::StatusOr<ReportSamples> ParseReport(std::string_view text) {
 
 std::vector<FigureDifference> CompareReports(const ReportSamples& a, const ReportSamples& b) {
   const size_t draws =
-      std::clamp<size_t>(kDrawnValues / (ValueCount(a) + ValueCount(b) + 1), 200, 2000);
+      std::clamp<size_t>(kDrawnValues / (ValueCount(a) + ValueCount(b) + 1), 200, 1000);
   const std::vector<ComparedFigure> figures = ComparedFigures();
   std::vector<FigureDifference> out;
   for (const ComparedFigure& figure : figures) {

@@ -36,10 +36,10 @@ absl::StatusOr<TargetAddress> ParseTargetAddress(const std::string& text) {
       rest.resize(slash);
     }
     while (out.path.ends_with('/')) out.path.pop_back();
+    const size_t bracket = rest.rfind(']');
     const bool has_port =
-        rest.find(':', rest.rfind(']') == std::string::npos ? 0 : rest.rfind(']')) !=
-        std::string::npos;
-    if (!has_port) rest += ":80";
+        rest.find(':', bracket == std::string::npos ? 0 : bracket) != std::string::npos;
+    if (!rest.empty() && !has_port) rest += ":80";
   }
   if (rest.empty() || !IsPath(out.path)) {
     return absl::InvalidArgumentError(

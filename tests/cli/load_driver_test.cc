@@ -166,6 +166,18 @@ TEST(LoadDriver, ARunThatCannotHoldEndsEarly) {
   EXPECT_GT(result.records.size(), 5u);
 }
 
+TEST(LoadDriver, TheWarmupDoesNotCountAsBad) {
+  const auto workload = WorkloadFor({.output_tokens = 1});
+  LoadRun run(FastRun(20), *workload);
+  ThreadedTarget target;
+  const SystemClock clock;
+  DriverOptions options;
+  options.objectives.ttft_ms = 1e-9;  // no answer can meet it
+  options.warmup = 20;
+  options.max_bad = 0;
+  EXPECT_FALSE(LoadDriver(target, clock).Run(run, options).ended_early);
+}
+
 TEST(BenchRunner, StepsOfARateSearchHaveTheirOwnPrompts) {
   BenchFlags flags;
   flags.find_rate = true;

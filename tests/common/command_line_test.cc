@@ -218,6 +218,30 @@ TEST(CommandLine, KnowsWhetherAnOptionWasGiven) {
   EXPECT_TRUE(command.IsGiven("--value"));
 }
 
+TEST(CommandLine, ACommandWithItsOwnFunctionRunsWithAndWithoutACommandBelow) {
+  std::string ran;
+  std::string value;
+  CommandLine line("A test.");
+  CommandLine& both = line.AddCommand("both", "");
+  both.Add("--value", &value, "");
+  both.OnRun([&] {
+    ran = "both";
+    return 0;
+  });
+  both.AddCommand("below", "").OnRun([&] {
+    ran = "below";
+    return 0;
+  });
+  line.AddCommand("group", "").AddCommand("member", "").OnRun([] { return 0; });
+  EXPECT_EQ(RunLine(line, {"both", "--value", "1"}), 0);
+  EXPECT_EQ(ran, "both");
+  EXPECT_EQ(value, "1");
+  EXPECT_EQ(RunLine(line, {"both", "below"}), 0);
+  EXPECT_EQ(ran, "below");
+  EXPECT_THAT(Refusal(line, {"group"}), HasSubstr("name a command: member"));
+  EXPECT_THAT(Refusal(line, {"both", "belov"}), HasSubstr("did you mean below?"));
+}
+
 TEST(CommandLine, AnOptionalValueHasADefaultOfItsOwn) {
   for (const auto& [arguments, value] : {std::pair<Arguments, double>{{}, 0},
                                          {{"--every"}, 2},

@@ -52,6 +52,16 @@ TEST(LoadReport, AFigureThatWasNotMeasuredSaysWhy) {
   EXPECT_EQ(absent("ttft_p50_ms"), "measured");
 }
 
+TEST(LoadReport, TheHighestRateHasItsConfidence) {
+  LoadResult result = SomeResult(3);
+  result.max_rate = RateStep{.rate_per_s = 2, .requests = 300, .good = 300};
+  for (const auto& figure : FiguresJson(result, SummaryOf(result))["figures"]) {
+    EXPECT_EQ(figure.contains("confidence"), figure["name"] == "max_rate_per_s");
+    if (!figure.contains("confidence")) continue;
+    EXPECT_NEAR(figure["confidence"].get<double>(), 0.951, 1e-3);
+  }
+}
+
 TEST(LoadReport, AnEmptyRunHasAReport) {
   const LoadResult result;
   const auto json = nlohmann::json::parse(JsonText(ReportJson(result, SummaryOf(result))));

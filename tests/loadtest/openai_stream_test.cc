@@ -42,9 +42,8 @@ TEST(OpenAiStream, AChatHasContentAfterItsRole) {
   stream.Feed(Event(R"({"choices":[{"index":0,"delta":{"content":"Hel"}}]})"));
   stream.Feed(Event(R"({"choices":[{"index":0,"delta":{"content":"lo"},"finish_reason":null}]})"));
   stream.Feed(Event(R"({"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]})"));
-  stream.Feed(Event(R"({"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,
-      "prompt_tokens_details":{"cached_tokens":4}}})"
-                    ""));
+  stream.Feed(Event(R"({"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,)"
+                    R"("prompt_tokens_details":{"cached_tokens":4}}})"));
   EXPECT_FALSE(stream.ended());
   stream.Feed(Event("[DONE]"));
   EXPECT_TRUE(stream.ended());

@@ -68,6 +68,22 @@ TEST(RateSearch, AStepThatIsNotValidDoesNotHold) {
   EXPECT_FALSE((RateStep{.requests = 100, .good = 98}).holds());
 }
 
+TEST(RateSearch, ALateRunIsRepeatedAndNotTakenForAFailure) {
+  RateSearch search(1, 0.01, 100);
+  for (int i = 0; i < kMostLateRuns - 1; ++i) {
+    search.OnStep({.requests = 10, .good = 10, .is_valid = false});
+    EXPECT_EQ(search.NextRate(), 1) << "the same rate again";
+  }
+  search.OnStep({.requests = 10, .good = 10});
+  EXPECT_EQ(search.NextRate(), 2);
+  EXPECT_EQ(search.lost_to_lateness(), 0);
+  for (int i = 0; i < kMostLateRuns; ++i) {
+    search.OnStep({.requests = 10, .good = 10, .is_valid = false});
+  }
+  EXPECT_LT(*search.NextRate(), 2);
+  EXPECT_EQ(search.lost_to_lateness(), 2);
+}
+
 TEST(RateSearch, TheConfidenceIsThatOfTheBinomialTest) {
   EXPECT_EQ(ShareConfidence(0, 0, 0.99), 0);
   EXPECT_NEAR(ShareConfidence(300, 300, 0.99), 1 - std::pow(0.99, 300), 1e-9);

@@ -66,11 +66,11 @@ TEST(ReportComparison, ADifferenceIsClearIfItsIntervalDoesNotHoldZero) {
 // pairs of runs, the interval must hold the true difference of 0.
 TEST(ReportComparison, EqualServicesRarelyDifferClearly) {
   int clear = 0;
-  constexpr int kPairs = 40;
+  constexpr int kPairs = 20;
   for (uint64_t seed = 0; seed < kPairs; ++seed) {
     SeededRandom random(seed);
     const auto run = [&random] {
-      LoadResult result = SomeResult(400);
+      LoadResult result = SomeResult(200);
       double slow_ms = 0;
       for (RequestRecord& record : result.records) {
         slow_ms = 0.8 * slow_ms + random.Exponential(10);
