@@ -11,12 +11,12 @@
 namespace baton {
 
 struct HttpEdgeOptions {
-  std::string listen;         // HOST:PORT; empty: no HTTP
-  std::string allow_origins;  // as HttpServerOptions::allow_origins
+  std::string listen = {};         // HOST:PORT; empty: no HTTP
+  std::string allow_origins = {};  // as HttpServerOptions::allow_origins
   int64_t timeout_ms = 600'000;
   int64_t keepalive_ms = 15'000;
   int32_t max_connections = 16'384;
-  std::string served_model_names;  // separated by commas
+  std::string served_model_names = {};  // separated by commas
 };
 void RegisterSettings(HttpEdgeOptions& options, SettingList& settings);
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/host_port.h"
 #include "tests/e2e/service_fixture.h"
 #include "tests/http/raw_http_client.h"
 
@@ -157,7 +158,7 @@ TEST_F(ServiceHttpTest, EachPromptOfAListHasItsChoices) {
 }
 
 TEST_F(ServiceHttpTest, WrongRequestsAreRefusedByFieldAndReachNoWorker) {
-  FakeWorker& decode = AddDecode();
+  FakeWorker& decode = AddDecode({.chat_template = kChatTemplate});
   struct Case {
     std::string path, body;
     int status;
