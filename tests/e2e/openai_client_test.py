@@ -31,7 +31,9 @@ assert whole.choices[0].message.role == "assistant" and whole.usage.completion_t
 chunks = list(client.chat.completions.create(**ask, stream=True, stream_options={"include_usage": True}))
 text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
 assert text == whole.choices[0].message.content, (text, whole)
-assert chunks[-1].usage == whole.usage, (chunks[-1], whole.usage)
+usage = chunks[-1].usage  # the second request found the prompt cached
+assert (usage.prompt_tokens, usage.completion_tokens) == (whole.usage.prompt_tokens, whole.usage.completion_tokens), usage
+assert usage.prompt_tokens_details.cached_tokens > 0, usage
 legacy = client.completions.create(model=model, prompt=["Water is", "The sky is"], max_tokens=8, temperature=0, logprobs=2)
 assert [choice.index for choice in legacy.choices] == [0, 1] and legacy.choices[0].logprobs.token_logprobs, legacy
 
