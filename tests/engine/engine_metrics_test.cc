@@ -38,7 +38,7 @@ TEST(EngineMetrics, EveryStepCountsOnceByItsWork) {
   EXPECT_EQ(bench.core->counters().steps, 4);
   EXPECT_EQ(bench.metrics.Cells(Metric::kWorkerOutputTokens), 4);
   bench.Generate(Bytes("first"), 8);
-  bench.Step();
+  bench.Turn();
   bench.Generate(Bytes("joins while the other decodes"), 1);
   bench.Run();
   EXPECT_EQ(steps(StepWork::kMixed), 1);

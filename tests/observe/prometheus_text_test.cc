@@ -28,14 +28,14 @@ TEST(PrometheusText, WritesHelpTypeLabelsAndValues) {
 
 TEST(PrometheusText, AHistogramHasCumulativeBucketsSumAndCountInUnits) {
   MetricSet set(MetricPrograms::kRouters);
-  set.Observe(Metric::kTimeToFirstToken, 1'500);       // 1.5 ms
+  set.Observe(Metric::kTimeToFirstToken, 1'500'000);   // 1.5 s
   set.Observe(Metric::kTimeToFirstToken, 70'000'000);  // 70 s: above all bounds
   const std::string text = ToPrometheusText(set.Read());
-  EXPECT_THAT(text, HasSubstr("baton_time_to_first_token_seconds_bucket{le=\"0.001\"} 0\n"));
-  EXPECT_THAT(text, HasSubstr("baton_time_to_first_token_seconds_bucket{le=\"0.002\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("baton_time_to_first_token_seconds_bucket{le=\"1\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("baton_time_to_first_token_seconds_bucket{le=\"2\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("baton_time_to_first_token_seconds_bucket{le=\"60\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("baton_time_to_first_token_seconds_bucket{le=\"+Inf\"} 2\n"));
-  EXPECT_THAT(text, HasSubstr("baton_time_to_first_token_seconds_sum 70.0015\n"));
+  EXPECT_THAT(text, HasSubstr("baton_time_to_first_token_seconds_sum 71.5\n"));
   EXPECT_THAT(text, HasSubstr("baton_time_to_first_token_seconds_count 2\n"));
 }
 

@@ -8,7 +8,10 @@ namespace baton {
 namespace {
 
 WorkerRecord Worker(uint32_t number, WorkerRole role) {
-  return {.number = WorkerNumber(number), .report = Report("w", role)};
+  return {.number = WorkerNumber(number),
+          .report = Report("w", role),
+          .prompts = {},
+          .pending = {}};
 }
 
 TEST(RouterMetrics, WorkersCountByRoleAndState) {

@@ -160,6 +160,7 @@ TEST_F(RouteCostTest, ThePlanHasTheExpectedTimeToTheFirstToken) {
   // Prompts ahead are waited for.
   fleet_.workers[1].pending = {.tokens = 500, .us = 70'000};
   fleet_.workers[1].prompts = {fleet_.workers[1].pending};
+  fleet_.workers[1].prefilling_since_us = fleet_.View().now_us;
   const int64_t backlog_us = decode().BacklogUs(fleet_.View().now_us);
   EXPECT_GT(backlog_us, 0);
   EXPECT_EQ(plan(false).first_token_us, static_cast<int64_t>(compute_us) + backlog_us);
