@@ -325,6 +325,10 @@ class KvCacheManager {
   // are freed at once, others when their last hold is released. Returns how many were freed at
   // once. With chunk-only, sequences share no prefixes, so there is no namespace to name.
   int32_t ClearCache(std::optional<CacheNamespace> only = {}) { return cache_.ClearTree(only); }
+  // True if a prefix of this namespace is cached.
+  bool HasPrefixes(CacheNamespace cache_namespace) const {
+    return cache_.tree().nodes().roots().contains(cache_namespace);
+  }
   // The chunk cache can return the entry with this key from now on, or no longer; in the host tier,
   // it can wake it. Published as a unit without parent, so that an index of the fleet finds it by
   // its key (kv_event.h).

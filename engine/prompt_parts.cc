@@ -25,6 +25,7 @@ PromptParts::PromptParts(const PromptPartsOptions& options, KvCacheManager* cach
       cache_(cache),
       scheduler_(scheduler),
       clock_(clock),
+      derived_([this](CacheNamespace derived) { return UsesNamespace(derived); }),
       tier_(tier),
       chunks_(WithClock(options.cache, clock), cache) {
   scheduler_->set_part_source(this);
@@ -91,6 +92,7 @@ void PromptParts::Add(SequenceId main, std::shared_ptr<const ChunkLayout> layout
   added.costs.ledger.chunks = static_cast<int32_t>(layout->chunks.size());
   added.costs.ledger.lookup_us = plan_us;
   added.repair_blocks = BlocksOfRepair(*layout, cache_->options().block_size);
+  derived_.Add(layout->derived_namespace, layout->cache_namespace);
   added.layout = std::move(layout);
   CHECK(mains_.emplace(main, std::move(added)).second) << "sequence " << main << " is added twice";
 }

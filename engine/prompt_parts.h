@@ -44,6 +44,7 @@
 #include "common/prompt_chunk_support.h"
 #include "common/prompt_chunks.h"
 #include "engine/chunk_tier.h"
+#include "engine/derived_namespaces.h"
 #include "engine/joint_transfers.h"
 #include "engine/request.h"
 #include "scheduler/part_source.h"
@@ -160,6 +161,9 @@ class PromptParts final : public PartSource {
 
   // Forgets cached chunks (ChunkCache::Clear), also those that sleep.
   int32_t Clear(std::optional<CacheNamespace> only);
+  // The namespaces of questions and answers whose chunks are in `base`, among them all with cached
+  // prefixes (derived_namespaces.h).
+  std::vector<CacheNamespace> DerivedFrom(CacheNamespace base) const { return derived_.Of(base); }
   // Call it after the pool's size has changed.
   void PoolResized() { chunks_.PoolResized(); }
   // Chunks that were woken, or taken back while they fell asleep, count as hits.
@@ -251,12 +255,14 @@ class PromptParts final : public PartSource {
   SequenceFrame TakeRepairedFrame(const Main& main);
   void DropRepair(const Repair& repair);
 
+  bool UsesNamespace(CacheNamespace derived) const;
   SequenceId NewId() { return SequenceId(kFirstPartId + next_id_++); }
 
   const PromptPartsOptions options_;
   KvCacheManager* const cache_;
   Scheduler* const scheduler_;
   const Clock* const clock_;
+  DerivedNamespaces derived_;
   ChunkTier* const tier_;  // null: no chunk sleeps
   ChunkCache chunks_;
   int64_t awakened_ = 0;  // lookups that found a chunk in the tier

@@ -55,6 +55,13 @@ void PromptParts::CountWoken(const LivePart& part, Main& main) {
   CountHits(main);
 }
 
+bool PromptParts::UsesNamespace(CacheNamespace derived) const {
+  return cache_->HasPrefixes(derived) ||
+         std::any_of(mains_.begin(), mains_.end(), [&](const auto& main) {
+           return main.second.layout->derived_namespace == derived;
+         });
+}
+
 int32_t PromptParts::Clear(std::optional<CacheNamespace> only) {
   if (tier_ != nullptr) tier_->Clear(only);
   return chunks_.Clear(only);

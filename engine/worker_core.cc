@@ -134,8 +134,12 @@ absl::Status WorkerCore::Resize(int32_t blocks) {
 }
 
 int32_t WorkerCore::ClearCache(std::optional<CacheNamespace> only) {
-  const int32_t chunks = prompt_parts_.Clear(only);
-  return chunks + parts_.cache->ClearCache(only);
+  int32_t freed = prompt_parts_.Clear(only) + parts_.cache->ClearCache(only);
+  if (!only.has_value()) return freed;
+  for (const CacheNamespace derived : prompt_parts_.DerivedFrom(*only)) {
+    freed += parts_.cache->ClearCache(derived);
+  }
+  return freed;
 }
 
 void WorkerCore::EndExhausted(RequestHandle handle) {

@@ -123,8 +123,8 @@ class WorkerCore final : private StepPipeline::Requests {
   // can never fit the new size. They end with ResourceExhausted, or with finish reason `length` if
   // they were preempted in mid-answer.
   absl::Status Resize(int32_t blocks);
-  // Forgets cached prefixes and prompt chunks, or those of one namespace. Returns the number of
-  // blocks freed at once.
+  // Forgets cached prefixes and prompt chunks, or those of one namespace, with the answers behind
+  // its chunks. Returns the number of blocks freed at once.
   int32_t ClearCache(std::optional<CacheNamespace> only);
   // The same for prompt chunks alone.
   int32_t ClearChunks(std::optional<CacheNamespace> only) { return prompt_parts_.Clear(only); }

@@ -103,6 +103,23 @@ TEST(EngineChunks, DecodeStepsWithFramesReplayTheGraphs) {
   EXPECT_THAT(before, testing::HasSubstr(StrCat(" ", kTinyAnswer - 1, " graph replays")));
 }
 
+TEST(EngineChunks, ClearingANamespaceForgetsTheAnswersBehindItsChunks) {
+  const auto engine = MakeEngine(TinyOptions());
+  GenerateRequest request = RequestOf(PromptOf({}, 16, {37, 20}, 40));
+  const GenerateRequest others = request;
+  request.cache_namespace = CacheNamespace{5};
+  const SinkRecord cold = Ask(*engine, request);
+  const SinkRecord theirs = Ask(*engine, others);
+  ASSERT_TRUE(engine->ClearCache(CacheNamespace{5}).ok());
+  const SinkRecord again = Ask(*engine, request);
+  EXPECT_EQ(again.finish->ledger.computed_tokens, cold.finish->ledger.computed_tokens);
+  ExpectSame(again, cold);
+  EXPECT_LT(Ask(*engine, others).finish->ledger.computed_tokens, 40) << "another tenant's stay";
+  ASSERT_TRUE(engine->ClearCache(CacheNamespace{5}).ok());
+  ASSERT_TRUE(engine->ClearCache(CacheNamespace{0}).ok());
+  EXPECT_EQ(engine->Status().cache.blocks.cached, 0);
+}
+
 TEST(EngineChunks, ChunksAreListedAndClearedWithoutThePrefixes) {
   const auto engine = MakeEngine(TinyOptions());
   const ChunkedPrompt prompt = PromptOf({}, 16, {37, 20}, 9);  // the system part is one block
