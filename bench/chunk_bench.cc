@@ -22,6 +22,7 @@
 #include "bench/chunk_quality.h"
 #include "bench/chunk_questions.h"
 #include "bench/chunk_speed.h"
+#include "bench/chunk_wake_figures.h"
 #include "bench/generated_questions.h"
 #include "bench/key_rotation_errors.h"
 #include "bench/key_rotation_times.h"
@@ -71,6 +72,7 @@ absl::Status RunSpeed(const BenchOptions& options, FigureList& figures) {
   constexpr int32_t kConcurrent = 8;
   RETURN_IF_ERROR(MeasureLookup(*engine, prompts, kEntries, kLookups, figures));
   RETURN_IF_ERROR(MeasureSharedBytes(*engine, prompts, kConcurrent, figures));
+  RETURN_IF_ERROR(MeasureWakes(options.engine, prompts, options.rounds, figures));
   constexpr char kNoFleet[] = "needs a fleet; this benchmark has one process";
   figures.AddAbsent("ttft_full_over_cached_fleet", "ratio", kNoFleet);
   figures.AddAbsent("pull_over_compute", "ratio", kNoFleet);

@@ -92,8 +92,7 @@ void ChunkCache::Unreference(Entry& entry) {
   by_use_.emplace(entry.last_use, &entry);
   if (entry.hidden) return Destroy(entry);
   if (ReachesBehindPool(entry.blocks) || stats_.used_blocks > BudgetBlocks()) {
-    ++stats_.evictions;
-    Destroy(entry);
+    EvictForRoom(entry);
   }
 }
 
@@ -103,9 +102,11 @@ ChunkCache::ChunkCache(const ChunkCacheOptions& options, KvCacheManager* cache)
     : options_(options), cache_(cache) {
   CHECK(options.share >= 0 && options.share <= 1) << "share " << options.share;
   CHECK_GE(options.max_entries, 1);
+  CHECK(options.sleep_after_us >= 0 && options.sleep_uses >= 0);
 }
 
 ChunkCache::~ChunkCache() {
+  demote_ = nullptr;
   Clear();
   CHECK(owned_.empty()) << owned_.size() << " chunks are still referenced";
 }
@@ -121,6 +122,9 @@ bool ChunkCache::ReachesBehindPool(std::span<const BlockId> blocks) const {
 }
 
 void ChunkCache::Use(Entry& entry) {
+  if (!entry.recent_uses.empty()) {
+    entry.recent_uses[entry.uses % entry.recent_uses.size()] = NowUs();
+  }
   ++entry.uses;
   if (entry.references == 0) by_use_.erase(entry.last_use);
   entry.last_use = ++uses_;
@@ -175,6 +179,8 @@ ChunkCache::Reference ChunkCache::Store(const Part& part) {
   entry->blocks.assign(part.blocks.begin(), part.blocks.end());
   entry->first_block = part.first_block;
   entry->position = part.position;
+  entry->sleeps = part.sleeps;
+  if (part.sleeps && demote_ != nullptr) entry->recent_uses.resize(options_.sleep_uses);
   entry->last_use = ++uses_;
   entry->stored_us = entry->last_use_us = NowUs();
   owned_.emplace(entry, std::move(owned));
@@ -192,8 +198,49 @@ bool ChunkCache::MakeRoom(int32_t blocks) {
   const int32_t budget = BudgetBlocks();
   const auto full = [&] { return static_cast<int32_t>(owned_.size()) >= options_.max_entries; };
   if (stats_.referenced_blocks + blocks > budget || (full() && by_use_.empty())) return false;
-  while (stats_.used_blocks + blocks > budget || full()) EvictOne();
+  while (stats_.used_blocks + blocks > budget || full()) EvictForRoom(*by_use_.begin()->second);
   return true;
+}
+
+bool ChunkCache::Demote(const Entry& entry) {
+  if (demote_ == nullptr || !entry.sleeps || entry.hidden) return false;
+  CHECK_EQ(entry.first_block, 0) << "a chunk begins at its first block";
+  return demote_({.key = entry.key,
+                  .tokens = entry.tokens,
+                  .position = entry.position,
+                  .blocks = entry.blocks,
+                  .uses = entry.uses,
+                  .stored_us = entry.stored_us});
+}
+
+// REQUIRES: the entry has no reference.
+void ChunkCache::EvictForRoom(Entry& entry) {
+  ++stats_.evictions;
+  Demote(entry);
+  Destroy(entry);
+}
+
+// A cold entry has fewer than `sleep_uses` uses in the last `sleep_after_us`.
+bool ChunkCache::IsCold(const Entry& entry, int64_t now_us) const {
+  const int64_t since_us = now_us - options_.sleep_after_us;
+  if (options_.sleep_uses == 0 || entry.stored_us > since_us) return false;
+  if (entry.uses < options_.sleep_uses || entry.recent_uses.empty()) return true;
+  // The oldest of the last `sleep_uses` uses.
+  return entry.recent_uses[entry.uses % options_.sleep_uses] <= since_us;
+}
+
+void ChunkCache::SleepCold() {
+  const int64_t now_us = NowUs();
+  if (demote_ == nullptr || now_us < next_sleep_round_us_) return;
+  next_sleep_round_us_ = now_us + kSleepRoundUs;
+  std::vector<Entry*> cold;
+  for (const auto& [last_use, entry] : by_use_) {
+    if (entry->sleeps && IsCold(*entry, now_us)) cold.push_back(entry);
+  }
+  for (Entry* const entry : cold) {
+    if (!Demote(*entry)) return;
+    Destroy(*entry);
+  }
 }
 
 int32_t ChunkCache::EvictOne() {
@@ -248,10 +295,16 @@ void ChunkCache::PoolResized() {
   std::sort(behind.begin(), behind.end(),
             [](const Entry* a, const Entry* b) { return a->last_use < b->last_use; });
   for (Entry* const entry : behind) {
+    if (entry->references == 0) {
+      EvictForRoom(*entry);
+      continue;
+    }
     ++stats_.evictions;
-    entry->references > 0 ? Hide(*entry) : Destroy(*entry);
+    Hide(*entry);
   }
-  while (stats_.used_blocks > BudgetBlocks() && !by_use_.empty()) EvictOne();
+  while (stats_.used_blocks > BudgetBlocks() && !by_use_.empty()) {
+    EvictForRoom(*by_use_.begin()->second);
+  }
 }
 
 // ---- statistics and checks ----------------------------------------------------------------------

@@ -12,6 +12,13 @@
 // without a reference. If that is not enough, it stores nothing: the chunk is bypassed, and its
 // blocks belong to its requests alone. In contiguous mode every chunk is bypassed.
 //
+// A chunk need not be lost when it leaves. The owner of the cache may take it (set_demotion), and
+// keep a copy in host memory (sleeping_chunks.h). The cache offers it every chunk that leaves for a
+// cap or a smaller pool, and every cold one (SleepCold). A chunk is cold if it was stored at least
+// `sleep_after_us` ago and has fewer than `sleep_uses` uses since that long ago. A chunk that
+// leaves because a sequence needs its blocks at once (EvictOne) is lost: a copy would keep them.
+// System parts never sleep.
+//
 // Invariants:
 //  1. used_blocks = the blocks of all entries; each has exactly one chunk hold.
 //  2. An entry with references keeps its blocks. Clearing or shrinking only hides it: no later
@@ -26,6 +33,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -36,6 +44,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "cache/cache_key.h"
+#include "cache/index/indexed_worker.h"
 #include "cache/kv_cache_manager.h"
 #include "common/clock.h"
 #include "common/strong_int.h"
@@ -71,6 +80,9 @@ struct ChunkCacheOptions {
   double share = 0.15;           // of the pool's blocks, in [0, 1]; 0 switches the cache off
   int32_t max_entries = 500;     // at least 1
   const Clock* clock = nullptr;  // for ages; must outlive the cache. Null: ages are 0
+  // When a chunk is cold. Both at least 0. With 0 uses, none ever is.
+  int64_t sleep_after_us = 3'600'000'000;
+  int32_t sleep_uses = 5;
 };
 
 struct ChunkCacheStats {
@@ -141,12 +153,31 @@ class ChunkCache {
     int32_t position = 0;
     int32_t first_block = 0;
     std::span<const BlockId> blocks;  // from first_block on; the caller holds them
+    bool sleeps = true;               // false: it is never offered for demotion (a system part)
   };
   // Stores a part whose KV is written. May evict entries without references. Returns an empty
   // reference, and counts a bypass, if it has no room, an entry has the key already, or a block is
   // above the pool's limit (the pool shrank since it was taken). REQUIRES:
   // blocks is not empty; no block is in the prefix tree or in an entry (CHECK).
   Reference Store(const Part& part);
+
+  // An unreferenced entry that leaves the cache.
+  struct Leaving {
+    ChunkKey key;
+    std::span<const TokenId> tokens;
+    int32_t position = 0;
+    std::span<const BlockId> blocks;  // of all its tokens
+    int64_t uses = 0;
+    int64_t stored_us = 0;
+  };
+  // Sets the function that may take leaving entries. It is called before the chunk holds are
+  // released, so it can add holds of its own. It must not call the cache. It returns false if it
+  // does not take the entry. Null: no entry is offered.
+  void set_demotion(std::function<bool(const Leaving&)> demote) { demote_ = std::move(demote); }
+  // Offers the cold entries, the least recently used first, until one is not taken. Those that are
+  // taken leave the cache. Looks at the entries at most once in kSleepRoundUs.
+  void SleepCold();
+  static constexpr int64_t kSleepRoundUs = 50'000;
 
   // Evicts the least recently used entry without a reference. Returns how many blocks it had; 0 if
   // there is none. Blocks with other holds stay in use.
@@ -169,6 +200,8 @@ class ChunkCache {
     int64_t uses = 0;     // hits; storing it is none
     int64_t age_us = 0;   // since it was stored
     int64_t idle_us = 0;  // since it was stored or found last
+    CacheTier tier = CacheTier::kDevice;
+    int64_t host_bytes = 0;  // of a sleeping chunk; it has no blocks
   };
   std::vector<EntryInfo> Entries() const;  // the least recently used first
   // The blocks of all entries, also of hidden ones.
@@ -190,6 +223,10 @@ class ChunkCache {
     int64_t stored_us = 0;
     int64_t last_use_us = 0;
     bool hidden = false;  // no longer in entries_
+    bool sleeps = false;
+    // Times of the last `sleep_uses` uses; use number n is at n modulo `sleep_uses`. Empty without
+    // a demotion.
+    std::vector<int64_t> recent_uses;
   };
 
   int64_t NowUs() const { return options_.clock == nullptr ? 0 : options_.clock->NowUs(); }
@@ -197,7 +234,10 @@ class ChunkCache {
   bool ReachesBehindPool(std::span<const BlockId> blocks) const;
   void Use(Entry& entry);
   Entry* Lookup(const ChunkKey& key, std::span<const TokenId> tokens) const;
+  bool IsCold(const Entry& entry, int64_t now_us) const;
   bool MakeRoom(int32_t blocks);
+  bool Demote(const Entry& entry);
+  void EvictForRoom(Entry& entry);
   void Unreference(Entry& entry);
   void Hide(Entry& entry);
   void Destroy(Entry& entry);
@@ -208,6 +248,8 @@ class ChunkCache {
   // All entries, also hidden ones.
   absl::flat_hash_map<const Entry*, std::unique_ptr<Entry>> owned_;
   std::map<int64_t, Entry*> by_use_;  // entries without references, by last_use
+  std::function<bool(const Leaving&)> demote_;
+  int64_t next_sleep_round_us_ = 0;
   int64_t uses_ = 0;
   ChunkCacheStats stats_;
 };

@@ -55,6 +55,7 @@
 #include "cache/cache_kind.h"
 #include "cache/eviction_policy.h"
 #include "cache/full_tables.h"
+#include "cache/index/indexed_worker.h"
 #include "cache/kv_cache_spec.h"
 #include "cache/pool_resize.h"
 #include "cache/prefix_cache.h"
@@ -302,6 +303,8 @@ class KvCacheManager {
   // `count` blocks in each existing group.
   BlockCounts OfEveryGroup(int32_t count) const;
   int32_t blocks_in_transfer() const;  // of all groups
+  // True if a step holds one of these blocks of group 0.
+  bool AnyInStep(std::span<const BlockId> blocks) const;
   // Blocks of all groups that only steps hold: no sequence, no transfer and not the cache.
   int32_t step_blocks() const;
   int32_t BlocksFor(int32_t tokens) const {
@@ -322,17 +325,22 @@ class KvCacheManager {
   // are freed at once, others when their last hold is released. Returns how many were freed at
   // once. With chunk-only, sequences share no prefixes, so there is no namespace to name.
   int32_t ClearCache(std::optional<CacheNamespace> only = {}) { return cache_.ClearTree(only); }
-  // The chunk cache can return the entry with this key from now on, or no longer. Published as a
-  // unit without parent, so that an index of the fleet finds it by its key (kv_event.h).
-  void ChunkStored(const Hash128& key) { cache_.ChunkStored(key); }
-  void ChunkRemoved(const Hash128& key) { cache_.ChunkRemoved(key); }
+  // The chunk cache can return the entry with this key from now on, or no longer; in the host tier,
+  // it can wake it. Published as a unit without parent, so that an index of the fleet finds it by
+  // its key (kv_event.h).
+  void ChunkStored(const Hash128& key, CacheTier tier = CacheTier::kDevice) {
+    cache_.ChunkStored(key, tier);
+  }
+  void ChunkRemoved(const Hash128& key, CacheTier tier = CacheTier::kDevice) {
+    cache_.ChunkRemoved(key, tier);
+  }
   // Changes since the last call of the prefixes that sequences can match, and of the chunks, as
   // encoded batches of KV events (cache/index/kv_event.h), oldest first. Empty without the
   // kv_events option.
   std::vector<std::string> TakeKvEvents() { return cache_.TakeEvents(); }
   // All prefixes that sequences can match, and all chunks, as at least one encoded batch of stored
-  // events. Together
-  // with the later results of TakeKvEvents it is equivalent to all batches since the start.
+  // events. Together with the later results of TakeKvEvents it is equivalent to all batches since
+  // the start.
   // REQUIRES: publishes().
   std::vector<std::string> SnapshotKvEvents() const;
   bool publishes() const { return options_.kv_events && rules_.shares; }

@@ -1,5 +1,6 @@
 // Parts of chunked prompts in KvCacheManager: sequences that share no prefix, locks on whole cached
 // prefixes, and the holds of the chunk cache.
+#include <algorithm>
 #include <utility>
 
 #include "cache/kv_cache_manager.h"
@@ -43,6 +44,12 @@ bool KvCacheManager::BeginCached(SequenceId id, CacheNamespace cache_namespace,
 
 void KvCacheManager::InsertIfNew(SequenceId id) {
   if (rules_.shares && !tables_.NextIsInTree(id)) InsertCommitted(id);
+}
+
+bool KvCacheManager::AnyInStep(std::span<const BlockId> blocks) const {
+  return std::any_of(blocks.begin(), blocks.end(), [this](BlockId block) {
+    return cache_.blocks().holds(block, BlockHolder::kStep) > 0;
+  });
 }
 
 void KvCacheManager::HoldForChunk(std::span<const BlockId> blocks) { cache_.HoldForChunk(blocks); }

@@ -59,30 +59,35 @@ bool PrefixCache::HasChunkHold(BlockId block) const {
   return static_cast<size_t>(block.value()) < in_chunk_.size() && in_chunk_[block.value()];
 }
 
-void PrefixCache::ChunkStored(const Hash128& key) {
-  if (!publishes_ || !chunks_.insert(key).second) return;
-  events_.Stored(std::nullopt, key);
+void PrefixCache::ChunkStored(const Hash128& key, CacheTier tier) {
+  if (!publishes_ || !chunks_[static_cast<size_t>(tier)].insert(key).second) return;
+  events_.Stored(std::nullopt, key, tier);
 }
 
-void PrefixCache::ChunkRemoved(const Hash128& key) {
-  if (chunks_.erase(key) > 0) events_.Removed(key);
+void PrefixCache::ChunkRemoved(const Hash128& key, CacheTier tier) {
+  if (chunks_[static_cast<size_t>(tier)].erase(key) > 0) events_.Removed(key, tier);
+}
+
+void PrefixCache::PublishChunks(KvEventBatcher& events) const {
+  for (int tier = 0; tier < kCacheTiers; ++tier) {
+    for (const Hash128& key : chunks_[static_cast<size_t>(tier)]) {
+      events.Stored(std::nullopt, key, static_cast<CacheTier>(tier));
+    }
+  }
 }
 
 int32_t PrefixCache::ClearTree(std::optional<CacheNamespace> only) {
   if (only.has_value()) return tree_.Clear(*only);
   const int32_t freed = tree_.Clear();
-  RepeatChunks();
+  // Readers have forgotten the chunks too.
+  PublishChunks(events_);
   return freed;
-}
-
-void PrefixCache::RepeatChunks() {
-  for (const Hash128& key : chunks_) events_.Stored(std::nullopt, key);
 }
 
 std::vector<std::string> PrefixCache::SnapshotEvents() const {
   KvEventBatcher all;
   tree_.PublishAll(all);
-  for (const Hash128& key : chunks_) all.Stored(std::nullopt, key);
+  PublishChunks(all);
   std::vector<std::string> parts = all.Take();
   if (parts.empty()) parts.push_back(EncodeKvEvents({}));
   return parts;

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -28,6 +29,7 @@
 #include "absl/status/status.h"
 #include "cache/block_allocator.h"
 #include "cache/cache_key.h"
+#include "cache/index/indexed_worker.h"
 #include "cache/index/kv_event_batcher.h"
 #include "cache/pool_resize.h"
 #include "cache/radix_tree.h"
@@ -43,7 +45,7 @@ class PrefixCache {
               uint64_t hash_seed)
       : allocator_(num_blocks, capacity),
         tree_(block_size, &allocator_, policy, hash_seed),
-        resize_(&allocator_, &tree_, [this] { RepeatChunks(); }) {}
+        resize_(&allocator_, &tree_, [this] { PublishChunks(events_); }) {}
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
 
@@ -83,8 +85,8 @@ class PrefixCache {
   void Ended(SequenceId id) { resize_.Ended(id); }
 
   // As KvCacheManager.
-  void ChunkStored(const Hash128& key);
-  void ChunkRemoved(const Hash128& key);
+  void ChunkStored(const Hash128& key, CacheTier tier);
+  void ChunkRemoved(const Hash128& key, CacheTier tier);
   int32_t ClearTree(std::optional<CacheNamespace> only);
 
   // Starts to collect KV events. REQUIRES: nothing is cached.
@@ -102,16 +104,17 @@ class PrefixCache {
   absl::Status CheckConservation() const;
 
  private:
-  // Publishes the chunks again. The event of a cleared tree makes readers forget them too.
-  void RepeatChunks();
+  // Publishes all chunks as stored. After the event of a cleared tree, readers have forgotten them.
+  void PublishChunks(KvEventBatcher& events) const;
 
   BlockAllocator allocator_;
   KvEventBatcher events_;
   RadixTree tree_;
   PoolResize resize_;
   bool publishes_ = false;
-  absl::btree_set<Hash128> chunks_;  // keys that were published as stored
-  std::vector<bool> in_chunk_;       // by block: has a chunk hold; empty before the first one
+  // Keys that were published as stored, by tier.
+  std::array<absl::btree_set<Hash128>, kCacheTiers> chunks_;
+  std::vector<bool> in_chunk_;  // by block: has a chunk hold; empty before the first one
   int32_t chunk_blocks_ = 0;
 };
 

@@ -10,28 +10,47 @@ namespace baton {
 const char kChunkColumnsHelp[] =
     "Columns: key: 128-bit hash of what the KV depends on; position: at which the first token was "
     "computed;\nrefs: requests that use it now; uses: times that a request found it; age: seconds "
-    "since it was stored;\nidle: seconds since it was stored or found last. The least recently "
+    "since it was stored;\nidle: seconds since it was stored or found last; tier: device, or host "
+    "for a chunk that sleeps in host\nmemory. Sleeping chunks come first, and the least recently "
     "used "
-    "is the first. A system part is\nlisted if its last block is not full; its other blocks belong "
-    "to the prefix cache.";
+    "is the first of each tier. A system part is\nlisted if its last block is not full; its other "
+    "blocks belong to the prefix cache.";
+
+namespace {
+
+const char* TierOf(const v1::CachedChunk& chunk) {
+  return chunk.host_bytes() > 0 ? "host" : "device";
+}
+
+}  // namespace
 
 std::string ChunkTable(const v1::ListChunksResponse& list) {
   constexpr double kMiB = 1 << 20;
-  std::string text = absl::StrFormat("%-32s %7s %7s %9s %5s %7s %10s %10s\n", "key", "tokens",
-                                     "blocks", "position", "refs", "uses", "age", "idle");
+  std::string text = absl::StrFormat("%-32s %7s %7s %9s %5s %7s %10s %10s %7s\n", "key", "tokens",
+                                     "blocks", "position", "refs", "uses", "age", "idle", "tier");
+  int64_t host_bytes = 0;
+  int sleeping = 0;
   for (const v1::CachedChunk& chunk : list.chunks()) {
-    absl::StrAppendFormat(
-        &text, "%-32s %7d %7d %9d %5d %7d %10.1f %10.1f\n", std::string(Printable(chunk.key())),
-        chunk.tokens(), chunk.blocks(), chunk.position(), chunk.references(), chunk.uses(),
-        static_cast<double>(chunk.age_ms()) / 1000, static_cast<double>(chunk.idle_ms()) / 1000);
+    absl::StrAppendFormat(&text, "%-32s %7d %7d %9d %5d %7d %10.1f %10.1f %7s\n",
+                          std::string(Printable(chunk.key())), chunk.tokens(), chunk.blocks(),
+                          chunk.position(), chunk.references(), chunk.uses(),
+                          static_cast<double>(chunk.age_ms()) / 1000,
+                          static_cast<double>(chunk.idle_ms()) / 1000, TierOf(chunk));
+    host_bytes += chunk.host_bytes();
+    sleeping += chunk.host_bytes() > 0 ? 1 : 0;
   }
   const v1::ChunkCacheStatus& cache = list.cache();
   absl::StrAppendFormat(
-      &text, "%d chunks in %d of %d blocks (%.1f of %.1f MiB)\n", list.chunks_size(),
+      &text, "%d chunks in %d of %d blocks (%.1f of %.1f MiB)\n", list.chunks_size() - sleeping,
       cache.used_blocks(), cache.budget_blocks(),
       static_cast<double>(cache.used_blocks()) * static_cast<double>(list.bytes_per_block()) / kMiB,
       static_cast<double>(cache.budget_blocks()) * static_cast<double>(list.bytes_per_block()) /
           kMiB);
+  if (sleeping > 0 || cache.sleeping_limit_bytes() > 0) {
+    absl::StrAppendFormat(&text, "%d chunks sleep in host memory (%.1f of %.1f MiB)\n", sleeping,
+                          static_cast<double>(host_bytes) / kMiB,
+                          static_cast<double>(cache.sleeping_limit_bytes()) / kMiB);
+  }
   return text;
 }
 
@@ -45,13 +64,17 @@ std::string ChunksAsJson(const v1::ListChunksResponse& list) {
                       {"references", chunk.references()},
                       {"uses", chunk.uses()},
                       {"age_ms", chunk.age_ms()},
-                      {"idle_ms", chunk.idle_ms()}});
+                      {"idle_ms", chunk.idle_ms()},
+                      {"tier", TierOf(chunk)},
+                      {"host_bytes", chunk.host_bytes()}});
   }
-  const nlohmann::ordered_json json = {{"worker", list.worker_id()},
-                                       {"budget_blocks", list.cache().budget_blocks()},
-                                       {"used_blocks", list.cache().used_blocks()},
-                                       {"bytes_per_block", list.bytes_per_block()},
-                                       {"chunks", std::move(chunks)}};
+  const nlohmann::ordered_json json = {
+      {"worker", list.worker_id()},
+      {"budget_blocks", list.cache().budget_blocks()},
+      {"used_blocks", list.cache().used_blocks()},
+      {"bytes_per_block", list.bytes_per_block()},
+      {"sleeping_limit_bytes", list.cache().sleeping_limit_bytes()},
+      {"chunks", std::move(chunks)}};
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 

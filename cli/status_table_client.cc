@@ -148,6 +148,16 @@ std::string LinesBelow(const v1::WorkerStatus& worker) {
         chunks.entries(), chunks.used_blocks(), chunks.budget_blocks(), chunks.lookups(),
         chunks.hits(), chunks.misses(), chunks.bypasses(), chunks.evictions());
   }
+  if (const v1::ChunkCacheStatus& chunks = pool.chunk_cache(); chunks.sleeping_limit_bytes() > 0) {
+    constexpr double kMiB = 1 << 20;
+    absl::StrAppendFormat(
+        &out,
+        "  sleeping chunks: %d in %.1f of %.1f MiB of host memory, %d slept, %d woken, %d damaged, "
+        "%d dropped\n",
+        chunks.sleeping_entries(), static_cast<double>(chunks.sleeping_bytes()) / kMiB,
+        static_cast<double>(chunks.sleeping_limit_bytes()) / kMiB, chunks.sleeps(), chunks.wakes(),
+        chunks.damaged(), chunks.sleepers_dropped());
+  }
   return out;
 }
 

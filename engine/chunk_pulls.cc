@@ -199,7 +199,7 @@ PullResult ChunkPulls::ResultOf(const ActivePull& pull) const {
                     .kv_bytes = pull.moved.bytes(),
                     .kv_transfer_us = pull.moved.busy_us()};
   for (const Part& part : pull.layout->parts) {
-    if (IsCached(part)) result.tokens += TokensIn(part);
+    if (IsCached(part) || parts_->Sleeps(part)) result.tokens += TokensIn(part);
   }
   return result;
 }

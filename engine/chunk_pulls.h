@@ -10,15 +10,18 @@
 //  1. A chunk travels as its parts (chunk_layout.h), each as a transfer of its own. The ticket
 //  names
 //     them. A part is used only if it landed whole.
-//  2. Parts that are cached here, that a request computes or receives here, or that another pull
-//     brings are not asked for. A pull waits for those that another pull brings, and goes on
-//     without them if that pull is cancelled: the source may never have received its ticket.
+//  2. Parts that are cached here or sleep here, that a request computes or receives here, or that
+//     another pull brings are not asked for. A pull waits for those that another pull brings, and
+//     goes on without them if that pull is cancelled: the source may never have received its
+//     ticket.
 //  3. A pull uses free blocks and cached prefixes without a user, never blocks of a request. It
 //     leaves `spare_blocks` blocks to sequences. All pulls together use at most half of the pool.
 //     A pull asks for as many parts as fit.
 //  4. A stored part is an ordinary entry of the chunk cache. It may be evicted before the request
 //     comes.
-//  5. A part that the source lacks is announced as empty, so the receiver does not wait for it.
+//  5. A part that the source lacks is announced as empty, so the receiver does not wait for it. A
+//     part that sleeps at the source counts as lacking there: it would first need blocks and a
+//     copy.
 //  6. Every Pull gets one OnDone. A transfer's blocks are held until its terminal event.
 //
 // Thread safety: engine thread only; sinks are called on it.

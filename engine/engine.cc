@@ -17,6 +17,7 @@
 #include "common/request_bounds.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
+#include "engine/chunk_mover_thread.h"
 #include "engine/engine_machines.h"
 #include "engine/kv_pool.h"
 #include "engine/loop_watchdog.h"
@@ -196,8 +197,9 @@ class EngineImpl final : public Engine {
   KvFingerprint fingerprint_;
 
   std::mutex status_mutex_;
-  EngineStatus status_;                     // guarded by status_mutex_
-  std::unique_ptr<KvTransport> transport_;  // its threads wake the loop
+  EngineStatus status_;                      // guarded by status_mutex_
+  std::unique_ptr<KvTransport> transport_;   // its threads wake the loop
+  std::unique_ptr<ChunkMover> chunk_mover_;  // the same; null: no prompt chunk sleeps
   std::unique_ptr<EngineMachines> machines_;
   std::thread thread_;  // runs the machines' loop
 };
@@ -243,6 +245,11 @@ absl::Status EngineImpl::Load() {
       CreatePeerTransport(
           {.fingerprint = fingerprint_, .epoch = epoch_, .pool = &pool_.lender(), .waker = wake},
           options_));
+  if (options_.chunk_host_mib > 0 && pool_.layout().groups() == 1) {
+    ASSIGN_OR_RETURN(std::unique_ptr<TransferPool> lender, pool_.NewLender(options_));
+    chunk_mover_ =
+        std::make_unique<ChunkMoverThread>(std::move(lender), options_.chunk_compress, wake);
+  }
   RETURN_IF_ERROR(pool_.TakeMemory(options_));
   runner_->set_waker(wake);
   EngineMachinesOptions machines = MachinesOptionsOf(options_, model_.info.spec.vocabulary,
@@ -266,7 +273,8 @@ absl::Status EngineImpl::Load() {
                                   .random_bits = EntropyBits,
                                   .also_check = options_.also_check,
                                   .wake = wake,
-                                  .publish = [this] { PublishState(); }});
+                                  .publish = [this] { PublishState(); },
+                                  .chunk_mover = chunk_mover_.get()});
   PublishState();
   thread_ = std::thread([this] { RunLoop(); });
   return absl::OkStatus();

@@ -30,7 +30,11 @@ WorkerCoreOptions CoreOptions(const EngineMachinesOptions& options, const KvPool
           .layer_pieces = {.layers = layout.layers(),
                            .bytes_per_token = layout.bytes_per_block() / layout.block_size(),
                            .pieces = options.layer_pieces},
-          .prompt_parts = options.prompt_parts};
+          .prompt_parts = options.prompt_parts,
+          .chunk_tier = {.host_bytes = options.chunk_host_bytes,
+                         .bytes_per_block = layout.group(0).bytes_per_block(),
+                         .max_falling_blocks = static_cast<int32_t>(
+                             options.prompt_parts.cache.share * options.cache.num_blocks / 2)}};
 }
 
 }  // namespace
@@ -38,30 +42,34 @@ WorkerCoreOptions CoreOptions(const EngineMachinesOptions& options, const KvPool
 EngineMachinesOptions MachinesOptionsOf(const EngineOptions& options, int32_t vocabulary,
                                         int32_t max_blocks,
                                         std::vector<WindowPoolOptions> windows) {
-  return {.cache = {.num_blocks = options.kv_blocks,
-                    .max_blocks = max_blocks,
-                    .block_size = options.block_size,
-                    .kind = options.cache_kind,
-                    .paged = options.paged,
-                    .min_prefix_tokens = options.min_prefix_tokens,
-                    .eviction_policy = options.eviction_policy,
-                    .high_water = options.high_water,
-                    .low_water = options.low_water,
-                    .kv_events = options.kv_events,
-                    .windows = std::move(windows)},
-          .scheduler = {.token_budget = options.token_budget,
-                        .max_chunk_tokens = options.max_chunk_tokens,
-                        .max_running = options.max_running,
-                        .max_waiting = options.max_waiting},
-          .vocabulary = vocabulary,
-          .context_length = options.context_length,
-          .hash_logits = options.hash_logits,
-          .steps_in_flight = options.steps_in_flight,
-          .transfer_timeout_ms = options.transfer_timeout_ms,
-          .layer_pieces = options.layer_pieces,
-          .prompt_parts = {.cache = {.share = options.chunk_cache_share},
-                           .piece_tokens = options.prompt_chunk_tokens},
-          .kv_type = std::string(KvTypeName(options.kv_type))};
+  return {
+      .cache = {.num_blocks = options.kv_blocks,
+                .max_blocks = max_blocks,
+                .block_size = options.block_size,
+                .kind = options.cache_kind,
+                .paged = options.paged,
+                .min_prefix_tokens = options.min_prefix_tokens,
+                .eviction_policy = options.eviction_policy,
+                .high_water = options.high_water,
+                .low_water = options.low_water,
+                .kv_events = options.kv_events,
+                .windows = std::move(windows)},
+      .scheduler = {.token_budget = options.token_budget,
+                    .max_chunk_tokens = options.max_chunk_tokens,
+                    .max_running = options.max_running,
+                    .max_waiting = options.max_waiting},
+      .vocabulary = vocabulary,
+      .context_length = options.context_length,
+      .hash_logits = options.hash_logits,
+      .steps_in_flight = options.steps_in_flight,
+      .transfer_timeout_ms = options.transfer_timeout_ms,
+      .layer_pieces = options.layer_pieces,
+      .prompt_parts = {.cache = {.share = options.chunk_cache_share,
+                                 .sleep_after_us = int64_t{options.chunk_sleep_after_s} * 1'000'000,
+                                 .sleep_uses = options.chunk_sleep_uses},
+                       .piece_tokens = options.prompt_chunk_tokens},
+      .chunk_host_bytes = options.chunk_host_mib << 20,
+      .kv_type = std::string(KvTypeName(options.kv_type))};
 }
 
 EngineMachines::EngineMachines(const EngineMachinesOptions& options, EngineEnvironment environment)
@@ -75,7 +83,7 @@ EngineMachines::EngineMachines(const EngineMachinesOptions& options, EngineEnvir
       inbox_(&integrity_check_, environment_.wake),
       core_(CoreOptions(options_, environment_.layout), &cache_, &scheduler_, environment_.runner,
             environment_.transport, environment_.tokenizer, environment_.clock,
-            environment_.random_bits),
+            environment_.random_bits, environment_.chunk_mover),
       loop_({.core = &core_,
              .cache = &cache_,
              .inbox = &inbox_,
@@ -107,6 +115,7 @@ EngineStatus EngineMachines::Status() const {
   EngineStatus status;
   status.cache = cache_.Stats();
   status.chunk_cache = core_.chunk_stats();
+  status.sleeping_chunks = core_.sleeping_stats();
   status.prompt_chunks = chunk_support_;
   status.block_size = cache.block_size;
   status.context_length = options_.context_length;

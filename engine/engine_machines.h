@@ -19,6 +19,7 @@
 #include "cache/kv_cache_manager.h"
 #include "cache/kv_pool_layout.h"
 #include "common/clock.h"
+#include "engine/chunk_mover.h"
 #include "engine/engine_inbox.h"
 #include "engine/engine_loop.h"
 #include "engine/engine_options.h"
@@ -47,7 +48,8 @@ struct EngineMachinesOptions {
   int64_t transfer_timeout_ms = WorkerCoreOptions().transfer_timeout_ms;
   int32_t layer_pieces = 1;  // of a prompt's last chunk
   PromptPartsOptions prompt_parts = {};
-  std::string kv_type;  // for the status
+  int64_t chunk_host_bytes = 0;  // of sleeping chunks
+  std::string kv_type;           // for the status
   size_t kept_event_bytes = KvEventFeed::kKeptBytes;
   int64_t idle_turn_us = EngineLoop::kIdleTurnUs;
 };
@@ -72,6 +74,7 @@ struct EngineEnvironment {
   std::function<absl::Status()> also_check;  // part of every integrity check
   std::function<void()> wake;                // an event waits for the loop; from any thread
   std::function<void()> publish;             // the state changed; on the engine thread
+  ChunkMover* chunk_mover = nullptr;         // null: no prompt chunk sleeps
 };
 
 class EngineMachines {

@@ -152,6 +152,20 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
   settings.Add("prompt-chunk-tokens", &options.prompt_chunk_tokens, 256, 1 << 20,
                "longer prompt chunks are divided into pieces of so many tokens, which are kept one "
                "by one; a multiple of 256; no answer depends on it");
+  settings.Add(
+      "chunk-host-mib", &options.chunk_host_mib, 0, 1 << 24,
+      "most host memory, in MiB, for prompt chunks that sleep: cold ones, and those that the "
+      "chunk cache has no room for; a request that needs one copies it back; 0: none sleeps");
+  settings.Add("chunk-sleep-after-s", &options.chunk_sleep_after_s, 0, 1 << 30,
+               "seconds after which a prompt chunk may be cold; see --chunk-sleep-uses");
+  settings.Add(
+      "chunk-sleep-uses", &options.chunk_sleep_uses, 0, 1000,
+      "a prompt chunk with fewer uses in the last --chunk-sleep-after-s seconds is cold, and "
+      "sleeps in host memory; 0: no chunk is ever cold");
+  settings.Add(
+      "chunk-compress", &options.chunk_compress,
+      "compress sleeping prompt chunks, without loss; takes less host memory, and more time "
+      "to wake");
   settings.Add("token-budget", &options.token_budget, 1, 1 << 16, "most tokens in a step");
   settings.Add("max-chunk-tokens", &options.max_chunk_tokens, 1, 1 << 16,
                "most tokens of one prompt in a step");

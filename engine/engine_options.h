@@ -53,6 +53,10 @@ struct EngineOptions {
   int32_t min_prefix_tokens = 0;
   double chunk_cache_share = 0.15;     // of the pool, for prompt chunks; 0: cache none
   int32_t prompt_chunk_tokens = 4096;  // longer prompt chunks are divided; a multiple of 256
+  int64_t chunk_host_mib = 0;          // host memory for prompt chunks that sleep; 0: none sleeps
+  int32_t chunk_sleep_after_s = 3600;  // when a cached chunk is cold (ChunkCacheOptions)
+  int32_t chunk_sleep_uses = 5;
+  bool chunk_compress = false;  // sleeping chunks are compressed
 
   // Scheduling
   int32_t token_budget = 512;      // tokens per step

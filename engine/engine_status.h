@@ -10,6 +10,7 @@
 
 #include "cache/chunk_cache.h"
 #include "cache/kv_cache_manager.h"
+#include "cache/sleeping_chunks.h"
 #include "common/prompt_chunk_support.h"
 #include "engine/kv_group_status.h"
 #include "engine/pool_size.h"
@@ -19,6 +20,7 @@ namespace baton {
 struct EngineStatus {
   KvCacheStats cache;
   ChunkCacheStats chunk_cache;
+  SleepingChunkStats sleeping_chunks = {};
   std::shared_ptr<const PromptChunkSupport> prompt_chunks;  // null: takes no chunked prompts
   int32_t block_size = 0;
   int32_t context_length = 0;

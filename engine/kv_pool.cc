@@ -141,10 +141,9 @@ absl::StatusOr<KvPool> KvPool::Create(const ModelSpec& model, std::vector<Device
   KvPool pool(layout, memory_layout, division, std::move(devices), std::move(memory), counts,
               resizable);
   pool.needs_memory_ = only_addresses;
-  if (options.lend_pool) {
-    pool.lender_ = options.lend_pool(pool.kernel_address(), layout);
-  } else if (!device.host_accessible()) {
-    RETURN_IF_ERROR(pool.LendThroughStaging(reach_first));
+  pool.reach_first_ = reach_first;
+  if (options.lend_pool || !device.host_accessible()) {
+    ASSIGN_OR_RETURN(pool.lender_, pool.NewLender(options));
   }
   if (device.host_accessible()) RETURN_IF_ERROR(pool.TakeMemory(options));
   return pool;
@@ -229,24 +228,30 @@ absl::Status KvPool::CheckMemory(const BlockCounts& blocks) const {
   return absl::OkStatus();
 }
 
-absl::Status KvPool::LendThroughStaging(bool reach_first) {
+absl::StatusOr<std::unique_ptr<TransferPool>> KvPool::NewLender(const EngineOptions& options) {
+  if (options.lend_pool) return options.lend_pool(kernel_address(), layout_);
+  if (!host_accessible()) return LendThroughStaging();
+  return std::make_unique<HostPool>(kernel_address(), layout_, memory_.front()->shared_fd());
+}
+
+absl::StatusOr<std::unique_ptr<TransferPool>> KvPool::LendThroughStaging() {
   const StagedPool::Limits limits;
   const auto bytes = static_cast<size_t>(StagedPool::StagingBytes(layout_, limits));
-  ASSIGN_OR_RETURN(staging_,
+  Staging of_lender;
+  ASSIGN_OR_RETURN(of_lender.memory,
                    devices_.front()->AllocateStaging(bytes, "staging buffers of transfers"));
   std::vector<DeviceCopies::Part> parts;
   for (size_t part = 0; part < memory_.size(); ++part) {
     parts.push_back({.device = devices_[part], .pool = memory_[part]->data()});
   }
-  copies_ = std::make_unique<DeviceCopies>(parts, reach_first);
-  RETURN_IF_ERROR(copies_->Prepare());
-  const std::span staging(staging_->data(), staging_->size());
+  of_lender.copies = std::make_unique<DeviceCopies>(parts, reach_first_);
+  RETURN_IF_ERROR(of_lender.copies->Prepare());
+  const auto& [memory, copies] = staging_.emplace_back(std::move(of_lender));
+  const std::span staging(memory->data(), memory->size());
   if (parts.size() == 1) {
-    lender_ = std::make_unique<StagedPool>(kernel_address(), layout_, *copies_, staging, limits);
-  } else {
-    lender_ = std::make_unique<StagedPool>(memory_layout_, layout_, *copies_, staging, limits);
+    return std::make_unique<StagedPool>(kernel_address(), layout_, *copies, staging, limits);
   }
-  return absl::OkStatus();
+  return std::make_unique<StagedPool>(memory_layout_, layout_, *copies, staging, limits);
 }
 
 absl::StatusOr<std::unique_ptr<DeviceBuffer>> KvPool::Allocate(int64_t bytes, Device& device,

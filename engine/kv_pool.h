@@ -15,8 +15,8 @@
 // that steps need, and captures its graphs. TakeMemory then gives the pool its share of what is
 // left. A part of the device's memory always stays free (GpuReserveBytes).
 //
-// Thread safety: Discard on the engine thread only; lender() is for the transport; all else is
-// immutable. The engine decides what is written into the pool.
+// Thread safety: NewLender and Discard on the engine thread only; lender() is for the transport;
+// all else is immutable. The engine decides what is written into the pool.
 #pragma once
 
 #include <cstdint>
@@ -80,6 +80,9 @@ class KvPool final : public ResizablePool {
   std::vector<std::byte*> kernel_addresses() const;  // of all parts
   // Access to the pool for transports. Valid as long as the pool's memory.
   TransferPool& lender() const { return *lender_; }
+  // Makes another access, for another thread. A pool that the host cannot read gives it staging
+  // buffers of its own. It must not outlive this pool.
+  absl::StatusOr<std::unique_ptr<TransferPool>> NewLender(const EngineOptions& options);
   // Describes kind, blocks, bytes and layout, for people.
   std::string Description(const EngineOptions& options) const;
   // Resident bytes of the address range; -1 if the system does not report them.
@@ -117,8 +120,8 @@ class KvPool final : public ResizablePool {
   // Blocks [begin, end) of one group.
   absl::Status PopulateRange(int32_t group, int32_t begin, int32_t end) const;
   absl::Status PopulateScratch() const;
-  // Makes lender_ a pool of staging buffers.
-  absl::Status LendThroughStaging(bool reach_first);
+  // Makes a pool of staging buffers.
+  absl::StatusOr<std::unique_ptr<TransferPool>> LendThroughStaging();
   template <typename Do>
   void ForEachGranuleRange(const BlockCounts& blocks, Do do_range) const;
   template <typename Do>
@@ -132,9 +135,13 @@ class KvPool final : public ResizablePool {
   bool needs_memory_ = false;  // until TakeMemory
   BlockCounts most_;           // max_blocks
   Memory memory_;              // on each device
-  // Only for memory that the host cannot access:
-  std::unique_ptr<DeviceBuffer> staging_;
-  std::unique_ptr<DeviceCopies> copies_;
+  // Of one lender; only for memory that the host cannot access.
+  struct Staging {
+    std::unique_ptr<DeviceBuffer> memory;
+    std::unique_ptr<DeviceCopies> copies;
+  };
+  bool reach_first_ = false;  // as in DeviceGroup
+  std::vector<Staging> staging_;
   std::unique_ptr<TransferPool> lender_;  // last member: it uses all of the above
 };
 

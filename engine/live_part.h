@@ -5,10 +5,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "cache/chunk_cache.h"
+#include "cache/packed_kv.h"
 #include "common/strong_int.h"
 #include "engine/prompt_parts.h"
 
@@ -33,9 +35,11 @@ class PromptParts::LivePart {
   std::vector<PartPointer> sees;  // until it is done
   bool done = false;
   SequenceId created_by;
-  int32_t computed = 0;             // tokens
-  int32_t received = 0;             // tokens that came from a peer
-  std::vector<SequenceId> waiters;  // main sequences, until it is done
+  int32_t computed = 0;  // tokens
+  int32_t received = 0;  // tokens that came from a peer
+  bool wakes = false;    // its KV comes from host memory; false again if that failed
+  std::shared_ptr<const PackedKv> asleep;  // until it has blocks to wake in; from ChunkTier::ToWake
+  std::vector<SequenceId> waiters;         // main sequences, until it is done
 
  private:
   PromptParts* const parts_;

@@ -20,13 +20,17 @@ ChunkCacheOptions WithClock(ChunkCacheOptions options, const Clock* clock) {
 }  // namespace
 
 PromptParts::PromptParts(const PromptPartsOptions& options, KvCacheManager* cache,
-                         Scheduler* scheduler, const Clock* clock)
+                         Scheduler* scheduler, const Clock* clock, ChunkTier* tier)
     : options_(options),
       cache_(cache),
       scheduler_(scheduler),
       clock_(clock),
+      tier_(tier),
       chunks_(WithClock(options.cache, clock), cache) {
   scheduler_->set_part_source(this);
+  if (tier_ == nullptr || !tier_->on()) return;
+  chunks_.set_demotion(
+      [this](const ChunkCache::Leaving& leaving) { return tier_->FallAsleep(leaving); });
 }
 
 PromptParts::~PromptParts() { CHECK(idle()) << "parts outlive their requests"; }
@@ -169,11 +173,11 @@ PartSource::Admission PromptParts::Admit(SequenceId main) {
   admitted.framed.reset();
   admitted.parts.clear();
   Admission admission;
-  std::vector<bool> found(layout.parts.size());
+  admitted.hits.assign(layout.parts.size(), false);
   std::vector<PartPointer> parts;
   for (const ChunkLayout::Part& part : layout.parts) {
     PartPointer live = Find(layout, part);
-    found[parts.size()] = live != nullptr && live->done;
+    admitted.hits[parts.size()] = live != nullptr && live->done;
     if (live == nullptr) {
       live = Create(part, main, parts);
       PartSpec& spec = admission.missing.emplace_back();
@@ -181,6 +185,7 @@ PartSource::Admission PromptParts::Admit(SequenceId main) {
       spec.tokens = part.tokens;
       spec.shares_prefix = part.kind == ChunkKind::kSystem && SharesPrefixes();
       spec.cache_namespace = layout.cache_namespace;
+      spec.arrives = live->wakes;
       for (const PartPointer& seen : live->sees) {
         if (!seen->done) spec.after.push_back(*seen->sequence);
       }
@@ -195,21 +200,13 @@ PartSource::Admission PromptParts::Admit(SequenceId main) {
   }
   admitted.parts = std::move(parts);
   if (admitted.repair_blocks > 0) admission.missing.push_back(AddRepair(main, admitted));
-  CountHits(admitted, found);
+  for (const PartPointer& part : admitted.parts) {
+    if (part->done) admitted.costs.cached_tokens += part->length;
+  }
+  CountHits(admitted);
   admitted.admitted_us = clock_->NowUs();
   admitted.costs.ledger.lookup_us += admitted.admitted_us - begin_us;
   return admission;
-}
-
-void PromptParts::CountHits(Main& main, const std::vector<bool>& found) {
-  for (size_t i = 0; i < found.size(); ++i) {
-    if (!found[i]) continue;
-    main.costs.cached_tokens += static_cast<int32_t>(main.layout->parts[i].tokens.size());
-  }
-  for (const std::vector<int32_t>& pieces : main.layout->chunks) {
-    const bool hit = std::all_of(pieces.begin(), pieces.end(), [&](int32_t i) { return found[i]; });
-    main.costs.ledger.hits += hit ? 1 : 0;
-  }
 }
 
 void PromptParts::Abandon(SequenceId main) {
@@ -248,7 +245,7 @@ PromptParts::PartPointer PromptParts::FoundPart(const ChunkLayout::Part& part) {
 }
 
 PromptParts::PartPointer PromptParts::FindChunk(const ChunkLayout::Part& part) {
-  ChunkCache::Reference stored = chunks_.Find(part.key, part.tokens);
+  ChunkCache::Reference stored = FindStored(part);
   if (!stored) return nullptr;
   PartPointer found = FoundPart(part);
   found->blocks.assign(stored.blocks().begin(), stored.blocks().end());
@@ -294,6 +291,10 @@ PromptParts::PartPointer PromptParts::Create(const ChunkLayout::Part& part, Sequ
   created->tokens = part.tokens;
   created->created_by = main;
   created->sequence = NewId();
+  if (part.kind != ChunkKind::kSystem && tier_ != nullptr) {
+    created->asleep = tier_->ToWake(part.key, part.tokens);
+    created->wakes = created->asleep != nullptr;
+  }
   for (const int32_t seen : part.sees) created->sees.push_back(parts[seen]);
   by_id_.emplace(*created->sequence, created.get());
   live_[part.key] = created;
@@ -316,6 +317,7 @@ std::shared_ptr<const SequenceFrame> PromptParts::FrameOfPart(SequenceId id) {
   LivePart& part = *by_id_.at(id);
   const std::span<const BlockId> table = cache_->BlockTable(id);
   part.blocks.assign(table.begin(), table.end());
+  if (part.wakes) tier_->Wake(part.key, std::move(part.asleep), part.length, id, part.blocks);
   if (part.sees.empty()) return nullptr;
   std::vector<FramePart> frame;
   for (const PartPointer& seen : part.sees) {
@@ -388,8 +390,13 @@ void PromptParts::Done(LivePart& part) {
     Main& main = mains_.at(waiter);
     const int32_t own = waiter == part.created_by ? part.computed + part.received : 0;
     main.costs.cached_tokens += part.length - own;
-    main.costs.ledger.compute_us = now_us - main.admitted_us;
+    (part.wakes ? main.costs.ledger.wake_us : main.costs.ledger.compute_us) =
+        now_us - main.admitted_us;
+    if (part.wakes) CountWoken(part, main);
     const bool ready = --main.waits_for == 0;
+    if (ready && tier_ != nullptr) {
+      tier_->OnComputed(main.costs.computed_tokens, main.costs.ledger.compute_us);
+    }
     if (main.use == Use::kSent || (main.use == Use::kReceived && ready)) {
       progress_.push_back(waiter);
     }
@@ -416,14 +423,17 @@ void PromptParts::Store(LivePart& part) {
                                .tokens = part.tokens,
                                .position = part.position,
                                .first_block = first,
-                               .blocks = rest});
+                               .blocks = rest,
+                               .sleeps = !is_system});
   if (!part.stored || is_system) return;
+  if (tier_ != nullptr) tier_->Forget(part.key);
   scheduler_->Finish(id, /*keep_cached=*/false);
 }
 
 // The last user of the part is gone.
 void PromptParts::Drop(LivePart& part) {
   if (part.cached_sequence.has_value()) cache_->Release(*part.cached_sequence, /*keep=*/false);
+  if (part.asleep != nullptr) tier_->LeaveAsleep(part.asleep);
   if (!part.sequence.has_value()) return;
   by_id_.erase(*part.sequence);
   const auto live = live_.find(part.key);

@@ -6,6 +6,7 @@
 //  - being computed: its sequence runs. Any number of requests wait for it.
 //  - being received from a peer (part_receives.h): its sequence waits for KV. It becomes stored,
 //    or being computed if the transfer fails.
+//  - being woken (chunk_tier.h): the same, from host memory of this worker.
 //  - stored: its blocks belong to an entry of the chunk cache, and its sequence has ended.
 //  - bypassed: the chunk cache had no room. The part's sequence keeps the blocks while a request
 //    uses them.
@@ -42,6 +43,7 @@
 #include "common/clock.h"
 #include "common/prompt_chunk_support.h"
 #include "common/prompt_chunks.h"
+#include "engine/chunk_tier.h"
 #include "engine/joint_transfers.h"
 #include "engine/request.h"
 #include "scheduler/part_source.h"
@@ -64,8 +66,9 @@ struct PromptPartsOptions {
 class PromptParts final : public PartSource {
  public:
   // All pointers must outlive this. Becomes the scheduler's source of parts.
+  // `tier` may be null: then no chunk sleeps.
   PromptParts(const PromptPartsOptions& options, KvCacheManager* cache, Scheduler* scheduler,
-              const Clock* clock);
+              const Clock* clock, ChunkTier* tier = nullptr);
   ~PromptParts() override;
   PromptParts(const PromptParts&) = delete;
   PromptParts& operator=(const PromptParts&) = delete;
@@ -150,14 +153,24 @@ class PromptParts final : public PartSource {
   // received one are done, or a part of a sent one. They may have ended.
   std::vector<SequenceId> TakeProgress();
 
-  // Forgets cached chunks (ChunkCache::Clear).
-  int32_t Clear(std::optional<CacheNamespace> only) { return chunks_.Clear(only); }
+  // Lets chunks that nothing has used for long fall asleep. Call it often.
+  void SleepCold() { chunks_.SleepCold(); }
+  // Handles the end of a wake.
+  void OnWoken(const ChunkTier::Woken& woken);
+
+  // Forgets cached chunks (ChunkCache::Clear), also those that sleep.
+  int32_t Clear(std::optional<CacheNamespace> only);
   // Call it after the pool's size has changed.
   void PoolResized() { chunks_.PoolResized(); }
-  ChunkCacheStats Stats() const { return chunks_.Stats(); }
-  std::vector<ChunkCache::EntryInfo> Entries() const { return chunks_.Entries(); }
+  // Chunks that were woken, or taken back while they fell asleep, count as hits.
+  ChunkCacheStats Stats() const;
+  SleepingChunkStats SleepingStats() const;
+  // The sleeping ones first.
+  std::vector<ChunkCache::EntryInfo> Entries() const;
   ChunkCache& chunk_cache() { return chunks_; }
-  // True if the part of a chunk is cached, or a request computes or receives it.
+  // True if the part of a chunk sleeps, or falls asleep.
+  bool Sleeps(const ChunkLayout::Part& part) const;
+  // True if the part of a chunk is cached or sleeps, or a request computes or receives it.
   bool HasOrAwaits(const ChunkLayout::Part& part) const;
   bool idle() const { return mains_.empty() && by_id_.empty() && repairs_.empty(); }
   absl::Status CheckInvariants() const { return chunks_.CheckInvariants(); }
@@ -192,6 +205,7 @@ class PromptParts final : public PartSource {
     std::weak_ptr<const SequenceFrame> frame;
     std::weak_ptr<const Held> framed;  // what `frame` has
     Use use = Use::kLocal;
+    std::vector<bool> hits;  // by part, since the admission: its KV was cached
     int64_t admitted_us = 0;
     bool counted = false;  // TakeCosts has returned the cached tokens
     Costs costs;
@@ -200,6 +214,7 @@ class PromptParts final : public PartSource {
   // Returns the part if it is cached or live, else null.
   PartPointer Find(const ChunkLayout& layout, const ChunkLayout::Part& part);
   PartPointer FindChunk(const ChunkLayout::Part& part);
+  ChunkCache::Reference FindStored(const ChunkLayout::Part& part);
   PartPointer FindSystem(const ChunkLayout& layout, const ChunkLayout::Part& part);
   PartPointer FindLive(const ChunkLayout::Part& part) const;
   PartPointer FoundPart(const ChunkLayout::Part& part);
@@ -212,7 +227,8 @@ class PromptParts final : public PartSource {
   int32_t BlocksInTree(const ChunkLayout::Part& part) const;
   // True if the chunk cache keeps the rest of a system part.
   bool HasTail(const ChunkLayout::Part& part) const;
-  void CountHits(Main& main, const std::vector<bool>& found);
+  static void CountHits(Main& main);
+  static void CountWoken(const LivePart& part, Main& main);
   // Frame of the main sequence without a repair, and without holds. REQUIRES: its parts are done.
   SequenceFrame UnrepairedFrame(const Main& main) const;
   void Store(LivePart& part);
@@ -241,7 +257,9 @@ class PromptParts final : public PartSource {
   KvCacheManager* const cache_;
   Scheduler* const scheduler_;
   const Clock* const clock_;
+  ChunkTier* const tier_;  // null: no chunk sleeps
   ChunkCache chunks_;
+  int64_t awakened_ = 0;  // lookups that found a chunk in the tier
   absl::flat_hash_map<SequenceId, Main> mains_;
   absl::flat_hash_map<SequenceId, LivePart*> by_id_;             // parts with a sequence
   absl::flat_hash_map<ChunkKey, std::weak_ptr<LivePart>> live_;  // parts with a sequence

@@ -13,7 +13,7 @@ std::vector<PromptParts::CreatedPart> PromptParts::CreatedFor(SequenceId id) con
   std::vector<CreatedPart> created;
   for (size_t i = 0; i < main.parts.size(); ++i) {
     const LivePart& part = *main.parts[i];
-    if (part.done || part.created_by != id) continue;
+    if (part.done || part.created_by != id || part.wakes) continue;
     created.push_back(
         {.part = static_cast<int32_t>(i), .sequence = *part.sequence, .tokens = part.length});
   }
@@ -47,7 +47,8 @@ std::span<const BlockId> PromptParts::BlocksIfDone(SequenceId id, int32_t part) 
 }
 
 bool PromptParts::HasOrAwaits(const ChunkLayout::Part& part) const {
-  return FindLive(part) != nullptr || chunks_.Peek(part.key, part.tokens).has_value();
+  return FindLive(part) != nullptr || chunks_.Peek(part.key, part.tokens).has_value() ||
+         Sleeps(part);
 }
 
 std::vector<SequenceId> PromptParts::TakeProgress() {

@@ -146,6 +146,7 @@ bool StepPipeline::Submit() {
   // Copy even if nothing runs. The sequence that asked for a copy may be preempted already, and
   // blocks change owner before the next step.
   const absl::Status copied = CopyBlocks(cache_->TakeCopies());
+  requests_->OnCopied();
   if (step->plan.chunks.empty()) return false;
   step->demand = DemandFor(step->plan);
   absl::StatusOr<StepId> id = StepId();

@@ -62,6 +62,8 @@ class StepPipeline {
     // Called after a step is planned, before it is submitted, also if it has no chunk. May finish
     // the sequences that the plan names as exhausted, but no other sequence of the plan.
     virtual void OnPlanned(const SchedulerOutput& plan) = 0;
+    // Called after that, when the copies of blocks that the plan needs have been made or enqueued.
+    virtual void OnCopied() {}
     virtual StepDemand::Chunk DemandOf(SequenceId id) const = 0;
     // Appends to `draws` how to draw the tokens after a chunk that samples.
     virtual RowUse DescribeRow(const ScheduledChunk& chunk, std::vector<TokenDraw>& draws) = 0;

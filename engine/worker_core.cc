@@ -12,9 +12,10 @@ namespace baton {
 WorkerCore::WorkerCore(const WorkerCoreOptions& options, KvCacheManager* cache,
                        Scheduler* scheduler, ModelRunner* runner, KvTransport* transport,
                        const Tokenizer* tokenizer, const Clock* clock,
-                       std::function<uint64_t()> random_bits)
+                       std::function<uint64_t()> random_bits, ChunkMover* mover)
     : options_(options),
-      prompt_parts_(options.prompt_parts, cache, scheduler, clock),
+      chunk_tier_(options.chunk_tier, cache, mover, clock),
+      prompt_parts_(options.prompt_parts, cache, scheduler, clock, &chunk_tier_),
       parts_{.cache = cache,
              .scheduler = scheduler,
              .transport = transport,
@@ -151,6 +152,7 @@ void WorkerCore::Shutdown(const absl::Status& status) {
   for (const RequestHandle handle : Handles()) Fail(handle, status);
   pulls_.Shutdown(status);
   chunk_pulls_.Shutdown(status);
+  chunk_tier_.Shutdown();
 }
 
 WorkerCore::Liveness WorkerCore::Describe(RequestHandle handle) const {
@@ -265,7 +267,24 @@ void WorkerCore::OnComputed(const ScheduledChunk& chunk, const SampledRow& row) 
 
 // ---- transfers ----------------------------------------------------------------------------------
 
+void WorkerCore::PollTier() {
+  if (!chunk_tier_.on()) return;
+  prompt_parts_.SleepCold();
+  chunk_tier_.StartWakes();
+  for (const ChunkTier::Woken& woken : chunk_tier_.Poll()) {
+    if (woken.whole && parts_.transport != nullptr) {
+      // The last block may be part-full.
+      const auto full = static_cast<size_t>(woken.tokens / options_.block_size);
+      const std::span<const BlockId> blocks = woken.blocks;
+      parts_.transport->Written(blocks.first(full), blocks.subspan(full), /*group=*/0);
+    }
+    prompt_parts_.OnWoken(woken);
+    TellAboutParts();
+  }
+}
+
 void WorkerCore::PollTransfers() {
+  PollTier();
   if (parts_.transport == nullptr) return;
   for (const TransferEvent& event : parts_.transport->Poll()) {
     OnTransferEvent(event);
@@ -316,12 +335,14 @@ void WorkerCore::CopyForRepairs() {
 absl::Status WorkerCore::CheckConservation() const {
   RETURN_IF_ERROR(parts_.cache->CheckConservation());
   RETURN_IF_ERROR(prompt_parts_.CheckInvariants());
+  RETURN_IF_ERROR(chunk_tier_.CheckInvariants());
   for (int32_t group = 0; group < parts_.cache->groups(); ++group) {
     std::vector<BlockId> held;
     pulls_.AppendHeld(group, held);
     receives_.AppendHeld(group, held);
     sends_.AppendHeld(group, held);
     if (group == 0) {
+      chunk_tier_.AppendHeld(held);
       chunk_pulls_.AppendHeld(held);
       part_receives_.AppendHeld(held);
       part_sends_.AppendHeld(held);

@@ -10,6 +10,7 @@
 //   prefix_pull.h       cached prefixes from and to other workers
 //   chunk_pulls.h       cached prompt chunks from and to other workers
 //   prompt_parts.h      parts of chunked prompts, and the chunk cache
+//   chunk_tier.h        prompt chunks that sleep in host memory
 //   admission.h         admission control: queueing, displacement, dropping leases
 //   step_pipeline.h     steps: planned, submitted, collected
 //
@@ -37,7 +38,9 @@
 #include "cache/kv_cache_manager.h"
 #include "common/clock.h"
 #include "engine/admission.h"
+#include "engine/chunk_mover.h"
 #include "engine/chunk_pulls.h"
+#include "engine/chunk_tier.h"
 #include "engine/generations.h"
 #include "engine/handoff_receives.h"
 #include "engine/handoff_sends.h"
@@ -69,6 +72,7 @@ struct WorkerCoreOptions {
   int64_t transfer_timeout_ms = 120'000;
   LayerPieces::Options layer_pieces = {.layers = 1, .bytes_per_token = 1, .pieces = 1};
   PromptPartsOptions prompt_parts = {};
+  ChunkTierOptions chunk_tier = {};
 };
 
 struct WorkerCounters {
@@ -83,10 +87,11 @@ class WorkerCore final : private StepPipeline::Requests {
  public:
   // All pointers must outlive the core. `transport` may be null: then nothing is sent or received.
   // `random_bits` generates transfer ids. A peer that announces an id owns the transfer, so ids
-  // must not be guessable.
+  // must not be guessable. `mover` copies chunks that sleep; null: no chunk sleeps.
   WorkerCore(const WorkerCoreOptions& options, KvCacheManager* cache, Scheduler* scheduler,
              ModelRunner* runner, KvTransport* transport, const Tokenizer* tokenizer,
-             const Clock* clock, std::function<uint64_t()> random_bits);
+             const Clock* clock, std::function<uint64_t()> random_bits,
+             ChunkMover* mover = nullptr);
   ~WorkerCore() override;
 
   // Adds a request. Handles are unique and rising. Each choice of a generate request has a handle,
@@ -122,9 +127,12 @@ class WorkerCore final : private StepPipeline::Requests {
   // The same for prompt chunks alone.
   int32_t ClearChunks(std::optional<CacheNamespace> only) { return prompt_parts_.Clear(only); }
   ChunkCacheStats chunk_stats() const { return prompt_parts_.Stats(); }
+  SleepingChunkStats sleeping_stats() const { return chunk_tier_.Stats(); }
   PromptChunkSupport chunk_support() const { return prompt_parts_.Support(); }
   std::vector<ChunkCache::EntryInfo> chunk_entries() const { return prompt_parts_.Entries(); }
 
+  // Handles transfers that have ended, and chunks that fell asleep or were woken. Lets cold chunks
+  // fall asleep.
   void PollTransfers();
   // Ends requests past their deadline and expired leases. Returns the earliest deadline or expiry
   // left, if any.
@@ -144,7 +152,8 @@ class WorkerCore final : private StepPipeline::Requests {
   void Shutdown(const absl::Status& status);
   bool idle() const {
     return generations_.empty() && prefills_.empty() && active_transfers() == 0 && pulls_.idle() &&
-           chunk_pulls_.idle() && prompt_parts_.idle() && pipeline_.in_flight() == 0;
+           chunk_pulls_.idle() && prompt_parts_.idle() && chunk_tier_.idle() &&
+           pipeline_.in_flight() == 0;
   }
 
   // Checks the block accounting: recounts the cache and the holds of transfers and steps. When
@@ -169,11 +178,13 @@ class WorkerCore final : private StepPipeline::Requests {
   uint64_t NewTransferId() const;
   void OnTransferEvent(const TransferEvent& event);
   void TellAboutParts();
+  void PollTier();
   void CopyForRepairs();
   void Fail(RequestHandle handle, const absl::Status& status);
   void EndExhausted(RequestHandle handle);
 
   void OnPlanned(const SchedulerOutput& plan) override;
+  void OnCopied() override { chunk_tier_.StartWakes(); }
   StepDemand::Chunk DemandOf(SequenceId id) const override;
   StepPipeline::RowUse DescribeRow(const ScheduledChunk& chunk,
                                    std::vector<TokenDraw>& draws) override;
@@ -185,6 +196,7 @@ class WorkerCore final : private StepPipeline::Requests {
   void OnComputed(const ScheduledChunk& chunk, const SampledRow& row) override;
 
   const WorkerCoreOptions options_;
+  ChunkTier chunk_tier_;
   PromptParts prompt_parts_;
   const WorkerParts parts_;
   const ModelLimits limits_;

@@ -31,7 +31,7 @@ void PromptLookup::AddParts(const FleetIndex& index) {
     }
     for (const HeldPrefix& whole : index.Match({&part.key, 1})) {
       held[whole.worker] = part.tokens;
-      chunks_->Hold(whole.worker, static_cast<int32_t>(i));
+      chunks_->Hold(whole.worker, static_cast<int32_t>(i), whole.tier == CacheTier::kDevice);
     }
     for (const auto& [worker, tokens] : held) part_tokens_[worker] += tokens;
   }

@@ -11,13 +11,14 @@ ChunkHoldings::ChunkHoldings(std::vector<int64_t> part_tokens,
       chunks_(std::move(chunks)),
       none_(part_tokens_.size(), false) {}
 
-void ChunkHoldings::Hold(WorkerNumber worker, int32_t part) {
+void ChunkHoldings::Hold(WorkerNumber worker, int32_t part, bool sends) {
   held_.try_emplace(worker, none_).first->second[static_cast<size_t>(part)] = true;
+  if (sends) sent_.try_emplace(worker, none_).first->second[static_cast<size_t>(part)] = true;
 }
 
-const ChunkHoldings::Parts& ChunkHoldings::PartsOf(WorkerNumber worker) const {
-  const auto found = held_.find(worker);
-  return found == held_.end() ? none_ : found->second;
+const ChunkHoldings::Parts& ChunkHoldings::PartsOf(const Held& held, WorkerNumber worker) const {
+  const auto found = held.find(worker);
+  return found == held.end() ? none_ : found->second;
 }
 
 template <typename Take>
@@ -37,19 +38,21 @@ void ChunkHoldings::ForEach(const Parts& has, const Parts& lacks, const Take& ta
 
 int64_t ChunkHoldings::TokensOf(WorkerNumber worker) const {
   int64_t all = 0;
-  ForEach(PartsOf(worker), none_, [&](int32_t, int64_t tokens) { all += tokens; });
+  ForEach(PartsOf(sent_, worker), none_, [&](int32_t, int64_t tokens) { all += tokens; });
   return all;
 }
 
 int64_t ChunkHoldings::TokensToPull(WorkerNumber from, WorkerNumber to) const {
   int64_t all = 0;
-  ForEach(PartsOf(from), PartsOf(to), [&](int32_t, int64_t tokens) { all += tokens; });
+  ForEach(PartsOf(sent_, from), PartsOf(held_, to),
+          [&](int32_t, int64_t tokens) { all += tokens; });
   return all;
 }
 
 std::vector<int32_t> ChunkHoldings::ChunksToPull(WorkerNumber from, WorkerNumber to) const {
   std::vector<int32_t> chunks;
-  ForEach(PartsOf(from), PartsOf(to), [&](int32_t chunk, int64_t) { chunks.push_back(chunk); });
+  ForEach(PartsOf(sent_, from), PartsOf(held_, to),
+          [&](int32_t chunk, int64_t) { chunks.push_back(chunk); });
   return chunks;
 }
 

@@ -57,6 +57,9 @@ struct PartSpec {
   // full blocks (a system part). Otherwise it does neither. In both cases its block table never
   // changes once the part has begun.
   bool shares_prefix = false;
+  // The part's KV arrives in its blocks from host memory, and the source copies it there after
+  // FrameOfPart. The part waits for it (Scheduler::PartArrived).
+  bool arrives = false;
   CacheNamespace cache_namespace;
   // Parts that this one sees. Its tokens are planned only when theirs are committed, in flight, or
   // in the same plan. Parts that have ended count as committed.

@@ -113,8 +113,9 @@ absl::Status Scheduler::BeginParts(std::vector<PartSpec> parts, const Sequence& 
     for (size_t begun = 0; begun < i; ++begun) cache_->Release(parts[begun].id, /*keep=*/false);
     return taken;
   }
-  const auto phase = imports ? SequencePhase::kWaitingForKv : SequencePhase::kRunning;
   for (PartSpec& part : parts) {
+    const bool arrives = imports || part.arrives;
+    const auto phase = arrives ? SequencePhase::kWaitingForKv : SequencePhase::kRunning;
     const auto tokens = static_cast<int32_t>(part.tokens.size());
     Order order = main.order;
     order.resumes = false;
@@ -131,7 +132,7 @@ absl::Status Scheduler::BeginParts(std::vector<PartSpec> parts, const Sequence& 
     sequence.after = std::move(part.after);
     sequence.frame = part_source_->FrameOfPart(part.id);
     CHECK(!imports || !sequence.repairs) << "sequence " << main.spec.id << " imports and repairs";
-    if (!imports && sequence.known() > 0) parts_.emplace(order, &sequence);
+    if (!arrives && sequence.known() > 0) parts_.emplace(order, &sequence);
   }
   return absl::OkStatus();
 }

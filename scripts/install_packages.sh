@@ -8,7 +8,7 @@ set -euo pipefail
 packages=(
   g++ cmake ninja-build ccache pkg-config git ca-certificates
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc grpc-proto
-  libabsl-dev libgoogle-glog-dev libpcre2-dev libssl-dev libxxhash-dev nlohmann-json3-dev libcli11-dev libedit-dev
+  libabsl-dev libgoogle-glog-dev libpcre2-dev libssl-dev libxxhash-dev libzstd-dev nlohmann-json3-dev libcli11-dev libedit-dev
   python3 python3-pip python3-venv
 )
 for argument; do

@@ -22,6 +22,7 @@ v1::ListChunksResponse ChunksToWire(const std::string& worker_id,
     wire.set_uses(chunk.uses);
     wire.set_age_ms(chunk.age_us / 1000);
     wire.set_idle_ms(chunk.idle_us / 1000);
+    wire.set_host_bytes(chunk.host_bytes);
   }
   return list;
 }

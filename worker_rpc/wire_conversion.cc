@@ -171,6 +171,14 @@ v1::PoolStatus PoolToWire(const EngineStatus& status) {
   chunk_cache.set_misses(chunks.misses());
   chunk_cache.set_bypasses(chunks.bypasses);
   chunk_cache.set_evictions(chunks.evictions);
+  const SleepingChunkStats& sleeping = status.sleeping_chunks;
+  chunk_cache.set_sleeping_entries(sleeping.entries);
+  chunk_cache.set_sleeping_bytes(sleeping.bytes);
+  chunk_cache.set_sleeping_limit_bytes(sleeping.limit_bytes);
+  chunk_cache.set_sleeps(sleeping.sleeps);
+  chunk_cache.set_wakes(sleeping.wakes);
+  chunk_cache.set_damaged(sleeping.damaged);
+  chunk_cache.set_sleepers_dropped(sleeping.dropped);
   out.set_evicted_blocks(cache.evicted_blocks);
   out.set_evicted_tokens(cache.evicted_tokens);
   out.set_evictable_blocks(cache.evictable);

@@ -34,23 +34,25 @@ void KvEventBatcher::Add(const Hash128& run) {
   open_bytes_ += sizeof(run);
 }
 
-void KvEventBatcher::Stored(const std::optional<Hash128>& before, const Hash128& run) {
-  const bool room = open_bytes_ + sizeof(run) <= batch_bytes_;
+bool KvEventBatcher::MayJoin(KvEvent::Kind kind, CacheTier tier) const {
+  return open_bytes_ + sizeof(Hash128) <= batch_bytes_ && !open_.empty() &&
+         open_.back().kind == kind && open_.back().tier == tier &&
+         open_.back().hashes.size() < kMaxHashesPerKvEvent;
+}
+
+void KvEventBatcher::Stored(const std::optional<Hash128>& before, const Hash128& run,
+                            CacheTier tier) {
   const bool continues =
-      room && !open_.empty() && before && open_.back().kind == KvEvent::Kind::kStored &&
-      open_.back().hashes.size() < kMaxHashesPerKvEvent && open_.back().hashes.back() == *before;
+      before && MayJoin(KvEvent::Kind::kStored, tier) && open_.back().hashes.back() == *before;
   if (!continues) {
-    Begin({.kind = KvEvent::Kind::kStored, .parent = before, .hashes = {}});
+    Begin({.kind = KvEvent::Kind::kStored, .tier = tier, .parent = before, .hashes = {}});
   }
   Add(run);
 }
 
-void KvEventBatcher::Removed(const Hash128& run) {
-  const bool room = open_bytes_ + sizeof(run) <= batch_bytes_;
-  const bool continues = room && !open_.empty() && open_.back().kind == KvEvent::Kind::kRemoved &&
-                         open_.back().hashes.size() < kMaxHashesPerKvEvent;
-  if (!continues) {
-    Begin({.kind = KvEvent::Kind::kRemoved, .parent = std::nullopt, .hashes = {}});
+void KvEventBatcher::Removed(const Hash128& run, CacheTier tier) {
+  if (!MayJoin(KvEvent::Kind::kRemoved, tier)) {
+    Begin({.kind = KvEvent::Kind::kRemoved, .tier = tier, .parent = std::nullopt, .hashes = {}});
   }
   Add(run);
 }

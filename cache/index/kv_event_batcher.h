@@ -22,10 +22,11 @@ class KvEventBatcher {
 
   explicit KvEventBatcher(size_t batch_bytes = kBatchBytes);
 
-  // All on the device tier. `before` is the run before this one, nullopt at the start of a chain.
-  void Stored(const std::optional<Hash128>& before, const Hash128& run);
-  void Removed(const Hash128& run);
-  void Cleared();
+  // `before` is the run before this one, nullopt at the start of a chain.
+  void Stored(const std::optional<Hash128>& before, const Hash128& run,
+              CacheTier tier = CacheTier::kDevice);
+  void Removed(const Hash128& run, CacheTier tier = CacheTier::kDevice);
+  void Cleared();  // every tier
 
   // Returns the changes since the last call, encoded (kv_event.h), oldest first. Empty if nothing
   // changed.
@@ -33,6 +34,8 @@ class KvEventBatcher {
 
  private:
   void Begin(KvEvent event);
+  // True if a run with this kind and tier may join the open event.
+  bool MayJoin(KvEvent::Kind kind, CacheTier tier) const;
   void Add(const Hash128& run);
   void Close();
 

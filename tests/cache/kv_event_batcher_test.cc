@@ -46,6 +46,21 @@ TEST(KvEventBatcher, ABlockThatContinuesThePreviousEventJoinsIt) {
   EXPECT_THAT(batcher.Take(), IsEmpty());
 }
 
+TEST(KvEventBatcher, AnEventHasOneTier) {
+  KvEventBatcher batcher;
+  batcher.Stored({}, {1, 1}, CacheTier::kHost);
+  batcher.Stored(Hash128{1, 1}, {2, 2});
+  batcher.Removed({1, 1}, CacheTier::kHost);
+  batcher.Removed({2, 2});
+  batcher.Removed({3, 3});
+  const std::vector<KvEvent> events = Decoded(batcher.Take());
+  ASSERT_THAT(events, SizeIs(4));
+  EXPECT_EQ(events[0].tier, CacheTier::kHost);
+  EXPECT_EQ(events[1], Event(Kind::kStored, Hash128{1, 1}, {{2, 2}}));
+  EXPECT_EQ(events[2].tier, CacheTier::kHost);
+  EXPECT_EQ(events[3], Event(Kind::kRemoved, {}, {{2, 2}, {3, 3}}));
+}
+
 TEST(KvEventBatcher, BatchesStayBelowTheirLargestSize) {
   constexpr size_t kBytes = 256;
   KvEventBatcher batcher(kBytes);

@@ -14,6 +14,7 @@ namespace {
 #ifdef BATON_GRPC
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 v1::ListChunksResponse ListOfOneChunk() {
   v1::ListChunksResponse list;
@@ -36,9 +37,27 @@ v1::ListChunksResponse ListOfOneChunk() {
 TEST(ChunkTable, HasARowForEachChunkAndTheTotals) {
   const std::string table = ChunkTable(ListOfOneChunk());
   EXPECT_THAT(table, HasSubstr("000000000000000100000000000000ab      40       3         7     2 "
-                               "5497558138880       61.2        1.5\n"));
+                               "5497558138880       61.2        1.5  device\n"));
   EXPECT_THAT(table, HasSubstr("\n1 chunks in 3 of 30 blocks (1.5 of 15.0 MiB)\n"));
+  EXPECT_THAT(table, Not(HasSubstr("sleep")));
   EXPECT_THAT(ChunkTable({}), HasSubstr("\n0 chunks in 0 of 0 blocks"));
+}
+
+TEST(ChunkTable, ASleepingChunkIsInTheHostTier) {
+  v1::ListChunksResponse list = ListOfOneChunk();
+  list.mutable_cache()->set_sleeping_limit_bytes(64 << 20);
+  EXPECT_THAT(ChunkTable(list), HasSubstr("\n0 chunks sleep in host memory (0.0 of 64.0 MiB)\n"));
+  v1::CachedChunk& chunk = *list.mutable_chunks(0);
+  chunk.set_blocks(0);
+  chunk.set_host_bytes(3 << 19);
+  const std::string table = ChunkTable(list);
+  EXPECT_THAT(table, HasSubstr("       1.5    host\n"));
+  EXPECT_THAT(table, HasSubstr("\n0 chunks in 3 of 30 blocks"));
+  EXPECT_THAT(table, HasSubstr("\n1 chunks sleep in host memory (1.5 of 64.0 MiB)\n"));
+  const nlohmann::json json = nlohmann::json::parse(ChunksAsJson(list));
+  EXPECT_EQ(json["sleeping_limit_bytes"], 64 << 20);
+  EXPECT_EQ(json["chunks"][0]["tier"], "host");
+  EXPECT_EQ(json["chunks"][0]["host_bytes"], 3 << 19);
 }
 
 TEST(ChunkTable, TextFromAWorkerCannotControlTheTerminal) {
@@ -62,7 +81,9 @@ TEST(ChunkTable, JsonHasNumbersAsNumbersOnOneLine) {
                                                     {"references", 2},
                                                     {"uses", int64_t{5} << 40},
                                                     {"age_ms", 61'250},
-                                                    {"idle_ms", 1'500}}}));
+                                                    {"idle_ms", 1'500},
+                                                    {"tier", "device"},
+                                                    {"host_bytes", 0}}}));
 }
 
 #endif

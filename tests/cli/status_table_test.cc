@@ -131,6 +131,22 @@ TEST(StatusTable, TheCacheOfChunksHasALineAfterItsFirstLookup) {
                         "misses, 1 bypassed, 2 evicted\n"));
 }
 
+TEST(StatusTable, SleepingChunksHaveALineIfChunksMaySleep) {
+  v1::GetStatusResponse status = OneWorker();
+  v1::ChunkCacheStatus& chunks = *status.mutable_workers(0)->mutable_pool()->mutable_chunk_cache();
+  chunks.set_sleeps(9);
+  EXPECT_THAT(StatusTable(status, false), Not(HasSubstr("sleeping chunks")));
+  chunks.set_sleeping_limit_bytes(64 << 20);
+  chunks.set_sleeping_entries(3);
+  chunks.set_sleeping_bytes(1 << 19);
+  chunks.set_wakes(5);
+  chunks.set_damaged(1);
+  chunks.set_sleepers_dropped(2);
+  EXPECT_THAT(StatusTable(status, false),
+              HasSubstr("\n  sleeping chunks: 3 in 0.5 of 64.0 MiB of host memory, 9 slept, 5 woken, "
+                        "1 damaged, 2 dropped\n"));
+}
+
 TEST(StatusTable, TheIndexIsShownOnRequest) {
   v1::GetStatusResponse status = OneWorker();
   v1::IndexedWorkerStatus& worker = *status.mutable_index()->add_workers();

@@ -19,6 +19,8 @@ import unittest
 MODEL = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "models" / "tiny-q8_0.gguf"
 MODES = [(positions, scope) for positions in ("overlap", "sequential") for scope in ("system", "alone")]
 SYSTEM, A, B, QUESTION = "Be brief. ", "the cat sat on the mat", "a letter, signed by the hand of Ann", " who signed the letter?"
+# A chunk sleeps in host memory soon after the last request that uses it.
+SLEEPY = ("--chunk-host-mib=64", "--chunk-sleep-after-s=0", "--chunk-sleep-uses=1000")
 LEDGER = ("chunks", "chunk_hits", "chunk_repaired_tokens", "chunk_pulled_bytes", "chunk_lookup_us", "chunk_compute_us",
           "chunk_place_us", "chunk_repair_us", "chunk_wake_us")
 ARGUMENTS = argparse.Namespace()
@@ -151,7 +153,8 @@ class Answers(unittest.TestCase):
         want = {key: same(result) for key, result in answers(jobs).items()}
         self.assertEqual(len(want), len(jobs))
         for ways in (["--transport=loopback"], ["--transport=tcp"], ["--transport=shm"],
-                     ["--transport=loopback", "--prefill-kv-layout=layer-major", "--prefill-block-size=4", "--chunk-cache-share=0"]):
+                     ["--transport=loopback", "--prefill-kv-layout=layer-major", "--prefill-block-size=4", "--chunk-cache-share=0"],
+                     ["--transport=tcp", *SLEEPY], ["--transport=shm", "--chunk-compress", *SLEEPY]):
             got = answers(jobs, *ways, "--concurrency=3")
             self.assertEqual({key: same(result) for key, result in got.items()}, want, ways)
         warm = answers(jobs, "--transport=loopback", "--concurrency=1", "--ordered")
@@ -209,7 +212,8 @@ class Repair(unittest.TestCase):
         self.assertEqual(len(want), len(jobs))
         for flags in ((), ("--concurrency=20",), ("--chunk-cache-share=0",), ("--block-size=1",), ("--block-size=64", "--concurrency=5"),
                       ("--token-budget=9", "--concurrency=3"), ("--no-paged",), ("--device=cpu-async", "--steps-in-flight=2"),
-                      ("--kv-layout=layer-major", "--max-chunk-tokens=5"), ("--transport=loopback",)):
+                      ("--kv-layout=layer-major", "--max-chunk-tokens=5"), ("--transport=loopback",), SLEEPY,
+                      ("--concurrency=1", "--kv-layout=layer-major", "--chunk-compress", *SLEEPY)):
             got = answers(jobs, *flags)
             self.assertEqual({key: same(result) for key, result in got.items()}, want, flags)
 

@@ -79,7 +79,7 @@ class ChunkPullsTest : public testing::Test {
     EXPECT_EQ(bench_.cache.Stats().blocks.owned, 0);
   }
 
-  PartsBench bench_;
+  PartsBench bench_{/*host_bytes=*/1'000'000};
   ChunkPulls pulls_{{.longest_ms = 60}, &bench_.cache,
                     &bench_.transport,  &bench_.prompt_parts,
                     &bench_.clock,      [this] { return bench_.next_transfer_id++; }};
@@ -262,6 +262,24 @@ TEST_F(ChunkPullsTest, TheSourceRefusesByName) {
   bench_.transport.next_post = absl::InvalidArgumentError("bad address");
   EXPECT_EQ(Send(Ticket()).status().message(), "bad address");
   EXPECT_EQ(bench_.cache.Stats().blocks.in_transfer, 0);
+}
+
+// Waking a chunk needs no transfer, and a source does not wake chunks for others.
+TEST_F(ChunkPullsTest, AChunkThatSleepsIsNeitherPulledNorSent) {
+  Cache(PartsBench::TwoChunks());
+  bench_.clock.AdvanceUs(3'600'000'000);
+  bench_.prompt_parts.SleepCold();
+  const auto falling = Pull(1);
+  ASSERT_TRUE(falling->done.has_value());
+  EXPECT_EQ((*falling->done)->tokens, 13);
+  bench_.mover.EndAll();
+  EXPECT_THAT(bench_.tier.Poll(), IsEmpty());
+  const auto record = Pull(2);
+  ASSERT_TRUE(record->done.has_value()) << "it waits for nothing";
+  EXPECT_FALSE(record->ticket.has_value());
+  EXPECT_EQ((*record->done)->tokens, 13) << "they are here";
+  EXPECT_EQ((*record->done)->pulled_tokens, 0);
+  EXPECT_EQ(Send(Ticket()).status().code(), absl::StatusCode::kNotFound);
 }
 
 }  // namespace

@@ -3,19 +3,27 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "cache/chunk_layout.h"
+#include "engine/chunk_tier.h"
 #include "engine/prompt_parts.h"
 #include "tests/engine/chunked_prompt.h"
+#include "tests/engine/fake_chunk_mover.h"
 #include "tests/engine/machine_bench.h"
 
 namespace baton {
 
 struct PartsBench : MachineBench {
-  using MachineBench::MachineBench;
+  // `host_bytes`: for chunks that sleep; their copies are jobs of `mover`.
+  explicit PartsBench(int64_t host_bytes = 0)
+      : tier({.host_bytes = host_bytes,
+              .bytes_per_block = kBytesPerBlock,
+              .max_falling_blocks = 100},
+             &cache, &mover, &clock) {}
 
   // A system part of 6 tokens, chunks of 9 and 4, and a question of 3, in blocks of 4.
   static ChunkedPrompt TwoChunks() { return PromptOf("system", {"a chunk 9", "more"}, "who"); }
@@ -40,8 +48,11 @@ struct PartsBench : MachineBench {
     prompt_parts.End(main);
   }
 
+  static constexpr int64_t kBytesPerBlock = 100;
+  FakeChunkMover mover{kBytesPerBlock};
+  ChunkTier tier;
   PromptParts prompt_parts{
-      {.cache = {.share = 0.5}, .piece_tokens = 256}, &cache, &scheduler, &clock};
+      {.cache = {.share = 0.5}, .piece_tokens = 256}, &cache, &scheduler, &clock, &tier};
   std::shared_ptr<const ChunkLayout> layout;  // of the prompt added last
 };
 

@@ -71,6 +71,26 @@ TEST_F(PromptLookupTest, CountsWhatEachWorkerHasOfEveryPart) {
   EXPECT_EQ(cached.held_prefix, 0u);
 }
 
+TEST_F(PromptLookupTest, ASleepingChunkCountsAsCachedButIsNotPulled) {
+  Store(kA, {{parts()[1].key}});
+  Tell(kB, {{.kind = KvEvent::Kind::kStored,
+             .tier = CacheTier::kHost,
+             .parent = {},
+             .hashes = {parts()[2].key}}});
+  EXPECT_EQ(Cached().tokens.at(kB), 50);
+  const PromptLookup lookup(index_, question_, &request_);
+  EXPECT_EQ(lookup.chunks()->TokensToPull(kB, kC), 0);
+  EXPECT_EQ(lookup.chunks()->TokensToPull(kA, kC), 30);
+  // It wakes: first it is in both tiers, then only in the pool.
+  Store(kB, {{parts()[2].key}});
+  Tell(kB, {{.kind = KvEvent::Kind::kRemoved,
+             .tier = CacheTier::kHost,
+             .parent = {},
+             .hashes = {parts()[2].key}}});
+  EXPECT_EQ(Cached().tokens.at(kB), 50);
+  EXPECT_EQ(PromptLookup(index_, question_, &request_).chunks()->TokensToPull(kB, kC), 50);
+}
+
 TEST_F(PromptLookupTest, SaysWhichChunksAWorkerCouldPull) {
   Store(kA, {parts()[0].prefix, {parts()[1].key}, {parts()[2].key}});
   Store(kB, {{parts()[1].key}});

@@ -42,5 +42,18 @@ TEST(ChunkHoldings, EqualChunksAndSharedPiecesCountOnce) {
   EXPECT_EQ(holdings.TokensToPull(kC, kC), 0);
 }
 
+// A chunk that sleeps in host memory is not sent, and need not be received.
+TEST(ChunkHoldings, ASleepingChunkIsNeitherSentNorPulled) {
+  ChunkHoldings holdings = Holdings();
+  holdings.Hold(kA, 1, /*sends=*/false);
+  EXPECT_EQ(holdings.TokensOf(kA), 0);
+  EXPECT_EQ(holdings.TokensToPull(kA, kB), 0);
+  holdings.Hold(kB, 1);
+  EXPECT_EQ(holdings.TokensToPull(kB, kA), 0) << "it wakes there";
+  EXPECT_EQ(holdings.TokensToPull(kB, kC), 10);
+  holdings.Hold(kA, 1);
+  EXPECT_EQ(holdings.TokensToPull(kA, kC), 10) << "in both tiers";
+}
+
 }  // namespace
 }  // namespace baton

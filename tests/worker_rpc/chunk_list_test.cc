@@ -19,7 +19,7 @@ TEST(ChunkList, HasEveryFigureOfAnEntryAndOfTheCache) {
        .uses = int64_t{5} << 40,
        .age_us = 61'000'999,
        .idle_us = 1'500},
-      {.key = {}, .tokens = 9, .blocks = 1}};
+      {.key = {}, .tokens = 9, .blocks = 0, .tier = CacheTier::kHost, .host_bytes = 777}};
   const v1::ListChunksResponse list = ChunksToWire("decode-0", entries, status);
   EXPECT_EQ(list.worker_id(), "decode-0");
   EXPECT_EQ(list.bytes_per_block(), 4096);
@@ -35,7 +35,9 @@ TEST(ChunkList, HasEveryFigureOfAnEntryAndOfTheCache) {
   EXPECT_EQ(first.uses(), int64_t{5} << 40);
   EXPECT_EQ(first.age_ms(), 61'000);
   EXPECT_EQ(first.idle_ms(), 1);
+  EXPECT_EQ(first.host_bytes(), 0);
   EXPECT_EQ(list.chunks(1).tokens(), 9);
+  EXPECT_EQ(list.chunks(1).host_bytes(), 777);
 }
 
 }  // namespace

@@ -25,7 +25,21 @@ TEST(WireConversion, TheStatusHasTheCacheOfChunks) {
                         .hits = 7,
                         .bypasses = 8,
                         .evictions = 9};
+  status.sleeping_chunks = {.entries = 10,
+                            .bytes = 11,
+                            .limit_bytes = 12,
+                            .sleeps = 13,
+                            .wakes = 14,
+                            .damaged = 15,
+                            .dropped = 16};
   const v1::ChunkCacheStatus wire = PoolToWire(status).chunk_cache();
+  EXPECT_EQ(wire.sleeping_entries(), 10);
+  EXPECT_EQ(wire.sleeping_bytes(), 11);
+  EXPECT_EQ(wire.sleeping_limit_bytes(), 12);
+  EXPECT_EQ(wire.sleeps(), 13);
+  EXPECT_EQ(wire.wakes(), 14);
+  EXPECT_EQ(wire.damaged(), 15);
+  EXPECT_EQ(wire.sleepers_dropped(), 16);
   EXPECT_EQ(wire.budget_blocks(), 1);
   EXPECT_EQ(wire.used_blocks(), 2);
   EXPECT_EQ(wire.entries(), 4);
