@@ -104,6 +104,7 @@ class PrefixCache {
   absl::Status CheckConservation() const;
 
  private:
+  // Publishes all chunks as stored. After the event of a cleared tree, readers have forgotten them.
   void PublishChunks(KvEventBatcher& events) const;
 
   BlockAllocator allocator_;

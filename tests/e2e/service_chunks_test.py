@@ -156,6 +156,39 @@ class Caching(Chunks):
         for result in self.expect_answers_of_run(jobs[:2]).values():
             self.assertEqual(result["ledger"]["chunk_hits"], 0)
 
+    def test_an_operator_lists_and_clears_cached_chunks(self):
+        workers = [worker["address"] for worker in self.cluster.workers().values()]
+
+        def command(*arguments):
+            return [subprocess.run([baton(), *arguments, "--worker", worker], capture_output=True, text=True, check=True).stdout
+                    for worker in workers]
+
+        def listed():
+            return [chunk for shown in command("chunks", "--json") for chunk in json.loads(shown)["chunks"]]
+
+        def ask(tenant):
+            job = {"id": "it", **PARTS, "system": [7] * system, "tenant": tenant, **GREEDY}
+            return self.expect_answers_of_run([job])["it"]["ledger"]["chunk_hits"]
+        system = 13  # with blocks of 8, the last block is part-full; it is an entry
+        command("clear-cache")
+        self.assertEqual(listed(), [])
+        tenants = ("one", "two")
+        self.assertEqual([ask(tenant) for tenant in tenants], [0, 0], "tenants share no chunks")
+        of_one = sorted([system] + [len(self.ids(chunk)) for chunk in CHUNKS])
+        self.assertEqual(sorted(chunk["tokens"] for chunk in listed()), sorted(2 * of_one))
+        self.assertEqual(len({chunk["key"] for chunk in listed()}), 2 * len(of_one))
+        self.assertEqual({chunk["references"] for chunk in listed()}, {0})
+        self.assertEqual({chunk["position"] for chunk in listed()}, {0, system}, "the system part, and what stands behind it")
+        self.assertRegex("".join(command("chunks")), rf"\b{len(self.ids(CHUNKS[0]))}\b")
+        command("clear-cache", "--chunks", "--tenant", "one")
+        self.assertEqual(sorted(chunk["tokens"] for chunk in listed()), of_one)
+        self.assertEqual(ask("two"), len(CHUNKS))
+        self.assertEqual(max(chunk["uses"] for chunk in listed()), 1)
+        self.assertEqual(ask("one"), 0)
+        command("clear-cache", "--chunks")
+        self.assertEqual(listed(), [])
+        self.assertEqual(ask("two"), 0)
+
     def test_the_next_turn_of_a_conversation_computes_only_its_new_tokens(self):
         messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": QUESTION, "chunks": CHUNKS}]
         first = self.expect_answers_of_run([{"id": "it", "messages": messages, "cache_salt": "turns", **GREEDY}])["it"]

@@ -10,6 +10,8 @@
 //   manifest  a hand-off's manifest
 //   support   v1.PromptChunkSupport of a heartbeat, and the router's layout with its piece size
 //   events    KV events that name the parts of a prompt, and the router's look-up of that prompt
+#include <google/protobuf/stubs/logging.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -254,9 +256,9 @@ TransferTicket ExampleTicket() {
           .block_count = 1,
           .block_size = 16,
           .timeout_ms = 100,
-          .piece_tokens = kPieceTokens,
           .parts = {{.part = 0, .transfer_id = 9, .first_block = 1, .block_count = 1},
-                    {.part = 2, .transfer_id = 10, .first_block = 0, .block_count = 3}}};
+                    {.part = 2, .transfer_id = 10, .first_block = 0, .block_count = 3}},
+          .piece_tokens = kPieceTokens};
 }
 
 std::string ExampleManifest() {
@@ -344,6 +346,7 @@ void Read(uint8_t message, const std::string& bytes) {
 
 extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
   baton::WriteSeeds(*argc, *argv, baton::Seeds());
+  google::protobuf::SetLogHandler(nullptr);  // it reports each text that is no UTF-8
   return 0;
 }
 
