@@ -27,7 +27,8 @@ class PoolResizeTest : public testing::Test {
 
   BlockAllocator blocks_{8};
   RadixTree tree_{1, &blocks_};
-  PoolResize resize_{&blocks_, &tree_};
+  int cleared_ = 0;
+  PoolResize resize_{&blocks_, &tree_, [this] { ++cleared_; }};
 };
 
 TEST_F(PoolResizeTest, UnlockedBlocksAboveTheLimitAreFreeAtOnce) {
@@ -36,6 +37,7 @@ TEST_F(PoolResizeTest, UnlockedBlocksAboveTheLimitAreFreeAtOnce) {
   EXPECT_EQ(blocks_.retiring(), 0);
   EXPECT_THAT(RetiredBlocks(blocks_), ElementsAre(BlockRange{2, 8}));
   EXPECT_TRUE(tree_.Contains(kSpace, std::vector<CacheUnit>{1, 2}));
+  EXPECT_EQ(cleared_, 0);
 }
 
 TEST_F(PoolResizeTest, LockedBlocksRetireWithTheLastEarlierSequenceAndTheCacheIsForgotten) {
@@ -46,9 +48,11 @@ TEST_F(PoolResizeTest, LockedBlocksRetireWithTheLastEarlierSequenceAndTheCacheIs
   resize_.Ended(SequenceId(1));
   EXPECT_TRUE(tree_.Contains(kSpace, std::vector<CacheUnit>{1, 2, 3, 4}))
       << "the fork counts as earlier";
+  EXPECT_EQ(cleared_, 0);
   resize_.Ended(SequenceId(2));
   EXPECT_FALSE(tree_.Contains(kSpace, std::vector<CacheUnit>{1}))
       << "new sequences cannot match it";
+  EXPECT_EQ(cleared_, 1);
   EXPECT_THAT(RetiredBlocks(blocks_), ElementsAre(BlockRange{4, 8}));
   lock.Drop();
   resize_.Retire();
