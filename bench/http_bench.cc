@@ -9,7 +9,7 @@
 //                     of the edges' own speeds
 //
 // All processes share the machine's processors.
-#include <sys/epoll.h>
+#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -50,7 +50,7 @@ struct BenchOptions {
   int32_t streams = 10'000;
   int32_t health_requests = 2000;
   int32_t clients = 64;
-  int32_t tokens = 128;
+  int32_t tokens = 24;
   int64_t milliseconds = 5000;
   int32_t rounds = 4;
 };
@@ -132,8 +132,8 @@ std::string Child::Ask(const std::string& line) {
   return reply;
 }
 
-// The worker's process. A command is the router's address; the worker then serves until it is
-// killed.
+// The worker's process. The first command is the router's address; the worker serves until the next
+// one.
 std::function<void(std::istream&, std::ostream&)> Worker(uint64_t epoch,
                                                          const FakeEngine::Script& script) {
   return [epoch, script](std::istream& in, std::ostream& out) {
@@ -151,6 +151,7 @@ std::function<void(std::istream&, std::ostream&)> Worker(uint64_t epoch,
     out << "ready" << std::endl;
     std::getline(in, router);
     server->Shutdown();
+    out << "gone" << std::endl;
   };
 }
 
@@ -279,7 +280,9 @@ int main(int argc, char** argv) {
   line.Add("--clients", &options.clients, "Clients of the comparison with gRPC")
       .Range(1, 1000)
       .ShowDefault();
-  line.Add("--tokens", &options.tokens, "Tokens of each answer").Range(1, 500).ShowDefault();
+  line.Add("--tokens", &options.tokens, "Tokens of each answer, which are the letters from a on")
+      .Range(1, 26)
+      .ShowDefault();
   line.Add("--milliseconds", &options.milliseconds, "Length of each turn")
       .Range(int64_t{100}, int64_t{600'000})
       .ShowDefault();
