@@ -66,6 +66,9 @@ FleetMember PlannedRouter(const FleetOptions& options, const std::string& direct
   if (!options.metrics_address.empty()) {
     router.arguments.push_back(absl::StrCat("--metrics-listen=", options.metrics_address));
   }
+  if (!options.http_address.empty()) {
+    router.arguments.push_back(absl::StrCat("--http-listen=", options.http_address));
+  }
   Append(router.arguments, options.router_arguments);
   return router;
 }

@@ -15,6 +15,7 @@ struct FleetOptions {
   int32_t prefill_workers = 1;
   int32_t decode_workers = 1;
   std::string router_address = {};  // where the router listens; port 0 picks a free one
+  std::string http_address = {};    // where it serves HTTP; empty: the router's own settings decide
   // Where the router serves metrics; the workers serve theirs at the same host and free ports.
   // Empty: the programs' own settings decide.
   std::string metrics_address = {};

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "cli/input_file.h"
-#include "cli/job_fields.h"
+#include "cli/job_format.h"
 #include "cli/job_resume.h"
 #include "cli/outcome.h"
 #include "common/choices.h"

@@ -9,11 +9,11 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "cli/job_fields.h"
-#include "cli/json_line.h"
+#include "cli/jobs.h"
 #include "common/choices.h"
 #include "common/printable_text.h"
 #include "common/status_macros.h"
+#include "requests/json_text.h"
 
 namespace baton {
 namespace {

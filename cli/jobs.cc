@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "cli/job_fields.h"
-#include "cli/json_line.h"
 #include "common/status_macros.h"
+#include "requests/json_values.h"
+#include "requests/request_fields.h"
 
 namespace baton {
 namespace {
@@ -21,7 +21,7 @@ constexpr char kChatUrl[] = "/v1/chat/completions";
 constexpr char kCompletionUrl[] = "/v1/completions";
 
 absl::StatusOr<Json> ParseLine(std::string_view line, int64_t number) {
-  return ParseJsonLine(
+  return ParseJson(
       line, number,
       {.max_bytes = kMaxJobLineBytes, .max_depth = kMaxJobDepth, .max_values = kMaxJobValues});
 }
@@ -38,6 +38,40 @@ JobForm FormOf(const Json& json) {
   if (!IsBatchLine(json)) return JobForm::kBaton;
   const Json* const url = FindField(json, "url");
   return url != nullptr && *url == kCompletionUrl ? JobForm::kCompletionBatch : JobForm::kChatBatch;
+}
+
+RequestStyle StyleOf(JobForm form) {
+  switch (form) {
+    case JobForm::kBaton:
+      return RequestStyle::kJob;
+    case JobForm::kChatBatch:
+      return RequestStyle::kChat;
+    case JobForm::kCompletionBatch:
+      return RequestStyle::kCompletion;
+  }
+  return RequestStyle::kJob;
+}
+
+absl::Status ReadField(const JsonPlace& place, const std::string& name, const Json& value,
+                       Job& job) {
+  const bool batch = job.form != JobForm::kBaton;
+  if (!batch && name == "id") return absl::OkStatus();  // ReadLabel has read it
+  if (batch && name == "model") {
+    if (value.is_null()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(job.model, ToText(place, value));
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const bool known, ReadRequestField(place, name, value, StyleOf(job.form),
+                                                      /*ignored=*/nullptr, job));
+  if (known) return absl::OkStatus();
+  return place.FaultAtKey(absl::StrCat("\"", place.Name(), "\" is not a field of a job"));
+}
+
+absl::Status ReadJobFields(const JsonPlace& place, const Json& object, Job& job) {
+  for (const auto& [name, value] : object.items()) {
+    RETURN_IF_ERROR(ReadField(place.Member(name), name, value, job));
+  }
+  return FinishRequest(place, object, StyleOf(job.form), job);
 }
 
 absl::StatusOr<JobLabel> ReadLabel(const JsonPlace& place, const Json& json, int64_t line_number) {
@@ -73,6 +107,18 @@ absl::Status ReadBatchLine(const JsonPlace& place, const Json& json, Job& job) {
 }
 
 }  // namespace
+
+absl::Status ReadJobId(const JsonPlace& place, const Json& value, JobLabel& label) {
+  if (value.is_string()) {
+    label.id = value.get<std::string>();
+  } else if (value.is_number_integer()) {
+    label.id = value.dump();
+    label.id_is_number = true;
+  } else {
+    return place.FaultOf("must be a string or a whole number");
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<Job> ParseJob(std::string_view line, int64_t line_number, const Job& defaults) {
   ASSIGN_OR_RETURN(const Json json, ParseLine(line, line_number));

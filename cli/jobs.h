@@ -1,6 +1,6 @@
 // Jobs as `baton run` and `baton generate` read them: one JSON object on each line.
 //
-// A line has Baton's own form or that of OpenAI's batches. JobFormatHelp (cli/job_fields.h) names
+// A line has Baton's own form or that of OpenAI's batches. JobFormatHelp (cli/job_format.h) names
 // every field. Reading is strict: an unknown field, a wrong type or a value out of range is an
 // error that names line, column and field. `null` is the same as absent. Data of a line beyond the
 // limits below is never stored.
@@ -16,15 +16,15 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/prompt_chunks.h"
-#include "common/sampling_params.h"
+#include "common/request_bounds.h"
 #include "common/token_logprob.h"
-#include "text/chat_message.h"
+#include "requests/client_request.h"
+#include "requests/json_text.h"
 
 namespace baton {
 
 inline constexpr size_t kMaxJobLineBytes = size_t{32} << 20;
-inline constexpr size_t kMaxJobTokenIds = size_t{1} << 20;  // in one array
+inline constexpr size_t kMaxJobTokenIds = kMaxPromptTokenIds;  // in one array
 
 // Form of a job's line and of its results.
 enum class JobForm : uint8_t {
@@ -41,21 +41,8 @@ struct JobLabel {
   int64_t line = 0;  // the line's number, from 1 on
 };
 
-struct Job : JobLabel {
-  // One of these is set.
-  std::optional<std::string> prompt;
-  std::optional<std::vector<TokenId>> prompt_token_ids;
-  std::optional<std::vector<ChatMessage>> messages;
-  std::optional<ChunkedText> parts;
-  ChunkOptions chunk_options;                  // of a prompt that has parts
-  std::optional<std::string> chunk_separator;  // empty: off; absent: the router's, or off
-  int32_t n = 1;                               // choices, 1–kMaxChoices
-  SamplingParams sampling;
-  std::string tenant;
-  std::string cache_salt;
-  std::string session_id;  // for the router; one process ignores it
-  int32_t priority = 0;    // −100–100
-  std::string model;       // only for batches: copied into the result, not checked
+struct Job : JobLabel, ClientRequest {
+  std::string model;  // only for batches: copied into the result, not checked
 };
 
 // Parses a job. Sampling, `n`, `priority`, and the options and separator of chunks have the values
@@ -63,6 +50,9 @@ struct Job : JobLabel {
 absl::StatusOr<Job> ParseJob(std::string_view line, int64_t line_number, const Job& defaults = {});
 // Returns the label of the job's answer, also if ParseJob refuses the line.
 JobLabel LabelOfLine(std::string_view line, int64_t line_number);
+
+// Reads "id" or "custom_id".
+absl::Status ReadJobId(const JsonPlace& place, const nlohmann::json& value, JobLabel& label);
 
 // One choice.
 struct JobResult {
@@ -75,7 +65,7 @@ struct JobResult {
   int32_t cached_tokens = 0;
   int32_t completion_tokens = 0;
   std::vector<TokenDetail> logprobs;  // one for each token, if asked for
-  uint64_t logits_hash = 0;              // 0: not asked for
+  uint64_t logits_hash = 0;           // 0: not asked for
   // Figures by name, in the order of the request's path; times end in "_us".
   std::vector<std::pair<std::string, int64_t>> ledger;
   std::string prefill_worker;  // empty: the decode worker, or this process

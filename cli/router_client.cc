@@ -2,16 +2,19 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
+#include <optional>
 #include <utility>
+#include <variant>
 
 #include "common/status_macros.h"
 #include "common/str_cat.h"
+#include "rpc/answer_wire.h"
 #include "rpc/channel.h"
+#include "rpc/client_request_wire.h"
 #include "rpc/concurrency_limit.h"
-#include "rpc/prompt_chunks_wire.h"
 #include "rpc/sampling_wire.h"
 #include "rpc/status_conversion.h"
-#include "text/utf8.h"
 
 namespace baton {
 namespace {
@@ -19,153 +22,55 @@ namespace {
 constexpr int64_t kModelTimeoutMs = 2000;
 constexpr int64_t kPiecesTimeoutMs = 5000;
 
-// Checks that a text field is UTF-8, as the wire requires. The error names the field; the RPC
-// layer's own error would not.
-absl::Status CheckText(std::string_view field, std::string_view text) {
-  if (ValidUtf8Prefix(text) == text.size()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      StrCat(field, " is not valid UTF-8 at byte ", ValidUtf8Prefix(text), " of ", text.size()));
-}
-
-absl::Status CheckPart(std::string_view field, const PromptPart& part) {
-  const auto* text = std::get_if<std::string>(&part);
-  return text == nullptr ? absl::OkStatus() : CheckText(field, *text);
-}
-
-absl::Status CheckChunks(std::string_view field, const std::vector<PromptPart>& chunks) {
-  for (size_t i = 0; i < chunks.size(); ++i) {
-    RETURN_IF_ERROR(CheckPart(StrCat(field, "[", i, "]"), chunks[i]));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckTexts(const Job& job) {
-  if (job.prompt) RETURN_IF_ERROR(CheckText("prompt", *job.prompt));
-  if (job.chunk_separator) RETURN_IF_ERROR(CheckText("chunk_separator", *job.chunk_separator));
-  if (job.parts) {
-    RETURN_IF_ERROR(CheckPart("system", job.parts->system));
-    RETURN_IF_ERROR(CheckChunks("chunks", job.parts->chunks));
-    RETURN_IF_ERROR(CheckPart("question", job.parts->question));
-  }
-  if (job.messages) {
-    for (size_t i = 0; i < job.messages->size(); ++i) {
-      const ChatMessage& message = (*job.messages)[i];
-      RETURN_IF_ERROR(CheckText(StrCat("messages[", i, "].role"), message.role));
-      RETURN_IF_ERROR(CheckText(StrCat("messages[", i, "].content"), message.content));
-      RETURN_IF_ERROR(CheckChunks(StrCat("messages[", i, "].chunks"), message.chunks));
-    }
-  }
-  for (const std::string& stop : job.sampling.stop) RETURN_IF_ERROR(CheckText("stop", stop));
-  return absl::OkStatus();
-}
-
 v1::GenerateRequest RequestToWire(const Job& job, v1::PrefillPlacement placement) {
-  v1::GenerateRequest out;
-  if (job.prompt) out.set_prompt(*job.prompt);
-  if (job.prompt_token_ids) {
-    out.mutable_prompt_token_ids()->mutable_ids()->Add(job.prompt_token_ids->begin(),
-                                                       job.prompt_token_ids->end());
-  }
-  if (job.messages) {
-    v1::Messages* messages = out.mutable_messages();
-    for (const ChatMessage& message : *job.messages) {
-      v1::ChatMessage* wire = messages->add_messages();
-      wire->set_role(message.role);
-      wire->set_content(message.content);
-      for (const PromptPart& chunk : message.chunks) *wire->add_chunks() = PartToWire(chunk);
-    }
-  }
-  if (job.parts) *out.mutable_parts() = PartsToWire(*job.parts);
-  ChunkOptionsToWire(job.chunk_options, out);
-  if (job.chunk_separator) out.set_chunk_separator(*job.chunk_separator);
-  *out.mutable_sampling() = SamplingToWire(job.sampling);
-  out.set_tenant(job.tenant);
-  out.set_cache_salt(job.cache_salt);
-  out.set_session_id(job.session_id);
-  out.set_priority(job.priority);
-  out.set_n(job.n);
+  v1::GenerateRequest out = ClientRequestToWire(job);
   out.set_placement(placement);
   out.set_include_prompt_token_ids(true);
   return out;
 }
 
-void TakeFinished(const v1::Finished& finished, JobResult& result) {
-  const v1::Ledger& wire = finished.ledger();
-  result.finish_reason = finished.reason() == v1::FINISH_REASON_STOP ? "stop" : "length";
-  result.prompt_tokens = finished.usage().prompt_tokens();
-  result.cached_tokens = finished.usage().cached_tokens();
-  result.completion_tokens = finished.usage().completion_tokens();
-  result.logits_hash = finished.logits_hash();
-  result.prefill_worker = wire.prefill_worker();
-  result.pull_source = wire.pull_source();
-  result.decode_worker = wire.decode_worker();
-  result.ledger = {{"tokenize_us", wire.tokenize_us()},
-                   {"route_us", wire.route_us()},
-                   {"queue_us", wire.queue_us()},
-                   {"prefill_us", wire.prefill_us()},
-                   {"prefill_chunks", wire.prefill_chunks()},
-                   {"kv_bytes", wire.kv_bytes()},
-                   {"kv_transfer_us", wire.kv_transfer_us()},
-                   {"kv_exposed_us", wire.kv_exposed_us()},
-                   {"admit_us", wire.admit_us()},
-                   {"first_token_us", wire.first_token_us()},
-                   {"inter_token_us", wire.inter_token_us()},
-                   {"total_us", wire.total_us()},
-                   {"decode_cached_tokens", wire.decode_cached_tokens()},
-                   {"prefill_cached_tokens", wire.prefill_cached_tokens()},
-                   {"computed_tokens", wire.computed_tokens()},
-                   {"preemptions", wire.preemptions()},
-                   {"resumes", wire.resumes()},
-                   {"pull_us", wire.pull_us()},
-                   {"pulled_tokens", wire.pulled_tokens()},
-                   {"chunks", wire.chunks()},
-                   {"chunk_hits", wire.chunk_hits()},
-                   {"chunk_repaired_tokens", wire.chunk_repaired_tokens()},
-                   {"chunk_pulled_bytes", wire.chunk_pulled_bytes()},
-                   {"chunk_lookup_us", wire.chunk_lookup_us()},
-                   {"chunk_compute_us", wire.chunk_compute_us()},
-                   {"chunk_place_us", wire.chunk_place_us()},
-                   {"chunk_repair_us", wire.chunk_repair_us()},
-                   {"chunk_wake_us", wire.chunk_wake_us()}};
+absl::StatusOr<JobResult*> ResultOf(int32_t choice, std::vector<JobResult>& results) {
+  if (choice >= 0 && static_cast<size_t>(choice) < results.size()) return &results[choice];
+  return absl::InternalError(
+      StrCat("the router sent choice ", choice, ", but the number of choices is ", results.size()));
 }
 
-void TakeTokens(const v1::Tokens& tokens, JobResult& result) {
-  result.token_ids.insert(result.token_ids.end(), tokens.token_ids().begin(),
-                          tokens.token_ids().end());
-  for (const v1::TokenDetail& wire : tokens.logprobs()) {
-    TokenDetail detail{.logprob = wire.logprob(), .top = {}};
-    for (const v1::TokenLogprob& top : wire.top()) {
-      detail.top.push_back({.token = top.token_id(), .logprob = top.logprob()});
-    }
-    result.logprobs.push_back(std::move(detail));
-  }
+void TakeFinished(AnswerFinished& finished, JobResult& result) {
+  result.finish_reason = std::move(finished.finish_reason);
+  result.prompt_tokens = finished.prompt_tokens;
+  result.cached_tokens = finished.cached_tokens;
+  result.completion_tokens = finished.completion_tokens;
+  result.logits_hash = finished.logits_hash;
+  result.prefill_worker = std::move(finished.prefill_worker);
+  result.pull_source = std::move(finished.pull_source);
+  result.decode_worker = std::move(finished.decode_worker);
+  result.ledger.assign(finished.ledger.begin(), finished.ledger.end());
 }
 
 // Adds one event to the results and returns its text. Internal if the event is for a choice that
 // the request did not ask for.
 absl::StatusOr<std::string> TakeEvent(const v1::GenerateResponse& response,
                                       std::vector<JobResult>& results) {
-  const auto result_of = [&](int32_t choice) -> absl::StatusOr<JobResult*> {
-    if (choice >= 0 && static_cast<size_t>(choice) < results.size()) return &results[choice];
-    return absl::InternalError(StrCat("the router sent choice ", choice,
-                                      ", but the number of choices is ", results.size()));
-  };
-  std::string text;
-  if (response.has_started()) {
-    const auto& ids = response.started().prompt_token_ids();
-    for (JobResult& result : results) result.prompt_token_ids.assign(ids.begin(), ids.end());
-  } else if (response.has_tokens()) {
-    ASSIGN_OR_RETURN(JobResult * result, result_of(response.tokens().choice()));
-    TakeTokens(response.tokens(), *result);
-    text = response.tokens().text();
-    result->text += text;
-  } else if (response.has_finished()) {
-    ASSIGN_OR_RETURN(JobResult * result, result_of(response.finished().choice()));
-    TakeFinished(response.finished(), *result);
-    text = response.finished().text();
-    result->text += text;
+  std::optional<AnswerEvent> event = AnswerEventFromWire(response);
+  if (!event) return "";
+  if (const auto* const started = std::get_if<AnswerStarted>(&*event)) {
+    for (JobResult& result : results) result.prompt_token_ids = started->prompt_token_ids;
+    return "";
   }
-  return text;
+  if (auto* const tokens = std::get_if<AnswerTokens>(&*event)) {
+    ASSIGN_OR_RETURN(JobResult * result, ResultOf(tokens->choice, results));
+    result->token_ids.insert(result->token_ids.end(), tokens->token_ids.begin(),
+                             tokens->token_ids.end());
+    std::move(tokens->logprobs.begin(), tokens->logprobs.end(),
+              std::back_inserter(result->logprobs));
+    result->text += tokens->text;
+    return std::move(tokens->text);
+  }
+  auto& finished = std::get<AnswerFinished>(*event);
+  ASSIGN_OR_RETURN(JobResult * result, ResultOf(finished.choice, results));
+  TakeFinished(finished, *result);
+  result->text += finished.text;
+  return std::move(finished.text);
 }
 
 // Returns the error of a call to `router`. Without a connection, the message says what to do.
@@ -210,7 +115,7 @@ RouterClient::Connection RouterClient::NewConnection(const std::string& router) 
 
 absl::StatusOr<std::vector<JobResult>> RouterClient::Run(
     const Job& job, const std::function<void(std::string_view)>& on_text) {
-  RETURN_IF_ERROR(CheckTexts(job));
+  RETURN_IF_ERROR(CheckUtf8(job));
   grpc::ClientContext context;
   if (options_.timeout_ms > 0) context.set_deadline(DeadlineIn(options_.timeout_ms));
   {

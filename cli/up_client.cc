@@ -181,6 +181,7 @@ absl::Status Supervise(const UpOptions& options, const std::string& directory, F
   bool has_workers = false;
   bool ready = false;
   std::string metrics;  // the router's line about them, printed after the ready line
+  bool serves_http = false;
   RETURN_IF_ERROR(processes.Start(PlannedRouter(fleet, directory)));
   while (termination.Wait(kEndPollMs) < 0) {
     if (ready && !options.exit_on_failure) {
@@ -206,6 +207,11 @@ absl::Status Supervise(const UpOptions& options, const std::string& directory, F
       if (said.first == "metrics" && metrics.empty()) {
         metrics = *line;
         KeepPort(fleet, fleet.metrics_address, said.second, directory, processes);
+      }
+      if (said.first == "http" && !serves_http) {
+        serves_http = true;
+        KeepPort(fleet, fleet.http_address, said.second, directory, processes);
+        std::cout << *line << std::endl;
       }
     }
     if (!ready && SteadyClock::now() >= ready_by) {
@@ -269,6 +275,11 @@ void AddUpCommand(CommandLine& line) {
            "The "
            "workers serve theirs at free ports; the router's /targets lists them. Without it, the "
            "programs' own settings decide, which are off by default")
+      .IsListenAddress();
+  command
+      .Add("--http-address", &fleet.http_address,
+           "HOST:PORT where the router serves OpenAI's API over HTTP. Port 0 means any free port. "
+           "Without it, the router's own setting decides, which is off by default")
       .IsListenAddress();
   command
       .Add("--ready-timeout-ms", &options->ready_timeout_ms,

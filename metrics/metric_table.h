@@ -51,6 +51,7 @@ enum class Metric : uint16_t {
   kRoutePulls,
   kRequestWorkerLosses,
   kClientStalls,
+  kIgnoredFields,
   kWorkers,
   kFleetChanges,
   kHeartbeats,

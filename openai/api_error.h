@@ -15,10 +15,10 @@ namespace baton {
 
 struct ApiError {
   int status = 500;  // HTTP
-  std::string message;
-  std::string type;
-  std::string param;  // empty: null
-  std::string code;   // empty: null
+  std::string message = {};
+  std::string type = {};
+  std::string param = {};  // empty: null
+  std::string code = {};   // empty: null
   // For the header Retry-After: seconds from now.
   std::optional<int64_t> retry_after_s = {};
   // False: the answer has the header `x-should-retry: false`, because clients retry 5xx themselves.

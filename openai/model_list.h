@@ -10,7 +10,7 @@
 namespace baton {
 
 struct ListedModel {
-  std::string id;
+  std::string id = {};
   int64_t created = 0;         // seconds since 1970
   int32_t context_length = 0;  // tokens; 0: unknown. Written as "max_model_len"
 };

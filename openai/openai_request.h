@@ -31,13 +31,13 @@ inline constexpr int kMaxBodyDepth = 64;
 inline constexpr int32_t kDefaultCompletionTokens = 16;
 
 struct OpenAiRequest {
-  std::string model;  // empty: not given
+  std::string model = {};  // empty: not given
   // 1–kMaxPrompts requests, which differ only in their input. They have no request id.
-  std::vector<ClientRequest> prompts;
-  AnswerForm form;
+  std::vector<ClientRequest> prompts = {};
+  AnswerForm form = {};
   // Names of the fields that were ignored, sorted, without repetition and with "[]" for indexes:
   // "messages[].name". Untrusted text.
-  std::vector<std::string> ignored_fields;
+  std::vector<std::string> ignored_fields = {};
 };
 
 // `max_bytes`: InvalidArgument beyond it.

@@ -43,6 +43,8 @@ struct ClientRequest {
 
 // Number of inputs that are set.
 int InputsOf(const ClientRequest& request);
+// Bytes of the input: of text, and four for each token id.
+size_t InputBytes(const ClientRequest& request);
 
 // Checks everything that can be checked before the prompt is tokenised (CheckRequest in
 // common/request_check.h). `chunk_separator`: of requests that set none. Does not check the number

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "common/error_details.h"
 
 namespace baton {
 
@@ -24,10 +25,13 @@ absl::Status LoadShedder::MayJoin(int64_t now_us, int64_t left_us, int32_t prior
           ? first_us
           : static_cast<int64_t>(before) * (LineUs(now_us) - served_.front()) / intervals;
   if (wait_us <= left_us / 2) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
+  absl::Status refusal = absl::ResourceExhaustedError(
       absl::StrCat(before, " requests wait ahead of this one, the first for ", first_us / 1000,
                    " ms. This one would wait about ", wait_us / 1000, " ms; its deadline is in ",
                    left_us / 1000, " ms. Try again later"));
+  // At the pace of the queue, an equal request would be accepted then.
+  SetRetryAfterMs(refusal, (wait_us - left_us / 2 + 999) / 1000);
+  return refusal;
 }
 
 LoadShedder::Place LoadShedder::Join(int64_t now_us, int32_t priority) {

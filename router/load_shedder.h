@@ -45,7 +45,8 @@ class LoadShedder {
   };
 
   // Returns OK if a new request may join. `left_us` is the time to its deadline. ResourceExhausted
-  // if it would probably wait longer than half of that.
+  // if it would probably wait longer than half of that; RetryAfterMs (common/error_details.h) then
+  // says when to try again.
   absl::Status MayJoin(int64_t now_us, int64_t left_us, int32_t priority = 0) const;
   Place Join(int64_t now_us, int32_t priority = 0);
   // The request got its first token (Served) or will never get one (GaveUp). Ignored if no request

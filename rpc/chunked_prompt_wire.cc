@@ -7,6 +7,7 @@
 #include "common/request_check.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
+#include "rpc/prompt_chunks_wire.h"
 
 namespace baton {
 namespace {
@@ -17,10 +18,6 @@ v1::TokenIds IdsToWire(const std::vector<TokenId>& ids) {
   v1::TokenIds out;
   out.mutable_ids()->Add(ids.begin(), ids.end());
   return out;
-}
-
-std::vector<TokenId> IdsFromWire(const v1::TokenIds& wire) {
-  return {wire.ids().begin(), wire.ids().end()};
 }
 
 absl::StatusOr<ChunkOptions> OptionsFromWire(const v1::ChunkedPrompt& wire) {
@@ -68,10 +65,10 @@ absl::StatusOr<ChunkedPrompt> ChunkedPromptFromWire(const v1::ChunkedPrompt& wir
   RETURN_IF_ERROR(CheckCount("the prompt", tokens, kMaxPromptTokenIds, "tokens"));
   ChunkedPrompt out;
   ASSIGN_OR_RETURN(out.options, OptionsFromWire(wire));
-  out.system = IdsFromWire(wire.system());
+  out.system = TokenIdsFromWire(wire.system());
   out.chunks.reserve(static_cast<size_t>(wire.chunks_size()));
-  for (const v1::TokenIds& chunk : wire.chunks()) out.chunks.push_back(IdsFromWire(chunk));
-  out.question = IdsFromWire(wire.question());
+  for (const v1::TokenIds& chunk : wire.chunks()) out.chunks.push_back(TokenIdsFromWire(chunk));
+  out.question = TokenIdsFromWire(wire.question());
   return out;
 }
 

@@ -3,6 +3,8 @@
 // Thread safety: pure functions.
 #pragma once
 
+#include <vector>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "baton/v1/inference.pb.h"
@@ -10,10 +12,13 @@
 
 namespace baton {
 
-// Checks the numbers of entries before it copies them: a message that is small on the wire can be
+// Checks the sizes of all lists before it copies them: a message that is small on the wire can be
 // large in memory. InvalidArgument names the field, its value and the limit.
 absl::StatusOr<ClientRequest> ClientRequestFromWire(const v1::GenerateRequest& wire,
                                                     const RequestLimits& limits);
+absl::StatusOr<std::vector<ChatMessage>> MessagesFromWire(const v1::Messages& wire,
+                                                          const RequestLimits& limits);
+bool AddsGenerationPrompt(const v1::Messages& wire);
 
 // Returns a request without placement.
 v1::GenerateRequest ClientRequestToWire(const ClientRequest& request);

@@ -14,10 +14,13 @@ void AddSize(const v1::PromptPart& wire, PartSizes& sizes) {
 
 }  // namespace
 
+std::vector<TokenId> TokenIdsFromWire(const v1::TokenIds& wire) {
+  return {wire.ids().begin(), wire.ids().end()};
+}
+
 PromptPart PartFromWire(const v1::PromptPart& wire) {
   if (!wire.has_token_ids()) return wire.text();
-  const auto& ids = wire.token_ids().ids();
-  return std::vector<TokenId>(ids.begin(), ids.end());
+  return TokenIdsFromWire(wire.token_ids());
 }
 
 v1::PromptPart PartToWire(const PromptPart& part) {

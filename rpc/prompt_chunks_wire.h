@@ -17,6 +17,7 @@
 namespace baton {
 
 // A part that is not set is empty text.
+std::vector<TokenId> TokenIdsFromWire(const v1::TokenIds& wire);
 PromptPart PartFromWire(const v1::PromptPart& wire);
 v1::PromptPart PartToWire(const PromptPart& part);
 

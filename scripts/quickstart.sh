@@ -4,7 +4,7 @@
 #
 #   scripts/quickstart.sh                     asks the default question and stops all processes
 #   scripts/quickstart.sh "Your question"     asks your question and stops all processes
-#   scripts/quickstart.sh --serve             leaves the service running until Ctrl-C
+#   scripts/quickstart.sh --serve             leaves the service running until Ctrl-C, with OpenAI's API over HTTP
 #   scripts/quickstart.sh --device cpu|cuda   builds for this device. Default: cuda where NVIDIA's driver and nvcc are found.
 #                                             No real GPU has run Baton yet.
 set -euo pipefail
@@ -14,10 +14,12 @@ serve=false
 device=
 question="What is gravity?"
 address=127.0.0.1:50051
+http_address=127.0.0.1:8000
 while [ $# -gt 0 ]; do
   case $1 in
     --serve) serve=true ;;
     --router-address) address=$2; shift ;;
+    --http-address) http_address=$2; shift ;;
     --device) device=${2:-}; shift
       [[ $device =~ ^(cpu|cuda)$ ]] || { echo "quickstart: --device is '$device'; it must be cpu or cuda" >&2; exit 2; } ;;
     -h | --help) sed -n '2,9p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
@@ -47,10 +49,13 @@ fi
 scripts/build.sh --native "$preset" "${targets[@]}"
 bin=build/$preset/bin
 
+serving=()
+if $serve; then serving=(--http-address "$http_address"); fi
 step "4/5 start: router, prefill worker, decode worker"
 log=$(mktemp -t baton-quickstart.XXXXXX.log)
 ready=$(mktemp -t baton-quickstart.XXXXXX.ready)
-"$bin/baton" up --model "$model" --prefill-workers 1 --decode-workers 1 --router-address "$address" "${workers[@]}" \
+"$bin/baton" up --model "$model" --prefill-workers 1 --decode-workers 1 --router-address "$address" "${serving[@]}" \
+  "${workers[@]}" \
   >"$ready" 2>"$log" &
 up=$!
 stop() {
@@ -74,6 +79,8 @@ step "5/5 ask: $question"
 "$bin/baton" generate --router "$router" --chat "$question" --max-tokens 128 --temperature 0
 
 if $serve; then
+  until grep -q '^http ' "$ready"; do sleep 0.05; done
+  step "OpenAI's API at http://$(sed -n 's/^http //p' "$ready")/v1; README.md shows how to call it"
   step "serving at $router; ask with: $bin/baton generate --router $router --chat \"…\" (Ctrl-C ends it)"
   trap 'stop; exit 0' INT TERM
   wait "$up"

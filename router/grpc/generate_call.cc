@@ -9,10 +9,13 @@
 #include "absl/strings/str_format.h"
 #include "common/entropy.h"
 #include "common/status_macros.h"
+#include "router/client_prompt.h"
 #include "router/grpc/router_wire.h"
 #include "routing/affinity_policies.h"
 #include "rpc/channel.h"
 #include "rpc/chunked_prompt_wire.h"
+#include "rpc/client_request_wire.h"
+#include "rpc/sampling_wire.h"
 
 namespace baton {
 namespace {
@@ -46,25 +49,36 @@ GenerateCall::GenerateCall(const GenerateHost& host, ConcurrencyLimit::Slot slot
 
 GenerateCall::~GenerateCall() = default;
 
-void GenerateCall::Start(const v1::GenerateRequest& request) {
+void GenerateCall::Start(const v1::GenerateRequest& wire) {
+  absl::StatusOr<ClientRequest> request = ClientRequestFromWire(wire, Limits());
+  if (!request.ok()) return CallOff(request.status());
+  const absl::StatusOr<Placement> placement = PlacementFromWire(wire.placement());
+  if (!placement.ok()) return CallOff(placement.status());
+  Start(*std::move(request), *placement);
+}
+
+void GenerateCall::Start(ClientRequest request, Placement placement) {
   {
     std::lock_guard lock(state_mutex_);
-    request_id_ = request.request_id().empty() ? absl::StrFormat("req-%016x", EntropyBits())
-                                               : request.request_id();
-    return_prompt_ = request.include_prompt_token_ids();
+    request_id_ = request.request_id.empty() ? absl::StrFormat("req-%016x", EntropyBits())
+                                             : request.request_id;
+    return_prompt_ = request.return_prompt_token_ids;
   }
-  const auto model = host_.core->model();
-  const int64_t max_bytes = host_.options->max_prompt_bytes;
-  const RequestLimits limits =
-      model.ok() ? LimitsFor(**model, max_bytes) : RequestLimits{.max_prompt_bytes = max_bytes};
-  absl::Status status = CheckRequest(request, limits, host_.options->chunk_separator);
+  absl::Status status = CheckRequest(request, Limits(), host_.options->chunk_separator);
   if (status.ok()) {
-    const auto copy = std::make_shared<const v1::GenerateRequest>(request);
-    status =
-        host_.text_tasks->Post(request.ByteSizeLong(), priority_,
-                               [self = shared_from_this(), copy] { self->PrepareAndRun(*copy); });
+    const size_t bytes = InputBytes(request);
+    const auto kept = std::make_shared<const ClientRequest>(std::move(request));
+    status = host_.text_tasks->Post(bytes, priority_, [self = shared_from_this(), kept, placement] {
+      self->PrepareAndRun(*kept, placement);
+    });
   }
   if (!status.ok()) CallOff(std::move(status));
+}
+
+RequestLimits GenerateCall::Limits() const {
+  const auto model = host_.core->model();
+  const int64_t max_bytes = host_.options->max_prompt_bytes;
+  return model.ok() ? LimitsFor(**model, max_bytes) : RequestLimits{.max_prompt_bytes = max_bytes};
 }
 
 void GenerateCall::CallOff(absl::Status status) {
@@ -73,12 +87,12 @@ void GenerateCall::CallOff(absl::Status status) {
   session_.OnClientGone(std::move(status));
 }
 
-void GenerateCall::PrepareAndRun(const v1::GenerateRequest& request) {
+void GenerateCall::PrepareAndRun(const ClientRequest& request, Placement placement) {
   {
     std::lock_guard lock(state_mutex_);
     if (session_.ended()) return;
   }
-  absl::StatusOr<Prepared> prepared = Prepare(request);
+  absl::StatusOr<Prepared> prepared = Prepare(request, placement);
   std::lock_guard lock(state_mutex_);
   if (!prepared.ok()) return session_.OnClientGone(prepared.status());
   sampling_ = std::move(prepared->sampling);
@@ -87,37 +101,37 @@ void GenerateCall::PrepareAndRun(const v1::GenerateRequest& request) {
   session_.Start(std::move(prepared->request), shared_from_this());
 }
 
-absl::StatusOr<GenerateCall::Prepared> GenerateCall::Prepare(
-    const v1::GenerateRequest& request) const {
+absl::StatusOr<GenerateCall::Prepared> GenerateCall::Prepare(const ClientRequest& request,
+                                                             Placement placement) const {
   Prepared out;
   GenerateSession::Request& prepared = out.request;
-  ASSIGN_OR_RETURN(prepared.placement, PlacementFromWire(request.placement()));
+  prepared.placement = placement;
   ASSIGN_OR_RETURN(const std::shared_ptr<const ServedModel> model, host_.core->model());
   prepared.model = model->description().fingerprint;
   const RequestLimits limits = LimitsFor(*model, host_.options->max_prompt_bytes);
   ASSIGN_OR_RETURN(EncodedPrompt prompt,
-                   PromptFromWire(*model, limits, host_.options->chunk_separator, request));
+                   EncodePrompt(*model, limits, host_.options->chunk_separator, request));
   prepared.prompt = std::move(prompt.tokens);
   out.tokenized_us = host_.clock->NowUs();
 
-  out.sampling = request.sampling();
+  out.sampling = SamplingToWire(request.sampling);
   if (!out.sampling.has_seed()) out.sampling.set_seed(EntropyBits());
   const int32_t context_length = model->description().context_length;
-  prepared.choices = AnswerChoices(ChoicesFromWire(request), static_cast<size_t>(context_length));
+  prepared.choices = AnswerChoices(request.n, static_cast<size_t>(context_length));
   prepared.open_ended = !out.sampling.has_max_tokens();
   prepared.new_tokens = out.sampling.has_max_tokens() ? out.sampling.max_tokens() : context_length;
-  prepared.cache_namespace = MakeNamespace({.tenant = request.tenant(),
-                                            .cache_salt = request.cache_salt(),
+  prepared.cache_namespace = MakeNamespace({.tenant = request.tenant,
+                                            .cache_salt = request.cache_salt,
                                             .lora = "",
                                             .model_revision = prepared.model});
   if (HasParts(prompt.chunked)) {
-    SetParts(*std::move(prompt.chunked), request.session_id(), prepared);
+    SetParts(*std::move(prompt.chunked), request.session_id, prepared);
     return out;
   }
   prepared.prompt_hashes =
       ChainedHashes(prepared.cache_namespace, UnitsFromTokens(prepared.prompt));
   prepared.affinity_key =
-      AffinityKey(prepared.cache_namespace, request.session_id(), prepared.prompt_hashes,
+      AffinityKey(prepared.cache_namespace, request.session_id, prepared.prompt_hashes,
                   host_.options->routing.affinity_tokens);
   return out;
 }

@@ -25,6 +25,7 @@
 #include "baton/v1/inference.grpc.pb.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "common/clock.h"
+#include "requests/client_request.h"
 #include "router/fleet_log.h"
 #include "router/generate_session.h"
 #include "router/grpc/client_stream.h"
@@ -67,8 +68,10 @@ class GenerateCall final : public ClientListener,
   ~GenerateCall() override;
 
   // Makes the cheap checks and posts the rest to `text_tasks`, or ends the call with an error.
-  // `request` may be destroyed after the return. REQUIRES: a shared_ptr owns this.
-  void Start(const v1::GenerateRequest& request);
+  // REQUIRES: a shared_ptr owns this.
+  void Start(ClientRequest request, Placement placement = Placement::kAutomatic);
+  // The same, for a client that sends protobuf.
+  void Start(const v1::GenerateRequest& wire);
 
   // May also be called instead of Start.
   void CallOff(absl::Status status) override;
@@ -98,9 +101,10 @@ class GenerateCall final : public ClientListener,
   };
 
   // Tokenises and starts the session, or ends the call with an error.
-  void PrepareAndRun(const v1::GenerateRequest& request);
+  void PrepareAndRun(const ClientRequest& request, Placement placement);
   // Runs without the lock: other threads may end the call meanwhile.
-  absl::StatusOr<Prepared> Prepare(const v1::GenerateRequest& request) const;
+  absl::StatusOr<Prepared> Prepare(const ClientRequest& request, Placement placement) const;
+  RequestLimits Limits() const;  // of the model, if it is known
   void SetParts(ChunkedPrompt prompt, std::string_view session,
                 GenerateSession::Request& prepared) const;
 

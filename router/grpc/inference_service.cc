@@ -6,8 +6,10 @@
 
 #include "common/choices.h"
 #include "common/status_macros.h"
+#include "router/client_prompt.h"
 #include "router/grpc/grpc_client_stream.h"
 #include "router/grpc/router_wire.h"
+#include "rpc/client_request_wire.h"
 #include "rpc/raw_message.h"
 #include "rpc/sampling_wire.h"
 #include "rpc/status_conversion.h"
@@ -60,7 +62,8 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
   const auto model = host_.core->model();
   const size_t tokens =
       model.ok() ? static_cast<size_t>((*model)->description().context_length) : 0;
-  const auto choices = static_cast<size_t>(std::clamp(ChoicesFromWire(request), 1, kMaxChoices));
+  const auto choices =
+      static_cast<size_t>(std::clamp(request.has_n() ? request.n() : 1, 1, kMaxChoices));
   const size_t messages = kStarted + choices * (tokens + kFinished);
   const auto stream = std::make_shared<GrpcClientStream>(messages, context);
   const auto call =
@@ -160,8 +163,10 @@ absl::Status InferenceService::DoTokenize(const v1::TokenizeRequest& request,
       ids = model->encoder().EncodeText(request.text());
       break;
     case v1::TokenizeRequest::kMessages: {
+      ASSIGN_OR_RETURN(const std::vector<ChatMessage> messages,
+                       MessagesFromWire(request.messages(), limits));
       ASSIGN_OR_RETURN(EncodedPrompt prompt,
-                       EncodeMessagesFromWire(*model, limits, request.messages()));
+                       EncodeMessages(*model, messages, AddsGenerationPrompt(request.messages())));
       ids = std::move(prompt.tokens);
       break;
     }

@@ -1,14 +1,13 @@
 #include "router/grpc/router_wire.h"
 
 #include <algorithm>
-#include <ctime>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/request_check.h"
 #include "common/status_macros.h"
 #include "routing/heartbeat_report.h"
 #include "rpc/chunked_prompt_wire.h"
-#include "rpc/prompt_chunks_wire.h"
 #include "rpc/sampling_wire.h"
 #include "text/utf8.h"
 
@@ -50,44 +49,6 @@ absl::StatusOr<WorkerRole> RoleFromWire(v1::WorkerRole wire) {
 std::optional<PromptChunkSupport> ChunksFromWire(const v1::WorkerStatus& wire) {
   if (!wire.has_prompt_chunks()) return std::nullopt;
   return ChunkSupportFromWire(wire.prompt_chunks());
-}
-
-std::tm LocalTime() {
-  const std::time_t now = std::time(nullptr);
-  std::tm out = {};
-  localtime_r(&now, &out);
-  return out;
-}
-
-int64_t BytesOf(const v1::Messages& wire) {
-  int64_t bytes = 0;
-  for (const v1::ChatMessage& message : wire.messages()) {
-    bytes += static_cast<int64_t>(message.role().size() + message.content().size());
-  }
-  return bytes;
-}
-
-std::string_view SeparatorOf(const v1::GenerateRequest& wire, std::string_view otherwise) {
-  return wire.has_chunk_separator() ? std::string_view(wire.chunk_separator()) : otherwise;
-}
-
-absl::StatusOr<EncodedPrompt> EncodeTextFromWire(const ServedModel& model,
-                                                 const RequestLimits& limits,
-                                                 const std::string& text, const ChunkForm& form) {
-  // If the separator splits the text, its parts are checked instead: they may exceed the context
-  // together.
-  if (form.separator.empty() || text.find(form.separator) == std::string::npos) {
-    RETURN_IF_ERROR(CheckPromptBytes(static_cast<int64_t>(text.size()), limits));
-  }
-  return model.encoder().EncodePrompt(text, form);
-}
-
-EncodedPrompt OrdinaryPrompt(std::span<const TokenId> ids) {
-  return {.tokens = {ids.begin(), ids.end()}, .chunked = std::nullopt};
-}
-
-std::span<const TokenId> IdsOf(const v1::TokenIds& wire) {
-  return {wire.ids().data(), static_cast<size_t>(wire.ids_size())};
 }
 
 template <typename Value>
@@ -159,8 +120,6 @@ ModelDescription ModelFromWire(v1::TokenizerDescription&& wire) {
   return out;
 }
 
-int32_t ChoicesFromWire(const v1::GenerateRequest& wire) { return wire.has_n() ? wire.n() : 1; }
-
 absl::StatusOr<Placement> PlacementFromWire(v1::PrefillPlacement wire) {
   switch (wire) {
     case v1::PREFILL_PLACEMENT_UNSPECIFIED:
@@ -173,93 +132,6 @@ absl::StatusOr<Placement> PlacementFromWire(v1::PrefillPlacement wire) {
       return absl::InvalidArgumentError(
           absl::StrCat("placement is ", static_cast<int>(wire), "; 0–2 are allowed"));
   }
-}
-
-RequestLimits LimitsFor(const ServedModel& model, int64_t max_prompt_bytes) {
-  return {.max_prompt_bytes = max_prompt_bytes,
-          .context_length = model.description().context_length,
-          .vocabulary = model.tokenizer().vocab_size(),
-          .longest_token_bytes = model.tokenizer().longest_token_bytes()};
-}
-
-absl::StatusOr<EncodedPrompt> EncodeMessagesFromWire(const ServedModel& model,
-                                                     const RequestLimits& limits,
-                                                     const v1::Messages& wire,
-                                                     const ChunkForm& form) {
-  RETURN_IF_ERROR(CheckMessages(wire.messages_size(), BytesOf(wire), limits));
-  RETURN_IF_ERROR(CheckParts(PartSizesOf(wire), BytesOf(wire), limits));
-  std::vector<ChatMessage> messages;
-  messages.reserve(static_cast<size_t>(wire.messages_size()));
-  for (const v1::ChatMessage& message : wire.messages()) {
-    messages.push_back({.role = message.role(),
-                        .content = message.content(),
-                        .name = std::nullopt,
-                        .chunks = PartListFromWire(message.chunks())});
-  }
-  const bool add_generation_prompt =
-      wire.has_add_generation_prompt() ? wire.add_generation_prompt() : true;
-  return model.encoder().EncodeMessages(messages, add_generation_prompt, LocalTime(), form);
-}
-
-absl::StatusOr<EncodedPrompt> PromptFromWire(const ServedModel& model, const RequestLimits& limits,
-                                             std::string_view chunk_separator,
-                                             const v1::GenerateRequest& wire) {
-  ChunkForm form = {.separator = SeparatorOf(wire, chunk_separator), .options = {}};
-  ASSIGN_OR_RETURN(form.options, ChunkOptionsFromWire(wire));
-  EncodedPrompt prompt;
-  switch (wire.input_case()) {
-    case v1::GenerateRequest::kPrompt: {
-      ASSIGN_OR_RETURN(prompt, EncodeTextFromWire(model, limits, wire.prompt(), form));
-      break;
-    }
-    case v1::GenerateRequest::kMessages: {
-      ASSIGN_OR_RETURN(prompt, EncodeMessagesFromWire(model, limits, wire.messages(), form));
-      break;
-    }
-    case v1::GenerateRequest::kParts: {
-      ASSIGN_OR_RETURN(prompt,
-                       model.encoder().EncodeParts(PartsFromWire(wire.parts()), form.options));
-      break;
-    }
-    case v1::GenerateRequest::kPromptTokenIds: {
-      const std::span<const TokenId> ids = IdsOf(wire.prompt_token_ids());
-      RETURN_IF_ERROR(CheckPromptTokens(static_cast<int64_t>(ids.size()), limits.context_length));
-      RETURN_IF_ERROR(CheckTokenIds("prompt_token_ids", ids, limits.vocabulary));
-      prompt = OrdinaryPrompt(ids);
-      break;
-    }
-    case v1::GenerateRequest::INPUT_NOT_SET:
-      return absl::InvalidArgumentError(
-          "one of prompt, prompt_token_ids, messages and parts must be set");
-  }
-  if (prompt.chunked) {
-    RETURN_IF_ERROR(CheckChunkedPrompt(*prompt.chunked, limits.context_length, limits.vocabulary));
-  } else {
-    RETURN_IF_ERROR(
-        CheckPromptTokens(static_cast<int64_t>(prompt.tokens.size()), limits.context_length));
-  }
-  return prompt;
-}
-
-absl::Status CheckRequest(const v1::GenerateRequest& wire, const RequestLimits& limits,
-                          std::string_view chunk_separator) {
-  RequestFields fields = {.request_id = wire.request_id(),
-                          .session_id = wire.session_id(),
-                          .tenant = wire.tenant(),
-                          .cache_salt = wire.cache_salt(),
-                          .priority = wire.priority(),
-                          .n = ChoicesFromWire(wire),
-                          .sampling = {},
-                          .prompt = wire.prompt(),
-                          .messages = wire.messages().messages_size(),
-                          .message_bytes = BytesOf(wire.messages()),
-                          .prompt_token_ids = std::nullopt,
-                          .parts = PartSizesOf(wire),
-                          .chunk_separator = SeparatorOf(wire, chunk_separator)};
-  ASSIGN_OR_RETURN(fields.sampling, SamplingFromWire(wire.sampling()));
-  RETURN_IF_ERROR(ChunkOptionsFromWire(wire).status());
-  if (wire.has_prompt_token_ids()) fields.prompt_token_ids = IdsOf(wire.prompt_token_ids());
-  return CheckRequest(fields, limits);
 }
 
 v1::IndexStatus IndexStatusToWire(const FleetIndexStatus& status, size_t predicted_units,

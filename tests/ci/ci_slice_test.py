@@ -26,7 +26,7 @@ class Choice(unittest.TestCase):
                 ("cli/chat_command.cc", {"tidy", "asan", "heavy"}),
                 ("kernels/cpu/cpu_stream.h", {"tidy", "asan", "tsan"}),
                 ("rpc/channel.cc", {"tidy", "asan-grpc"}),
-                ("router/grpc/main.cc", {"tidy", "asan", "asan-grpc", "heavy"}),
+                ("router/server/main.cc", {"tidy", "asan", "asan-grpc", "heavy"}),
                 ("proto/baton/v1/worker.proto", {"asan-grpc"}),
                 ("model/gguf_reader.cc", {"tidy", "asan", "tsan", "fuzz"}),
                 ("kernels/cuda/ptx.cuh", {"tidy", "cuda"}),

@@ -14,6 +14,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 TEST(FleetPlan, TheRouterWaitsForAsManyWorkersAsThereWillBe) {
   const FleetOptions options = {.prefill_workers = 2,
@@ -25,6 +26,13 @@ TEST(FleetPlan, TheRouterWaitsForAsManyWorkersAsThereWillBe) {
   EXPECT_THAT(router.arguments,
               ElementsAre("/bin/baton-router", "--listen=127.0.0.1:0", "--min-prefill-workers=2",
                           "--min-decode-workers=3", "--pin-model=m"));
+}
+
+TEST(FleetPlan, TheRouterServesHttpOnlyIfAsked) {
+  FleetOptions options = {.router_address = ""};
+  EXPECT_THAT(PlannedRouter(options, "").arguments, Not(Contains(StartsWith("--http-listen"))));
+  options.http_address = "127.0.0.1:8000";
+  EXPECT_THAT(PlannedRouter(options, "").arguments, Contains("--http-listen=127.0.0.1:8000"));
 }
 
 TEST(FleetPlan, WorkersGetTheArgumentsOfAllThenThoseOfTheirRole) {

@@ -1,5 +1,3 @@
-#include "cli/job_parts.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "cli/job_fields.h"
+#include "cli/job_format.h"
 #include "cli/jobs.h"
 
 namespace baton {

@@ -1,5 +1,6 @@
-// Tests of request limits at all three entrances: the public API, the lines of `baton run --jobs`,
-// and the workers' own requests. Each must refuse a bad value with the same message.
+// Tests of request limits at all entrances: the public API, HTTP bodies, the lines of `baton run
+// --jobs` and `baton generate --jobs` (one reader), and the workers' own requests. Each must refuse
+// a bad value with the same message.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "cli/jobs.h"
-#include "router/grpc/router_wire.h"
+#include "openai/api_error.h"
+#include "openai/openai_request.h"
+#include "rpc/client_request_wire.h"
 #include "rpc/sampling_wire.h"
 #include "tests/engine/worker_bench.h"
 #include "worker_rpc/request_conversion.h"
@@ -34,7 +37,8 @@ absl::Status OfTheApi(const Asked& asked) {
   *request.mutable_sampling() = SamplingToWire(asked.sampling);
   request.set_n(asked.n);
   request.mutable_prompt_token_ids()->mutable_ids()->Add(asked.prompt.begin(), asked.prompt.end());
-  return CheckRequest(request, kLimits);
+  const absl::StatusOr<ClientRequest> read = ClientRequestFromWire(request, kLimits);
+  return read.ok() ? CheckRequest(*read, kLimits) : read.status();
 }
 
 absl::Status OfAnEngine(GenerateRequest request) {
@@ -71,6 +75,14 @@ absl::Status OfAJob(const std::string& fields) {
   EXPECT_THAT(parts.first, ::testing::MatchesRegex("line 1, column [0-9]+")) << status;
   EXPECT_NE(parts.first, "line 1, column 1") << status;
   return absl::Status(status.code(), parts.second);
+}
+
+absl::Status OfABody(OpenAiEndpoint endpoint, const std::string& input, const std::string& fields) {
+  const std::string body = absl::StrCat("{", input, ",", fields, "}");
+  const absl::Status status = ReadOpenAiRequest(endpoint, body, 1 << 20).status();
+  const std::string param = ApiErrorOf(status).param;
+  EXPECT_THAT(fields, ::testing::HasSubstr(absl::StrCat("\"", param, "\":"))) << status;
+  return absl::Status(status.code(), status.message());
 }
 
 TEST(RequestLimits, EveryEntranceRefusesABadValueWithTheSameMessage) {
@@ -144,6 +156,8 @@ TEST(RequestLimits, EveryEntranceRefusesABadValueWithTheSameMessage) {
     EXPECT_EQ(OfADecodeWorker(asked), expected);
     EXPECT_EQ(OfAnEngine(asked), expected);
     EXPECT_EQ(OfAJob(job), expected);
+    EXPECT_EQ(OfABody(OpenAiEndpoint::kCompletions, R"("prompt":"a")", job), expected);
+    EXPECT_EQ(OfABody(OpenAiEndpoint::kChatCompletions, R"("messages":[])", job), expected);
   }
 }
 

@@ -11,7 +11,7 @@
 
 #include "decode_worker/decode_service.h"
 #include "prefill_worker/prefill_service.h"
-#include "router/grpc/router_server.h"
+#include "router/server/router_server.h"
 #include "rpc/channel.h"
 #include "tests/engine/tiny_engine.h"
 #include "worker_rpc/worker_server.h"

@@ -18,7 +18,7 @@
 #include "baton/v1/inference.grpc.pb.h"
 #include "decode_worker/decode_service.h"
 #include "prefill_worker/prefill_service.h"
-#include "router/grpc/router_server.h"
+#include "router/server/router_server.h"
 #include "rpc/channel.h"
 #include "tests/e2e/fake_engine.h"
 #include "worker_rpc/worker_server.h"
@@ -72,7 +72,10 @@ struct Answer {
 
 class ServiceTest : public ::testing::Test {
  protected:
-  ServiceTest() { StartRouter("127.0.0.1:0"); }
+  // `http`: settings of the second edge; off by default.
+  explicit ServiceTest(HttpEdgeOptions http = {}) : http_(std::move(http)) {
+    StartRouter("127.0.0.1:0");
+  }
   ~ServiceTest() override {
     router_->Shutdown();
     workers_.clear();
@@ -81,6 +84,7 @@ class ServiceTest : public ::testing::Test {
   void StartRouter(const std::string& address) {
     RouterServerOptions options;
     options.server.listen = address;
+    options.http = http_;
     options.server.drain_ms = 100;
     options.router.index_wait_ms = 60'000;  // long enough to follow all workers on a slow machine
     router_ = *RouterServer::Start(options);
@@ -200,6 +204,7 @@ class ServiceTest : public ::testing::Test {
     return answer;
   }
 
+  const HttpEdgeOptions http_;
   std::unique_ptr<RouterServer> router_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Inference::Stub> stub_;

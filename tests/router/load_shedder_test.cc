@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "common/error_details.h"
+
 namespace baton {
 namespace {
 
@@ -70,6 +72,8 @@ TEST(LoadShedder, UsesTheQueueLengthOnceTheServiceRateIsKnown) {
               ::testing::AllOf(::testing::HasSubstr("50 requests wait"),
                                ::testing::HasSubstr("This one would wait about 5000 ms")));
   EXPECT_TRUE(line.MayJoin(1'600'000, 11'000'000).ok());
+  // 50 requests at one each 100 ms take 5,000 ms, and half of the time is 4,500 ms.
+  EXPECT_EQ(RetryAfterMs(refused), 500);
 }
 
 TEST(LoadShedder, IdleTimeDoesNotCountForTheServiceRate) {

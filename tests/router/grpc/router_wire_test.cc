@@ -7,36 +7,16 @@
 #include <string_view>
 #include <vector>
 
-#include "rpc/prompt_chunks_wire.h"
-#include "text/byte_alphabet.h"
+#include "tests/router/byte_model.h"
 
 namespace baton {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kMaxPromptBytes = 100;
-constexpr int32_t kContextLength = 64;
-constexpr RequestLimits kOfNoModel{.max_prompt_bytes = kMaxPromptBytes};
-constexpr RequestLimits kLimits{.max_prompt_bytes = kMaxPromptBytes,
-                                .context_length = kContextLength};
-
 std::string Refusal(const absl::Status& status) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   return std::string(status.message());
-}
-
-// Of the first 256 tokens, token b is byte b.
-ModelDescription ByteModel() {
-  ModelDescription description;
-  description.context_length = kContextLength;
-  description.tokenizer.model = "gpt2";
-  description.tokenizer.pre = "gpt-2";
-  for (int byte = 0; byte < 256; ++byte) {
-    description.tokenizer.tokens.push_back(ByteToAlphabet(static_cast<uint8_t>(byte)));
-  }
-  description.tokenizer.token_types.assign(256, 1);
-  return description;
 }
 
 TEST(RouterWire, AReportSaysWhichModelAndWhetherThereIsAPrefixCache) {
@@ -149,160 +129,8 @@ TEST(RouterWire, AReportSaysHowShortAPrefixTheWorkerUses) {
   EXPECT_EQ(ReportFromWire(request)->min_prefix_tokens, 0) << "a worker's value is not trusted";
 }
 
-TEST(RouterWire, TooManyTokenIdsAreRefusedBeforeTheyAreCopied) {
-  v1::GenerateRequest request;
-  auto& ids = *request.mutable_prompt_token_ids()->mutable_ids();
-  ids.Resize(kContextLength - 1, 7);
-  EXPECT_TRUE(CheckRequest(request, kLimits).ok());
-  ids.Add(7);
-  EXPECT_THAT(Refusal(CheckRequest(request, kLimits)),
-              HasSubstr("the prompt has 64 tokens; the context of 64"));
-  EXPECT_TRUE(CheckRequest(request, kOfNoModel).ok());
-  ids.Resize((1 << 20) + 1, 7);
-  EXPECT_THAT(Refusal(CheckRequest(request, kOfNoModel)),
-              HasSubstr("prompt_token_ids has 1048577 entries; at most 1048576"));
-}
-
-TEST(RouterWire, TooManyMessagesAreRefusedBeforeTheyAreCopied) {
-  v1::GenerateRequest request;
-  for (int i = 0; i < 4096; ++i) request.mutable_messages()->add_messages();
-  EXPECT_TRUE(CheckRequest(request, kLimits).ok());
-  request.mutable_messages()->add_messages();
-  EXPECT_THAT(Refusal(CheckRequest(request, kLimits)),
-              HasSubstr("messages has 4097 entries; at most 4096"));
-
-  const auto model = *ServedModel::Create(ByteModel());
-  EXPECT_THAT(
-      Refusal(EncodeMessagesFromWire(*model, LimitsFor(*model, kMaxPromptBytes), request.messages())
-                  .status()),
-      HasSubstr("at most 4096"));
-}
-
-TEST(RouterWire, TheBytesOfAPromptAndOfMessagesAreBounded) {
-  v1::GenerateRequest request;
-  request.set_prompt(std::string(101, 'x'));
-  EXPECT_THAT(Refusal(CheckRequest(request, kLimits)),
-              HasSubstr("the prompt has 101 bytes; at most 100"));
-  v1::ChatMessage* message = request.mutable_messages()->add_messages();
-  message->set_role("user");
-  message->set_content(std::string(97, 'x'));
-  EXPECT_THAT(Refusal(CheckRequest(request, kLimits)),
-              HasSubstr("the prompt has 101 bytes; at most 100"));
-  message->mutable_content()->pop_back();
-  EXPECT_TRUE(CheckRequest(request, kLimits).ok());
-}
-
-// ---- prompt chunks
-// --------------------------------------------------------------------------------
-
-absl::StatusOr<EncodedPrompt> Encoded(const v1::GenerateRequest& request,
-                                      std::string_view separator = "") {
-  const auto model = *ServedModel::Create(ByteModel());
-  return PromptFromWire(*model, LimitsFor(*model, kMaxPromptBytes), separator, request);
-}
-
-v1::GenerateRequest InParts(const ChunkedText& parts) {
-  v1::GenerateRequest request;
-  *request.mutable_parts() = PartsToWire(parts);
-  return request;
-}
-
-std::vector<TokenId> Bytes(std::string_view text) { return {text.begin(), text.end()}; }
-
-TEST(RouterWire, PartsBecomeAChunkedPrompt) {
-  v1::GenerateRequest request =
-      InParts({.system = "S", .chunks = {"AB", std::vector<TokenId>{7}}, .question = "Q"});
-  request.set_chunk_scope("alone");
-  const absl::StatusOr<EncodedPrompt> prompt = Encoded(request);
-  ASSERT_TRUE(prompt.ok()) << prompt.status();
-  EXPECT_EQ(*prompt->chunked, (ChunkedPrompt{.options = {.scope = ChunkScope::kAlone},
-                                             .system = Bytes("S"),
-                                             .chunks = {Bytes("AB"), {7}},
-                                             .question = Bytes("Q")}));
-}
-
-TEST(RouterWire, ARequestsSeparatorReplacesTheRouters) {
-  v1::GenerateRequest request;
-  request.set_prompt("S##A|Q");
-  EXPECT_FALSE(Encoded(request)->chunked.has_value());
-  EXPECT_EQ(Encoded(request, "##")->chunked->question, Bytes("A|Q"));
-  request.set_chunk_separator("|");
-  EXPECT_EQ(Encoded(request, "##")->chunked->question, Bytes("Q"));
-  request.set_chunk_separator("");
-  EXPECT_FALSE(Encoded(request, "##")->chunked.has_value());
-}
-
-TEST(RouterWire, PartsGivenAsSuchAreNotSplit) {
-  const absl::StatusOr<EncodedPrompt> prompt =
-      Encoded(InParts({.system = "S#", .chunks = {"A#B"}, .question = "Q#"}), "#");
-  ASSERT_TRUE(prompt.ok()) << prompt.status();
-  EXPECT_EQ(prompt->chunked->chunks, (std::vector<std::vector<TokenId>>{Bytes("A#B")}));
-}
-
-TEST(RouterWire, BadPartsAreRefusedByPartValueAndLimit) {
-  const std::string fifty(50, 'x');
-  EXPECT_THAT(
-      Refusal(Encoded(InParts({.system = "S", .chunks = {"A", ""}, .question = "Q"})).status()),
-      HasSubstr("part 2 (chunks[1]) has 0 bytes"));
-  EXPECT_THAT(
-      Refusal(
-          Encoded(InParts({.system = "S", .chunks = {std::vector<TokenId>{256}}, .question = "Q"}))
-              .status()),
-      HasSubstr("chunks[0][0] is 256; [0, 255] is allowed"));
-  v1::GenerateRequest request = InParts({.system = "S", .chunks = {fifty, fifty}, .question = "Q"});
-  EXPECT_TRUE(Encoded(request).ok()) << "overlapping chunks share positions";
-  request.set_chunk_positions("sequential");
-  EXPECT_THAT(Refusal(Encoded(request).status()),
-              HasSubstr("part 2 (chunks[1]) reaches position 100; the context of 64 tokens ends at "
-                        "position 63"));
-  request.set_chunk_positions("x");
-  EXPECT_THAT(Refusal(CheckRequest(request, kLimits)), HasSubstr("chunk_positions is \"x\""));
-}
-
-TEST(RouterWire, SizesOfPartsAreCheckedBeforeTheyAreCopied) {
-  v1::GenerateRequest request = InParts({.system = "", .chunks = {}, .question = "Q"});
-  for (int i = 0; i < 500; ++i) request.mutable_parts()->add_chunks();
-  EXPECT_TRUE(CheckRequest(request, kLimits).ok());
-  request.mutable_parts()->add_chunks();
-  EXPECT_THAT(Refusal(CheckRequest(request, kLimits)),
-              HasSubstr("chunks has 501 entries; at most 500"));
-  request =
-      InParts({.system = std::string(50, 'x'), .chunks = {std::string(50, 'x')}, .question = "Q"});
-  EXPECT_THAT(Refusal(CheckRequest(request, kLimits)),
-              HasSubstr("the prompt has 101 bytes; at most 100"));
-  request = InParts({.system = "", .chunks = {}, .question = "Q"});
-  request.mutable_parts()->mutable_system()->mutable_token_ids()->mutable_ids()->Resize(
-      (1 << 20) + 1, 7);
-  EXPECT_THAT(Refusal(CheckRequest(request, kLimits)),
-              HasSubstr("the prompt has 1048577 token ids; at most 1048576"));
-  v1::GenerateRequest messages;
-  v1::ChatMessage* const message = messages.mutable_messages()->add_messages();
-  message->set_content(std::string(50, 'x'));
-  *message->add_chunks() = PartToWire(std::string(51, 'x'));
-  EXPECT_THAT(Refusal(CheckRequest(messages, kLimits)),
-              HasSubstr("the prompt has 101 bytes; at most 100"));
-  v1::GenerateRequest separator;
-  separator.set_prompt("x");
-  separator.set_chunk_separator(std::string(257, '#'));
-  EXPECT_THAT(Refusal(CheckRequest(separator, kLimits)),
-              HasSubstr("chunk_separator has 257 bytes; at most 256"));
-}
-
-TEST(RouterWire, ATextWithASeparatorMayExceedTheContext) {
-  v1::GenerateRequest request;
-  request.set_prompt(std::string(45, 'x') + "#" + std::string(45, 'y') + "#Q");
-  EXPECT_THAT(Refusal(Encoded(request).status()), HasSubstr("cannot hold it"));
-  request.set_chunk_separator("#");
-  EXPECT_THAT(Refusal(Encoded(request).status()),
-              HasSubstr("part 1 (chunks[0]) reaches position 89"));
-  request.set_prompt("#" + std::string(45, 'x') + "#" + std::string(45, 'y') + "#Q");
-  const auto model = *ServedModel::Create(ByteModel());
-  EXPECT_TRUE(CheckRequest(request, LimitsFor(*model, kMaxPromptBytes)).ok());
-  EXPECT_TRUE(Encoded(request).ok());
-}
-
 TEST(RouterWire, DetokenizedIdsAreBounded) {
-  const auto model = *ServedModel::Create(ByteModel());
+  const auto model = *ServedModel::Create(ByteModel(64));
   v1::DetokenizeRequest request;
   request.mutable_ids()->Resize(static_cast<int>(kMaxDetokenizeIds), 'a');
   EXPECT_EQ(TextFromWire(model->tokenizer(), request)->size(), size_t{kMaxDetokenizeIds});
@@ -312,7 +140,7 @@ TEST(RouterWire, DetokenizedIdsAreBounded) {
 }
 
 TEST(RouterWire, DetokenizedBytesAreBoundedBeforeAndAfterReplacement) {
-  ModelDescription description = ByteModel();
+  ModelDescription description = ByteModel(64);
   description.tokenizer.tokens.push_back(std::string(1024, 'x'));
   std::string bad;  // each byte becomes U+FFFD
   for (int i = 0; i < 1024; ++i) bad += ByteToAlphabet(0xff);

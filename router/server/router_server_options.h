@@ -1,0 +1,31 @@
+// Settings of a complete router: those of both edges and its own.
+//
+// Thread safety: plain data and pure functions.
+#pragma once
+
+#include <string>
+
+#include "common/settings.h"
+#include "router/http/http_edge_options.h"
+#include "router/router_options.h"
+#include "rpc/rpc_server_options.h"
+
+namespace baton {
+
+struct RouterServerOptions {
+  RpcServerOptions server;
+  RouterOptions router;
+  HttpEdgeOptions http;
+  std::string metrics_listen = {};  // HOST:PORT; empty: no metrics are served
+};
+inline void RegisterSettings(RouterServerOptions& options, SettingList& settings) {
+  RegisterSettings(options.server, settings);
+  RegisterSettings(options.router, settings);
+  RegisterSettings(options.http, settings);
+  settings.Add(
+      "metrics-listen", &options.metrics_listen,
+      "HOST:PORT for /metrics, /livez, /readyz and /targets over HTTP; port 0 picks a free "
+      "one. Empty: off.");
+}
+
+}  // namespace baton
