@@ -51,7 +51,7 @@ enum class Metric : uint16_t {
   kRoutePulls,
   kRequestWorkerLosses,
   kClientStalls,
-  kHttpIgnoredFields,
+  kIgnoredFields,
   kWorkers,
   kFleetChanges,
   kHeartbeats,

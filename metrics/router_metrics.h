@@ -9,7 +9,8 @@ namespace baton::metric_row {
 
 inline constexpr MetricDeclaration kRouterMetrics[] = {
     Counter(kRequests, "baton_requests_total", "requests",
-            "Requests that have ended, by API method and status code. Refused ones count too.",
+            "Requests that have ended, by API method and status code. Refused ones count too. A "
+            "request with a list of prompts counts once for each prompt.",
             Labels{MetricLabel{"endpoint", kEndpointNames}, kCode},
             {.vllm = "vllm:request_success_total", .sglang = "sglang:num_requests_total"}),
     Counter(kRefused, "baton_requests_refused_total", "requests",
@@ -75,9 +76,9 @@ inline constexpr MetricDeclaration kRouterMetrics[] = {
             "Times that a request lost its worker, by the worker's role in it.",
             Labels{MetricLabel{"role", kPrefillPlaceNames}}),
     Counter(kClientStalls, "baton_client_stalls_total", "requests",
-            "Answers that ended because their client read too slowly."),
-    Counter(kHttpIgnoredFields, "baton_http_ignored_fields_total", "fields",
-            "Fields of HTTP bodies that Baton does not know and ignored."),
+            "Answers over gRPC that ended because their client read too slowly."),
+    Counter(kIgnoredFields, "baton_ignored_fields_total", "fields",
+            "Fields of requests over HTTP that the router does not know and ignored."),
     Gauge(kWorkers, "baton_workers", "workers",
           "Registered workers, by role and state. A worker in several states counts as the last "
           "one that applies: draining, unreachable, silent.",

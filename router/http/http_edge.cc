@@ -13,7 +13,6 @@
 #include "openai/api_error.h"
 #include "openai/model_list.h"
 #include "router/http/error_response.h"
-#include "router/request_meter.h"
 
 namespace baton {
 namespace {
@@ -39,14 +38,14 @@ TokenText TextOfTokens(std::shared_ptr<const ServedModel> model) {
   };
 }
 
-Endpoint LabelOf(OpenAiEndpoint endpoint) {
-  return endpoint == OpenAiEndpoint::kChatCompletions ? Endpoint::kChatCompletions
-                                                      : Endpoint::kCompletions;
-}
-
 // Prompts of one request need different ids.
 std::string IdOfPrompt(const std::string& id, size_t prompt, size_t prompts) {
   return prompts == 1 ? id : absl::StrCat(id.substr(0, kMaxRequestIdBytes - 3), "-", prompt);
+}
+
+Endpoint EndpointLabel(OpenAiEndpoint endpoint) {
+  return endpoint == OpenAiEndpoint::kChatCompletions ? Endpoint::kChatCompletions
+                                                      : Endpoint::kCompletions;
 }
 
 }  // namespace
@@ -162,16 +161,6 @@ void HttpEdge::ShowHealth(const std::shared_ptr<HttpExchange>& exchange) const {
 
 // ---- completions --------------------------------------------------------------------------------
 
-void HttpEdge::CountRefusal(OpenAiEndpoint endpoint, const absl::Status& status,
-                            Refusal reason) const {
-  RequestMeter::Refused(host_.metrics, LabelOf(endpoint), status, reason);
-}
-
-void HttpEdge::CountFull(OpenAiEndpoint endpoint, const absl::Status& status) const {
-  CountRefusal(endpoint, status,
-               absl::IsUnavailable(status) ? Refusal::kShutdown : Refusal::kLimit);
-}
-
 absl::StatusOr<int64_t> HttpEdge::TimeoutMs(const HttpRequest& request) const {
   const std::string* text = request.Header(kTimeoutHeader);
   if (text == nullptr) return options_.timeout_ms;
@@ -188,12 +177,12 @@ void HttpEdge::Complete(OpenAiEndpoint endpoint, HttpRequest request,
                         const std::shared_ptr<HttpExchange>& exchange) {
   const absl::StatusOr<int64_t> timeout_ms = TimeoutMs(request);
   if (!timeout_ms.ok()) {
-    CountRefusal(endpoint, timeout_ms.status(), Refusal::kInvalid);
+    CountRefused(endpoint, timeout_ms.status(), Refusal::kInvalid);
     return exchange->Reply(ErrorResponse(ApiErrorOf(timeout_ms.status())));
   }
   absl::StatusOr<ConcurrencyLimit::Slot> slot = limit_->Enter();
   if (!slot.ok()) {
-    CountFull(endpoint, slot.status());
+    CountRefused(endpoint, slot.status(), Refusal::kLimit);
     return exchange->Reply(ErrorResponse(ApiErrorOf(slot.status())));
   }
   const CallDeadline deadline(*timeout_ms * kUsPerMs, host_.clock);
@@ -215,15 +204,22 @@ void HttpEdge::Complete(OpenAiEndpoint endpoint, HttpRequest request,
         StartCalls(endpoint, waiting->request, std::move(waiting->slot), deadline, answer);
       });
   if (posted.ok()) return;
-  CountFull(endpoint, posted);
+  CountRefused(endpoint, posted, Refusal::kLimit);
   answer->Fail(posted);
+}
+
+void HttpEdge::CountRefused(OpenAiEndpoint endpoint, const absl::Status& status,
+                            Refusal reason) const {
+  const bool ending = reason == Refusal::kLimit && absl::IsUnavailable(status);
+  RequestMeter::Refused(host_.metrics, EndpointLabel(endpoint), status,
+                        ending ? Refusal::kShutdown : reason);
 }
 
 void HttpEdge::StartCalls(OpenAiEndpoint endpoint, const HttpRequest& request,
                           ConcurrencyLimit::Slot slot, const CallDeadline& deadline,
                           const std::shared_ptr<HttpAnswer>& answer) {
   const auto refuse = [&](const absl::Status& status, Refusal reason) {
-    CountRefusal(endpoint, status, reason);
+    CountRefused(endpoint, status, reason);
     answer->Fail(status);
   };
   absl::StatusOr<OpenAiRequest> read = ReadOpenAiRequest(endpoint, request.body, max_body_bytes_);
@@ -232,7 +228,7 @@ void HttpEdge::StartCalls(OpenAiEndpoint endpoint, const HttpRequest& request,
   if (!model.ok()) return refuse(model.status(), Refusal::kNoWorker);
   const ModelDescription& description = (*model)->description();
   if (!read->model.empty() && !names_.Has(description.name, read->model)) {
-    CountRefusal(endpoint, absl::NotFoundError(read->model), Refusal::kInvalid);
+    CountRefused(endpoint, absl::NotFoundError(read->model), Refusal::kInvalid);
     return answer->Fail(
         ModelNotFound(read->model, absl::StrJoin(names_.All(description.name), ", ")));
   }
@@ -245,18 +241,12 @@ void HttpEdge::StartCalls(OpenAiEndpoint endpoint, const HttpRequest& request,
   slots.push_back(std::move(slot));
   while (slots.size() < read->prompts.size()) {
     absl::StatusOr<ConcurrencyLimit::Slot> next = limit_->Enter();
-    if (!next.ok()) {
-      CountFull(endpoint, next.status());
-      return answer->Fail(next.status());
-    }
+    if (!next.ok()) return refuse(next.status(), Refusal::kLimit);
     slots.push_back(*std::move(next));
   }
   std::vector<HttpHeader> headers;
   if (!read->ignored_fields.empty()) {
-    if (host_.metrics != nullptr) {
-      host_.metrics->Add(Metric::kHttpIgnoredFields,
-                         static_cast<int64_t>(read->ignored_fields.size()));
-    }
+    ignored_fields_ += static_cast<int64_t>(read->ignored_fields.size());
     headers.push_back({"Baton-Ignored-Fields", IgnoredFieldsHeader(read->ignored_fields)});
   }
   const AnswerHead head = {.id = AnswerId(endpoint, request.id),
@@ -269,7 +259,7 @@ void HttpEdge::StartCalls(OpenAiEndpoint endpoint, const HttpRequest& request,
     prompt.request_id = IdOfPrompt(request.id, i, read->prompts.size());
     const auto call = std::make_shared<GenerateCall>(host_, std::move(slots[i]),
                                                      answer->Stream(static_cast<int32_t>(i)),
-                                                     deadline, priority, LabelOf(endpoint));
+                                                     deadline, priority, EndpointLabel(endpoint));
     if (!answer->AddCall(call)) return;
     call->Start(std::move(prompt));
   }

@@ -18,6 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "http/http_server.h"
+#include "metrics/metric_labels.h"
 #include "openai/openai_request.h"
 #include "router/grpc/generate_call.h"
 #include "router/http/http_answer.h"
@@ -46,6 +47,8 @@ class HttpEdge {
   void Shutdown(int64_t grace_ms);
 
   const std::string& address() const { return server_->address(); }
+  // Fields of requests that were ignored, since the start.
+  int64_t ignored_fields() const { return ignored_fields_; }
 
  private:
   HttpEdge(const HttpEdgeOptions& options, const GenerateHost& host, ConcurrencyLimit* limit);
@@ -61,10 +64,9 @@ class HttpEdge {
   // Reads the body and starts a call for each prompt.
   void StartCalls(OpenAiEndpoint endpoint, const HttpRequest& request, ConcurrencyLimit::Slot slot,
                   const CallDeadline& deadline, const std::shared_ptr<HttpAnswer>& answer);
+  // Counts a request that is refused before it has a call.
+  void CountRefused(OpenAiEndpoint endpoint, const absl::Status& status, Refusal reason) const;
   absl::StatusOr<int64_t> TimeoutMs(const HttpRequest& request) const;
-  // Count a request that ends before it has a GenerateCall.
-  void CountRefusal(OpenAiEndpoint endpoint, const absl::Status& status, Refusal reason) const;
-  void CountFull(OpenAiEndpoint endpoint, const absl::Status& status) const;
 
   const HttpEdgeOptions options_;
   const GenerateHost host_;
@@ -73,6 +75,7 @@ class HttpEdge {
   const int64_t started_at_s_;  // "created" of the models
   const size_t max_body_bytes_;
   std::atomic<bool> draining_ = false;
+  std::atomic<int64_t> ignored_fields_ = 0;
   HttpAnswers answers_;
   std::unique_ptr<HttpServer> server_;  // last member: its threads use the others
 };

@@ -1,6 +1,7 @@
 // baton-router: accepts requests, chooses workers and streams answers.
 //
-// It prints `listening HOST:PORT` to standard output at once, with the address at which it listens.
+// It prints `listening HOST:PORT` to standard output at once, with the address at which it listens,
+// and with --metrics-listen also `metrics HOST:PORT`.
 // When requests will succeed, it prints `ready HOST:PORT` with the address for clients
 // (--advertise), and with --http-listen also `http HOST:PORT`.
 

@@ -97,6 +97,7 @@ ObservationSource RouterServer::Source() {
                       .predicted_units = core_.predicted_units(),
                       .workers = core_.Workers()},
                      metrics);
+    if (http_edge_ != nullptr) metrics.Set(Metric::kIgnoredFields, http_edge_->ignored_fields());
   };
   source.targets = [this] {
     return MetricsTargetsToJson(observation_server_->ReachableAddress(options_.router.advertise),

@@ -208,7 +208,7 @@ TEST_F(ServiceHttpTest, IgnoredFieldsAreNamed) {
   const RawHttpAnswer answer = Post("/v1/completions", R"({"prompt": "a", "frobnicate": 1})");
   EXPECT_EQ(answer.status, 200);
   EXPECT_EQ(answer.headers.at("baton-ignored-fields"), "frobnicate");
-  EXPECT_EQ(router_->metrics().Cells(Metric::kHttpIgnoredFields), 1);
+  EXPECT_EQ(router_->http()->ignored_fields(), 1);
 }
 
 // Requests that end before they have a call are counted too.

@@ -112,11 +112,14 @@ class Metrics(ServiceTest):
     def setUpClass(cls):
         cls.cluster = cls.enterClassContext(
             Cluster(ARGUMENTS.bin, ARGUMENTS.model, 1, 1, cls.worker_arguments, cls.router_arguments,
-                    up_arguments=["--metrics-address", "127.0.0.1:0"]))
+                    up_arguments=["--metrics-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0"]))
         cls.text_ids = [id for ids in inspect_tokens(read_texts()) for id in ids]
         said = cls.cluster.process.stdout.readline().split()
         assert len(said) == 2 and said[0] == "metrics", said
         cls.router = said[1]
+        said = cls.cluster.process.stdout.readline().split()
+        assert len(said) == 2 and said[0] == "http", said
+        cls.http = said[1]
 
     def targets(self):
         status, kind, body = get(self.router, "/targets")
@@ -251,8 +254,15 @@ class Metrics(ServiceTest):
 
     def test_metrics_show_the_numbers_of_the_status(self):
         self.cluster.generate(self.jobs(2, 40, start=70_000))
-        workers = self.cluster.wait_at_rest()
+        self.cluster.wait_at_rest()
         scrapes = self.scrapes()
+
+        def workers_of_now():  # the status is that of the last heartbeats
+            workers = self.cluster.workers()
+            return workers if all(float(workers[f"{role}-0"]["steps"]) == scrapes[role].value("baton_worker_steps_total")
+                                  for role in ("prefill", "decode")) else None
+
+        workers = wait_until(workers_of_now, START_TIMEOUT_S, "heartbeats after the last step")
         for role, name in (("prefill", "prefill-0"), ("decode", "decode-0")):
             found, worker, pool = scrapes[role], workers[name], workers[name]["pool"]
             for metric, number in (("baton_worker_steps_total", worker["steps"]),
@@ -274,6 +284,38 @@ class Metrics(ServiceTest):
         self.assertEqual(router.total("baton_workers"), 2)
         self.assertEqual(router.value("baton_requests_in_flight"), 0)
         self.assertEqual(router.value("baton_index_unfollowed_workers"), 0)
+
+    def test_requests_over_http_count_by_their_endpoint(self):
+        before = scrape(self.router)
+
+        def ask(path, body):
+            request = urllib.request.Request(f"http://{self.http}/v1/{path}", json.dumps(body).encode(),
+                                             {"Content-Type": "application/json"})
+            try:
+                return urllib.request.urlopen(request, timeout=120).status
+            except urllib.error.HTTPError as error:
+                return error.code
+
+        chat = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 3, "temperature": 0}
+        self.assertEqual(ask("chat/completions", chat), 200)
+        self.assertEqual(ask("chat/completions", {**chat, "a_field_of_tomorrow": 1}), 200)
+        self.assertEqual(ask("completions", {"prompt": ["a", "b"], "max_tokens": 2, "temperature": 0}), 200)
+        self.assertEqual(ask("completions", {"prompt": "a", "temperature": 9000}), 400)
+        self.assertEqual(ask("completions", {"prompt": "a", "model": "no-such-model"}), 404)
+        self.cluster.wait_at_rest()
+        after = scrape(self.router)
+
+        def grew(name, **labels):
+            return after.total(name, **labels) - before.total(name, **labels)
+
+        self.assertEqual(grew("baton_requests_total", endpoint="chat_completions", code="ok"), 2)
+        self.assertEqual(grew("baton_requests_total", endpoint="completions", code="ok"), 2, "once for each prompt")
+        self.assertEqual(grew("baton_requests_total", endpoint="completions", code="invalid_argument"), 1)
+        self.assertEqual(grew("baton_requests_total", endpoint="completions", code="not_found"), 1)
+        self.assertEqual(grew("baton_requests_refused_total", reason="invalid"), 2)
+        self.assertEqual(grew("baton_requests_total", endpoint="generate"), 0)
+        self.assertEqual(grew("baton_time_to_first_token_seconds_count"), 4)
+        self.assertEqual(grew("baton_ignored_fields_total"), 1)
 
     def test_a_running_request_shows_while_it_runs(self):
         client = self.long_answer("--placement", "remote")

@@ -29,7 +29,7 @@ TEST(WorkerMetrics, ShowTheNumbersOfTheStatus) {
   EngineStatus engine;
   engine.block_size = 16;
   engine.pool.limit = 500;
-  engine.cache.blocks = {.total = 500, .free = 300, .cached = 120, .owned = 60, .in_transfer = 20};
+  engine.cache.blocks = {.total = 500, .free = 300, .in_transfer = 20, .owned = 60, .cached = 120};
   engine.cache.evictable = 100;
   engine.cache.lookups = 11;
   engine.cache.hits = 7;
