@@ -22,6 +22,7 @@
 #include "kvtransfer/pool/host_pool.h"
 #include "scheduler/scheduler.h"
 #include "tests/engine/fake_worker_parts.h"
+#include "tests/engine/packing_chunk_mover.h"
 #include "tests/engine/recording_sinks.h"
 #include "tests/model/deferred_runner.h"
 
@@ -46,6 +47,11 @@ struct BenchOptions {
   EvictionPolicy eviction_policy = EvictionPolicy::kLru;
   std::vector<FakeWindow> windows = {};  // of KV groups 1, 2, ...
   PromptPartsOptions prompt_parts = {.cache = {.share = 0.5}, .piece_tokens = 256};
+  // Prompt chunks that sleep, and the mover that copies them (packing_chunk_mover.h).
+  int64_t chunk_host_bytes = 0;
+  bool chunk_compress = false;
+  uint64_t mover_seed = 1;
+  uint32_t damage_every = 0;
 };
 
 class WorkerBench {
@@ -60,6 +66,8 @@ class WorkerBench {
         deferred(&runner),
         asynchronous(options.asynchronous),
         fake(&pool),
+        mover(pool.base(), pool.layout(), options.chunk_compress, options.mover_seed,
+              options.damage_every),
         cache({.num_blocks = options.num_blocks,
                .max_blocks = options.max_blocks,
                .block_size = options.block_size,
@@ -98,10 +106,13 @@ class WorkerBench {
                                            .bytes_per_token = 1,
                                            .pieces = options.layer_pieces},
                           .prompt_parts = options.prompt_parts,
+                          .chunk_tier = {.host_bytes = options.chunk_host_bytes,
+                                         .bytes_per_block = pool.layout().bytes_per_block(),
+                                         .max_falling_blocks = options.num_blocks / 8},
                           .metrics = &metrics},
         &cache, &scheduler, asynchronous ? static_cast<ModelRunner*>(&deferred) : &runner,
         loopback != nullptr ? loopback.get() : &fake, tokenizer.get(), &clock,
-        [this] { return next_transfer_id(); });
+        [this] { return next_transfer_id(); }, &mover);
     core->set_pending_cancellations(&cancels);
     loop = std::make_unique<EngineLoop>(EngineLoop::Parts{.core = core.get(),
                                                           .cache = &cache,
@@ -279,6 +290,7 @@ class WorkerBench {
   DeferredRunner deferred;
   const bool asynchronous;
   FakeTransport fake;
+  PackingChunkMover mover;
   KvCacheManager cache;
   Scheduler scheduler;
   std::unique_ptr<const Tokenizer> tokenizer;

@@ -1,5 +1,6 @@
 // Two workers under seeded random events: chunked and ordinary prompts, hand-offs that fail in
-// every way, cancellations, resizes, clears, preemption. It checks these properties:
+// every way, cancellations, resizes, clears, preemption, chunks that sleep and damage of them. It
+// checks these properties:
 //  - every request ends exactly once, and every run ends;
 //  - every answer is that of one worker, as far as it goes;
 //  - after every event, no block is lost or given away too early.
@@ -47,6 +48,8 @@ class RandomPair {
     int64_t hits = 0;
     int64_t preemptions = 0;
     int64_t pulled_tokens = 0;
+    int64_t wakes = 0;
+    int64_t damaged = 0;
   };
   void AddTo(Seen& seen) const {
     seen.whole += seen_.whole;
@@ -54,6 +57,11 @@ class RandomPair {
     seen.mixed += seen_.mixed;
     seen.pulled_tokens += seen_.pulled_tokens;
     seen.hits += pair_.decodes.core->chunk_stats().hits + pair_.prefills.core->chunk_stats().hits;
+    for (const WorkerBench* bench : {&pair_.prefills, &pair_.decodes}) {
+      const SleepingChunkStats sleeping = bench->core->sleeping_stats();
+      seen.wakes += sleeping.wakes;
+      seen.damaged += sleeping.damaged;
+    }
     seen.preemptions += pair_.decodes.scheduler.preemption_count();
   }
 
@@ -147,6 +155,8 @@ class RandomPair {
       case 5:
         if (Below(6) == 0) Either().core->ClearCache(std::nullopt);
         if (resizes_ && Below(6) == 0) Either().Resize(40 + Below(80));
+        // Time for a round of cold chunks.
+        if (Below(4) == 0) Either().clock.AdvanceUs(ChunkCache::kSleepRoundUs);
         return;
       case 6:
         if (Below(3) == 0) FailATransfer();
@@ -246,21 +256,27 @@ TEST(WorkerCoreChunkHandOffRandom, AnswersAreRightAndNoBlockIsLost) {
     const auto options = [&] {
       const bool asynchronous = below(2) == 0;
       const bool paged = below(8) != 0;
-      return BenchOptions{
-          .num_blocks = 40 + below(80),
-          .max_blocks = 120,
-          .block_size = 1 << below(4),
-          .token_budget = 3 + below(40),
-          .max_chunk_tokens = 2 + below(40),
-          .max_running = 2 + below(6),
-          .max_waiting = 12,
-          .prefix_cache = paged && below(4) != 0,
-          .paged = paged,
-          .layer_pieces = 1 + below(2),
-          .asynchronous = asynchronous,
-          .steps_in_flight = asynchronous ? 2 : 1,
-          .prompt_parts = {.cache = {.share = below(4) * 0.2, .max_entries = 1 + below(8)},
-                           .piece_tokens = 256}};
+      return BenchOptions{.num_blocks = 40 + below(80),
+                          .max_blocks = 120,
+                          .block_size = 1 << below(4),
+                          .token_budget = 3 + below(40),
+                          .max_chunk_tokens = 2 + below(40),
+                          .max_running = 2 + below(6),
+                          .max_waiting = 12,
+                          .prefix_cache = paged && below(4) != 0,
+                          .paged = paged,
+                          .layer_pieces = 1 + below(2),
+                          .asynchronous = asynchronous,
+                          .steps_in_flight = asynchronous ? 2 : 1,
+                          .prompt_parts = {.cache = {.share = below(4) * 0.2,
+                                                     .max_entries = 1 + below(8),
+                                                     .sleep_after_us = below(2) * 20'000,
+                                                     .sleep_uses = below(5)},
+                                           .piece_tokens = 256},
+                          .chunk_host_bytes = below(3) * (1000 + below(4000)),
+                          .chunk_compress = below(2) == 0,
+                          .mover_seed = seed,
+                          .damage_every = static_cast<uint32_t>(below(2) * 10)};
     };
     const BenchOptions prefill = options();
     const BenchOptions decode = options();
@@ -275,6 +291,8 @@ TEST(WorkerCoreChunkHandOffRandom, AnswersAreRightAndNoBlockIsLost) {
   EXPECT_GT(seen.hits, 500);
   EXPECT_GT(seen.preemptions, 20);
   EXPECT_GT(seen.pulled_tokens, 100);
+  EXPECT_GT(seen.wakes, 100);
+  EXPECT_GT(seen.damaged, 10);
 }
 
 }  // namespace
