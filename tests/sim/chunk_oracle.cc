@@ -15,6 +15,8 @@ void ChunkCoverage::Add(const ChunkCoverage& other) {
   pulled_tokens += other.pulled_tokens;
   bypasses += other.bypasses;
   evictions += other.evictions;
+  wakes += other.wakes;
+  damaged += other.damaged;
 }
 
 ChunkOracle::Seen ChunkOracle::Describe(const SimGenerateRequest& request, size_t chunk) {

@@ -25,6 +25,8 @@ struct ChunkCoverage {
   int64_t pulled_tokens = 0;  // of chunks
   int64_t bypasses = 0;       // of chunk caches
   int64_t evictions = 0;
+  int64_t wakes = 0;  // of sleeping chunks
+  int64_t damaged = 0;
 
   void Add(const ChunkCoverage& other);
 };

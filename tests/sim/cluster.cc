@@ -420,7 +420,11 @@ ChunkCoverage SimCluster::chunk_coverage() const {
     coverage.Add({.pulled_tokens = worker->pulled_chunk_tokens()});
     if (worker->engine() == nullptr) continue;
     const ChunkCacheStats stats = worker->engine()->core().chunk_stats();
-    coverage.Add({.bypasses = stats.bypasses, .evictions = stats.evictions});
+    const SleepingChunkStats sleeping = worker->engine()->core().sleeping_stats();
+    coverage.Add({.bypasses = stats.bypasses,
+                  .evictions = stats.evictions,
+                  .wakes = sleeping.wakes,
+                  .damaged = sleeping.damaged});
   }
   return coverage;
 }

@@ -125,7 +125,8 @@ int PlaySeeds(const Options& options, Mutant mutant) {
             << " handed over, " << chunks.preempted << " preempted; " << chunks.hits
             << " chunk hits, " << chunks.repaired_tokens << " repaired tokens, "
             << chunks.pulled_tokens << " pulled tokens, " << chunks.bypasses << " bypasses, "
-            << chunks.evictions << " evictions\n";
+            << chunks.evictions << " evictions, " << chunks.wakes << " wakes, " << chunks.damaged
+            << " damaged\n";
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   std::printf("%lld seeds, %lld of %lld requests succeeded, %lld events; %.0f seeds/s\n",
               static_cast<long long>(totals.runs), static_cast<long long>(totals.succeeded),
@@ -234,7 +235,7 @@ int ListMutants() {
 int Main(int argc, char** argv) {
   google::InitGoogleLogging(argv[0]);
   FLAGS_logtostderr = true;
-  FLAGS_minloglevel = google::GLOG_WARNING;
+  FLAGS_minloglevel = google::GLOG_ERROR;  // damaged host memory is no news here
   google::InstallFailureFunction(&ReportFailedCheck);
   Options options;
   bool list = false;

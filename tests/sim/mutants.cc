@@ -94,6 +94,9 @@ constexpr std::array kMutants = {
                1000, "answer"},
     MutantInfo{Mutant::kRepairedChunkCached, "repaired-chunk-cached",
                "a repair also writes the stored chunk, which other requests see", 2000, "answer"},
+    MutantInfo{Mutant::kDamagedChunkWoken, "damaged-chunk-woken",
+               "the checksum of a sleeping chunk is not compared when the chunk is woken", 2000,
+               "answer"},
 };
 
 }  // namespace

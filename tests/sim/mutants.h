@@ -47,6 +47,7 @@ enum class Mutant : uint8_t {
   kVisibleNeighbour,
   kGarbageSlots,
   kRepairedChunkCached,
+  kDamagedChunkWoken,
 };
 
 struct MutantInfo {

@@ -199,6 +199,7 @@ void DrawEngines(SimRandom& random, const Library& library, int32_t context_leng
   static constexpr int32_t kEntries[] = {1, 2, 3, 500, 500};
   const bool has_old = random.OneIn(8);
   const bool is_tight = random.OneIn(2);
+  const bool sleeps = random.OneIn(2);
   const bool mixed_pieces = random.OneIn(3);
   for (SimWorker::Options& worker : scenario.workers) {
     SimEngineOptions& engine = worker.engine;
@@ -207,6 +208,13 @@ void DrawEngines(SimRandom& random, const Library& library, int32_t context_leng
     engine.chunk_cache_share = kShares[random.Below(std::size(kShares))];
     engine.chunk_entries = kEntries[random.Below(std::size(kEntries))];
     engine.prompt_chunk_tokens = mixed_pieces && random.OneIn(2) ? 2 * kPieceTokens : kPieceTokens;
+    if (sleeps) {
+      const int64_t block_bytes = int64_t{engine.block_size} * kSimLayers * 2 * sizeof(SimRow);
+      engine.chunk_host_bytes = random.Between(1, 30) * (block_bytes + 256);
+      engine.chunk_sleep_after_us = random.Between(1, 30) * kMs;
+      engine.chunk_sleep_uses = static_cast<int32_t>(random.Between(1, 3));
+      engine.chunk_compress = random.OneIn(2);
+    }
     if (is_tight) {
       engine.shifted_queries = static_cast<int32_t>(random.Between(kMostChunks, 20));
       engine.repair_runs = static_cast<int32_t>(random.Between(kMostChunks + 1, 30));
@@ -296,7 +304,9 @@ std::string DescribeChunks(const Scenario& scenario) {
                     ": chunk cache of ", engine.chunk_cache_share, " of the pool and ",
                     engine.chunk_entries, " entries, pieces of ", engine.prompt_chunk_tokens,
                     " tokens, ", engine.shifted_queries, " shifted queries and ",
-                    engine.repair_runs, " runs of repairs in a step, ",
+                    engine.repair_runs, " runs of repairs in a step, ", engine.chunk_host_bytes,
+                    " bytes of host memory, asleep after ", engine.chunk_sleep_after_us,
+                    " us and fewer than ", engine.chunk_sleep_uses, " uses, ",
                     RulesOf(engine.cache_kind).shares ? "a prefix cache" : "no prefix cache",
                     engine.paged ? "" : ", contiguous", "\n");
   }

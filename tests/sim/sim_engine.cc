@@ -121,6 +121,14 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
                                   [this](int64_t delay_us, std::function<void()> late) {
                                     node_.Post(delay_us, std::move(late));
                                   }});
+  if (options.chunk_host_bytes > 0 && options.model.window == 0) {
+    chunk_mover_ =
+        std::make_unique<SimChunkMover>(&node_, layout_, pool_.bytes().data(),
+                                        SimChunkMover::Options{.compress = options.chunk_compress,
+                                                               .mutant = environment_.mutant,
+                                                               .seed = environment_.seed},
+                                        [this] { Wake(); });
+  }
   machines_ = std::make_unique<EngineMachines>(
       MachinesOptions(), EngineEnvironment{.clock = &node_.clock(),
                                            .layout = layout_,
@@ -136,7 +144,8 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
                                                },
                                            .also_check = options_.also_check,
                                            .wake = [this] { Wake(); },
-                                           .publish = [this] { PublishState(); }});
+                                           .publish = [this] { PublishState(); },
+                                           .chunk_mover = chunk_mover_.get()});
   PublishState();
 }
 
@@ -153,7 +162,9 @@ EngineMachinesOptions SimEngine::MachinesOptions() const {
   options.kept_event_bytes = static_cast<size_t>(options_.kept_event_bytes);
   options.idle_turn_us = options_.idle_turn_us;
   PromptPartsOptions& parts = options.prompt_parts;
+  options.chunk_host_bytes = options_.chunk_host_bytes;
   parts.cache.max_entries = options_.chunk_entries;
+  parts.cache.sleep_after_us = options_.chunk_sleep_after_us;
   parts.max_slots = options_.chunk_slots;
   parts.max_shifted_queries = options_.shifted_queries;
   parts.max_repair_runs = options_.repair_runs;
@@ -326,6 +337,7 @@ void SimEngine::Abandon() {
     machines_->core().Step();
   }
   transport_->Abandon();
+  if (chunk_mover_ != nullptr) chunk_mover_->Abandon();
   machines_->core().PollTransfers();
 }
 

@@ -24,6 +24,7 @@
 #include "tests/sim/hasty_runner.h"
 #include "tests/sim/mutant_transport.h"
 #include "tests/sim/mutants.h"
+#include "tests/sim/sim_chunk_mover.h"
 #include "tests/sim/sim_device.h"
 #include "tests/sim/sim_pool.h"
 #include "tests/sim/sim_transport.h"
@@ -62,7 +63,9 @@ struct SimEngineOptions : EngineOptions {
   // Chunked prompts. With 0 slots a step takes none of them; else this is the largest number of
   // slots of a sequence with its frame.
   int32_t chunk_slots = 0;
-  int32_t chunk_entries = 500;     // of the chunk cache
+  int32_t chunk_entries = 500;   // of the chunk cache
+  int64_t chunk_host_bytes = 0;  // of sleeping chunks; 0: none sleeps
+  int64_t chunk_sleep_after_us = 0;
   int32_t shifted_queries = 1000;  // of a step
   int32_t repair_runs = 1000;      // of a step
   // The default disables idle turns, so the loop never sees an event that does not wake it.
@@ -163,6 +166,7 @@ class SimEngine final : public EngineRequests {
   LoopWatchdog watchdog_;
   std::unique_ptr<SimTransport> transport_;
   std::unique_ptr<MutantTransport> mutant_transport_;
+  std::unique_ptr<SimChunkMover> chunk_mover_;  // null: no chunk sleeps
   PendingCancellations cancels_;
   std::unique_ptr<EngineMachines> machines_;
   EngineStatus status_;
