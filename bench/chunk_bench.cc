@@ -5,6 +5,7 @@
 //                                     lookup, shared memory. 8 chunks of 512 tokens by default.
 //   chunk_bench --generated           quality of every mode on generated questions
 //   chunk_bench --questions F.jsonl   quality on the questions of a file (bench/chunk_questions.h)
+//   chunk_bench --wakes               only chunks that sleep: time to wake them, and their memory
 //   chunk_bench --rotation            why queries are rotated, and not keys: times and errors
 //
 // A figure with a goal has the keys of bench/goal_figures.h.
@@ -41,6 +42,7 @@ struct BenchOptions {
   int64_t seed = 1;
   bool generated = false;
   bool rotation = false;
+  bool wakes = false;
   std::string questions;
   std::string write_questions;
   std::string sets;     // comma-separated names; empty: all
@@ -64,6 +66,7 @@ absl::Status RunSpeed(const BenchOptions& options, FigureList& figures) {
   AddLoad(figures);
   ChunkPrompts prompts(options.shape, engine->model_info().spec.vocabulary,
                        static_cast<uint64_t>(options.seed));
+  if (options.wakes) return MeasureWakes(options.engine, prompts, options.rounds, figures);
   ChunkSpeed speed(engine.get(), &prompts, options.answer_tokens);
   RETURN_IF_ERROR(speed.Measure(options.rounds));
   speed.Report(figures);
@@ -181,6 +184,9 @@ int main(int argc, char** argv) {
   generated.Excludes(questions);
   generated.Excludes(rotation);
   questions.Excludes(rotation);
+  line.AddFlag(
+      "--wakes", &options.wakes,
+      "Only measure chunks that sleep in host memory: time to wake them, and their memory");
   line.Add("--limit", &options.limit, "With questions: the most questions of each set")
       .Range(1, 1'000'000)
       .ShowDefault();
