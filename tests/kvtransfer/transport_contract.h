@@ -106,15 +106,21 @@ class TransportContract : public ::testing::TestWithParam<ContractCase> {
     EXPECT_EQ(sent.bytes, bytes);
     EXPECT_EQ(to.TerminalEvents(id, true), 1);
     EXPECT_EQ(from.TerminalEvents(id + 7000, false), 1);
-    EXPECT_EQ(to.transport().moved_bytes().received[Counted()], received_before + bytes);
-    EXPECT_EQ(from.transport().moved_bytes().sent[Counted()], sent_before + bytes);
+    const int64_t received_bytes =
+        to.transport().moved_bytes().received[Counted()] - received_before;
+    const int64_t sent_bytes = from.transport().moved_bytes().sent[Counted()] - sent_before;
     if (medium() == Medium::kNccl) {
+      // Blocks of a cancelled transfer may still be on their way: NCCL cannot call them back.
+      EXPECT_GE(received_bytes, bytes);
+      EXPECT_GE(sent_bytes, bytes);
       EXPECT_GE(TheFakeNccl().sides[1].bytes, by_nccl + bytes);
       EXPECT_EQ(BytesThroughHost(from, to), by_host);
       if (GetParam().memory == PoolMemory::kDevice && bytes > 0) {
         EXPECT_GT(CopiesOfTheDevice(), 0);
       }
     } else {
+      EXPECT_EQ(received_bytes, bytes);
+      EXPECT_EQ(sent_bytes, bytes);
       int64_t device_pools = 0;
       for (TestWorker* const worker : {&from, &to}) {
         device_pools += worker->pool().lender().memory() == PoolMemory::kDevice ? 1 : 0;
