@@ -71,7 +71,7 @@ class WorkersByName(ServiceTest):
     def test_prompt_chunks_are_listed_and_cleared(self):
         done = self.command("chunks", "--worker", "prefill-0")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(done.stdout, r"^key +tokens +blocks +position +refs +uses +age +idle\n(.*\n)*"
+        self.assertRegex(done.stdout, r"^key +tokens +blocks +position +refs +uses +age +idle +tier\n(.*\n)*"
                                       r"\d+ chunks in \d+ of \d+ blocks \([\d.]+ of [\d.]+ MiB\)\n$")
         done = self.command("chunks", "--all", "--json")
         self.assertEqual(done.returncode, 0, done.stderr)
