@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -31,6 +34,10 @@ class GatedPool final : public TransferPool {
     changed_.notify_all();
     changed_.wait(lock, [this] { return open_ > 0; });
     --open_;
+    if (paced_ != nullptr) {
+      ++*paced_;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
     order.push_back({access, parts[0].blocks[0]});
     return host_.Acquire(access, std::move(parts), layers);
   }
@@ -48,6 +55,13 @@ class GatedPool final : public TransferPool {
     open_ += leases;
     changed_.notify_all();
   }
+  // Opens for all leases. Each takes a millisecond and is counted in `leases`.
+  void Pace(std::atomic<int>* leases) {
+    const std::lock_guard lock(mutex_);
+    paced_ = leases;
+    open_ = 1 << 20;
+    changed_.notify_all();
+  }
 
   std::vector<std::pair<PoolAccess, BlockId>> order;  // of leases; read it when no job runs
 
@@ -57,6 +71,7 @@ class GatedPool final : public TransferPool {
   std::condition_variable changed_;
   int waiting_ = 0;
   int open_ = 0;
+  std::atomic<int>* paced_ = nullptr;
 };
 
 class ChunkMoverThreadTest : public testing::TestWithParam<bool> {
@@ -171,11 +186,13 @@ TEST_P(ChunkMoverThreadTest, ACancelledJobEndsAfterItsBlock) {
 }
 
 TEST_P(ChunkMoverThreadTest, DestructionDropsTheJobs) {
-  mover_->Pack(1, kThree, 48);
-  mover_->Pack(2, kThree, 48);
+  constexpr int kJobs = 1000;
+  for (int job = 1; job <= kJobs; ++job) mover_->Pack(static_cast<uint64_t>(job), kThree, 48);
   pool_->WaitForLease(1);
-  pool_->Open(1);
+  std::atomic<int> leases = 0;
+  pool_->Pace(&leases);
   mover_.reset();
+  EXPECT_LT(leases, kJobs * static_cast<int>(kThree.size())) << "every job ran";
 }
 
 }  // namespace

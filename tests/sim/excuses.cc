@@ -179,7 +179,9 @@ absl::Status Excuses::Judge(const ScenarioRequest& request, const End& end) cons
         absl::StrCat("no fault during this request excuses ", end.status.ToString()));
   }
   int64_t excused_us = kPromptUs;
-  if (scenario_.pulls != 0) excused_us += scenario_.router.pull_least_ms * 1000;
+  // The router decides itself on pulls of prompt chunks.
+  if (scenario_.pulls != 0 || scenario_.has_chunks)
+    excused_us += scenario_.router.pull_least_ms * 1000;
   for (const Span& delay : delays_) {
     const int64_t from_us = std::max(delay.from_us, request.start_us);
     excused_us += std::max<int64_t>(0, std::min(delay.until_us, end.at_us) - from_us);
