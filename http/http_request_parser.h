@@ -5,8 +5,8 @@
 // limit of its path. Feed the rest until the state is kComplete. kFailed is final; problem() says
 // why.
 //
-// Invariants: what was fed and not consumed is bounded by the limits, whatever a client sends. No
-// input reaches a CHECK.
+// Invariants, for all input: what was fed and not consumed is bounded by the limits. No input
+// reaches a CHECK.
 //
 // Thread safety: belongs to one thread.
 #pragma once

@@ -40,7 +40,7 @@ ApiError HttpError(int status, std::string message);
 // 404. `known`: names of the models that are served, for the message.
 ApiError ModelNotFound(std::string_view model, std::string_view known);
 
-// Returns the body. Its text is UTF-8, whatever the message has.
+// Returns the body. Its text is UTF-8; invalid bytes of the message are replaced.
 std::string ErrorBody(const ApiError& error);
 
 }  // namespace baton

@@ -17,6 +17,7 @@
 #include "engine/row_sampler.h"
 #include "engine/worker_parts.h"
 #include "scheduler/scheduler.h"
+#include "tests/engine/fake_transport.h"
 #include "tests/engine/fake_worker_parts.h"
 #include "tests/engine/recording_sinks.h"
 

@@ -21,6 +21,7 @@
 #include "kvtransfer/loopback/loopback_transport.h"
 #include "kvtransfer/pool/host_pool.h"
 #include "scheduler/scheduler.h"
+#include "tests/engine/fake_transport.h"
 #include "tests/engine/fake_worker_parts.h"
 #include "tests/engine/packing_chunk_mover.h"
 #include "tests/engine/recording_sinks.h"
