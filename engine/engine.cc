@@ -120,12 +120,10 @@ class EngineImpl final : public Engine {
   int64_t BlocksIn(int64_t bytes) const override { return pool_.BlocksIn(bytes); }
 
   absl::StatusOr<int32_t> ClearCache(std::optional<CacheNamespace> only) override {
-    return Ask<absl::StatusOr<int32_t>>([=, this] { return machines_->core().ClearCache(only); },
-                                        absl::UnavailableError("the engine is shutting down"));
+    return Clear([=, this] { return machines_->core().ClearCache(only); });
   }
   absl::StatusOr<int32_t> ClearChunks(std::optional<CacheNamespace> only) override {
-    return Ask<absl::StatusOr<int32_t>>([=, this] { return machines_->core().ClearChunks(only); },
-                                        absl::UnavailableError("the engine is shutting down"));
+    return Clear([=, this] { return machines_->core().ClearChunks(only); });
   }
   std::vector<ChunkCache::EntryInfo> ListChunks() override {
     return Ask<std::vector<ChunkCache::EntryInfo>>(
@@ -171,6 +169,17 @@ class EngineImpl final : public Engine {
         [promise, question](WorkerCore&) { promise->set_value(question()); },
         EngineInbox::Bound::kWaived);
     return posted.ok() ? answer.get() : otherwise;
+  }
+
+  // Runs `clear` on the loop thread. Status() has its effect when this returns.
+  absl::StatusOr<int32_t> Clear(std::function<int32_t()> clear) {
+    return Ask<absl::StatusOr<int32_t>>(
+        [this, clear] {
+          const int32_t freed = clear();
+          PublishState();
+          return freed;
+        },
+        absl::UnavailableError("the engine is shutting down"));
   }
 
   void RunLoop();

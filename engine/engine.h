@@ -64,7 +64,7 @@ class Engine : public EngineRequests {
 
   // Drops all cached prefixes, or those of one namespace (KvCacheManager::ClearCache), between two
   // steps. Does not disturb running requests. Returns the number of blocks freed at once. Waits for
-  // the running step.
+  // the running step. Status() has the effect when this returns.
   virtual absl::StatusOr<int32_t> ClearCache(std::optional<CacheNamespace> only) = 0;
   // Same for prompt chunks alone (ChunkCache::Clear). Cached prefixes stay.
   virtual absl::StatusOr<int32_t> ClearChunks(std::optional<CacheNamespace> only) = 0;
