@@ -18,6 +18,23 @@ FleetIndex::FleetIndex(const FleetIndexOptions& options)
 
 // ---- never waits for an event -------------------------------------------------------------------
 
+SomeHolders FleetIndex::MatchSome(std::span<const Hash128> hashes, size_t most, uint64_t turn,
+                                  std::span<const IndexedWorker> also) const {
+  std::vector<NamedHolder> holders;
+  holders.reserve(also.size());
+  {
+    std::lock_guard lock(state_mutex_);
+    for (const IndexedWorker worker : also) {
+      const auto it = states_.find(worker);
+      if (it == states_.end()) continue;
+      for (const std::optional<HolderId>& holder : it->second.holders) {
+        if (holder) holders.push_back({.worker = worker, .holder = *holder});
+      }
+    }
+  }
+  return index_.MatchSome(hashes, most, turn, holders);
+}
+
 bool FleetIndex::IsFollowed(IndexedWorker worker) const {
   std::lock_guard lock(state_mutex_);
   const auto it = states_.find(worker);
@@ -77,8 +94,13 @@ void FleetIndex::ShowTotals(std::optional<IndexedWorker> departed) {
 
 void FleetIndex::Show(IndexedWorker worker, const Source& source, const absl::Status& taken) {
   const size_t units = index_.units(worker);
+  std::array<std::optional<HolderId>, kCacheTiers> holders;
+  for (int tier = 0; tier < kCacheTiers; ++tier) {
+    holders[static_cast<size_t>(tier)] = index_.Holder(worker, static_cast<CacheTier>(tier));
+  }
   std::lock_guard lock(state_mutex_);
   State& state = states_[worker];
+  state.holders = holders;
   FollowedWorker& shown = state.shown;
   shown.units = units;
   shown.sequence = source.follower.sequence();

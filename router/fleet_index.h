@@ -15,6 +15,7 @@
 // event is being applied. The others wait for each other.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -85,6 +86,9 @@ class FleetIndex {
   std::vector<HeldPrefix> Match(std::span<const Hash128> hashes) const {
     return index_.MatchWorkers(hashes);
   }
+  // As GlobalIndex::MatchSome, for the numbers that the workers in `also` had at their last event.
+  SomeHolders MatchSome(std::span<const Hash128> hashes, size_t most, uint64_t turn,
+                        std::span<const IndexedWorker> also) const;
   bool IsFollowed(IndexedWorker worker) const;
   // Returns false if the index does not know one of the workers yet.
   bool HaveSettled(std::span<const IndexedWorker> workers, int64_t now_us) const;
@@ -118,6 +122,7 @@ class FleetIndex {
   };
   struct State {
     FollowedWorker shown;
+    std::array<std::optional<HolderId>, kCacheTiers> holders = {};
     int64_t since_us = 0;
     bool has_settled = false;
   };

@@ -62,8 +62,32 @@ void PredictedPrefixes::Extend(std::span<const Hash128> hashes, int64_t now_us,
   if (const auto first = predicted_.find(hashes[0]); first != predicted_.end()) {
     for (const Prediction& p : first->second) units.try_emplace(p.worker, 0);
   }
-  for (auto& [worker, held] : units) {
-    while (held < static_cast<int32_t>(hashes.size()) && Has(hashes[held], worker)) ++held;
+  for (auto& [worker, held] : units) ExtendOne(hashes, worker, held);
+}
+
+void PredictedPrefixes::ExtendOne(std::span<const Hash128> hashes, IndexedWorker worker,
+                                  int32_t& held) const {
+  while (held < static_cast<int32_t>(hashes.size()) && Has(hashes[held], worker)) ++held;
+}
+
+void PredictedPrefixes::ExtendSome(std::span<const Hash128> hashes, int64_t now_us,
+                                   std::span<const int32_t> begins, size_t most,
+                                   absl::flat_hash_map<IndexedWorker, int32_t>& units) {
+  Expire(now_us);
+  if (predicted_.empty()) return;
+  for (auto& [worker, held] : units) ExtendOne(hashes, worker, held);
+  for (const int32_t begin : begins) {
+    if (begin < 0 || begin >= static_cast<int32_t>(hashes.size())) continue;
+    const auto found = predicted_.find(hashes[static_cast<size_t>(begin)]);
+    if (found == predicted_.end()) continue;
+    size_t left = most;
+    // The latest predictions first: they are the likeliest to be unknown to the index.
+    for (auto it = found->second.rbegin(); it != found->second.rend() && left > 0; ++it, --left) {
+      int32_t held = begin;
+      ExtendOne(hashes, it->worker, held);
+      int32_t& known = units[it->worker];
+      known = std::max(known, held);
+    }
   }
 }
 

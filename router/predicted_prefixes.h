@@ -36,6 +36,12 @@ class PredictedPrefixes {
   void Extend(std::span<const Hash128> hashes, int64_t now_us,
               absl::flat_hash_map<IndexedWorker, int32_t>& units);
 
+  // Same for a part of the workers, in a large fleet: those in `units`, and workers whose first
+  // predicted unit is one of `begins`, at most `most` for each. `begins` has the different numbers
+  // of units that workers hold, as far as the index knows.
+  void ExtendSome(std::span<const Hash128> hashes, int64_t now_us, std::span<const int32_t> begins,
+                  size_t most, absl::flat_hash_map<IndexedWorker, int32_t>& units);
+
   size_t size() const { return size_; }
 
  private:
@@ -48,6 +54,7 @@ class PredictedPrefixes {
     Prediction prediction;
   };
   bool Has(const Hash128& hash, IndexedWorker worker) const;
+  void ExtendOne(std::span<const Hash128> hashes, IndexedWorker worker, int32_t& held) const;
   void Forget(const Entry& entry);
   void Expire(int64_t now_us);
 

@@ -8,12 +8,22 @@
 namespace baton {
 
 PromptLookup::PromptLookup(const FleetIndex& index, std::span<const Hash128> hashes,
-                           const ChunkedRequest* chunked)
-    : hashes_(hashes), chunked_(chunked) {
-  for (const HeldPrefix& prefix : index.Match(hashes)) {
+                           const ChunkedRequest* chunked, const LookupLimits* limits)
+    : hashes_(hashes), limits_(limits), chunked_(chunked) {
+  SomeHolders holders = Match(index, hashes);
+  for (const HeldPrefix& prefix : holders.prefixes) {
     units_.try_emplace(prefix.worker, prefix.units);  // the largest comes first
   }
+  if (limits != nullptr) {
+    begins_ = std::move(holders.different_units);
+    begins_.push_back(0);
+  }
   if (chunked != nullptr) AddParts(index);
+}
+
+SomeHolders PromptLookup::Match(const FleetIndex& index, std::span<const Hash128> hashes) const {
+  if (limits_ == nullptr) return {.prefixes = index.Match(hashes), .different_units = {}};
+  return index.MatchSome(hashes, limits_->most, limits_->turn, limits_->also);
 }
 
 void PromptLookup::AddParts(const FleetIndex& index) {
@@ -25,11 +35,11 @@ void PromptLookup::AddParts(const FleetIndex& index) {
   for (size_t i = 0; i < parts.size(); ++i) {
     const ChunkedRequest::Part& part = parts[i];
     held.clear();
-    for (const HeldPrefix& prefix : index.Match(part.prefix)) {
+    for (const HeldPrefix& prefix : Match(index, part.prefix).prefixes) {
       int64_t& tokens = held[prefix.worker];
       tokens = std::max(tokens, std::min(part.tokens, int64_t{prefix.units} * kUnitsPerHash));
     }
-    for (const HeldPrefix& whole : index.Match({&part.key, 1})) {
+    for (const HeldPrefix& whole : Match(index, {&part.key, 1}).prefixes) {
       held[whole.worker] = part.tokens;
       chunks_->Hold(whole.worker, static_cast<int32_t>(i), whole.tier == CacheTier::kDevice);
     }
@@ -39,7 +49,11 @@ void PromptLookup::AddParts(const FleetIndex& index) {
 
 PromptLookup::Cached PromptLookup::Of(PredictedPrefixes& predicted, int64_t now_us) {
   Cached cached;
-  predicted.Extend(hashes_, now_us, units_);
+  if (limits_ == nullptr) {
+    predicted.Extend(hashes_, now_us, units_);
+  } else {
+    predicted.ExtendSome(hashes_, now_us, begins_, limits_->most, units_);
+  }
   int32_t most_units = 0;
   for (const auto& [worker, units] : units_) {
     cached.tokens[worker] = units * kUnitsPerHash;

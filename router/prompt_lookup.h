@@ -4,9 +4,11 @@
 // Thread safety: belongs to one thread. The constructor asks the index, so call it without a lock.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "cache/cache_key.h"
@@ -18,12 +20,19 @@
 
 namespace baton {
 
+// The workers that a look-up asks about, in a large fleet.
+struct LookupLimits {
+  size_t most = 0;    // workers with the most of the prompt, or of a part of it
+  uint64_t turn = 0;  // GlobalIndex::MatchSome
+  std::span<const WorkerNumber> also = {};
+};
+
 class PromptLookup {
  public:
   // `hashes`: of the prompt's units; of a chunked prompt, those of its question. `chunked` may be
-  // null. REQUIRES: both outlive this.
+  // null. Without limits, it asks about all workers. REQUIRES: all outlive this.
   PromptLookup(const FleetIndex& index, std::span<const Hash128> hashes,
-               const ChunkedRequest* chunked);
+               const ChunkedRequest* chunked, const LookupLimits* limits = nullptr);
 
   struct Cached {
     absl::flat_hash_map<WorkerNumber, int32_t> tokens;
@@ -36,8 +45,11 @@ class PromptLookup {
 
  private:
   void AddParts(const FleetIndex& index);
+  SomeHolders Match(const FleetIndex& index, std::span<const Hash128> hashes) const;
 
   const std::span<const Hash128> hashes_;
+  const LookupLimits* const limits_;
+  std::vector<int32_t> begins_;  // PredictedPrefixes::ExtendSome; only with limits
   const ChunkedRequest* const chunked_;
   absl::flat_hash_map<WorkerNumber, int32_t> units_;  // of `hashes`
   absl::flat_hash_map<WorkerNumber, int64_t> part_tokens_;

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "routing/prompt_takers.h"
 
 namespace baton {
 namespace {
@@ -13,12 +12,6 @@ namespace {
 constexpr size_t kMostPredictions = size_t{1} << 18;  // of (unit, worker) pairs
 constexpr int64_t kLongestTickUs = 1'000'000;         // Tick is called every 100 ms
 constexpr int64_t kPredictionUs = 2'000'000;          // events take milliseconds
-
-int64_t RoomOf(const RouteQuestion& question, const WorkerReport& worker) {
-  return question.chunked == nullptr
-             ? worker.RoomFor(question.sequence_tokens)
-             : worker.RoomFor(question.sequence_tokens, question.chunked->shape());
-}
 
 bool IsClientsError(const absl::Status& status) {
   return absl::IsInvalidArgument(status) || absl::IsOutOfRange(status);
@@ -37,10 +30,12 @@ RouterCore::RouterCore(const RouterOptions& options, const Clock* clock, KeySeed
                  .mixed_fingerprints = options.mixed_fingerprints,
                  .expiry_us = options.worker_expiry_ms * 1000,
                  .max_workers = options.max_workers,
-                 .longest_look_us = kLongestTickUs},
+                 .longest_look_us = kLongestTickUs,
+                 .notes_touched = options.routing.candidates > 0},
                 clock),
       predicted_(kMostPredictions, kPredictionUs),
-      policy_(MakeRoutingPolicy(options.routing)) {}
+      policy_(MakeRoutingPolicy(options.routing)),
+      candidates_(options.routing, options.routing.candidates * kDrawnEighths / 8) {}
 
 absl::Status RouterCore::Heartbeat(WorkerReport report) {
   std::lock_guard lock(mutex_);
@@ -67,6 +62,10 @@ void RouterCore::Tick() {
       if (worker.report.prefix_cache) arrived.emplace_back(worker.number, worker.report.epoch);
     }
     newest_in_index_ = newest;
+    if (!IsLarge()) {
+      registry_.TakeTouched();  // nobody else does, and the list must not grow
+      candidates_.Clear();
+    }
   }
   for (const auto& [number, epoch] : arrived) index_.Add(number, epoch, clock_->NowUs());
   for (const WorkerNumber number : departed) index_.Remove(number);
@@ -153,119 +152,6 @@ int32_t RouterCore::PieceTokens() const {
   return UsualPieceTokens(sizes);
 }
 
-RoutingInput RouterCore::InputOf(const RouteQuestion& question, PromptLookup& lookup) {
-  RoutingInput input;
-  input.prompt_tokens = question.prompt_tokens;
-  input.placement = question.placement;
-  input.excluded = question.excluded;
-  input.fingerprint = question.fingerprint;
-  input.backend = question.backend;
-  input.affinity_key = question.affinity_key;
-  if (question.chunked != nullptr) {
-    input.prompt_tokens -= static_cast<int32_t>(question.chunked->repeated_tokens());
-    input.chunk_repair = question.chunked->prompt().options.repair;
-    input.chunks = lookup.chunks();
-  }
-  PromptLookup::Cached cached = lookup.Of(predicted_, clock_->NowUs());
-  input.cached_tokens = std::move(cached.tokens);
-  input.held_prefix = cached.held_prefix;
-  return input;
-}
-
-absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
-  if (metrics_ == nullptr) return Choose(question);
-  const int64_t begin_us = clock_->NowUs();
-  absl::StatusOr<Route> route = Choose(question);
-  metrics_->Observe(Metric::kRouteSeconds, clock_->NowUs() - begin_us);
-  return route;
-}
-
-absl::StatusOr<Route> RouterCore::Choose(const RouteQuestion& question) {
-  PromptLookup lookup(index_, question.prompt_hashes, question.chunked);
-  std::lock_guard lock(mutex_);
-  const std::string& served = registry_.fleet_model();
-  if (!question.model.empty() && !served.empty() && question.model != served) {
-    return absl::UnavailableError(absl::StrCat("the prompt was tokenised for model ",
-                                               question.model, "; the fleet serves ", served,
-                                               " now"));
-  }
-  RoutingInput input = InputOf(question, lookup);
-  RETURN_IF_ERROR(CheckTaken(input, registry_.workers()));
-  Route route;
-  RETURN_IF_ERROR(ExcludeTooSmall(question, input));
-  ASSIGN_OR_RETURN(route.plan,
-                   policy_->Choose(input, {registry_.workers(), &speeds_, clock_->NowUs()}));
-  const WorkerReport& decode = registry_.Find(route.plan.decode)->report;
-  route.decode_id = decode.id;
-  route.room = question.least_room > 0 ? question.least_room : RoomOf(question, decode);
-  route.decode_fingerprint = decode.fingerprint;
-  route.decode_backend = decode.backend;
-  route.decode_address = decode.address;
-  route.decode_epoch = decode.epoch;
-  registry_.AddActive(route.plan.decode);
-  route.decode_batch = registry_.Find(route.plan.decode)->Load();
-  registry_.AddPrefill(route.plan.prefiller(), route.plan.work);
-  if (route.plan.prefill) {
-    const WorkerReport& prefill = registry_.Find(*route.plan.prefill)->report;
-    route.prefill_id = prefill.id;
-    route.prefill_address = prefill.address;
-    route.prefill_epoch = prefill.epoch;
-    registry_.AddActive(*route.plan.prefill);
-  }
-  if (route.plan.pull) {
-    const WorkerReport& source = registry_.Find(route.plan.pull->from)->report;
-    route.pull_source_id = source.id;
-    route.pull_source_address = source.address;
-    route.pull_source_epoch = source.epoch;
-    if (input.chunks != nullptr) {
-      route.pulled_chunks =
-          input.chunks->ChunksToPull(route.plan.pull->from, route.plan.prefiller());
-    }
-  }
-  return route;
-}
-
-int64_t RouterCore::MostRoom(const RouteQuestion& question, const RoutingInput& input) const {
-  int64_t most = 0;
-  for (const WorkerRecord& worker : registry_.workers()) {
-    if (MayDecode(input, worker)) {
-      most = std::max(most, RoomOf(question, worker.report));
-    }
-  }
-  return most;
-}
-
-int64_t RouterCore::LeastRoom(const RouteQuestion& question, const RoutingInput& input,
-                              int64_t most) const {
-  if (question.least_room > 0) return question.least_room;
-  if (!question.open_ended) return most;
-  const int64_t least =
-      std::min(most, int64_t{question.prompt_tokens} + RouteQuestion::kLeastAnswerTokens);
-  int64_t most_now = 0;
-  for (const WorkerRecord& worker : registry_.workers()) {
-    if (MayDecode(input, worker) && !worker.AtLimit()) {
-      most_now = std::max(most_now, RoomOf(question, worker.report));
-    }
-  }
-  return std::max(least, most_now);
-}
-
-absl::Status RouterCore::ExcludeTooSmall(const RouteQuestion& question, RoutingInput& input) const {
-  const int64_t most = MostRoom(question, input);
-  if (most > 0 && most < question.least_room) {
-    return absl::UnavailableError(
-        absl::StrCat("no decode worker is left that can hold ", question.least_room,
-                     " tokens of the request; at most ", most, " fit into one"));
-  }
-  const int64_t least = LeastRoom(question, input, most);
-  for (const WorkerRecord& worker : registry_.workers()) {
-    if (worker.CanDecode() && RoomOf(question, worker.report) < least) {
-      input.excluded.insert(worker.number);
-    }
-  }
-  return absl::OkStatus();
-}
-
 void RouterCore::WorkerDone(WorkerNumber number) {
   std::lock_guard lock(mutex_);
   registry_.RemoveActive(number);
@@ -286,11 +172,15 @@ void RouterCore::Learn(const FinishedRequest& request) {
   if (registry_.Find(request.decode) == nullptr) return;
   if (request.prefill && registry_.Find(*request.prefill) == nullptr) return;
   speeds_.Learn(request);
+  registry_.Touch(request.decode);
+  if (request.prefill) registry_.Touch(*request.prefill);
 }
 
 void RouterCore::Learn(const FinishedPull& pull) {
   std::lock_guard lock(mutex_);
-  if (registry_.Find(pull.receiver) != nullptr) speeds_.Learn(pull);
+  if (registry_.Find(pull.receiver) == nullptr) return;
+  speeds_.Learn(pull);
+  registry_.Touch(pull.receiver);
 }
 
 void RouterCore::MarkUnreachable(WorkerNumber number) {
@@ -311,8 +201,8 @@ std::vector<WorkerNumber> RouterCore::SetSilent(const absl::flat_hash_set<Worker
 void RouterCore::Remember(WorkerNumber number, std::span<const Hash128> hashes) {
   if (!index_.IsFollowed(number)) return;
   size_t known = 0;
-  for (const HeldPrefix& prefix : index_.Match(hashes)) {
-    if (prefix.worker == number) known = std::max(known, static_cast<size_t>(prefix.units));
+  for (const HeldPrefix& prefix : index_.MatchSome(hashes, 0, 0, {&number, 1}).prefixes) {
+    known = std::max(known, static_cast<size_t>(prefix.units));
   }
   std::lock_guard lock(mutex_);
   predicted_.Add(number, hashes.subspan(known), clock_->NowUs());

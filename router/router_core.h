@@ -27,6 +27,7 @@
 #include "router/served_model.h"
 #include "routing/routing_policy.h"
 #include "routing/throughput_model.h"
+#include "routing/worker_candidates.h"
 #include "routing/worker_registry.h"
 
 namespace baton {
@@ -92,6 +93,8 @@ class RouterCore {
   // `clock` must outlive this. Use random key_seeds if clients may be hostile.
   RouterCore(const RouterOptions& options, const Clock* clock, KeySeeds key_seeds = {});
 
+  // Replaces the policy of the options, for simulations. Call it before the first ChooseRoute.
+  void set_policy(std::unique_ptr<RoutingPolicy> policy) { policy_ = std::move(policy); }
   // Counts the time of decisions. Call it before the first ChooseRoute. `metrics` must outlive
   // this.
   void set_metrics(MetricSet* metrics) { metrics_ = metrics; }
@@ -163,14 +166,35 @@ class RouterCore {
 
  private:
   absl::StatusOr<Route> Choose(const RouteQuestion& question);
+  // Workers to look at whatever they have cached.
+  struct Drawn {
+    std::vector<WorkerNumber> workers;
+    uint64_t turn;  // number of the decision
+  };
+  // Of RoutingOptions::candidates, this share is drawn. The rest have most of the prompt cached.
+  static constexpr int32_t kDrawnEighths = 5;
+  // True if decisions look at candidates only.
+  bool IsLarge() const;
+  size_t HoldingCandidates() const;
+  // nullopt: look at all workers.
+  std::optional<Drawn> DrawCandidates(const RouteQuestion& question);
+  absl::StatusOr<Route> ChooseAmong(const RouteQuestion& question,
+                                    const std::optional<Drawn>& drawn);
+  // Places of the drawn workers and of those that have some of the prompt, rising.
+  std::vector<int32_t> PlacesOf(std::span<const WorkerNumber> drawn,
+                                const RoutingInput& input) const;
+  // Counts the request on the workers of the plan.
+  Route Count(const RouteQuestion& question, const RoutingInput& input, const RoutePlan& plan);
   bool HasFleetLocked() const;
   RoutingInput InputOf(const RouteQuestion& question, PromptLookup& lookup);
   // Returns the most tokens of the sequence that any decode worker can hold; 0: there is no worker.
-  int64_t MostRoom(const RouteQuestion& question, const RoutingInput& input) const;
+  int64_t MostRoom(const RoutingInput& input) const;
   // Returns how many tokens the chosen worker must hold.
   int64_t LeastRoom(const RouteQuestion& question, const RoutingInput& input, int64_t most) const;
-  // Excludes workers with too little room, as RouteQuestion::sequence_tokens says.
-  absl::Status ExcludeTooSmall(const RouteQuestion& question, RoutingInput& input) const;
+  // Demands room of the chosen worker, as RouteQuestion::sequence_tokens says.
+  absl::Status DemandRoom(const RouteQuestion& question, RoutingInput& input) const;
+  // The tokens of the sequence that every decode worker can hold, if it is the same for all.
+  std::optional<int64_t> EqualRoom(const RoutingInput& input) const;
 
   const RouterOptions options_;
   const Clock* const clock_;
@@ -182,8 +206,10 @@ class RouterCore {
   bool has_recovered_ = false;
   std::optional<int64_t> recovering_since_us_;  // when the fleet first had enough workers
   PredictedPrefixes predicted_;
-  const std::unique_ptr<RoutingPolicy> policy_;
+  std::unique_ptr<RoutingPolicy> policy_;
   ThroughputModel speeds_;
+  WorkerCandidates candidates_;
+  uint64_t decisions_ = 0;  // among candidates
   std::shared_ptr<const ServedModel> model_;
   LoadShedder waiting_;
   RouterCounters counters_;

@@ -8,7 +8,6 @@
 #include "common/prompt_chunks.h"
 
 namespace baton {
-namespace {
 
 void RegisterRoutingSettings(RoutingOptions& options, SettingList& settings) {
   std::vector<std::pair<std::string, std::string>> policies;
@@ -42,9 +41,12 @@ void RegisterRoutingSettings(RoutingOptions& options, SettingList& settings) {
       "that costs less than computing them.");
   settings.Add("pull-weight", &options.pull_weight, 0.0, 1000.0,
                "Weight of the estimated time of a pull.");
+  settings.Add(
+      "routing-candidates", &options.candidates, 0, 1 << 20,
+      "In a fleet of more workers than this, the policy kv-aware looks at about so many for "
+      "each request: those with most of the prompt cached, the least busy ones, and random "
+      "ones. 0: always at all workers.");
 }
-
-}  // namespace
 
 void RegisterSettings(RouterOptions& options, SettingList& settings) {
   settings.Add("advertise", &options.advertise,

@@ -33,5 +33,7 @@ struct RouterOptions {
   int32_t min_decode_workers = 1;
 };
 void RegisterSettings(RouterOptions& options, SettingList& settings);
+// The part of them that the policies use.
+void RegisterRoutingSettings(RoutingOptions& options, SettingList& settings);
 
 }  // namespace baton

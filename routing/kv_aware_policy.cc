@@ -54,11 +54,11 @@ bool HoldsMore(const RouteCost& cost, const WorkerRecord& a, const WorkerRecord&
 
 class PrefillPool {
  public:
-  PrefillPool(const RoutingInput& input, const RouteCost& cost,
-              std::span<const WorkerRecord> workers)
-      : input_(input) {
-    for (const WorkerRecord& worker : workers) {
-      if (!MayPrefill(input, worker)) continue;
+  explicit PrefillPool(const RoutingInput& input) : input_(input) {}
+  void OfferAll(const RouteCost& cost, const FleetView& fleet) {
+    for (size_t i = 0; i < fleet.size(); ++i) {
+      const WorkerRecord& worker = fleet.At(i);
+      if (!MayPrefill(input_, worker)) continue;
       PartnersLike(worker).Offer(worker, cost.PrefillUs(worker));
     }
   }
@@ -101,14 +101,15 @@ absl::StatusOr<RoutePlan> KvAwarePolicy::Choose(const RoutingInput& input, const
   const RouteCost cost(options_, input, fleet);
   const bool may_help = input.placement != Placement::kLocal;
   const bool must_help = input.placement == Placement::kRemote;
-  const PrefillPool prefill_pool(input, cost,
-                                 may_help ? fleet.workers : std::span<const WorkerRecord>());
+  PrefillPool prefill_pool(input);
+  if (may_help) prefill_pool.OfferAll(cost, fleet);
   const WorkerRecord* best_decode = nullptr;
   const WorkerRecord* best_prefill = nullptr;
   const WorkerRecord* holder = nullptr;  // decode worker with most of the prompt
   const WorkerRecord* holder_prefill = nullptr;
   Key best;
-  for (const WorkerRecord& decode : fleet.workers) {
+  for (size_t i = 0; i < fleet.size(); ++i) {
+    const WorkerRecord& decode = fleet.At(i);
     if (!MayDecode(input, decode)) continue;
     const WorkerRecord* prefill = prefill_pool.PartnerOf(decode);
     if (must_help && prefill == nullptr) continue;

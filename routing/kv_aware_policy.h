@@ -25,6 +25,7 @@ class KvAwarePolicy final : public RoutingPolicy {
  public:
   explicit KvAwarePolicy(const RoutingOptions& options) : options_(options) {}
   absl::StatusOr<RoutePlan> Choose(const RoutingInput& input, const FleetView& fleet) override;
+  bool TakesCandidates() const override { return true; }
 
  private:
   const RoutingOptions options_;

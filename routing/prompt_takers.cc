@@ -37,15 +37,16 @@ std::string WhyNot(const RoutingInput& input, std::span<const WorkerRecord> deco
 
 absl::Status CheckTaken(const RoutingInput& input, std::span<const WorkerRecord> workers) {
   if (!input.chunk_repair) return absl::OkStatus();
-  const auto count = [&](const auto& is) {
-    return std::count_if(workers.begin(), workers.end(), is);
+  // In a large fleet, most often the first worker decides.
+  const auto none = [&](const auto& is) {
+    return std::none_of(workers.begin(), workers.end(), is);
   };
   const auto decodes = [](const WorkerRecord& worker) { return worker.CanDecode(); };
-  if (count(decodes) == 0) return absl::OkStatus();
+  if (none(decodes)) return absl::OkStatus();
   const auto takes = [&](const WorkerRecord& worker) {
     return worker.CanDecode() && TakesPrompt(input, worker);
   };
-  if (count(takes) == 0) return NotTaken(input, WhyNot(input, workers));
+  if (none(takes)) return NotTaken(input, WhyNot(input, workers));
   if (input.placement != Placement::kRemote) return absl::OkStatus();
   if (!input.chunk_repair->RepairsNothing()) {
     return NotTaken(input, absl::StrCat("chunk_repair ", ChunkRepairName(*input.chunk_repair),
@@ -56,7 +57,9 @@ absl::Status CheckTaken(const RoutingInput& input, std::span<const WorkerRecord>
   const auto prefills = [&](const WorkerRecord& worker) {
     return worker.CanPrefill() && HandsOver(input, worker);
   };
-  if (count(hands_over) >= 2 && count(prefills) >= 1) return absl::OkStatus();
+  const auto one = std::find_if(workers.begin(), workers.end(), hands_over);
+  const bool two = one != workers.end() && std::any_of(one + 1, workers.end(), hands_over);
+  if (two && !none(prefills)) return absl::OkStatus();
   return NotTaken(input,
                   "no prefill worker of this fleet hands over the KV of prompt chunks; leave the "
                   "placement unset");

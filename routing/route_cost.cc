@@ -29,8 +29,9 @@ RouteCost::RouteCost(const RoutingOptions& options, const RoutingInput& input,
                      const FleetView& fleet)
     : options_(options), input_(input), fleet_(fleet) {
   const int32_t most = std::max(0, input.prompt_tokens - 1);
-  known_.reserve(fleet.workers.size());
-  for (const WorkerRecord& worker : fleet.workers) {
+  known_.reserve(fleet.size());
+  for (size_t i = 0; i < fleet.size(); ++i) {
+    const WorkerRecord& worker = fleet.At(i);
     const auto found = input.cached_tokens.find(worker.number);
     const int32_t cached = found == input.cached_tokens.end() ? 0 : found->second;
     known_.push_back(
@@ -42,15 +43,17 @@ RouteCost::RouteCost(const RoutingOptions& options, const RoutingInput& input,
     FindChunkSources();
     return;
   }
-  for (const WorkerRecord& worker : fleet.workers) {
-    if (worker.Usable() && Cached(worker) > 0) Offer(worker);
+  for (size_t i = 0; i < fleet.size(); ++i) {
+    const WorkerRecord& worker = fleet.At(i);
+    if (worker.Usable() && known_[i].cached > 0) Offer(worker);
   }
 }
 
 void RouteCost::FindChunkSources() {
   if (input_.chunks == nullptr) return;
   std::vector<std::pair<int64_t, const WorkerRecord*>> sources;  // with their tokens of chunks
-  for (const WorkerRecord& worker : fleet_.workers) {
+  for (size_t i = 0; i < fleet_.size(); ++i) {
+    const WorkerRecord& worker = fleet_.At(i);
     if (!worker.Usable() || !MovesChunks(input_, worker)) continue;
     const int64_t tokens = input_.chunks->TokensOf(worker.number);
     if (tokens > 0) sources.emplace_back(tokens, &worker);
@@ -61,7 +64,7 @@ void RouteCost::FindChunkSources() {
   });
   if (sources.size() > kChunkSources) sources.resize(kChunkSources);
   for (size_t i = 0; i < known_.size(); ++i) {
-    const WorkerRecord& worker = fleet_.workers[i];
+    const WorkerRecord& worker = fleet_.At(i);
     if (!MovesChunks(input_, worker)) continue;
     for (const auto& [held, source] : sources) {
       if (!MayHandOver(source->report, worker.report)) continue;
@@ -75,11 +78,12 @@ void RouteCost::FindChunkSources() {
 
 void RouteCost::FindHeld() {
   if (input_.held_prefix == 0) return;
-  const auto begin = fleet_.workers.begin(), end = fleet_.workers.end();
   // If there are prefill workers, decode workers compute few prompts, so they are ignored.
-  const bool all = std::none_of(begin, end, [](const auto& it) { return it.CanPrefill(); });
-  for (const WorkerRecord& worker : fleet_.workers) {
-    const int64_t cached = Cached(worker);
+  bool all = true;
+  for (size_t i = 0; i < fleet_.size(); ++i) all = all && !fleet_.At(i).CanPrefill();
+  for (size_t i = 0; i < fleet_.size(); ++i) {
+    const WorkerRecord& worker = fleet_.At(i);
+    const int64_t cached = known_[i].cached;
     if (!worker.Usable() || (!all && !worker.CanPrefill()) || cached == 0 || cached < held_) {
       continue;
     }
@@ -244,7 +248,8 @@ RoutePlan RouteCost::Plan(const WorkerRecord& decode, const WorkerRecord* prefil
   plan.first_token_us = prefiller.BacklogUs(fleet_.now_us) + plan.work.us;
   if (plan.pull) plan.first_token_us += plan.pull->us;
   if (prefill != nullptr) plan.first_token_us += static_cast<int64_t>(HandOffUs(decode));
-  for (const WorkerRecord& worker : fleet_.workers) {
+  for (size_t i = 0; i < fleet_.size(); ++i) {
+    const WorkerRecord& worker = fleet_.At(i);
     if (!worker.Usable()) continue;
     const int64_t block_size = std::max(1, worker.report.block_size);
     plan.held_tokens = std::max(plan.held_tokens, Cached(worker) / block_size * block_size);

@@ -27,7 +27,8 @@
 // The form follows NVIDIA Dynamo's router (overlap against load). Measured speeds replace its
 // weights, so nothing needs tuning to the hardware.
 //
-// Every WorkerRecord argument must be a reference into the fleet of the constructor, not a copy.
+// Every WorkerRecord argument must be a reference into the fleet of the constructor, not a copy,
+// and one of its candidates.
 //
 // Thread safety: plain data. REQUIRES: the constructor's arguments outlive it.
 #pragma once
@@ -82,7 +83,7 @@ class RouteCost {
     int64_t chunk_tokens = 0;
   };
 
-  const Known& Of(const WorkerRecord& worker) const { return known_[&worker - &fleet_.workers[0]]; }
+  const Known& Of(const WorkerRecord& worker) const { return known_[fleet_.PlaceOf(worker)]; }
   int64_t Cached(const WorkerRecord& worker) const { return Of(worker).cached; }
   bool HasRoom(const WorkerRecord& worker) const;
   bool Continues(const WorkerRecord& decode, const WorkerRecord& prefill) const;
@@ -104,7 +105,7 @@ class RouteCost {
   const RoutingOptions& options_;
   const RoutingInput& input_;
   const FleetView& fleet_;
-  absl::InlinedVector<Known, 64> known_;  // in the fleet's order
+  absl::InlinedVector<Known, 64> known_;  // in the order of the fleet's candidates
   // The two workers of one kind with most of the prompt. Two, because no worker pulls from itself.
   struct Holders {
     const WorkerRecord* most = nullptr;

@@ -59,6 +59,7 @@ bool TakesPrompt(const RoutingInput& input, const WorkerRecord& worker) {
 
 bool MayDecode(const RoutingInput& input, const WorkerRecord& worker) {
   return worker.Usable() && worker.CanDecode() && !input.excluded.contains(worker.number) &&
+         (input.room.least == 0 || input.room.RoomOn(worker.report) >= input.room.least) &&
          (input.fingerprint.empty() ||
           SameAnswers(input.fingerprint, input.backend, worker.report)) &&
          TakesPrompt(input, worker);

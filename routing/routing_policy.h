@@ -2,7 +2,8 @@
 // prefill worker that computes its prompt, if any. It also has the expected time of that work.
 //
 // A policy chooses among the permitted workers. The permission rules are the same for all policies:
-//  - The decode worker is usable (reachable, not draining) and has not refused this request.
+//  - The decode worker is usable (reachable, not draining), has not refused this request, and has
+//    enough room for it (RoomDemand).
 //  - The prefill worker is usable, is not the decode worker, and may hand over to it
 //    (worker_match.h). Their block sizes and layouts may differ, with a limit for models with
 //    several KV groups.
@@ -18,6 +19,8 @@
 // Thread safety: the host locks.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -31,6 +34,7 @@
 #include "absl/status/statusor.h"
 #include "common/prompt_chunks.h"
 #include "routing/chunk_holdings.h"
+#include "routing/prompt_shape.h"
 #include "routing/throughput_model.h"
 #include "routing/worker_registry.h"
 
@@ -67,6 +71,21 @@ struct RoutingOptions {
   // pull_weight is the weight of a pull's estimated time.
   bool pull_prefixes = true;
   double pull_weight = 1;
+  // In a fleet of more workers than this, a decision of the policy kv-aware looks only at about so
+  // many (worker_candidates.h). 0: at all. The other policies always look at all.
+  int32_t candidates = 64;
+};
+
+// Decode workers must hold this much of a sequence.
+struct RoomDemand {
+  int64_t sequence_tokens = 0;         // of prompt and answer
+  const PromptShape* shape = nullptr;  // of a chunked prompt; null: an ordinary one
+  int64_t least = 0;                   // tokens of the sequence; 0: any worker will do
+
+  int64_t RoomOn(const WorkerReport& worker) const {
+    return shape == nullptr ? worker.RoomFor(sequence_tokens)
+                            : worker.RoomFor(sequence_tokens, *shape);
+  }
 };
 
 struct RoutingInput {
@@ -79,6 +98,7 @@ struct RoutingInput {
   uint64_t held_prefix = 0;
   // Decode workers that cannot take this request, for example because they refused it.
   absl::flat_hash_set<WorkerNumber> excluded;
+  RoomDemand room = {};
   // Fingerprint that the decode worker must have; empty accepts any. An answer that began on
   // another worker continues with the same bits only under the same fingerprint.
   std::string fingerprint = {};
@@ -111,8 +131,8 @@ struct RoutePlan {
   // Expected time from now to the first token, without weights; 0: unknown. For measuring the
   // estimates.
   int64_t first_token_us = 0;
-  // The most tokens of the prompt that one usable worker has cached and would use: whole blocks, and
-  // never the last token.
+  // The most tokens of the prompt that one usable worker has cached and would use: whole blocks,
+  // and never the last token.
   int64_t held_tokens = 0;
 
   WorkerNumber prefiller() const { return prefill.value_or(decode); }
@@ -123,6 +143,22 @@ struct FleetView {
   std::span<const WorkerRecord> workers;
   const ThroughputModel* speeds;
   int64_t now_us;
+  // Places in `workers`, rising, of those that the decision looks at. Empty: all of them.
+  std::span<const int32_t> candidates = {};
+
+  size_t size() const { return candidates.empty() ? workers.size() : candidates.size(); }
+  // REQUIRES: i < size().
+  const WorkerRecord& At(size_t i) const {
+    return workers[candidates.empty() ? i : static_cast<size_t>(candidates[i])];
+  }
+  // The inverse of At. REQUIRES: the decision looks at the worker.
+  size_t PlaceOf(const WorkerRecord& worker) const {
+    const auto place = static_cast<size_t>(&worker - workers.data());
+    if (candidates.empty()) return place;
+    return static_cast<size_t>(
+        std::lower_bound(candidates.begin(), candidates.end(), static_cast<int32_t>(place)) -
+        candidates.begin());
+  }
 };
 
 class RoutingPolicy {
@@ -131,6 +167,8 @@ class RoutingPolicy {
   // Unavailable: there is no decode worker, or no prefill worker although the placement demands
   // one.
   virtual absl::StatusOr<RoutePlan> Choose(const RoutingInput& input, const FleetView& fleet) = 0;
+  // False: the fleet of Choose must have no `candidates`, because the policy needs all workers.
+  virtual bool TakesCandidates() const { return false; }
 };
 
 // REQUIRES: options.policy is a known name, load_bound >= 1, max_sessions >= 1.

@@ -44,6 +44,9 @@ class ThroughputModel {
   void Forget(WorkerNumber number);
 
   const WorkerThroughput& Of(WorkerNumber number) const;
+  // False for a worker without finished requests: Of returns fleet() for it.
+  bool Knows(WorkerNumber number) const { return of_worker_.contains(number); }
+  const WorkerThroughput& fleet() const { return fleet_; }
   // Means of recent requests.
   double completion_tokens() const { return completion_tokens_; }
   double prefill_us() const { return prefill_us_; }

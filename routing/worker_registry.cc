@@ -112,11 +112,18 @@ absl::Status WorkerRegistry::CheckNew(const WorkerReport& report,
 
 absl::StatusOr<std::vector<WorkerNumber>> WorkerRegistry::TakenOver(
     const WorkerReport& report) const {
+  std::vector<WorkerNumber> holders;  // of the id or the address
+  if (const auto it = by_id_.find(report.id); it != by_id_.end()) holders.push_back(it->second);
+  if (const auto it = by_address_.find(report.address); it != by_address_.end()) {
+    holders.push_back(it->second);
+  }
+  std::sort(holders.begin(), holders.end());
+  holders.erase(std::unique(holders.begin(), holders.end()), holders.end());
   std::vector<WorkerNumber> taken;
-  for (const WorkerRecord& worker : workers_) {
+  for (const WorkerNumber number : holders) {
+    const WorkerRecord& worker = *Find(number);
     const bool same_id = worker.report.id == report.id;
     if (same_id && worker.report.epoch == report.epoch) continue;
-    if (!same_id && worker.report.address != report.address) continue;
     const int64_t silent_us = clock_->NowUs() - worker.last_heard_us;
     if (silent_us < options_.take_over_us) {
       return absl::FailedPreconditionError(absl::StrCat(
@@ -125,7 +132,7 @@ absl::StatusOr<std::vector<WorkerNumber>> WorkerRegistry::TakenOver(
           ", last heard ", silent_us / 1000, " ms ago; it can be taken over after ",
           options_.take_over_us / 1000, " ms"));
     }
-    taken.push_back(worker.number);
+    taken.push_back(number);
   }
   return taken;
 }
@@ -138,10 +145,10 @@ absl::Status WorkerRegistry::Heartbeat(WorkerReport report) {
   RETURN_IF_ERROR(known != nullptr ? CheckUnchanged(known->report, report)
                                    : CheckNew(report, taken));
 
-  for (size_t i = workers_.size(); i-- > 0;) {
-    if (std::find(taken.begin(), taken.end(), workers_[i].number) == taken.end()) continue;
-    Note(FleetChange::Kind::kReplaced, workers_[i]);
-    Bury(i);
+  for (size_t i = taken.size(); i-- > 0;) {
+    const auto index = static_cast<size_t>(Find(taken[i]) - workers_.data());
+    Note(FleetChange::Kind::kReplaced, workers_[index]);
+    Bury(index);
   }
   WorkerRecord* worker = FindIncarnation(report.id, report.epoch);
   const bool joins = worker == nullptr;
@@ -152,24 +159,48 @@ absl::Status WorkerRegistry::Heartbeat(WorkerReport report) {
     worker->number = WorkerNumber(next_number_++);
   }
   worker->others = std::max(0, report.queued - worker->active);
-  worker->report = std::move(report);
   worker->last_heard_us = clock_->NowUs();
+  Store(std::move(report), *worker);
   if (joins) Note(FleetChange::Kind::kJoined, *worker);
   return absl::OkStatus();
 }
 
-void WorkerRegistry::Leave(const std::string& id, Epoch epoch) {
-  for (size_t i = 0; i < workers_.size(); ++i) {
-    if (workers_[i].report.id != id || workers_[i].report.epoch != epoch) continue;
-    Note(FleetChange::Kind::kLeft, workers_[i]);
-    return Bury(i);
+void WorkerRegistry::Store(WorkerReport report, WorkerRecord& worker) {
+  const WorkerReport& before = worker.report;
+  if (before.address != report.address) {
+    if (!before.address.empty()) by_address_.erase(before.address);
+    by_address_[report.address] = worker.number;
   }
+  by_id_[report.id] = worker.number;
+  if (!before.id.empty()) CountRoom(before, -1);
+  CountRoom(report, 1);
+  worker.report = std::move(report);
+  NoteTouched(worker);
+}
+
+void WorkerRegistry::CountRoom(const WorkerReport& report, int32_t change) {
+  if (report.role == WorkerRole::kPrefill) return;
+  const RoomShape shape{.pool_tokens = report.pool_tokens,
+                        .context_length = report.context_length,
+                        .block_size = report.block_size,
+                        .paged = report.paged};
+  const auto it = room_shapes_.try_emplace(shape, 0).first;
+  it->second += change;
+  if (it->second == 0) room_shapes_.erase(it);
+}
+
+void WorkerRegistry::Leave(const std::string& id, Epoch epoch) {
+  const WorkerRecord* const worker = FindIncarnation(id, epoch);
+  if (worker == nullptr) return;
+  Note(FleetChange::Kind::kLeft, *worker);
+  Bury(static_cast<size_t>(worker - workers_.data()));
 }
 
 void WorkerRegistry::MarkUnreachable(WorkerNumber number) {
   WorkerRecord* worker = FindMutable(number);
   if (worker == nullptr || worker->unreachable) return;
   worker->unreachable = true;
+  NoteTouched(*worker);
   Note(FleetChange::Kind::kUnreachable, *worker);
 }
 
@@ -177,6 +208,7 @@ void WorkerRegistry::MarkReachable(WorkerNumber number) {
   WorkerRecord* worker = FindMutable(number);
   if (worker == nullptr || !worker->unreachable) return;
   worker->unreachable = false;
+  NoteTouched(*worker);
   Note(FleetChange::Kind::kReachable, *worker);
 }
 
@@ -202,6 +234,7 @@ std::vector<WorkerNumber> WorkerRegistry::SetSilent(
     const bool was_silent = worker.silent;
     worker.silent = silent.contains(worker.number) && replaceable;
     if (worker.silent != was_silent) {
+      NoteTouched(worker);
       Note(worker.silent ? FleetChange::Kind::kSilent : FleetChange::Kind::kAnswers, worker);
     }
     if (worker.silent) dispensable.push_back(worker.number);
@@ -225,10 +258,18 @@ void WorkerRegistry::Expire() {
   }
   last_look_us_ = look_us;
   const int64_t oldest_us = look_us - options_.expiry_us;
-  for (size_t i = workers_.size(); i-- > 0;) {
-    if (workers_[i].last_heard_us >= oldest_us) continue;
-    Note(FleetChange::Kind::kExpired, workers_[i]);
-    RemoveAt(i);
+  if (look_us > next_expiry_us_) {
+    // No worker becomes older than at its last heartbeat, so no other look is needed until then.
+    int64_t oldest_heard_us = look_us;
+    for (size_t i = workers_.size(); i-- > 0;) {
+      if (workers_[i].last_heard_us >= oldest_us) {
+        oldest_heard_us = std::min(oldest_heard_us, workers_[i].last_heard_us);
+        continue;
+      }
+      Note(FleetChange::Kind::kExpired, workers_[i]);
+      RemoveAt(i);
+    }
+    next_expiry_us_ = oldest_heard_us + options_.expiry_us;
   }
   const int64_t now_us = clock_->NowUs();
   absl::erase_if(buried_until_us_, [now_us](const auto& entry) { return entry.second < now_us; });
@@ -240,17 +281,37 @@ void WorkerRegistry::Note(FleetChange::Kind kind, const WorkerRecord& worker) {
 
 std::vector<FleetChange> WorkerRegistry::TakeChanges() { return std::exchange(changes_, {}); }
 
+void WorkerRegistry::NoteTouched(WorkerRecord& worker) {
+  if (!options_.notes_touched || std::exchange(worker.touched, true)) return;
+  touched_.push_back(worker.number);
+}
+
+void WorkerRegistry::Touch(WorkerNumber number) {
+  if (WorkerRecord* worker = FindMutable(number)) NoteTouched(*worker);
+}
+
+std::vector<WorkerNumber> WorkerRegistry::TakeTouched() {
+  for (const WorkerNumber number : touched_) {
+    if (WorkerRecord* worker = FindMutable(number)) worker->touched = false;
+  }
+  return std::exchange(touched_, {});
+}
+
 std::vector<WorkerNumber> WorkerRegistry::TakeDeparted() { return std::exchange(departed_, {}); }
 
 void WorkerRegistry::AddActive(WorkerNumber number) {
   if (WorkerRecord* worker = FindMutable(number)) {
     ++worker->active;
     ++worker->assigned;
+    NoteTouched(*worker);
   }
 }
 
 void WorkerRegistry::RemoveActive(WorkerNumber number) {
-  if (WorkerRecord* worker = FindMutable(number)) --worker->active;
+  WorkerRecord* worker = FindMutable(number);
+  if (worker == nullptr) return;
+  --worker->active;
+  NoteTouched(*worker);
 }
 
 void WorkerRegistry::AddPrefill(WorkerNumber number, const PrefillWork& work) {
@@ -260,6 +321,7 @@ void WorkerRegistry::AddPrefill(WorkerNumber number, const PrefillWork& work) {
   worker->prompts.push_back(work);
   worker->pending.tokens += work.tokens;
   worker->pending.us += work.us;
+  NoteTouched(*worker);
 }
 
 void WorkerRegistry::RemovePrefill(WorkerNumber number, const PrefillWork& work) {
@@ -271,20 +333,21 @@ void WorkerRegistry::RemovePrefill(WorkerNumber number, const PrefillWork& work)
   worker->prompts.erase(prompt);
   worker->pending.tokens -= work.tokens;
   worker->pending.us -= work.us;
+  NoteTouched(*worker);
 }
 
 const WorkerRecord* WorkerRegistry::Find(WorkerNumber number) const {
-  for (const WorkerRecord& worker : workers_) {
-    if (worker.number == number) return &worker;
-  }
-  return nullptr;
+  const auto it = std::lower_bound(
+      workers_.begin(), workers_.end(), number,
+      [](const WorkerRecord& worker, WorkerNumber wanted) { return worker.number < wanted; });
+  return it != workers_.end() && it->number == number ? &*it : nullptr;
 }
 
 WorkerRecord* WorkerRegistry::FindIncarnation(const std::string& id, Epoch epoch) {
-  for (WorkerRecord& worker : workers_) {
-    if (worker.report.id == id && worker.report.epoch == epoch) return &worker;
-  }
-  return nullptr;
+  const auto it = by_id_.find(id);
+  if (it == by_id_.end()) return nullptr;
+  WorkerRecord* const worker = FindMutable(it->second);
+  return worker->report.epoch == epoch ? worker : nullptr;
 }
 
 WorkerRecord* WorkerRegistry::FindMutable(WorkerNumber number) {
@@ -292,7 +355,12 @@ WorkerRecord* WorkerRegistry::FindMutable(WorkerNumber number) {
 }
 
 void WorkerRegistry::RemoveAt(size_t index) {
-  departed_.push_back(workers_[index].number);
+  WorkerRecord& worker = workers_[index];
+  departed_.push_back(worker.number);
+  NoteTouched(worker);
+  by_id_.erase(worker.report.id);
+  by_address_.erase(worker.report.address);
+  CountRoom(worker.report, -1);
   workers_.erase(workers_.begin() + static_cast<std::ptrdiff_t>(index));
   if (!workers_.empty()) return;
   fleet_model_.clear();

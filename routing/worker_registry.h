@@ -123,6 +123,7 @@ struct WorkerRecord {
   std::vector<PrefillWork> prompts;
   PrefillWork pending;              // sum of `prompts`
   int64_t prefilling_since_us = 0;  // earliest time at which it can have begun the first of them
+  bool touched = false;             // the registry's own: WorkerRegistry::TakeTouched names it
 
   bool CanPrefill() const { return report.role != WorkerRole::kDecode; }
   bool CanDecode() const { return report.role != WorkerRole::kPrefill; }
@@ -167,6 +168,22 @@ struct RegistryOptions {
   // run and could not receive heartbeats. The excess does not count as silence. 0: the interval
   // does not matter.
   int64_t longest_look_us = 0;
+  bool notes_touched = false;  // keep the list of TakeTouched
+};
+
+// How much of a sequence a worker can hold, as WorkerReport::RoomFor needs it.
+struct RoomShape {
+  int64_t pool_tokens = 0;
+  int32_t context_length = 0;
+  int32_t block_size = 0;
+  bool paged = true;
+
+  bool operator==(const RoomShape&) const = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const RoomShape& shape) {
+    return H::combine(std::move(h), shape.pool_tokens, shape.context_length, shape.block_size,
+                      shape.paged);
+  }
 };
 
 class WorkerRegistry {
@@ -200,6 +217,12 @@ class WorkerRegistry {
   // Changes since the last call, in order. At most the first kMostChanges.
   std::vector<FleetChange> TakeChanges();
 
+  // Workers whose records have changed since the last call, the departed ones included, each once
+  // and in the order of their first change. Empty without RegistryOptions::notes_touched.
+  std::vector<WorkerNumber> TakeTouched();
+  // Lets TakeTouched name the worker: something outside the registry has changed.
+  void Touch(WorkerNumber number);
+
   // A request started on a worker, or ended there. Ignored if the worker is gone.
   void AddActive(WorkerNumber number);
   void RemoveActive(WorkerNumber number);
@@ -208,9 +231,12 @@ class WorkerRegistry {
   void AddPrefill(WorkerNumber number, const PrefillWork& work);
   void RemovePrefill(WorkerNumber number, const PrefillWork& work);
 
-  // Null if it is gone. Valid until the next call that changes the registry.
+  // Null if it is gone. Valid until the next call that changes the registry. O(log workers).
   const WorkerRecord* Find(WorkerNumber number) const;
+  // Ordered by number.
   const std::vector<WorkerRecord>& workers() const { return workers_; }
+  // Shapes of all workers that decode, with their number.
+  const absl::flat_hash_map<RoomShape, int32_t>& room_shapes() const { return room_shapes_; }
   // Empty if there are no workers.
   const std::string& fleet_model() const { return fleet_model_; }
 
@@ -228,6 +254,10 @@ class WorkerRegistry {
   // Incarnations whose id or address this report takes over. An error if one of them is alive.
   absl::StatusOr<std::vector<WorkerNumber>> TakenOver(const WorkerReport& report) const;
   void Note(FleetChange::Kind kind, const WorkerRecord& worker);
+  void NoteTouched(WorkerRecord& worker);
+  // Stores the report. A new worker's record has an empty report.
+  void Store(WorkerReport report, WorkerRecord& worker);
+  void CountRoom(const WorkerReport& report, int32_t change);
   void RemoveAt(size_t index);
   void Bury(size_t index);  // removes it and refuses its further heartbeats
 
@@ -235,7 +265,12 @@ class WorkerRegistry {
   const Clock* const clock_;
   uint32_t next_number_ = 1;
   int64_t last_look_us_ = 0;
+  int64_t next_expiry_us_ = 0;  // no worker expires at or before this time
   std::vector<WorkerRecord> workers_;
+  absl::flat_hash_map<std::string, WorkerNumber> by_id_;
+  absl::flat_hash_map<std::string, WorkerNumber> by_address_;
+  absl::flat_hash_map<RoomShape, int32_t> room_shapes_;
+  std::vector<WorkerNumber> touched_;
   std::vector<WorkerNumber> departed_;
   std::vector<FleetChange> changes_;
   std::string fleet_model_;

@@ -19,6 +19,11 @@ std::span<const Hash128> Part(std::span<const Hash128> hashes, size_t begin, siz
   return begin < end ? hashes.subspan(begin, end - begin) : std::span<const Hash128>();
 }
 
+// The order of MatchWorkers.
+bool HoldsMore(const HeldPrefix& a, const HeldPrefix& b) {
+  return std::tuple(-a.units, a.worker, a.tier) < std::tuple(-b.units, b.worker, b.tier);
+}
+
 }  // namespace
 
 // Scope in which one event is applied. It makes events_ odd meanwhile, and sweeps a little at the
@@ -242,10 +247,34 @@ std::vector<HeldPrefix> GlobalIndex::MatchWorkers(std::span<const Hash128> hashe
       prefixes.push_back({.worker = owner.worker, .tier = owner.tier, .units = units});
     });
   } while (holders_.assignments() != match.assignments());
-  std::sort(prefixes.begin(), prefixes.end(), [](const HeldPrefix& a, const HeldPrefix& b) {
-    return std::tuple(-a.units, a.worker, a.tier) < std::tuple(-b.units, b.worker, b.tier);
-  });
+  std::sort(prefixes.begin(), prefixes.end(), HoldsMore);
   return prefixes;
+}
+
+SomeHolders GlobalIndex::MatchSome(std::span<const Hash128> hashes, size_t most, uint64_t turn,
+                                   std::span<const NamedHolder> also) const {
+  SomeHolders some;
+  std::vector<HeldPrefix>& prefixes = some.prefixes;
+  PrefixMatch match;
+  do {
+    Match(hashes, match);
+    prefixes.clear();
+    const auto add = [&](HolderId holder, int32_t units) {
+      const HolderTable::Owner owner = holders_.owner(holder);
+      prefixes.push_back({.worker = owner.worker, .tier = owner.tier, .units = units});
+    };
+    match.ForDeepest(most, turn, add);
+    for (const NamedHolder& named : also) {
+      const int32_t units = match.units(named.holder);
+      if (units > 0 && holders_.owner(named.holder).worker == named.worker) {
+        add(named.holder, units);
+      }
+    }
+  } while (holders_.assignments() != match.assignments());
+  std::sort(prefixes.begin(), prefixes.end(), HoldsMore);
+  prefixes.erase(std::unique(prefixes.begin(), prefixes.end()), prefixes.end());
+  some.different_units = match.DifferentUnits();
+  return some;
 }
 
 }  // namespace baton

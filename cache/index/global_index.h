@@ -61,6 +61,19 @@ struct HeldPrefix {
   bool operator==(const HeldPrefix&) const = default;
 };
 
+// A worker and one of its holder numbers.
+struct NamedHolder {
+  IndexedWorker worker;
+  HolderId holder = 0;
+};
+
+// The part of an answer that a large fleet needs.
+struct SomeHolders {
+  std::vector<HeldPrefix> prefixes;  // sorted as by MatchWorkers
+  // The different numbers of units in the whole answer, rising.
+  std::vector<int32_t> different_units;
+};
+
 class GlobalIndex {
  public:
   explicit GlobalIndex(const GlobalIndexOptions& options);
@@ -71,6 +84,13 @@ class GlobalIndex {
   // The answer by worker, sorted by most units, then by worker and tier.
   std::vector<HeldPrefix> MatchWorkers(std::span<const Hash128> hashes) const;
   std::vector<HeldPrefix> MatchWorkers(std::span<const Hash128> hashes, PrefixMatch& match) const;
+
+  // The `most` holders with the most units, and those of `also` that hold at least the first unit.
+  // Of holders with equal units, `turn` selects which come first. The cost does not depend on the
+  // number of holders, except for one bit of each. A number in `also` that belongs to another
+  // worker by now is ignored.
+  SomeHolders MatchSome(std::span<const Hash128> hashes, size_t most, uint64_t turn,
+                        std::span<const NamedHolder> also) const;
 
   // Prefetches for hashes that will soon be passed to Match, Stored or Removed.
   void PrefetchTable(std::span<const Hash128> hashes) const;

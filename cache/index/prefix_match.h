@@ -7,6 +7,7 @@
 // Thread safety: used by one thread at a time.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -45,6 +46,31 @@ class PrefixMatch {
     }
   }
 
+  // Calls fn(HolderId, int32_t units) for the `most` holders with the most units, or for all if
+  // there are fewer. If only a part of the holders with equal units is needed, `turn` selects it,
+  // so that different turns find different ones. Each holder comes once.
+  template <typename Function>
+  void ForDeepest(size_t most, uint64_t turn, const Function& fn) const {
+    for (const Answer& answer : Answers()) {
+      if (most == 0) return;
+      if (answer.group == nullptr) {
+        fn(answer.holder, answer.units);
+        --most;
+      } else {
+        most -= ForSome(*answer.group, most, turn, fn);
+      }
+    }
+  }
+  // The different numbers of units, rising.
+  std::vector<int32_t> DifferentUnits() const {
+    std::vector<int32_t> units;
+    for (const Answer& answer : Answers()) {
+      if (units.empty() || units.back() != answer.units) units.push_back(answer.units);
+    }
+    std::reverse(units.begin(), units.end());
+    return units;
+  }
+
   // True if no event was applied during the lookup. Then the answer is the state after events()
   // events. If false, each run was read in a consistent state, but not all at the same moment.
   bool of_one_moment() const { return of_one_moment_; }
@@ -64,6 +90,40 @@ class PrefixMatch {
     uint32_t first_word;
     uint32_t words;
   };
+
+  // One holder, or a group of them.
+  struct Answer {
+    int32_t units;
+    HolderId holder;
+    const Group* group;
+  };
+  // Most units first.
+  std::vector<Answer> Answers() const {
+    std::vector<Answer> answers;
+    answers.reserve(singles_.size() + groups_.size());
+    for (const Group& group : groups_) answers.push_back({group.units, 0, &group});
+    for (const Single& single : singles_) answers.push_back({single.units, single.holder, nullptr});
+    std::stable_sort(answers.begin(), answers.end(),
+                     [](const Answer& a, const Answer& b) { return a.units > b.units; });
+    return answers;
+  }
+  // Calls fn for up to `most` holders of the group, from a word on that `turn` selects. Returns how
+  // many these are.
+  template <typename Function>
+  size_t ForSome(const Group& group, size_t most, uint64_t turn, const Function& fn) const {
+    constexpr uint64_t kGolden = 0x9E3779B97F4A7C15;
+    if (group.words == 0) return 0;
+    const size_t first = (turn * kGolden >> 32) % group.words;
+    size_t found = 0;
+    for (size_t i = 0; i < group.words && found < most; ++i) {
+      const size_t w = (first + i) % group.words;
+      for (uint64_t bits = words_[group.first_word + w]; bits != 0 && found < most;
+           bits &= bits - 1, ++found) {
+        fn(static_cast<HolderId>(w * 64 + std::countr_zero(bits)), group.units);
+      }
+    }
+    return found;
+  }
 
   std::vector<Single> singles_;
   std::vector<Group> groups_;

@@ -62,5 +62,23 @@ TEST(PredictedPrefixes, TheOldestPredictionsAreDroppedAtTheLimit) {
   EXPECT_EQ(Extended(predicted, Chain(2, 6), 1), (Units{{kA, 6}}));
 }
 
+// In a large fleet, only some workers are looked at.
+TEST(PredictedPrefixes, FindsTheWorkersWhosePredictionsBeginWhereTheIndexEnds) {
+  PredictedPrefixes predicted(100, 1000);
+  const std::vector<Hash128> chain = Chain(1, 8);
+  predicted.Add(kA, std::span(chain).subspan(2, 4), 0);
+  predicted.Add(kB, std::span(chain).first(3), 0);
+  const auto some = [&](const std::vector<int32_t>& begins, size_t most, Units units = {}) {
+    predicted.ExtendSome(chain, 0, begins, most, units);
+    return units;
+  };
+  EXPECT_EQ(some({0, 2}, 8), (Units{{kA, 6}, {kB, 3}}));
+  EXPECT_EQ(some({0}, 8), (Units{{kB, 3}}));
+  EXPECT_EQ(some({2, 5, 8, -1}, 8), (Units{{kA, 6}, {kB, 3}}));
+  EXPECT_EQ(some({}, 8, {{kA, 2}}), (Units{{kA, 6}}));
+  EXPECT_EQ(some({2}, 8, {{kA, 7}}), (Units{{kA, 7}, {kB, 3}}));
+  EXPECT_EQ(some({2}, 1).size(), 1u);
+}
+
 }  // namespace
 }  // namespace baton

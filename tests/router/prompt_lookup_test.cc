@@ -140,5 +140,22 @@ TEST_F(PromptLookupTest, AnOrdinaryPromptHasTheLongestPrefixThatAWorkerHolds) {
   EXPECT_EQ(cached.held_prefix, question_[1].low);
 }
 
+TEST_F(PromptLookupTest, WithLimitsItAsksAboutTheDeepestHoldersAndTheNamedWorkers) {
+  Store(kA, {parts()[0].prefix, question_});
+  Store(kB, {{question_[0], question_[1]}});
+  Store(kC, {{question_[0]}, {parts()[0].key}});
+  const auto cached = [this](size_t most, const std::vector<WorkerNumber>& also) {
+    const LookupLimits limits{.most = most, .turn = 1, .also = also};
+    return PromptLookup(index_, question_, &request_, &limits).Of(predicted_, now_us_).tokens;
+  };
+  EXPECT_EQ(cached(100, {}), Cached().tokens) << "more than all workers";
+  const auto deepest = cached(1, {});
+  EXPECT_EQ(deepest.at(kA), 32 + 64);
+  EXPECT_EQ(deepest.at(kC), 40) << "of the system part, it has most";
+  EXPECT_FALSE(deepest.contains(kB));
+  EXPECT_EQ(cached(1, {kB}).at(kB), 32);
+  EXPECT_EQ(cached(0, {kC}).at(kC), 16 + 40);
+}
+
 }  // namespace
 }  // namespace baton

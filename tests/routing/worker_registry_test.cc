@@ -321,5 +321,60 @@ TEST_F(WorkerRegistryTest, AnUncountedPromptIsNotSubtracted) {
   EXPECT_EQ(registry_.Find(number)->pending.us, 1000);
 }
 
+TEST(WorkerRegistry, NamesTheWorkersWhoseRecordsHaveChanged) {
+  ManualClock clock;
+  WorkerRegistry registry({.model = "", .expiry_us = 3'000'000, .notes_touched = true}, &clock);
+  const auto report = [](const std::string& id) {
+    WorkerReport it;
+    it.id = it.address = id;
+    it.epoch = Epoch(1);
+    it.model = it.fingerprint = "m";
+    return it;
+  };
+  for (const char* id : {"a", "b", "c"}) ASSERT_TRUE(registry.Heartbeat(report(id)).ok());
+  constexpr WorkerNumber kFirst{1}, kSecond{2}, kThird{3};
+  EXPECT_THAT(registry.TakeTouched(), ElementsAre(kFirst, kSecond, kThird));
+  EXPECT_THAT(registry.TakeTouched(), IsEmpty());
+  const PrefillWork work{.tokens = 5, .us = 10};
+  registry.AddActive(kSecond);
+  registry.AddPrefill(kSecond, work);
+  registry.Touch(kThird);
+  registry.Touch(WorkerNumber(77));
+  EXPECT_THAT(registry.TakeTouched(), ElementsAre(kSecond, kThird)) << "each once";
+  registry.RemovePrefill(kSecond, work);
+  EXPECT_THAT(registry.TakeTouched(), ElementsAre(kSecond));
+  registry.MarkUnreachable(kFirst);
+  registry.Leave("c", Epoch(1));
+  EXPECT_THAT(registry.TakeTouched(), ElementsAre(kFirst, kThird));
+  registry.SetSilent({kSecond});
+  clock.AdvanceUs(5'000'000);
+  ASSERT_TRUE(registry.Heartbeat(report("a")).ok());
+  EXPECT_THAT(registry.TakeTouched(), testing::Contains(kSecond)) << "it has expired";
+}
+
+TEST(WorkerRegistry, CountsTheShapesOfThePoolsThatDecode) {
+  ManualClock clock;
+  WorkerRegistry registry({.model = "", .expiry_us = 3'000'000}, &clock);
+  const auto beat = [&](const std::string& id, int64_t pool_tokens, WorkerRole role) {
+    WorkerReport it;
+    it.id = it.address = id;
+    it.epoch = Epoch(1);
+    it.model = it.fingerprint = "m";
+    it.pool_tokens = pool_tokens;
+    it.role = role;
+    ASSERT_TRUE(registry.Heartbeat(it).ok());
+  };
+  beat("a", 100, WorkerRole::kDecode);
+  beat("b", 100, WorkerRole::kBoth);
+  beat("c", 300, WorkerRole::kPrefill);
+  ASSERT_EQ(registry.room_shapes().size(), 1u);
+  EXPECT_EQ(registry.room_shapes().begin()->second, 2);
+  beat("b", 200, WorkerRole::kBoth);  // its pool was resized
+  EXPECT_EQ(registry.room_shapes().size(), 2u);
+  registry.Leave("a", Epoch(1));
+  ASSERT_EQ(registry.room_shapes().size(), 1u);
+  EXPECT_EQ(registry.room_shapes().begin()->first.pool_tokens, 200);
+}
+
 }  // namespace
 }  // namespace baton
