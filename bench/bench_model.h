@@ -64,6 +64,15 @@ class BenchModel {
     CHECK(RunStep(*runner_, input).ok());
   }
 
+  // Runs one step that decodes sequences [0, count) at slot `slot`, and computes slots [0, tokens)
+  // of sequence `count`.
+  void Mixed(int32_t count, int32_t slot, int32_t tokens) {
+    StepInput input;
+    for (int32_t s = 0; s < count; ++s) input.chunks.push_back(Chunk(s, slot, 1, 1));
+    input.chunks.push_back(Chunk(count, 0, tokens, 1));
+    CHECK(RunStep(*runner_, input).ok());
+  }
+
   // Copies the first `tokens` slots of a block in all layers, as a fork does for its part-full
   // block before its first write.
   void CopyBlock(BlockId from, BlockId to, int32_t tokens) {

@@ -13,10 +13,15 @@
 // prompt. The read bandwidth is that of a set of as many bytes (`read_gb_per_s`). The limits do not
 // count softmax, norms and gates.
 //
+// With --profile FILE it measures the times of single steps instead, and writes them to FILE for
+// `baton simulate` (loadtest/engine_profile.h). `profile_mixed_step_ratio` is then what the profile
+// predicts for a step that mixes decoding and a prompt, as a multiple of its measured time.
+//
 // `value` is the speed of the fastest run, `mean_value` the mean of all runs. A peer must be
 // compared by the same one of the two (bench/engine_peer.py).
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <optional>
@@ -28,6 +33,7 @@
 #include "bench/bench_model.h"
 #include "bench/figure_list.h"
 #include "bench/measured_peaks.h"
+#include "bench/profile_times.h"
 #include "bench/read_bandwidth.h"
 #include "common/command_line.h"
 #include "kernels/cpu/cpu_kernels.h"
@@ -165,12 +171,36 @@ class EngineBench {
   FigureList figures_;
 };
 
-int Run(const EngineOptions& options, bool quick, const std::string& only) {
+int WriteProfile(const LoadedModel& model, const EngineOptions& options, bool quick,
+                 const std::string& path) {
+  std::ofstream file(path);
+  if (!file) {
+    std::cerr << "cannot write profile " << path << "\n";
+    return 2;
+  }
+  ProfileTimes times(model, options);
+  const EngineProfile profile = times.Measure(quick);
+  file << ProfileText(profile);
+  file.close();
+  if (!file) {
+    std::cerr << "cannot write profile " << path << ": the disk may be full\n";
+    return 1;
+  }
+  FigureList figures;
+  figures.AddCondition("The benchmark calls the model runner in its own process.");
+  figures.Add("profile_mixed_step_ratio", times.MixedRatio(profile), "1", 1);
+  figures.Print("engine", /*seed=*/0);
+  return 0;
+}
+
+int Run(const EngineOptions& options, bool quick, const std::string& only,
+        const std::string& profile) {
   const absl::StatusOr<LoadedModel> model = LoadModel(options);
   if (!model.ok()) {
     std::cerr << model.status() << "\n";
     return 2;
   }
+  if (!profile.empty()) return WriteProfile(*model, options, quick, profile);
   const auto* set = std::find_if(
       std::begin(kInstructionSets), std::end(kInstructionSets),
       [&](InstructionSet known) { return InstructionSetName(known) == model->instruction_set; });
@@ -203,10 +233,15 @@ int main(int argc, char** argv) {
   baton::SettingList settings;
   bool quick = false;
   std::string only;
-  line.AddFlag("--quick", &quick, "Measure only prefill_512 and decode_1");
+  std::string profile;
+  line.AddFlag("--quick", &quick,
+               "Measure only prefill_512 and decode_1; of a profile, only a few steps");
   line.Add("--only", &only, "Measure only figures with these prefixes, e.g. decode_16,prefill");
+  line.Add("--profile", &profile,
+           "Measure the times of single steps instead, and write them to this file for `baton "
+           "simulate`");
   baton::RegisterSettings(options, settings);
   line.AddSettings(settings, "Engine");
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
-  return baton::Run(options, quick, only);
+  return baton::Run(options, quick, only, profile);
 }

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "bench/fleet_simulation.h"
+#include "loadtest/simulated_fleet.h"
 #include "routing/picking_policy.h"
 
 namespace baton {
@@ -15,8 +15,8 @@ namespace baton {
 // are those waiting at the worker plus this request's own.
 class OverlapAndBlocksPolicy final : public PickingPolicy {
  public:
-  OverlapAndBlocksPolicy(const RoutingOptions& options, const ContextTokens* context)
-      : PickingPolicy(options), context_(context) {}
+  OverlapAndBlocksPolicy(const RoutingOptions& options, const FleetTruth* truth)
+      : PickingPolicy(options), truth_(truth) {}
 
  protected:
   const WorkerRecord& Pick(WorkerPool, Candidates candidates, const RoutingInput& input) override {
@@ -26,7 +26,8 @@ class OverlapAndBlocksPolicy final : public PickingPolicy {
       const auto cached = input.cached_tokens.find(worker->number);
       const int64_t own =
           input.prompt_tokens - (cached == input.cached_tokens.end() ? 0 : cached->second);
-      const int64_t cost = worker->pending.tokens + own + (*context_)[worker->number.value()];
+      const SimulatedWorker& there = *(*truth_->workers)[worker->number.value() - 1];
+      const int64_t cost = worker->pending.tokens + own + there.context_tokens();
       if (best != nullptr && cost >= least) continue;
       best = worker;
       least = cost;
@@ -35,7 +36,7 @@ class OverlapAndBlocksPolicy final : public PickingPolicy {
   }
 
  private:
-  const ContextTokens* const context_;
+  const FleetTruth* const truth_;
 };
 
 // SGLang's cache-aware router. The load is unbalanced if the most loaded worker has over 64

@@ -17,11 +17,15 @@
 #include <vector>
 
 #include "bench/figure_list.h"
-#include "bench/fleet_simulation.h"
 #include "bench/peer_policies.h"
 #include "bench/routing_scenarios.h"
 #include "bench/timed_trace.h"
+#include "common/clock.h"
 #include "common/command_line.h"
+#include "loadtest/load_run.h"
+#include "loadtest/prompt_tokens.h"
+#include "loadtest/simulated_fleet.h"
+#include "loadtest/workload.h"
 
 namespace baton {
 namespace {
@@ -31,6 +35,7 @@ constexpr char kSimulated[] =
     "run in one thread.";
 
 struct BenchOptions {
+  int32_t candidates = RoutingOptions{}.candidates;
   std::string trace;
   size_t synthetic = 0;
   std::string policy = "all";
@@ -42,6 +47,7 @@ struct BenchOptions {
   double local_prefill_penalty = RoutingOptions{}.local_prefill_penalty;
   double compute_weight = RoutingOptions{}.compute_weight;
   double decode_weight = RoutingOptions{}.decode_weight;
+  size_t capacity = 16'384;  // blocks of kMooncakeBlockTokens of each worker's cache
   FleetOptions fleet;
 };
 
@@ -57,6 +63,16 @@ double Mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
+constexpr int32_t kStepTokens = 2048;
+
+// One run of a fleet under a policy.
+struct PlayedRun {
+  FleetFigures figures;
+  std::vector<double> first_token_ms;  // by request, in trace order
+  std::vector<double> inter_token_ms;  // mean of each answer
+  int32_t holders = 0;                 // workers that have the shared prefix at the end
+};
+
 struct Limits {
   double cached_tokens = 0;
   double uncached_tokens_per_request = 0;
@@ -64,41 +80,38 @@ struct Limits {
   double first_token_p99_ms = 0;
 };
 
-Limits LimitsOf(const SimulatedTrace& trace, const ServiceModel& model) {
+double AloneMs(const StepTimes& times, int64_t cached, int64_t total) {
+  return (times.start_us() + times.PrefillUs(cached, total, kStepTokens)) / 1e3;
+}
+
+Limits LimitsOf(const std::vector<LeastWork>& requests, const StepTimes& times) {
   Limits limits;
   std::vector<double> alone_ms;
-  for (const auto& request : trace.requests()) {
-    limits.cached_tokens += request.infinite_cache_tokens;
-    limits.uncached_tokens_per_request += request.prompt_tokens - request.infinite_cache_tokens;
-    alone_ms.push_back(model.PrefillUs(request.infinite_cache_tokens, request.prompt_tokens) / 1e3);
+  for (const LeastWork& request : requests) {
+    limits.cached_tokens += request.cached_tokens;
+    limits.uncached_tokens_per_request += request.prompt_tokens - request.cached_tokens;
+    alone_ms.push_back(AloneMs(times, request.cached_tokens, request.prompt_tokens));
   }
-  limits.uncached_tokens_per_request /= static_cast<double>(trace.requests().size());
+  limits.uncached_tokens_per_request /= static_cast<double>(requests.size());
   limits.first_token_p50_ms = Quantile(alone_ms, 0.5);
   limits.first_token_p99_ms = Quantile(alone_ms, 0.99);
   return limits;
 }
 
-using MakePolicy =
-    std::function<std::unique_ptr<RoutingPolicy>(const RoutingOptions&, const ContextTokens*)>;
 struct NamedPolicy {
   std::string name;
-  MakePolicy make;
+  SimulatedFleet::MakePolicy make;  // empty: Baton's policy of this name
 };
 
 // Baton's own policies, the default first, then the rules of other projects.
 std::vector<NamedPolicy> AllPolicies() {
   std::vector<NamedPolicy> policies;
-  for (const std::string& name : RoutingPolicyNames()) {
-    policies.push_back({name, [name](RoutingOptions options, const ContextTokens*) {
-                          options.policy = name;
-                          return MakeRoutingPolicy(options);
-                        }});
-  }
+  for (const std::string& name : RoutingPolicyNames()) policies.push_back({name, {}});
   policies.push_back(
-      {"overlap-and-blocks", [](const RoutingOptions& options, const ContextTokens* context) {
-         return std::make_unique<OverlapAndBlocksPolicy>(options, context);
+      {"overlap-and-blocks", [](const RoutingOptions& options, const FleetTruth& truth) {
+         return std::make_unique<OverlapAndBlocksPolicy>(options, &truth);
        }});
-  policies.push_back({"match-or-balance", [](const RoutingOptions& options, const ContextTokens*) {
+  policies.push_back({"match-or-balance", [](const RoutingOptions& options, const FleetTruth&) {
                         return std::make_unique<MatchOrBalancePolicy>(options);
                       }});
   return policies;
@@ -112,17 +125,21 @@ class Report {
                 "token gap", "local", "pulled", "decisions/s");
   }
   // Reports figures under the policy's name; for the default policy also under plain names.
-  void Add(const std::string& policy, bool is_default, const FleetFigures& run,
+  void Add(const std::string& policy, bool is_default, const PlayedRun& played,
            const Limits& limits, double requests) {
-    const double hit_share = run.cached_tokens / std::max(1.0, limits.cached_tokens);
-    const double uncached = run.computed_tokens / requests;
-    const double p50 = Quantile(run.first_token_ms, 0.5);
-    const double p99 = Quantile(run.first_token_ms, 0.99);
-    const double gap = Mean(run.inter_token_ms);
+    const FleetFigures& run = played.figures;
+    const double hit_share =
+        static_cast<double>(run.cached_tokens) / std::max(1.0, limits.cached_tokens);
+    const double uncached = static_cast<double>(run.computed_tokens) / requests;
+    const double p50 = Quantile(played.first_token_ms, 0.5);
+    const double p99 = Quantile(played.first_token_ms, 0.99);
+    const double mean = Mean(played.first_token_ms);
+    const double gap = Mean(played.inter_token_ms);
+    const double local = static_cast<double>(run.local_prefills) / requests;
+    const double pulls = static_cast<double>(run.pulls) / requests;
     std::printf("%-18s %9.4f %9.3f %9.3f %9.0f %10.1f %10.1f %10.1f %9.2f %6.3f %7.3f %11.0f\n",
                 policy.c_str(), hit_share, run.max_over_mean_load, run.window_max_over_mean_load,
-                uncached, p50, p99, Mean(run.first_token_ms), gap, run.local_prefills / requests,
-                run.pulls / requests, run.decisions_per_s);
+                uncached, p50, p99, mean, gap, local, pulls, run.decisions_per_s());
     std::fflush(stdout);
     std::string suffix = "_" + policy;
     std::replace(suffix.begin(), suffix.end(), '-', '_');
@@ -135,12 +152,13 @@ class Report {
              limits.uncached_tokens_per_request);
       Figure("ttft_p50_ms" + end, p50, "ms", limits.first_token_p50_ms);
       Figure("ttft_p99_ms" + end, p99, "ms", limits.first_token_p99_ms);
-      Figure("ttft_mean_ms" + end, Mean(run.first_token_ms), "ms", {});
+      Figure("ttft_mean_ms" + end, mean, "ms", {});
       Figure("inter_token_mean_ms" + end, gap, "ms", {});
-      Figure("local_prefill_share" + end, run.local_prefills / requests, "share", {});
-      Figure("pull_share" + end, run.pulls / requests, "share", {});
-      Figure("pulled_tokens_per_request" + end, run.pulled_tokens / requests, "tokens", {});
-      Figure("decisions_per_s" + end, run.decisions_per_s, "1/s", {});
+      Figure("local_prefill_share" + end, local, "share", {});
+      Figure("pull_share" + end, pulls, "share", {});
+      Figure("pulled_tokens_per_request" + end, static_cast<double>(run.pulled_tokens) / requests,
+             "tokens", {});
+      Figure("decisions_per_s" + end, run.decisions_per_s(), "1/s", {});
     }
   }
   static void ScenarioHeading() {
@@ -148,19 +166,22 @@ class Report {
                 "holders", "TTFT p50", "TTFT p99", "TTFT mean", "pulls");
   }
   // Reports on the prompts from `first` on. `holders` workers have their shared blocks at the end.
-  void AddScenario(std::string name, const std::string& policy, const FleetFigures& run,
-                   size_t first, int32_t workers, int32_t holders, double alone_ms) {
+  void AddScenario(std::string name, const std::string& policy, const PlayedRun& played,
+                   size_t first, int32_t workers, double alone_ms) {
+    const FleetFigures& run = played.figures;
+    const int32_t holders = played.holders;
+    const auto pulls = static_cast<double>(run.pulls);
     std::vector<double> prompts(static_cast<size_t>(workers));
     for (size_t i = first; i < run.prefilled_by.size(); ++i) ++prompts[run.prefilled_by[i]];
     const auto used = static_cast<double>(
         std::count_if(prompts.begin(), prompts.end(), [](double count) { return count > 0; }));
     const double uneven = *std::max_element(prompts.begin(), prompts.end()) / Mean(prompts);
-    const std::vector<double> first_token_ms(run.first_token_ms.begin() + first,
-                                             run.first_token_ms.end());
+    const std::vector<double> first_token_ms(played.first_token_ms.begin() + first,
+                                             played.first_token_ms.end());
     const double p50 = Quantile(first_token_ms, 0.5);
     const double p99 = Quantile(first_token_ms, 0.99);
     std::printf("%-18s %8.0f %9.3f %8d %10.1f %10.1f %10.1f %8.0f\n", policy.c_str(), used, uneven,
-                holders, p50, p99, Mean(first_token_ms), run.pulls);
+                holders, p50, p99, Mean(first_token_ms), pulls);
     std::fflush(stdout);
     name += "_";
     std::string end = "_" + policy;
@@ -171,7 +192,7 @@ class Report {
     Figure(name + "ttft_p50_ms" + end, p50, "ms", alone_ms);
     Figure(name + "ttft_p99_ms" + end, p99, "ms", alone_ms);
     Figure(name + "ttft_mean_ms" + end, Mean(first_token_ms), "ms", {});
-    Figure(name + "pulls" + end, run.pulls, "pulls", {});
+    Figure(name + "pulls" + end, pulls, "pulls", {});
   }
   void AddCondition(const std::string& sentence) { figures_.AddCondition(sentence); }
   void PrintJson(int64_t seed) const { figures_.Print("routing", seed); }
@@ -191,26 +212,67 @@ RoutingOptions PolicyOptions(const BenchOptions& options) {
   routing.local_prefill_penalty = options.local_prefill_penalty;
   routing.compute_weight = options.compute_weight;
   routing.decode_weight = options.decode_weight;
+  routing.candidates = options.candidates;
   return routing;
 }
 
-void Simulate(const BenchOptions& options, const SimulatedTrace& trace,
+// Tokens of a prompt with these blocks, and one more.
+std::vector<TokenId> TokensOf(const TraceRequest& ids, const WorkloadOptions& workload) {
+  const PromptTokens tokens(workload.seed, workload.vocabulary);
+  std::vector<TokenId> out;
+  for (const uint64_t id : ids) {
+    tokens.Append(TokenKey::kTraceBlock, id, 0, kMooncakeBlockTokens, out);
+  }
+  out.push_back(0);
+  return out;
+}
+
+PlayedRun PlayOnce(const BenchOptions& options, const StepTimes& times,
+                   const std::vector<TracedRequest>& trace, const NamedPolicy& policy,
+                   const TraceRequest& shared) {
+  FleetOptions fleet = options.fleet;
+  fleet.routing = PolicyOptions(options);
+  fleet.keeps_least_work = true;
+  if (!policy.make) fleet.routing.policy = policy.name;
+  WorkloadOptions workload_options{.kind = WorkloadKind::kMooncake,
+                                   .seed = static_cast<uint64_t>(options.seed)};
+  const auto workload = MakeWorkload(workload_options, trace);
+  CHECK(workload.ok()) << workload.status();
+  LoadRun run({.arrivals = {.kind = ArrivalKind::kTrace}, .trace_speed = options.speedup},
+              **workload);
+  const SystemClock clock;
+  SimulatedFleet simulated(fleet, &times, &clock, policy.make);
+  PlayedRun played;
+  for (const RequestRecord& record : simulated.Run(run)) {
+    CHECK(record.outcome == RequestOutcome::kWhole) << record.error_message;
+    played.first_token_ms.push_back(record.ttft_ms());
+    if (record.has_tpot()) played.inter_token_ms.push_back(record.tpot_ms());
+  }
+  played.figures = simulated.figures();
+  if (!shared.empty()) played.holders = simulated.Holders(TokensOf(shared, workload_options));
+  return played;
+}
+
+void Simulate(const BenchOptions& options, const std::vector<TracedRequest>& trace,
               const std::vector<NamedPolicy>& policies) {
-  const Limits limits = LimitsOf(trace, options.fleet.model);
-  const auto requests = static_cast<double>(trace.requests().size());
-  std::printf(
-      "one cache that never evicts: %.0f uncached tokens per request; alone on a worker with its "
-      "hits: TTFT p50 %.1f ms, p99 %.1f ms\n\n",
-      limits.uncached_tokens_per_request, limits.first_token_p50_ms, limits.first_token_p99_ms);
+  const StepTimes times(ComputedProfile());
+  const auto requests = static_cast<double>(trace.size());
   Report report;
   report.AddCondition(kSimulated);
-  Report::Heading();
-  const RoutingOptions routing = PolicyOptions(options);
+  std::optional<Limits> limits;
   for (const NamedPolicy& policy : policies) {
-    FleetSimulation fleet(options.fleet, &trace);
-    const auto it = policy.make(routing, fleet.context_tokens());
+    const PlayedRun played = PlayOnce(options, times, trace, policy, {});
+    if (!limits) {
+      limits = LimitsOf(played.figures.least_work, times);
+      std::printf(
+          "one cache that never evicts: %.0f uncached tokens per request; alone on a worker with "
+          "its hits: TTFT p50 %.1f ms, p99 %.1f ms\n\n",
+          limits->uncached_tokens_per_request, limits->first_token_p50_ms,
+          limits->first_token_p99_ms);
+      Report::Heading();
+    }
     const bool is_default = policy.name == RoutingOptions{}.policy;
-    report.Add(policy.name, is_default, fleet.Run(*it), limits, requests);
+    report.Add(policy.name, is_default, played, *limits, requests);
   }
   report.PrintJson(options.seed);
 }
@@ -223,32 +285,29 @@ int Play(const BenchOptions& options, const std::vector<NamedPolicy>& policies) 
     std::cerr << "unknown scenario " << options.scenario << "; known: cold-burst, hot-prefix\n";
     return 2;
   }
-  const SimulatedTrace trace(scenario->requests, /*copies=*/1, options.speedup, seed);
-  const auto& last = trace.requests().back();
-  const auto shared = trace.Blocks(last).first(scenario->shared_blocks);
-  const double alone_ms =
-      options.fleet.model.PrefillUs(scenario->cached_tokens, last.prompt_tokens) / 1e3;
+  const StepTimes times(ComputedProfile());
+  const TracedRequest& last = scenario->requests.back();
+  const TraceRequest shared(last.hash_ids.begin(), last.hash_ids.begin() + scenario->shared_blocks);
+  const double alone_ms = AloneMs(times, scenario->cached_tokens, last.prompt_tokens);
   std::printf(
       "%s: %zu prompts that share %zu blocks of %d tokens, %d workers, %d of them for prefill "
       "only; alone on a worker with its hits: %.1f ms; seed %lld\n\n",
-      options.scenario.c_str(), trace.requests().size() - scenario->first, shared.size(),
-      kTraceBlockTokens, workers, options.fleet.prefill_workers, alone_ms,
+      options.scenario.c_str(), scenario->requests.size() - scenario->first, shared.size(),
+      kMooncakeBlockTokens, workers, options.fleet.prefill_workers, alone_ms,
       static_cast<long long>(options.seed));
   Report report;
   report.AddCondition(kSimulated);
   Report::ScenarioHeading();
   for (const NamedPolicy& policy : policies) {
-    FleetSimulation fleet(options.fleet, &trace);
-    const auto it = policy.make(PolicyOptions(options), fleet.context_tokens());
-    const FleetFigures run = fleet.Run(*it);
-    report.AddScenario(options.scenario, policy.name, run, scenario->first, workers,
-                       fleet.Holders(shared), alone_ms);
+    const PlayedRun played = PlayOnce(options, times, scenario->requests, policy, shared);
+    report.AddScenario(options.scenario, policy.name, played, scenario->first, workers, alone_ms);
   }
   report.PrintJson(options.seed);
   return 0;
 }
 
 int Run(BenchOptions options) {
+  options.fleet.worker.pool_tokens = static_cast<int64_t>(options.capacity) * kMooncakeBlockTokens;
   std::vector<NamedPolicy> policies = AllPolicies();
   if (options.policy != "all") {
     std::erase_if(policies, [&](const NamedPolicy& it) { return it.name != options.policy; });
@@ -265,11 +324,11 @@ int Run(BenchOptions options) {
     return 2;
   }
   if (!options.scenario.empty()) return Play(options, policies);
-  std::vector<TimedRequest> requests;
+  std::vector<TracedRequest> requests;
   if (options.trace.empty()) {
     requests = MakeTimedTrace(options.synthetic, static_cast<uint64_t>(options.seed));
   } else {
-    auto read = ReadTimedTrace(options.trace);
+    auto read = ReadMooncakeTrace(options.trace);
     if (!read.ok()) {
       std::cerr << read.status() << "\n";
       return 2;
@@ -277,15 +336,14 @@ int Run(BenchOptions options) {
     requests = std::move(*read);
   }
   if (options.copies == 0) options.copies = std::max(1, options.fleet.workers / 4);
-  const SimulatedTrace trace(requests, options.copies, options.speedup,
-                             static_cast<uint64_t>(options.seed));
+  const std::vector<TracedRequest> trace =
+      CopiesOf(requests, options.copies, static_cast<uint64_t>(options.seed));
   std::printf(
-      "%zu requests (%d copies of the trace, %.2f times as fast), %zu distinct blocks of %d "
-      "tokens; "
-      "%d workers, %d of them for prefill only, with LRU caches of %zu blocks; seed %lld\n",
-      trace.requests().size(), options.copies, options.speedup, trace.distinct_blocks(),
-      kTraceBlockTokens, options.fleet.workers, options.fleet.prefill_workers,
-      options.fleet.capacity, static_cast<long long>(options.seed));
+      "%zu requests (%d copies of the trace, %.2f times as fast); %d workers, %d of them for "
+      "prefill only, with caches of %zu blocks of %d tokens; seed %lld\n",
+      trace.size(), options.copies, options.speedup, options.fleet.workers,
+      options.fleet.prefill_workers, options.capacity, kMooncakeBlockTokens,
+      static_cast<long long>(options.seed));
   Simulate(options, trace, policies);
   return 0;
 }
@@ -309,12 +367,12 @@ int main(int argc, char** argv) {
       .Excludes(synthetic);
   line.AddFlag("--pull-prefixes", &options.pull_prefixes,
                "Workers may pull cached prefixes from other workers");
-  line.Add("--workers", &options.fleet.workers, "Workers").Range(1, 4096).ShowDefault();
+  line.Add("--workers", &options.fleet.workers, "Workers").Range(1, 10'000).ShowDefault();
   line.Add("--prefill-workers", &options.fleet.prefill_workers,
            "Number of workers that only prefill; the others only decode. 0: all do both")
-      .Range(0, 4095)
+      .Range(0, 9999)
       .ShowDefault();
-  line.Add("--capacity", &options.fleet.capacity, "Blocks of a worker's cache")
+  line.Add("--capacity", &options.capacity, "Blocks of 512 tokens of a worker's cache")
       .Range(1, 1 << 24)
       .ShowDefault();
   line.Add("--seed", &options.seed, "Random seed").ShowDefault();
@@ -334,6 +392,9 @@ int main(int argc, char** argv) {
       .ShowDefault();
   line.Add("--decode-weight", &options.decode_weight, "As in the router's kv-aware policy")
       .Range(0.0, 100.0)
+      .ShowDefault();
+  line.Add("--routing-candidates", &options.candidates, "As in the router; 0: all workers")
+      .Range(0, 1 << 20)
       .ShowDefault();
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
   if (options.trace.empty() && options.synthetic == 0) options.synthetic = 10'000;

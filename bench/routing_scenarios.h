@@ -22,7 +22,7 @@
 namespace baton {
 
 struct RoutingScenario {
-  std::vector<TimedRequest> requests;
+  std::vector<TracedRequest> requests;
   size_t first = 0;           // first measured request; all behind it are measured too
   int32_t cached_tokens = 0;  // cached tokens of each measured request in the best case
   size_t shared_blocks = 0;   // blocks that all measured requests start with
@@ -40,9 +40,9 @@ inline RoutingScenario LearningMinute(int32_t workers, std::mt19937_64& random) 
   const int32_t count = 6 * workers;
   for (int32_t i = 0; i < count; ++i) {
     scenario.requests.push_back({.at_us = int64_t{60'000'000} * i / count,
-                                 .prompt_tokens = kBlocks * kTraceBlockTokens,
+                                 .prompt_tokens = kBlocks * kMooncakeBlockTokens,
                                  .output_tokens = 100,
-                                 .ids = RandomBlocks(kBlocks, random)});
+                                 .hash_ids = RandomBlocks(kBlocks, random)});
   }
   scenario.first = scenario.requests.size();
   return scenario;
@@ -54,9 +54,9 @@ inline RoutingScenario ColdBurst(int32_t workers, uint64_t seed) {
   const TraceRequest prompt = RandomBlocks(16, random);
   for (int32_t i = 0; i < 4 * workers; ++i) {
     scenario.requests.push_back({.at_us = 90'000'000 + int64_t{100'000} * i / (4 * workers),
-                                 .prompt_tokens = 16 * kTraceBlockTokens,
+                                 .prompt_tokens = 16 * kMooncakeBlockTokens,
                                  .output_tokens = 100,
-                                 .ids = prompt});
+                                 .hash_ids = prompt});
   }
   scenario.shared_blocks = prompt.size();
   return scenario;
@@ -69,17 +69,17 @@ inline RoutingScenario HotPrefix(int32_t workers, uint64_t seed) {
   RoutingScenario scenario = LearningMinute(workers, random);
   const TraceRequest prefix = RandomBlocks(32, random);
   const auto add = [&](double us) {
-    TimedRequest request{.at_us = static_cast<int64_t>(us),
-                         .prompt_tokens = 33 * kTraceBlockTokens,
-                         .output_tokens = 50,
-                         .ids = prefix};
-    request.ids.push_back(random());
+    TracedRequest request{.at_us = static_cast<int64_t>(us),
+                          .prompt_tokens = 33 * kMooncakeBlockTokens,
+                          .output_tokens = 50,
+                          .hash_ids = prefix};
+    request.hash_ids.push_back(random());
     scenario.requests.push_back(std::move(request));
   };
   add(80e6);
   scenario.first = scenario.requests.size();
   for (double us = 90e6; us < 110e6; us += gap_us(random)) add(us);
-  scenario.cached_tokens = 32 * kTraceBlockTokens;
+  scenario.cached_tokens = 32 * kMooncakeBlockTokens;
   scenario.shared_blocks = prefix.size();
   return scenario;
 }

@@ -75,6 +75,87 @@ void AddTargetFlags(CommandLine& command, BenchFlags& flags) {
       .ShowDefault();
 }
 
+absl::Status CheckArrivals(const BenchFlags& flags, ArrivalKind kind) {
+  if (kind == ArrivalKind::kTrace && !HasTrace(flags.workload.kind)) {
+    return absl::InvalidArgumentError(
+        "--arrivals trace needs a --workload with a trace: mooncake or azure");
+  }
+  if (kind == ArrivalKind::kClosed && flags.run.concurrency == 0) {
+    return absl::InvalidArgumentError("--arrivals closed needs --concurrency of at least 1");
+  }
+  if (!flags.find_rate) return absl::OkStatus();
+  if (kind == ArrivalKind::kClosed) {
+    return absl::InvalidArgumentError(
+        "--find-rate needs arrivals with a rate, and --arrivals closed has none");
+  }
+  if (flags.objectives.empty()) {
+    return absl::InvalidArgumentError("--find-rate needs --slo");
+  }
+  if (flags.rate_per_s > flags.max_rate_per_s) {
+    return absl::InvalidArgumentError(absl::StrCat("--rate is ", flags.rate_per_s,
+                                                   ", must be at most --max-rate, which is ",
+                                                   flags.max_rate_per_s));
+  }
+  return absl::OkStatus();
+}
+
+int64_t RequestsOf(const BenchFlags& flags) {
+  if (flags.requests > 0) return flags.requests;
+  if (flags.find_rate) return kRateStepRequests;
+  const bool has_other_end = HasTrace(flags.workload.kind) || flags.duration_s > 0;
+  return has_other_end ? 0 : kDefaultRequests;
+}
+
+std::vector<std::pair<std::string, std::string>> SettingsOf(const CommandLine& command,
+                                                            const BenchFlags& flags,
+                                                            const BenchPlan& plan) {
+  const WorkloadOptions& workload = plan.workload;
+  std::vector<std::pair<std::string, std::string>> out = {
+      {"target", flags.target.empty() ? "simulated" : flags.target},
+      {"workload", WorkloadNames()[static_cast<size_t>(workload.kind)]},
+      {"arrivals", ArrivalNames()[static_cast<size_t>(plan.run.arrivals.kind)]}};
+  const auto add = [&out](const char* name, auto value) {
+    out.emplace_back(name, absl::StrCat(value));
+  };
+  if (!HasTrace(workload.kind)) {
+    add("prompt-tokens", workload.prompt_tokens);
+    add("output-tokens", workload.output_tokens);
+    add("length-spread", workload.length_spread);
+  }
+  const bool has_rate = plan.run.arrivals.kind != ArrivalKind::kClosed &&
+                        (plan.run.arrivals.kind != ArrivalKind::kTrace || plan.scales_trace);
+  if (has_rate) add("rate", flags.rate_per_s);
+  // Everything else that was given.
+  for (const auto& [name, value] : std::initializer_list<std::pair<const char*, std::string>>{
+           {"burstiness", absl::StrCat(flags.run.arrivals.burstiness)},
+           {"requests", absl::StrCat(flags.requests)},
+           {"duration-s", absl::StrCat(flags.duration_s)},
+           {"concurrency", absl::StrCat(flags.run.concurrency)},
+           {"warmup", absl::StrCat(flags.warmup)},
+           {"timeout-ms", absl::StrCat(flags.timeout_ms)},
+           {"connections", absl::StrCat(flags.connections)},
+           {"text", "yes"},
+           {"stop-at-eos", "yes"},
+           {"context-length", absl::StrCat(workload.context_length)},
+           {"vocabulary", absl::StrCat(workload.vocabulary)},
+           {"prefixes", absl::StrCat(workload.prefixes)},
+           {"prefix-tokens", absl::StrCat(workload.prefix_tokens)},
+           {"system-tokens", absl::StrCat(workload.system_tokens)},
+           {"turns", absl::StrCat(workload.turns)},
+           {"think-s", absl::StrCat(workload.think_s)},
+           {"chunk-pool", absl::StrCat(workload.chunk_pool)},
+           {"chunks", absl::StrCat(workload.chunks)},
+           {"chunk-tokens", absl::StrCat(workload.chunk_tokens)},
+           {"trace", flags.trace},
+           {"trace-block-tokens", absl::StrCat(workload.trace_block_tokens)},
+           {"slo", ObjectivesText(flags.objectives)}}) {
+    if (command.IsGiven(absl::StrCat("--", name))) out.emplace_back(name, value);
+  }
+  return out;
+}
+
+}  // namespace
+
 void AddLoadFlags(CommandLine& command, BenchFlags& flags) {
   constexpr char kGroup[] = "Load";
   command
@@ -211,87 +292,6 @@ void AddReportFlags(CommandLine& command, BenchFlags& flags) {
       .Group(kGroup);
 }
 
-absl::Status CheckArrivals(const BenchFlags& flags, ArrivalKind kind) {
-  if (kind == ArrivalKind::kTrace && !HasTrace(flags.workload.kind)) {
-    return absl::InvalidArgumentError(
-        "--arrivals trace needs a --workload with a trace: mooncake or azure");
-  }
-  if (kind == ArrivalKind::kClosed && flags.run.concurrency == 0) {
-    return absl::InvalidArgumentError("--arrivals closed needs --concurrency of at least 1");
-  }
-  if (!flags.find_rate) return absl::OkStatus();
-  if (kind == ArrivalKind::kClosed) {
-    return absl::InvalidArgumentError(
-        "--find-rate needs arrivals with a rate, and --arrivals closed has none");
-  }
-  if (flags.objectives.empty()) {
-    return absl::InvalidArgumentError("--find-rate needs --slo");
-  }
-  if (flags.rate_per_s > flags.max_rate_per_s) {
-    return absl::InvalidArgumentError(absl::StrCat("--rate is ", flags.rate_per_s,
-                                                   ", must be at most --max-rate, which is ",
-                                                   flags.max_rate_per_s));
-  }
-  return absl::OkStatus();
-}
-
-int64_t RequestsOf(const BenchFlags& flags) {
-  if (flags.requests > 0) return flags.requests;
-  if (flags.find_rate) return kRateStepRequests;
-  const bool has_other_end = HasTrace(flags.workload.kind) || flags.duration_s > 0;
-  return has_other_end ? 0 : kDefaultRequests;
-}
-
-std::vector<std::pair<std::string, std::string>> SettingsOf(const CommandLine& command,
-                                                            const BenchFlags& flags,
-                                                            const BenchPlan& plan) {
-  const WorkloadOptions& workload = plan.workload;
-  std::vector<std::pair<std::string, std::string>> out = {
-      {"target", flags.target},
-      {"workload", WorkloadNames()[static_cast<size_t>(workload.kind)]},
-      {"arrivals", ArrivalNames()[static_cast<size_t>(plan.run.arrivals.kind)]}};
-  const auto add = [&out](const char* name, auto value) {
-    out.emplace_back(name, absl::StrCat(value));
-  };
-  if (!HasTrace(workload.kind)) {
-    add("prompt-tokens", workload.prompt_tokens);
-    add("output-tokens", workload.output_tokens);
-    add("length-spread", workload.length_spread);
-  }
-  const bool has_rate = plan.run.arrivals.kind != ArrivalKind::kClosed &&
-                        (plan.run.arrivals.kind != ArrivalKind::kTrace || plan.scales_trace);
-  if (has_rate) add("rate", flags.rate_per_s);
-  // Everything else that was given.
-  for (const auto& [name, value] : std::initializer_list<std::pair<const char*, std::string>>{
-           {"burstiness", absl::StrCat(flags.run.arrivals.burstiness)},
-           {"requests", absl::StrCat(flags.requests)},
-           {"duration-s", absl::StrCat(flags.duration_s)},
-           {"concurrency", absl::StrCat(flags.run.concurrency)},
-           {"warmup", absl::StrCat(flags.warmup)},
-           {"timeout-ms", absl::StrCat(flags.timeout_ms)},
-           {"connections", absl::StrCat(flags.connections)},
-           {"text", "yes"},
-           {"stop-at-eos", "yes"},
-           {"context-length", absl::StrCat(workload.context_length)},
-           {"vocabulary", absl::StrCat(workload.vocabulary)},
-           {"prefixes", absl::StrCat(workload.prefixes)},
-           {"prefix-tokens", absl::StrCat(workload.prefix_tokens)},
-           {"system-tokens", absl::StrCat(workload.system_tokens)},
-           {"turns", absl::StrCat(workload.turns)},
-           {"think-s", absl::StrCat(workload.think_s)},
-           {"chunk-pool", absl::StrCat(workload.chunk_pool)},
-           {"chunks", absl::StrCat(workload.chunks)},
-           {"chunk-tokens", absl::StrCat(workload.chunk_tokens)},
-           {"trace", flags.trace},
-           {"trace-block-tokens", absl::StrCat(workload.trace_block_tokens)},
-           {"slo", ObjectivesText(flags.objectives)}}) {
-    if (command.IsGiven(absl::StrCat("--", name))) out.emplace_back(name, value);
-  }
-  return out;
-}
-
-}  // namespace
-
 void AddBenchFlags(CommandLine& command, BenchFlags& flags) {
   AddTargetFlags(command, flags);
   AddLoadFlags(command, flags);
@@ -309,6 +309,11 @@ absl::StatusOr<BenchPlan> PlanBench(const CommandLine& command, const BenchFlags
         absl::StrCat("--target: ", std::string(target.status().message())));
   }
   plan.target = *target;
+  RETURN_IF_ERROR(PlanLoad(command, flags, plan));
+  return plan;
+}
+
+absl::Status PlanLoad(const CommandLine& command, const BenchFlags& flags, BenchPlan& plan) {
   const bool has_trace = HasTrace(flags.workload.kind);
   if (has_trace && flags.trace.empty()) {
     return absl::InvalidArgumentError("--workload mooncake and azure need --trace");
@@ -330,7 +335,7 @@ absl::StatusOr<BenchPlan> PlanBench(const CommandLine& command, const BenchFlags
   if (plan.run.max_requests > 0) plan.run.max_requests += flags.warmup;
   plan.scales_trace = kind == ArrivalKind::kTrace && (command.IsGiven("--rate") || flags.find_rate);
   plan.settings = SettingsOf(command, flags, plan);
-  return plan;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<TracedRequest>> ReadTraceFile(WorkloadKind kind, const std::string& path,

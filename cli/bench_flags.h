@@ -49,6 +49,10 @@ struct BenchFlags {
 };
 
 void AddBenchFlags(CommandLine& command, BenchFlags& flags);
+// Parts of it, for `baton simulate`, which has no target.
+void AddLoadFlags(CommandLine& command, BenchFlags& flags);
+void AddWorkloadFlags(CommandLine& command, BenchFlags& flags);
+void AddReportFlags(CommandLine& command, BenchFlags& flags);
 
 // What the flags mean together.
 struct BenchPlan {
@@ -61,6 +65,8 @@ struct BenchPlan {
 
 // InvalidArgument names the flags that do not fit together.
 absl::StatusOr<BenchPlan> PlanBench(const CommandLine& command, const BenchFlags& flags);
+// Fills all of the plan but its target.
+absl::Status PlanLoad(const CommandLine& command, const BenchFlags& flags, BenchPlan& plan);
 
 // Reads the file of --trace. Stops behind `max_requests` (0: no limit). InvalidArgument names the
 // file, the line, the field and the limit.

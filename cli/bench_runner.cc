@@ -25,14 +25,6 @@ int32_t ProcessorsOfThisProcess() {
 
 }  // namespace
 
-double TraceSpeedFor(const std::vector<TracedRequest>& trace, double rate_per_s) {
-  if (trace.size() < 2) return 1;
-  const auto [first, last] = std::minmax_element(
-      trace.begin(), trace.end(), [](const auto& a, const auto& b) { return a.at_us < b.at_us; });
-  const double span_s = static_cast<double>(last->at_us - first->at_us) / 1e6;
-  return span_s > 0 ? rate_per_s * span_s / static_cast<double>(trace.size() - 1) : 1;
-}
-
 std::string BenchRunner::ProgressLine(const LoadProgress& progress, double rate_per_s) const {
   std::string out = absl::StrFormat("%.0f s: %d sent, %d running, %d ok", progress.elapsed_s,
                                     progress.sent, progress.running, progress.whole);

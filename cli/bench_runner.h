@@ -47,7 +47,4 @@ class BenchRunner {
   bool interrupted_ = false;
 };
 
-// Returns how many times as fast as recorded a trace must be played for a mean of `rate_per_s`.
-double TraceSpeedFor(const std::vector<TracedRequest>& trace, double rate_per_s);
-
 }  // namespace baton

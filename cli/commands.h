@@ -9,6 +9,7 @@ namespace baton {
 // Local commands: no gRPC.
 void AddRunCommand(CommandLine& line);
 void AddPerplexityCommand(CommandLine& line);
+void AddSimulateCommand(CommandLine& line);
 // Adds `completion` and `man`. They cover all commands of `line`, also those that are added later.
 void AddDocumentationCommands(CommandLine& line);
 // Adds `metrics` to the `inspect` command.

@@ -15,6 +15,7 @@ int main(int argc, char** argv) {
                           "baton");
   baton::AddRunCommand(line);
   baton::AddPerplexityCommand(line);
+  baton::AddSimulateCommand(line);
   [[maybe_unused]] baton::CommandLine& inspect = baton::AddInspectCommand(line);
 #ifdef BATON_GRPC
   baton::AddClientCommands(line, inspect);

@@ -343,7 +343,7 @@ void CommandLine::AddHelpText(const std::string& text) {
 }
 
 bool CommandLine::IsGiven(const std::string& name) const {
-  return app_->get_option(name)->count() > 0;
+  return app_->get_option_no_throw(name) != nullptr && app_->get_option(name)->count() > 0;
 }
 
 OptionDescription CommandLine::DescribeOption(const CLI::Option& option) const {

@@ -66,6 +66,9 @@ Json FigureListJson(const LoadResult& result, const LoadSummary& summary) {
   add("late_p99_ms", If(!result.closed && summary.late_ms.count > 0, summary.late_ms.p99), "ms",
       result.closed ? "closed arrivals have no lateness" : "no request was sent");
   add("harness_cpu_share", summary.harness_cpu_share, "1");
+  for (const MoreFigure& figure : result.more_figures) {
+    add(figure.name.c_str(), figure.value, figure.unit.c_str(), figure.absent);
+  }
   return figures;
 }
 
@@ -167,7 +170,7 @@ std::string DistributionRow(const char* name, const Distribution& d) {
 }  // namespace
 
 Json FiguresJson(const LoadResult& result, const LoadSummary& summary) {
-  return {{"bench", "load"},
+  return {{"bench", result.bench},
           {"seed", result.seed},
           {"conditions", result.conditions},
           {"valid", summary.invalid_reasons.empty()},
@@ -268,6 +271,11 @@ std::string LoadTable(const LoadResult& result, const LoadSummary& summary) {
         &out, "highest rate that holds: %.3f requests/s (%d of %d good; confidence %.1f %%)\n",
         result.max_rate->rate_per_s, result.max_rate->good, result.max_rate->requests,
         100 * ShareConfidence(result.max_rate->requests, result.max_rate->good, kRateTargetShare));
+  }
+  for (const MoreFigure& figure : result.more_figures) {
+    if (!figure.value) continue;
+    absl::StrAppendFormat(&out, "%-28s %14.4g %s\n", figure.name, *figure.value,
+                          figure.unit == "1" ? "" : figure.unit);
   }
   for (const std::string& condition : result.conditions) absl::StrAppend(&out, condition, "\n");
   for (const std::string& reason : summary.invalid_reasons) {

@@ -5,7 +5,8 @@
 //    "figures": [{"name", "value", "unit", "limit", "ratio"}]}
 //
 // A figure that was not measured has the value null, and the reason under `absent`. max_rate_per_s
-// has a `confidence` besides. The report adds
+// has a `confidence` besides. A simulation has the bench "simulate" and more figures. The report
+// adds
 // `settings`, `objectives`, `distributions`, `errors`, `clipped`, `timeline`, `rates` and
 // `samples`.
 //

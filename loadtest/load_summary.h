@@ -26,8 +26,17 @@ namespace baton {
 inline constexpr double kMaxLateMs = 2;
 inline constexpr double kMaxLateShareOfTtft = 0.05;
 
+// A figure besides those that every load test has.
+struct MoreFigure {
+  std::string name;
+  std::optional<double> value;
+  std::string unit;
+  std::string absent;  // why there is no value
+};
+
 // All that a load test knows when it has ended.
 struct LoadResult {
+  std::string bench = "load";  // name of the benchmark in the JSON forms
   std::vector<std::pair<std::string, std::string>> settings;  // name and value, for readers
   std::vector<std::string> conditions;  // sentences that a reader must know to judge the figures
   uint64_t seed = 0;
@@ -41,6 +50,7 @@ struct LoadResult {
   std::vector<RateStep> rate_steps;                   // of a rate search
   std::optional<RateStep> max_rate;                   // its result
   std::string max_rate_absent = "needs --find-rate";  // why there is none
+  std::vector<MoreFigure> more_figures = {};
 };
 
 struct LoadSummary {

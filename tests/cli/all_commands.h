@@ -19,6 +19,7 @@ namespace baton {
 inline void AddAllCommands(CommandLine& line) {
   AddRunCommand(line);
   AddPerplexityCommand(line);
+  AddSimulateCommand(line);
   [[maybe_unused]] CommandLine& inspect = AddInspectCommand(line);
 #ifdef BATON_GRPC
   AddClientCommands(line, inspect);

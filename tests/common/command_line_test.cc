@@ -216,6 +216,7 @@ TEST(CommandLine, KnowsWhetherAnOptionWasGiven) {
   EXPECT_FALSE(command.IsGiven("--value"));
   EXPECT_EQ(RunLine(line, {"it", "--value", "1"}), 0);
   EXPECT_TRUE(command.IsGiven("--value"));
+  EXPECT_FALSE(command.IsGiven("--other")) << "the command has no such option";
 }
 
 TEST(CommandLine, ACommandWithItsOwnFunctionRunsWithAndWithoutACommandBelow) {

@@ -78,6 +78,8 @@ TESTED_ELSEWHERE = {
     "kvtransfer/transfer_pool.cc": "tests/kvtransfer/staged_pool_test.cc",
     "kvtransfer/pool/lease_request.cc": "tests/kvtransfer/staged_pool_test.cc",
     "kvtransfer/pool/pieces.cc": "tests/kvtransfer/piece_bytes_test.cc",
+    # Has no public header; tested through the fleet.
+    "loadtest/simulated_call.cc": "tests/loadtest/simulated_fleet_test.cc",
     # Only its owner creates and drives a session, so the owner's test covers it.
     "kvtransfer/protocol/send_session.cc": "tests/kvtransfer/transfer_sender_test.cc",
     "kvtransfer/protocol/receive_session.cc": "tests/kvtransfer/transfer_receiver_test.cc",

@@ -1,0 +1,162 @@
+#include "loadtest/simulated_fleet.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "tests/loadtest/simulated_fleets.h"
+
+namespace baton {
+namespace {
+
+int64_t WholeAnswers(const SimulatedRun& run) {
+  return std::count_if(run.records.begin(), run.records.end(), [](const RequestRecord& record) {
+    return record.outcome == RequestOutcome::kWhole;
+  });
+}
+
+// Times of all tokens, as one list.
+std::vector<int64_t> TimesOf(const SimulatedRun& run) {
+  std::vector<int64_t> times;
+  for (const RequestRecord& record : run.records) {
+    times.push_back(record.intended_us);
+    times.push_back(record.first_content_us);
+    times.push_back(record.end_us);
+    times.push_back(record.cached_tokens);
+    for (const int32_t gap_us : record.gaps_us) times.push_back(gap_us);
+  }
+  return times;
+}
+
+TEST(SimulatedFleet, EveryRequestGetsItsWholeAnswer) {
+  for (const int32_t prefill_workers : {0, 2}) {
+    for (const int32_t routers : {1, 3}) {
+      SimulationOptions options = SmallSimulation(6, 30, 500);
+      options.fleet.prefill_workers = prefill_workers;
+      options.fleet.routers = routers;
+      const SimulatedRun run = PlaySmall(options);
+      ASSERT_EQ(run.records.size(), 500u);
+      EXPECT_EQ(WholeAnswers(run), 500);
+      for (const RequestRecord& record : run.records) {
+        EXPECT_EQ(static_cast<int32_t>(record.gaps_us.size()) + 1, record.output_tokens);
+        EXPECT_GE(record.first_content_us, record.sent_us);
+        EXPECT_EQ(record.sent_us, record.intended_us);
+      }
+      EXPECT_EQ(run.figures.local_prefills<500, prefill_workers> 0);
+      EXPECT_GT(run.figures.cached_tokens, 0);
+      EXPECT_GE(run.figures.max_over_mean_load, 1);
+    }
+  }
+}
+
+TEST(SimulatedFleet, TheSameSeedGivesTheSameTimes) {
+  for (const int32_t prefill_workers : {0, 3}) {
+    SimulationOptions options = SmallSimulation(12, 60, 400);
+    options.fleet.prefill_workers = prefill_workers;
+    options.fleet.routers = 2;
+    const SimulatedRun first = PlaySmall(options);
+    EXPECT_EQ(TimesOf(PlaySmall(options)), TimesOf(first));
+    options.run.arrivals.seed = 2;
+    EXPECT_NE(TimesOf(PlaySmall(options)), TimesOf(first));
+  }
+}
+
+TEST(SimulatedFleet, MoreWorkersAnswerSoonerAndAnOverloadedFleetQueues) {
+  const double few = MeanTtftMs(PlaySmall(SmallSimulation(2, 40, 400)));
+  const double some = MeanTtftMs(PlaySmall(SmallSimulation(4, 40, 400)));
+  const double many = MeanTtftMs(PlaySmall(SmallSimulation(16, 40, 400)));
+  EXPECT_GT(few, 2 * some);
+  EXPECT_GT(some, many);
+}
+
+TEST(SimulatedFleet, TheKvAwarePolicyFindsMoreOfThePrefixesThanRoundRobin) {
+  SimulationOptions options = SmallSimulation(10, 20, 400);
+  options.fleet.routing.pull_prefixes = false;
+  const SimulatedRun aware = PlaySmall(options);
+  options.fleet.routing.policy = "round-robin";
+  const SimulatedRun blind = PlaySmall(options);
+  EXPECT_GT(aware.figures.cached_tokens, blind.figures.cached_tokens);
+  EXPECT_LT(MeanTtftMs(aware), MeanTtftMs(blind));
+}
+
+TEST(SimulatedFleet, WorkersPullPrefixesThatOthersHave) {
+  SimulationOptions options = SmallSimulation(8, 40, 400);
+  options.fleet.routing.policy = "round-robin";
+  const SimulatedRun run = PlaySmall(options);
+  EXPECT_GT(run.figures.pulls, 0);
+  EXPECT_GT(run.figures.pulled_tokens, 0);
+  EXPECT_EQ(WholeAnswers(run), 400);
+}
+
+TEST(SimulatedFleet, LaterTurnsOfAChatFindTheEarlierOnesInTheCache) {
+  SimulationOptions options = SmallSimulation(4, 2, 200);
+  options.workload.kind = WorkloadKind::kChat;
+  options.workload.turns = 4;
+  const SimulatedRun run = PlaySmall(options);
+  EXPECT_EQ(WholeAnswers(run), 200);
+  int64_t later = 0, cached = 0;
+  for (const RequestRecord& record : run.records) {
+    if (record.turn == 0) continue;
+    ++later;
+    cached += record.cached_tokens > record.prompt_tokens / 3 ? 1 : 0;
+  }
+  EXPECT_GT(later, 50);
+  EXPECT_GT(cached, 9 * later / 10);
+}
+
+TEST(SimulatedFleet, APromptThatFitsNoWorkerIsRefusedAndTheOthersAreAnswered) {
+  SimulationOptions options = SmallSimulation(3, 10, 100);
+  options.fleet.worker.pool_tokens = 3072;
+  options.workload.length_spread = 1;
+  const SimulatedRun run = PlaySmall(options);
+  EXPECT_EQ(run.records.size(), 100u);
+  EXPECT_GT(WholeAnswers(run), 0);
+  EXPECT_LT(WholeAnswers(run), 100);
+  for (const RequestRecord& record : run.records) {
+    EXPECT_EQ(record.outcome == RequestOutcome::kWhole, record.error.empty());
+  }
+}
+
+TEST(SimulatedFleet, ClosedArrivalsKeepTheirNumberOfClients) {
+  SimulationOptions options = SmallSimulation(4, 1, 100);
+  options.run.arrivals.kind = ArrivalKind::kClosed;
+  options.run.concurrency = 5;
+  const SimulatedRun run = PlaySmall(options);
+  EXPECT_EQ(WholeAnswers(run), 100);
+  // At the time of any request, at most four others run.
+  for (const RequestRecord& record : run.records) {
+    const auto running =
+        std::count_if(run.records.begin(), run.records.end(), [&](const RequestRecord& other) {
+          return other.sent_us < record.sent_us && other.end_us > record.sent_us;
+        });
+    EXPECT_LE(running, 5);
+  }
+}
+
+// A fleet larger than RoutingOptions::candidates.
+TEST(SimulatedFleet, CandidatesGiveNearlyTheTimesOfAFullScan) {
+  SimulationOptions options = SmallSimulation(150, 500, 3000);
+  options.workload.prefixes = 60;
+  const double some = MeanTtftMs(PlaySmall(options));
+  options.fleet.routing.candidates = 0;
+  const double all = MeanTtftMs(PlaySmall(options));
+  EXPECT_NEAR(some, all, 0.05 * all);
+}
+
+TEST(SimulatedFleet, KnowsTheLeastWorkOfEachRequest) {
+  SimulationOptions options = SmallSimulation(4, 20, 200);
+  options.fleet.keeps_least_work = true;
+  const SimulatedRun run = PlaySmall(options);
+  ASSERT_EQ(run.figures.least_work.size(), 200u);
+  int64_t least_cached = 0;
+  for (const LeastWork& work : run.figures.least_work) {
+    EXPECT_LT(work.cached_tokens, work.prompt_tokens);
+    least_cached += work.cached_tokens;
+  }
+  EXPECT_GE(least_cached, run.figures.cached_tokens);
+}
+
+}  // namespace
+}  // namespace baton
