@@ -102,8 +102,9 @@ WorkerReport SimulatedFleet::ReportOf(int32_t worker) const {
 }
 
 void SimulatedFleet::Heartbeat(int32_t worker) {
+  const WorkerReport report = ReportOf(worker);
   for (const std::unique_ptr<Router>& router : routers_) {
-    CHECK(router->core->Heartbeat(ReportOf(worker)).ok());
+    CHECK(router->core->Heartbeat(report).ok());
   }
 }
 

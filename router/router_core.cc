@@ -62,8 +62,11 @@ void RouterCore::Tick() {
       if (worker.report.prefix_cache) arrived.emplace_back(worker.number, worker.report.epoch);
     }
     newest_in_index_ = newest;
-    if (!IsLarge()) {
-      registry_.TakeTouched();  // nobody else does, and the list must not grow
+    // Decisions must not find a long list of changes.
+    const std::vector<WorkerNumber> touched = registry_.TakeTouched();
+    if (IsLarge()) {
+      candidates_.Update(touched, registry_, speeds_);
+    } else {
       candidates_.Clear();
     }
   }

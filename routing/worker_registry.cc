@@ -158,7 +158,12 @@ absl::Status WorkerRegistry::Heartbeat(WorkerReport report) {
     worker = &workers_.emplace_back();
     worker->number = WorkerNumber(next_number_++);
   }
-  worker->others = std::max(0, report.queued - worker->active);
+  const int32_t others = std::max(0, report.queued - worker->active);
+  // What else a report says does not change how busy the worker is.
+  if (joins || others != worker->others || report.draining != worker->report.draining) {
+    NoteTouched(*worker);
+  }
+  worker->others = others;
   worker->last_heard_us = clock_->NowUs();
   Store(std::move(report), *worker);
   if (joins) Note(FleetChange::Kind::kJoined, *worker);
@@ -175,7 +180,6 @@ void WorkerRegistry::Store(WorkerReport report, WorkerRecord& worker) {
   if (!before.id.empty()) CountRoom(before, -1);
   CountRoom(report, 1);
   worker.report = std::move(report);
-  NoteTouched(worker);
 }
 
 void WorkerRegistry::CountRoom(const WorkerReport& report, int32_t change) {

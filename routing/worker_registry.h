@@ -217,8 +217,9 @@ class WorkerRegistry {
   // Changes since the last call, in order. At most the first kMostChanges.
   std::vector<FleetChange> TakeChanges();
 
-  // Workers whose records have changed since the last call, the departed ones included, each once
-  // and in the order of their first change. Empty without RegistryOptions::notes_touched.
+  // Workers that have joined, left, or changed in their load, work or reachability since the last
+  // call, each once and in the order of their first change. Empty without
+  // RegistryOptions::notes_touched.
   std::vector<WorkerNumber> TakeTouched();
   // Lets TakeTouched name the worker: something outside the registry has changed.
   void Touch(WorkerNumber number);

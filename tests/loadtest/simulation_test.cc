@@ -87,7 +87,8 @@ TEST(Simulation, FiguresSayWhatTheSimulatorDid) {
     EXPECT_FALSE(figure.value.has_value());
     EXPECT_EQ(figure.absent, "needs --oracle");
   }
-  const Simulation::OracleFigures oracle = {.result = {.good = 40, .policy_good = 38, .rule = {}}, .bound = 50};
+  const Simulation::OracleFigures oracle = {.result = {.good = 40, .policy_good = 38, .rule = {}},
+                                            .bound = 50};
   EXPECT_DOUBLE_EQ(*FiguresOf(oracle, "").front().value, 0.95);
 }
 
