@@ -34,19 +34,6 @@ std::vector<size_t> Widths(const std::vector<Row>& rows) {
   return widths;
 }
 
-const char* RoleName(v1::WorkerRole role) {
-  switch (role) {
-    case v1::WORKER_ROLE_PREFILL:
-      return "prefill";
-    case v1::WORKER_ROLE_DECODE:
-      return "decode";
-    case v1::WORKER_ROLE_BOTH:
-      return "both";
-    default:
-      return "?";
-  }
-}
-
 // Returns the share of looked-up tokens that the prefix cache had, or "off" without a prefix cache.
 std::string HitPercent(const v1::PoolStatus& pool) {
   if (pool.has_prefix_cache() && !pool.prefix_cache()) return "off";
@@ -199,6 +186,19 @@ const char kStatusColumnsHelp[] =
     "  answer/s        last five seconds\n"
     "  uptime        time since the worker started\n"
     "  RSS MiB       resident memory of the process";
+
+const char* RoleName(v1::WorkerRole role) {
+  switch (role) {
+    case v1::WORKER_ROLE_PREFILL:
+      return "prefill";
+    case v1::WORKER_ROLE_DECODE:
+      return "decode";
+    case v1::WORKER_ROLE_BOTH:
+      return "both";
+    default:
+      return "?";
+  }
+}
 
 const char* WorkerState(const v1::WorkerStatus& worker) {
   if (worker.unreachable()) return "unreachable";

@@ -85,6 +85,13 @@ void HeartbeatClient::Count(size_t index, HeartbeatOutcome outcome) {
                 std::count(accepted_.begin(), accepted_.end(), true));
 }
 
+void HeartbeatClient::SplitRole(v1::HeartbeatRequest& request) {
+  request.set_current_role(request.status().role());
+  std::lock_guard lock(mutex_);
+  if (first_role_ == v1::WORKER_ROLE_UNSPECIFIED) first_role_ = request.current_role();
+  request.mutable_status()->set_role(first_role_);
+}
+
 void HeartbeatClient::Run(const std::string& router, size_t index) {
   const auto stub = v1::Registry::NewStub(MakeChannel(router));
   Registration registration;
@@ -93,6 +100,7 @@ void HeartbeatClient::Run(const std::string& router, size_t index) {
     const int64_t call = BeginHeartbeat(index);  // before the status is taken
     v1::HeartbeatRequest request;
     *request.mutable_status() = status_();
+    SplitRole(request);
     *request.mutable_fingerprint() = fingerprint_;
     request.set_metrics_address(metrics_address_);
     request.set_leaving(heartbeat.leaving);

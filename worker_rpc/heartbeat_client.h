@@ -21,7 +21,8 @@ namespace baton {
 
 class HeartbeatClient {
  public:
-  // `status` is called before every heartbeat, from several threads; it may block. `drain_ms` is
+  // `status` is called before every heartbeat, from several threads; it may block. Older routers
+  // always get the role of the first status (HeartbeatRequest.current_role). `drain_ms` is
   // how long calls may continue after the goodbye. `metrics_address` is told to the routers.
   // `metrics` counts the heartbeats and must outlive this; null: nothing is counted.
   HeartbeatClient(std::vector<std::string> routers, v1::KvFingerprint fingerprint,
@@ -46,6 +47,8 @@ class HeartbeatClient {
   // Records that the router has confirmed a status taken after call `call` of TellNow.
   void SetTold(size_t index, int64_t call);
   void Count(size_t index, HeartbeatOutcome outcome);
+  // Moves the role of `status` into `current_role`.
+  void SplitRole(v1::HeartbeatRequest& request);
 
   const v1::KvFingerprint fingerprint_;
   const std::function<v1::WorkerStatus()> status_;
@@ -54,8 +57,9 @@ class HeartbeatClient {
   MetricSet* const metrics_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  // mutex_ guards these five.
+  // mutex_ guards these six.
   bool leaving_ = false;
+  v1::WorkerRole first_role_ = v1::WORKER_ROLE_UNSPECIFIED;
   int64_t asked_ = 0;           // calls of TellNow so far
   std::vector<int64_t> told_;   // for each router: newest call of TellNow that it has confirmed
   std::vector<int64_t> sent_;   // for each router: newest call for which a heartbeat was sent
