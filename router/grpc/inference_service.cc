@@ -131,6 +131,10 @@ grpc::ServerUnaryReactor* InferenceService::GetStatus(grpc::CallbackServerContex
     shown.set_heard_ms(refusal.heard_ms);
   }
   response->set_routing_policy(host_.options->routing.policy);
+  if (role_plan_) {
+    v1::RolePlan plan = role_plan_();
+    if (!plan.mode().empty()) *response->mutable_role_plan() = std::move(plan);
+  }
   return Reply(context, absl::OkStatus());
 }
 

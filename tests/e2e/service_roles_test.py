@@ -12,7 +12,7 @@ import random
 import subprocess
 import threading
 
-from cluster import Cluster
+from cluster import Cluster, wait_until
 from service_case import ARGUMENTS, PATIENT_ROUTER, SEEN_TIMEOUT_S, ServiceTest, baton, inspect_tokens, main, read_texts, run
 
 CLIENTS = 32
@@ -131,6 +131,46 @@ class Flips(RoleTest):
         done = self.set_role("both-0", "nothing")
         self.assertEqual(done.returncode, 2)
         self.assertIn("--role", done.stderr)
+
+
+class Planner(ServiceTest):
+    """One prefill and three decode workers, and a load of long prompts with short answers."""
+    prefill, decode = 1, 3
+    worker_arguments = (*RoleTest.worker_arguments, "--kv-blocks=1024", "--no-prefix-cache")
+    router_arguments = (*PATIENT_ROUTER, "--role-planner=apply", "--role-planner-period-ms=1000")
+
+    def plan(self):
+        return self.cluster.status()["role_plan"]
+
+    def test_long_prompts_make_a_decode_worker_prefill(self):
+        rng = random.Random(SEED)
+        jobs = [{"id": str(i), "prompt_token_ids": [rng.randrange(3, 250) for _ in range(1200)], "max_tokens": 2, "temperature": 0,
+                 "ignore_eos": True} for i in range(24)]
+        want, code = run(jobs)
+        self.assertEqual(code, 0)
+        self.assertEqual(self.plan()["mode"], "apply")
+        ended = threading.Event()
+
+        def load():
+            while not ended.is_set():
+                got, code = self.cluster.generate(jobs, concurrency=12)
+                self.assertEqual(code, 0, [result["error"] for result in got.values() if "error" in result][:3])
+                self.assert_same_answers(got, want, f"while roles change, seed {SEED}")
+
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            answers = pool.submit(load)
+            try:
+                wait_until(lambda: answers.done() or self.plan()["flips"] > 0, 300, "a flip")
+            finally:
+                ended.set()
+            answers.result()
+        plan = self.plan()
+        self.assertRegex(plan["last_flip"], r"^decode-\d prefills$")
+        name = plan["last_flip"].split()[0]
+        self.assertEqual(self.cluster.workers()[name]["role"], "WORKER_ROLE_PREFILL")
+        table = subprocess.run([baton(), "status", "--router", self.cluster.router], capture_output=True, text=True).stdout
+        self.assertRegex(table, r"(?m)^roles \(apply\): .*workers busy")
+        self.assertIn("prefills, ", table)
 
 
 if __name__ == "__main__":
