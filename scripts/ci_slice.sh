@@ -86,7 +86,7 @@ case $slice in
   *) echo "ci_slice: no slice $slice" >&2; usage ;;
 esac
 BATON_TEST_MODEL=${BATON_TEST_MODEL:-$(scripts/fetch_model.sh)} || exit 1
-export BATON_TEST_MODEL GTEST_BRIEF=1 TSAN_OPTIONS=halt_on_error=1
+export BATON_TEST_MODEL GTEST_BRIEF=1 TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/tests/tsan_suppressions.txt"
 SECONDS=0
 
 core=(common http metrics text requests openai kernels cache scheduler routing router loadtest model kvtransfer engine cli bench cluster_sim)
