@@ -13,9 +13,9 @@
 #include "common/check.h"
 #include "common/descriptor_limit.h"
 #include "common/host_port.h"
+#include "common/listening_sockets.h"
 #include "common/status_macros.h"
 #include "rpc/channel.h"
-#include "common/listening_sockets.h"
 #include "rpc/raw_message.h"
 
 namespace baton {

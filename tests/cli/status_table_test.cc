@@ -142,9 +142,10 @@ TEST(StatusTable, SleepingChunksHaveALineIfChunksMaySleep) {
   chunks.set_wakes(5);
   chunks.set_damaged(1);
   chunks.set_sleepers_dropped(2);
-  EXPECT_THAT(StatusTable(status, false),
-              HasSubstr("\n  sleeping chunks: 3 in 0.5 of 64.0 MiB of host memory, 9 slept, 5 woken, "
-                        "1 damaged, 2 dropped\n"));
+  EXPECT_THAT(
+      StatusTable(status, false),
+      HasSubstr("\n  sleeping chunks: 3 in 0.5 of 64.0 MiB of host memory, 9 slept, 5 woken, "
+                "1 damaged, 2 dropped\n"));
 }
 
 TEST(StatusTable, TheIndexIsShownOnRequest) {
