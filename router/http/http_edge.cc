@@ -109,6 +109,11 @@ HttpRoutes HttpEdge::Routes() {
 
 void HttpEdge::Tick() { answers_.Tick(); }
 
+void HttpEdge::ReportDraining() {
+  draining_ = true;
+  server_->EndConnections();
+}
+
 void HttpEdge::Drain() {
   draining_ = true;
   server_->Drain();

@@ -8,7 +8,8 @@
 // A request has a deadline (HttpEdgeOptions::timeout_ms, or its header Baton-Timeout-Ms), so
 // load shedding covers it. A client that leaves ends its calls at once.
 //
-// Thread safety: Start, Drain, Shutdown and the destructor on one thread; Tick and CallOff on any.
+// Thread safety: Start, ReportDraining, Drain, Shutdown and the destructor on one thread; Tick and
+// CallOff on any.
 #pragma once
 
 #include <atomic>
@@ -39,7 +40,10 @@ class HttpEdge {
   // Ends requests whose deadline has passed, and keeps silent streams alive. Call it several times
   // a second.
   void Tick();
-  // The router shuts down: /health says so, and answers end their connections.
+  // The router will shut down: /health says so. Requests are still served, and each answer ends its
+  // connection.
+  void ReportDraining();
+  // The router shuts down: as ReportDraining, and idle connections are closed.
   void Drain();
   // Ends all answers with `status`.
   void CallOff(const absl::Status& status) { answers_.CallOff(status); }

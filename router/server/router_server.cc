@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -122,7 +123,7 @@ absl::Status RouterServer::Ready() {
 }
 
 bool RouterServer::Tick() {
-  ticked_us_.store(clock_.NowUs(), std::memory_order_relaxed);
+  SetAlive();
   core_.Tick();
   for (const FleetChange& change : core_.TakeChanges()) {
     log_.Changed(change);
@@ -141,7 +142,7 @@ bool RouterServer::Tick() {
   channels_.KeepOnly(workers);
   heartbeats_.KeepOnly(workers);
   subscriber_.Tick(workers);
-  if (const bool ready = core_.ready(); ready != serving_) {
+  if (const bool ready = core_.ready() && !draining_; ready != serving_) {
     serving_ = ready;
     server_->SetServing(ready);
   }
@@ -153,6 +154,7 @@ void RouterServer::Shutdown() {
   shut_down_ = true;
   draining_ = true;
   server_->SetServing(false);
+  if (options_.server.shutdown_delay_ms > 0) AwaitShutdownDelay();
   if (http_edge_ != nullptr) http_edge_->Drain();
   limit_.Close();
   if (!WaitUntilIdle(options_.server.drain_ms)) {
@@ -169,6 +171,17 @@ void RouterServer::Shutdown() {
   limit_.WaitUntilIdle(kLastCallsMs);
 }
 
+void RouterServer::AwaitShutdownDelay() {
+  if (http_edge_ != nullptr) http_edge_->ReportDraining();
+  const int64_t until_us = clock_.NowUs() + options_.server.shutdown_delay_ms * 1000;
+  for (;;) {
+    const int64_t left_us = until_us - clock_.NowUs();
+    if (left_us <= 0) return;
+    Tick();
+    std::this_thread::sleep_for(std::chrono::microseconds(std::min(left_us, kDrainTickMs * 1000)));
+  }
+}
+
 bool RouterServer::WaitUntilIdle(int64_t timeout_ms) {
   const int64_t until_us = clock_.NowUs() + timeout_ms * 1000;
   for (;;) {
@@ -176,6 +189,7 @@ bool RouterServer::WaitUntilIdle(int64_t timeout_ms) {
     if (limit_.WaitUntilIdle(std::clamp<int64_t>(left_ms, 0, kDrainTickMs))) return true;
     if (left_ms <= 0) return false;
     if (http_edge_ != nullptr) http_edge_->Tick();
+    SetAlive();
   }
 }
 

@@ -37,8 +37,8 @@ class RouterServer {
   // several times a second. Returns true if requests will succeed.
   bool Tick();
 
-  // Refuses new requests, lets running ones finish for up to `drain_ms`, and cancels the rest.
-  // Idempotent.
+  // Reports that it is not ready, and still accepts requests for `shutdown_delay_ms`. Then refuses
+  // new requests, lets running ones finish for up to `drain_ms`, and cancels the rest. Idempotent.
   void Shutdown();
 
   const RpcServer& rpc() const { return *server_; }
@@ -56,9 +56,11 @@ class RouterServer {
 
   explicit RouterServer(const RouterServerOptions& options);
   GenerateHost Host();
+  void AwaitShutdownDelay();
   // Waits until no call is left, while deadlines still count. Returns false after `timeout_ms`.
   bool WaitUntilIdle(int64_t timeout_ms);
   ObservationSource Source();
+  void SetAlive() { ticked_us_.store(clock_.NowUs(), std::memory_order_relaxed); }
   absl::Status Alive() const;
   absl::Status Ready();
 
