@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "http/http_server.h"
@@ -68,6 +69,10 @@ class HttpEdge {
   // Reads the body and starts a call for each prompt.
   void StartCalls(OpenAiEndpoint endpoint, const HttpRequest& request, ConcurrencyLimit::Slot slot,
                   const CallDeadline& deadline, const std::shared_ptr<HttpAnswer>& answer);
+  // Returns a visit for each prompt; without tenants' limits, null pointers. Errors as
+  // TenantGate::Enter.
+  absl::StatusOr<std::vector<std::unique_ptr<TenantVisit>>> EnterTenants(
+      const std::vector<ClientRequest>& prompts) const;
   // Counts a request that is refused before it has a call.
   void CountRefused(OpenAiEndpoint endpoint, const absl::Status& status, Refusal reason) const;
   absl::StatusOr<int64_t> TimeoutMs(const HttpRequest& request) const;

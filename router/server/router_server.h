@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "common/watched_file.h"
 #include "metrics/metric_set.h"
 #include "observe/observation_server.h"
 #include "router/failure_detector.h"
@@ -23,6 +24,7 @@
 #include "router/http/http_edge.h"
 #include "router/request_log.h"
 #include "router/server/router_server_options.h"
+#include "router/tenant_gate.h"
 #include "rpc/rpc_server.h"
 #include "rpc/task_pool.h"
 
@@ -57,6 +59,10 @@ class RouterServer {
   explicit RouterServer(const RouterServerOptions& options);
   GenerateHost Host();
   void AwaitShutdownDelay();
+  // Reads --tenants. Fails if it cannot be read or is wrong.
+  absl::Status ReadTenants();
+  // Reads it again if it has changed, and keeps the tenants' limits as they are if it is wrong.
+  void TickTenants(const std::vector<WorkerRecord>& workers);
   // Waits until no call is left, while deadlines still count. Returns false after `timeout_ms`.
   bool WaitUntilIdle(int64_t timeout_ms);
   ObservationSource Source();
@@ -75,6 +81,8 @@ class RouterServer {
   LatestHeartbeats heartbeats_;
   RefusedWorkers refused_{&clock_};
   ConcurrencyLimit limit_;
+  std::unique_ptr<TenantGate> tenants_;  // null: tenants have no limits
+  std::unique_ptr<WatchedFile> tenants_file_;
   StreamWatchdog streams_;
   ModelFetcher fetcher_;
   KvEventSubscriber subscriber_;
