@@ -2,7 +2,8 @@
 """Replaces, kills and pauses every pod of the CPU overlay under load; scripts/kube_test.sh describes it. The last line is one JSON
 object with the figures. It asserts no times.
 
-Clients of HTTP open connections to the ready routers, as a Service would choose them. They keep a connection until the router ends
+If the programs know --tls-cert, all connections are encrypted, and HTTP clients have a key. Clients of HTTP open connections to the
+ready routers, as a Service would choose them. They keep a connection until the router ends
 it. While pods are replaced, they never retry. While pods are killed or paused, they retry requests whose connection broke. Clients
 of gRPC are `baton generate` with all routers and --retries. Every answer must have the tokens of `baton run`.
 """
@@ -15,6 +16,7 @@ import json
 import os
 import pathlib
 import shutil
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -34,7 +36,7 @@ try:
 except ImportError:
     not_run("no PyYAML (Debian: python3-yaml)")
 
-from pod_fleet import GRPC, HTTP, PodFleet, Podman  # noqa: E402
+from pod_fleet import GRPC, HTTP, SUBNET, PodFleet, Podman  # noqa: E402
 
 PROMPTS = [[3 + i, 17, 40 + 2 * i, 5, 90 - i] * (4 + 8 * i) for i in range(6)]
 TOKENS = 24
@@ -57,11 +59,43 @@ def references(baton, model):
     return [found[str(i)] for i in range(len(PROMPTS))]
 
 
+class Access:
+    """How clients connect: certificates and a key, or nothing if the programs have no TLS. `secrets` is {Secret: {file: text}}."""
+
+    def __init__(self, options, baton, folder):
+        self.client_flags, self.operator_flags, self.headers, self.tls, self.secrets = [], [], {}, None, {}
+        router = os.path.join(options.bin, "baton-router")
+        if "--tls-cert" not in subprocess.run([router, "--help"], capture_output=True, text=True).stdout:
+            return
+        names = [argument for host in range(1, 250) for argument in ("--name", f"{SUBNET}.{host}")]
+        subprocess.run([baton, "certs", "new", folder, *names], check=True, capture_output=True)
+        keys = os.path.join(folder, "keys.jsonl")
+        key = subprocess.run([baton, "keys", "new", "--tenant", "test", "--file", keys], check=True, capture_output=True,
+                             text=True).stdout.strip()
+        authority = os.path.join(folder, "ca.crt")
+        self.client_flags, self.operator_flags = (
+            ["--tls-ca", authority, "--tls-cert", os.path.join(folder, f"{role}.pem")] for role in ("client", "operator"))
+        self.headers = {"Authorization": f"Bearer {key}"}
+        self.tls = ssl.create_default_context(cafile=authority)
+
+        def read(name):
+            return pathlib.Path(folder, name).read_text()
+
+        for role in ("router", "worker"):
+            self.secrets[f"baton-{role}-tls"] = {"tls.pem": read(f"{role}.pem"), "ca.crt": read("ca.crt")}
+        self.secrets["baton-api-keys"] = {"keys.jsonl": read("keys.jsonl")}
+
+    def connect(self, address):
+        if self.tls is None:
+            return http.client.HTTPConnection(address, timeout=ANSWER_S)
+        return http.client.HTTPSConnection(address, timeout=ANSWER_S, context=self.tls)
+
+
 class Load:
     """Clients that send requests until the end of a phase."""
 
-    def __init__(self, fleet, baton, expected, retry):
-        self.fleet, self.baton, self.expected, self.retry = fleet, baton, expected, retry
+    def __init__(self, fleet, baton, access, expected, retry):
+        self.fleet, self.baton, self.access, self.expected, self.retry = fleet, baton, access, expected, retry
         self.lock = threading.Lock()
         self.counts = dict.fromkeys(("http_requests", "grpc_requests", "failed", "retried"), 0)
         self.reasons = []
@@ -114,8 +148,8 @@ class Load:
                     if not endpoints:
                         time.sleep(0.2)
                         continue
-                    kept = http.client.HTTPConnection(endpoints[(number + attempt) % len(endpoints)], timeout=ANSWER_S)
-                kept.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+                    kept = self.access.connect(endpoints[(number + attempt) % len(endpoints)])
+                kept.request("POST", "/v1/completions", body, {"Content-Type": "application/json", **self.access.headers})
                 answer = kept.getresponse()
                 text = answer.read().decode()
                 if answer.status != 200:
@@ -142,7 +176,7 @@ class Load:
                 return
             jobs = [job(i % len(PROMPTS), f"{batch}-{i}") for i in range(2 * len(PROMPTS))]
             routers = [f"--router={pod.address(GRPC)}" for pod in self.fleet.of_role("router") if not pod.ending]
-            done = subprocess.run([self.baton, "generate", *routers, "--retries", "8", "--jobs", "-", "--json", "--concurrency",
+            done = subprocess.run([self.baton, "generate", *routers, *self.access.client_flags, "--retries", "8", "--jobs", "-", "--json", "--concurrency",
                                    str(CLIENTS)], input="\n".join(map(json.dumps, jobs)), capture_output=True, text=True)
             answered = {result["id"]: result for result in map(json.loads, done.stdout.splitlines())}
             for one in jobs:
@@ -154,13 +188,14 @@ class Load:
             self.count("grpc_requests", len(jobs))
 
 
-def await_registered(fleet, baton):
+def await_registered(fleet, baton, access):
     """Waits until every router serves with every worker."""
     workers = {pod.name for pod in list(fleet.pods.values()) if pod.role != "router"}
     end = time.monotonic() + 120
     for router in fleet.of_role("router"):
         while True:
-            done = subprocess.run([baton, "status", "--router", router.address(GRPC), "--json"], capture_output=True, text=True)
+            done = subprocess.run([baton, "status", "--router", router.address(GRPC), "--json", *access.operator_flags],
+                                  capture_output=True, text=True)
             known = {one["worker_id"] for one in json.loads(done.stdout)["workers"]
                      if not one.get("unreachable") and not one.get("silent")} if done.returncode == 0 else set()
             if known == workers:
@@ -183,22 +218,13 @@ def render(model):
     return list(yaml.safe_load_all(done.stdout))
 
 
-def put_model(podman, model):
-    """The volume behind the claim baton-models."""
-    podman("podman", "volume", "rm", "--force", "baton-models", check=False)
-    podman("podman", "volume", "create", "baton-models")
-    folder = podman("podman", "volume", "inspect", "--format", "{{.Mountpoint}}", "baton-models").strip()
-    shutil.copy(model, os.path.join(folder, "model.gguf"))
-    os.chmod(os.path.join(folder, "model.gguf"), 0o644)
-
-
 def replace_all(fleet, load, baton):
     for pod in list(fleet.pods.values()):
         code = fleet.replace(pod)
         print(f"  replaced {pod.name}, exit code {code}", flush=True)
         if code != 0:
             load.fail(f"{pod.name} ended with {code}")
-        await_registered(fleet, baton)
+        await_registered(fleet, baton, load.access)
         load.await_requests(4)
 
 
@@ -208,7 +234,7 @@ def kill_all(fleet, load, baton):
         pod.remove()
         fleet.add(pod.role).await_ready()
         print(f"  killed {pod.name}", flush=True)
-        await_registered(fleet, baton)
+        await_registered(fleet, baton, load.access)
         load.await_requests(4)
 
 
@@ -218,7 +244,7 @@ def pause_all(fleet, load, baton):
         time.sleep(PAUSE_S)
         pod.signal("unpause")
         print(f"  paused {pod.name}", flush=True)
-        await_registered(fleet, baton)
+        await_registered(fleet, baton, load.access)
         load.await_requests(4)
 
 
@@ -242,18 +268,24 @@ def main():
     podman = Podman(options.state)
     size_mib = podman.build_image(options.bin)
     print(f"image: {size_mib:.0f} MiB", flush=True)
-    put_model(podman, options.model)
+    podman.make_volume("baton-models", {"model.gguf": pathlib.Path(options.model).read_bytes()})
+    folder = tempfile.mkdtemp()
+    access = Access(options, baton, folder)
+    for name, files in access.secrets.items():
+        podman.make_volume(name, {file: text.encode() for file, text in files.items()})
+    print(f"TLS and keys: {'on' if access.tls else 'the programs have none'}", flush=True)
     figures, failed = [{"name": "image_size", "value": round(size_mib, 1), "unit": "MiB"}], 0
     with PodFleet(podman, render(options.model), {"router": 2, "prefill-worker": 2, "decode-worker": 2}) as fleet:
-        await_registered(fleet, baton)
+        await_registered(fleet, baton, access)
         print("six pods are ready", flush=True)
         for name in options.phase or PHASES:
-            with Load(fleet, baton, expected, retry=name != "replace") as load:
+            with Load(fleet, baton, access, expected, retry=name != "replace") as load:
                 load.await_requests(4)
                 PHASES[name](fleet, load, baton)
             print(f"{name}: {load.counts}", *load.reasons[:10], sep="\n  ", flush=True)
             failed += load.counts["failed"]
             figures += [{"name": f"{name}_{what}", "value": count, "unit": "requests"} for what, count in load.counts.items()]
+    shutil.rmtree(folder)
     figures.append({"name": "failed_requests", "value": failed, "unit": "requests", "limit": 0})
     print(json.dumps({"bench": "kube_test", "seed": 0, "figures": figures}))
     sys.exit(1 if failed else 0)

@@ -71,6 +71,16 @@ class Podman:
         return int(self("podman", "image", "inspect", "--format", "{{.Size}}", "localhost/baton:latest")) / (1 << 20)
 
 
+    def make_volume(self, name, files):
+        """Makes a volume with these files, {name: bytes}, which the image's user may read."""
+        self("podman", "volume", "rm", "--force", name, check=False)
+        self("podman", "volume", "create", name)
+        folder = pathlib.Path(self("podman", "volume", "inspect", "--format", "{{.Mountpoint}}", name).strip())
+        for file, contents in files.items():
+            (folder / file).write_bytes(contents)
+            os.chmod(folder / file, 0o444)
+
+
 class Pod:
     """One pod of a Deployment. `ready` is what the readiness probe last said."""
 
@@ -90,6 +100,9 @@ class Pod:
         document["metadata"]["name"] = self.name
         document["spec"]["replicas"] = 1
         spec = document["spec"]["template"]["spec"]
+        for volume in spec.get("volumes", []):
+            if "secret" in volume:  # the script puts Secrets into volumes of the same names
+                volume["persistentVolumeClaim"] = {"claimName": volume.pop("secret")["secretName"]}
         for container in spec.get("initContainers", []) + spec["containers"]:
             container["imagePullPolicy"] = "Never"
             for name in ("livenessProbe", "readinessProbe"):
