@@ -33,6 +33,7 @@ struct StatusOptions {
   RouterClientOptions client{.router = kDefaultRouter};
   bool json = false;
   bool index = false;
+  bool tenants = false;
   double watch_s = 0;  // 0: prints once
 };
 
@@ -94,12 +95,16 @@ std::string JsonLine(const v1::GetStatusResponse& status) {
   return ToJson(status).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
+std::string Table(const v1::GetStatusResponse& status, const StatusOptions& options) {
+  const std::string tenants = options.tenants ? TenantRows(status) : "";
+  return StatusTable(status, options.index) + tenants;
+}
+
 int Status(const StatusOptions& options) {
   RouterClient client(options.client);
   const absl::StatusOr<v1::GetStatusResponse> status = client.GetStatus(kStatusTimeoutMs);
   if (!status.ok()) return ReportError(status.status());
-  std::cout << (options.json ? JsonLine(*status) : StatusTable(*status, options.index))
-            << std::flush;
+  std::cout << (options.json ? JsonLine(*status) : Table(*status, options)) << std::flush;
   return kExitSuccess;
 }
 
@@ -125,7 +130,7 @@ int Watch(const StatusOptions& options) {
       text = JsonLine(*status);
     } else {
       text = absl::StrCat(absl::FormatTime("%H:%M:%S", absl::Now(), absl::LocalTimeZone()), "  ",
-                          status.ok() ? StatusTable(*status, options.index)
+                          status.ok() ? Table(*status, options)
                                       : absl::StrCat(Printable(status.status().ToString()), "\n"));
     }
     std::cout << (redraws ? Redrawn(text) : text) << std::flush;
@@ -146,6 +151,8 @@ void AddStatusCommand(CommandLine& line) {
   command.AddFlag("--json", &options->json, "Print one JSON object");
   command.AddFlag("--index", &options->index,
                   "Also show the router's index of the workers' prefix caches");
+  command.AddFlag("--tenants", &options->tenants,
+                  "Also show the tenants of this router: their requests, tokens and limits");
   command
       .Add("--watch", &options->watch_s,
            "Seconds between repetitions, until Ctrl-C. Without a number, 2")

@@ -17,6 +17,9 @@ const char* WorkerState(const v1::WorkerStatus& worker);
 // also shows what the router knows of the workers' prefix caches.
 std::string StatusTable(const v1::GetStatusResponse& status, bool index);
 
+// Returns a row for each tenant, and a line that explains an empty table.
+std::string TenantRows(const v1::GetStatusResponse& status);
+
 // Meaning of the columns, for the help.
 extern const char kStatusColumnsHelp[];
 

@@ -169,8 +169,10 @@ class HttpServer::Impl {
     return absl::OkStatus();
   }
 
+  void EndConnections() { *served_->draining = true; }
+
   void Drain() {
-    *served_->draining = true;
+    EndConnections();
     for (const auto& thread : threads_) thread->CloseIdle();
   }
 
@@ -216,6 +218,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOp
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }
 
+void HttpServer::EndConnections() { impl_->EndConnections(); }
 void HttpServer::Drain() { impl_->Drain(); }
 void HttpServer::Shutdown(int64_t grace_ms) { impl_->Shutdown(grace_ms); }
 const std::string& HttpServer::address() const { return impl_->address(); }

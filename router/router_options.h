@@ -31,6 +31,10 @@ struct RouterOptions {
   int32_t request_log_lines = 5;     // a second, of the log about requests; 0: none
   int32_t min_prefill_workers = 0;
   int32_t min_decode_workers = 1;
+  std::string tenants;       // file of tenants' limits (router/tenant_table.h); empty: no limits
+  int32_t router_count = 1;  // routers that share the limits of tenants
+  int32_t tenant_window =
+      2;  // with `tenants`: requests for each worker that wait for a first token
 };
 void RegisterSettings(RouterOptions& options, SettingList& settings);
 

@@ -17,6 +17,10 @@ void RegisterSettings(RpcServerOptions& options, SettingList& settings) {
                "requests are cancelled, in milliseconds.");
   settings.Add("drain-ms", &options.drain_ms, int64_t{0}, int64_t{3'600'000},
                "How long a shutdown waits for running requests, in milliseconds.");
+  settings.Add("shutdown-delay-ms", &options.shutdown_delay_ms, int64_t{0}, int64_t{3'600'000},
+               "How long a process that ends still accepts requests after it has reported that it "
+               "is not ready, in milliseconds. Load balancers need this time to notice. The "
+               "draining follows.");
 }
 
 }  // namespace baton

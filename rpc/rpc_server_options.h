@@ -16,6 +16,11 @@ struct RpcServerOptions {
   int64_t memory_mib = 1024;              // for gRPC's own buffers
   int32_t max_receive_bytes = 16 << 20;   // per message; set by programs, not a user setting
   int64_t drain_ms = 5000;                // how long shutdown waits for running requests
+  // How long a process that is not ready any more still accepts requests, before it drains.
+  int64_t shutdown_delay_ms = 0;
+  // A connection of this age gets no new calls: its client connects again. 0: no limit. gRPC
+  // changes the age by up to 10 %, so that connections do not end together.
+  int32_t max_connection_age_ms = 0;
   // Failure detection of peers. After keepalive_ms without data the server pings the connection.
   // Without an answer for keepalive_timeout_ms it closes the connection and cancels the calls.
   int32_t keepalive_ms = 10'000;

@@ -223,7 +223,14 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   RegisterSettings(options.engine, engine_settings);
 
   CommandLine line(program.description, program.name);
-  line.Add("--router", &options.routers, "HOST:PORT of a router to register with.").IsHostPort();
+  line.AddParsedList(
+      "--router",
+      [&options](const std::string& text) {
+        options.routers.push_back(text);
+        return ParseRouterTarget(text).status();
+      },
+      "HOST:PORT of a router to register with, or dns:///NAME:PORT for every address of a name. "
+      "Names are looked up again every 5 seconds.");
   line.AddSettings(worker_settings, "Service");
   line.AddSettings(engine_settings, "Engine");
   AddManPageFlag(line);

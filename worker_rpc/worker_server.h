@@ -17,6 +17,7 @@
 #include "rpc/concurrency_limit.h"
 #include "rpc/rpc_server.h"
 #include "worker_rpc/heartbeat_client.h"
+#include "worker_rpc/router_resolver.h"
 #include "worker_rpc/worker_drain.h"
 #include "worker_rpc/worker_service.h"
 
@@ -34,7 +35,7 @@ struct WorkerServerOptions {
   std::string worker_id;
   std::string advertise;  // HOST or HOST:PORT; empty: the address that it listens at
   v1::WorkerRole role = v1::WORKER_ROLE_UNSPECIFIED;
-  std::vector<std::string> routers;  // HOST:PORT of each
+  std::vector<std::string> routers;  // HOST:PORT or dns:///NAME:PORT of each
   std::string metrics_address = {};  // HOST:PORT that routers are told; empty: there is none
   MetricSet* metrics = nullptr;      // counts heartbeats; outlives the server; null: nothing counts
 };
@@ -42,7 +43,7 @@ struct WorkerServerOptions {
 class WorkerServer final : private DrainingWorker {
  public:
   // `engine` and `limit` must outlive this. `limit` must also outlive `engine`, because the
-  // engine's sinks hold slots. Errors are those of RpcServer::Start.
+  // engine's sinks hold slots. Errors are those of RpcServer::Start and ParseRouterTarget.
   static absl::StatusOr<std::unique_ptr<WorkerServer>> Start(
       Engine* engine, ConcurrencyLimit* limit, const WorkerServerOptions& options,
       const std::vector<RoleService>& role_services);
@@ -59,14 +60,16 @@ class WorkerServer final : private DrainingWorker {
   // the routers, and gives running calls a second to fail. No call is left when this returns.
   void Fail();
 
-  // Drains for up to `drain_ms` (worker_rpc/worker_drain.h). No call is left when this returns.
+  // Accepts calls for `shutdown_delay_ms`, then drains for up to `drain_ms`
+  // (worker_rpc/worker_drain.h). No call is left when this returns.
   void Shutdown();
 
  private:
   WorkerServer(Engine* engine, ConcurrencyLimit* limit, const WorkerServerOptions& options);
 
-  void ReportDraining() override { worker_service_.SetDraining(); }
+  void ReportDraining() override;
   void LeaveRouters(std::function<void()> done) override;
+  void AwaitDelay(int64_t delay_ms, std::function<void()> done) override;
   void RefuseCalls() override;
   void AwaitCalls(int64_t most_ms, std::function<void()> done) override;
   void CutOffCalls() override { server_->Shutdown(0); }
@@ -78,6 +81,7 @@ class WorkerServer final : private DrainingWorker {
   std::unique_ptr<RpcServer> server_;
   std::string address_;
   std::shared_ptr<HeartbeatClient> heartbeats_;
+  std::unique_ptr<RouterResolver> resolver_;  // null: no router is given by name
 };
 
 }  // namespace baton

@@ -37,12 +37,13 @@ bool HasParts(const std::optional<ChunkedPrompt>& chunked) {
 
 GenerateCall::GenerateCall(const GenerateHost& host, ConcurrencyLimit::Slot slot,
                            std::shared_ptr<ClientStream> client, const CallDeadline& deadline,
-                           int32_t priority, Endpoint endpoint)
+                           int32_t priority, Endpoint endpoint, std::unique_ptr<TenantVisit> visit)
     : slot_(std::move(slot)),
       host_(host),
       client_(std::move(client)),
       deadline_(deadline),
       priority_(priority),
+      visit_(std::move(visit)),
       session_(host.core, host.failure_detector, this, priority),
       ledger_(host.clock->NowUs()),
       meter_(host.metrics, endpoint, ledger_.received_us()) {}
@@ -98,7 +99,8 @@ void GenerateCall::PrepareAndRun(const ClientRequest& request, Placement placeme
   sampling_ = std::move(prepared->sampling);
   ledger_.Tokenized(prepared->tokenized_us);
   meter_.Tokenized(prepared->tokenized_us);
-  session_.Start(std::move(prepared->request), shared_from_this());
+  waiting_request_ = std::move(prepared->request);
+  if (MayStart()) session_.Start(std::move(waiting_request_), shared_from_this());
 }
 
 absl::StatusOr<GenerateCall::Prepared> GenerateCall::Prepare(const ClientRequest& request,
@@ -349,6 +351,7 @@ void GenerateCall::AwaitReport() {
 }
 
 bool GenerateCall::SendTokens() {
+  if (visit_ != nullptr) visit_->FirstToken();
   v1::Tokens& tokens = *event_.mutable_tokens();
   const int64_t now_us = host_.clock->NowUs();
   ledger_.TokensArrived(now_us, tokens.token_ids_size(), tokens.choice());
@@ -373,6 +376,14 @@ void GenerateCall::SendEnds() {
   }
 }
 
+int64_t GenerateCall::AnswerTokens() const {
+  int64_t tokens = 0;
+  for (const AnswerChoices::Choice& choice : session_.request().choices.all()) {
+    tokens += static_cast<int64_t>(choice.tokens.size());
+  }
+  return tokens;
+}
+
 // Counts before the client knows of the end, so that a scrape after an answer contains it.
 void GenerateCall::CountEnd(const absl::Status& status) {
   const v1::Ledger& ledger = last_end_.ledger();
@@ -386,17 +397,13 @@ void GenerateCall::CountEnd(const absl::Status& status) {
                 .decode_cached_tokens = ledger.decode_cached_tokens(),
                 .prefilled_elsewhere = session_.prefill_reported()});
   if (host_.request_log == nullptr) return;
-  int64_t tokens = 0;
-  for (const AnswerChoices::Choice& choice : session_.request().choices.all()) {
-    tokens += static_cast<int64_t>(choice.tokens.size());
-  }
   host_.request_log->Ended(
       {.id = request_id_,
        .endpoint = meter_.endpoint(),
        .code = status.code(),
        .prompt_tokens = static_cast<int64_t>(session_.request().prompt.size()),
        .cached_tokens = usage.cached_tokens(),
-       .tokens = tokens,
+       .tokens = AnswerTokens(),
        .first_token_us = meter_.first_token_us(),
        .total_us = now_us - ledger_.received_us(),
        .prefill_worker = session_.prefill_reported() ? route.prefill_id : std::string_view(),
@@ -418,6 +425,11 @@ void GenerateCall::End(const absl::Status& status) {
     host_.log->Failed(request_id_, status);
   }
   CountEnd(status);
+  if (visit_ != nullptr) {
+    const int64_t answer = AnswerTokens();
+    const bool computed = status.ok() || answer > 0;
+    visit_->End(computed ? static_cast<int64_t>(session_.request().prompt.size()) + answer : 0);
+  }
   client_->End(status);
   if (report_alarm_ != nullptr) report_alarm_->Cancel();
 }

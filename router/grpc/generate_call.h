@@ -6,8 +6,8 @@
 // The queue for a slow client is bounded. A decode worker sends at most one message per token of a
 // choice. max_tokens and the context bound the tokens.
 //
-// Lock order: this call's lock, then RouterCore's or the client stream's. No gRPC function called
-// here runs a callback before it returns.
+// Lock order: this call's lock, then RouterCore's, the tenant gate's or the client stream's. No
+// gRPC function called here runs a callback before it returns.
 //
 // Thread safety: gRPC calls it from any thread.
 #pragma once
@@ -36,6 +36,7 @@
 #include "router/grpc/worker_channels.h"
 #include "router/request_log.h"
 #include "router/request_meter.h"
+#include "router/tenant_gate.h"
 #include "rpc/call_deadline.h"
 #include "rpc/client_unary_call.h"
 #include "rpc/concurrency_limit.h"
@@ -54,6 +55,7 @@ struct GenerateHost {
   FleetLog* log;
   RequestLog* request_log = nullptr;  // null: requests are not logged
   MetricSet* metrics = nullptr;       // null: nothing is counted
+  TenantGate* tenants = nullptr;      // null: tenants have no limits
 };
 
 class GenerateCall final : public ClientListener,
@@ -62,9 +64,11 @@ class GenerateCall final : public ClientListener,
                            private GenerateCalls,
                            public std::enable_shared_from_this<GenerateCall> {
  public:
+  // `visit` has the tenant's limits; null: it has none. `priority` is the visit's.
   GenerateCall(const GenerateHost& host, ConcurrencyLimit::Slot slot,
                std::shared_ptr<ClientStream> client, const CallDeadline& deadline, int32_t priority,
-               Endpoint endpoint = Endpoint::kGenerate);
+               Endpoint endpoint = Endpoint::kGenerate,
+               std::unique_ptr<TenantVisit> visit = nullptr);
   ~GenerateCall() override;
 
   // Makes the cheap checks and posts the rest to `text_tasks`, or ends the call with an error.
@@ -105,6 +109,8 @@ class GenerateCall final : public ClientListener,
   // Runs without the lock: other threads may end the call meanwhile.
   absl::StatusOr<Prepared> Prepare(const ClientRequest& request, Placement placement) const;
   RequestLimits Limits() const;  // of the model, if it is known
+  // It is the request's turn.
+  void StartSession();
   void SetParts(ChunkedPrompt prompt, std::string_view session,
                 GenerateSession::Request& prepared) const;
 
@@ -123,6 +129,9 @@ class GenerateCall final : public ClientListener,
   void KeepEnd() override;
   void SendEnds() override;  // adds their ledgers
   void End(const absl::Status& status) override;
+  // Returns true if the session may start now. Otherwise StartSession follows, or it has ended.
+  bool MayStart();
+  int64_t AnswerTokens() const;
   void CountEnd(const absl::Status& status);
   // Fills the fields that decode and prefill workers have in common.
   template <typename WorkerRequest>
@@ -133,11 +142,13 @@ class GenerateCall final : public ClientListener,
   const std::shared_ptr<ClientStream> client_;
   const CallDeadline deadline_;  // the client's
   const int32_t priority_;
+  const std::unique_ptr<TenantVisit> visit_;  // null: the tenant has no limits
 
   std::mutex state_mutex_;
   GenerateSession session_;
   RequestLedgerBuilder ledger_;
   RequestMeter meter_;
+  GenerateSession::Request waiting_request_;  // while it waits for its turn
   std::string request_id_;
   v1::SamplingParams sampling_;
   bool return_prompt_ = false;

@@ -20,6 +20,7 @@ namespace {
 
 constexpr size_t kStarted = 1;
 constexpr size_t kFinished = 1;
+constexpr size_t kMostTenants = 1000;  // in a status
 
 grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context, const absl::Status& status) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
@@ -56,8 +57,16 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
     const bool ending = absl::IsUnavailable(slot.status());
     return refuse(slot.status(), ending ? Refusal::kShutdown : Refusal::kLimit);
   }
+  int32_t priority = request.priority();
+  std::unique_ptr<TenantVisit> visit;
+  if (host_.tenants != nullptr) {
+    auto entered = host_.tenants->Enter(request.tenant(), priority);
+    if (!entered.ok()) return refuse(entered.status(), Refusal::kLimit);
+    visit = *std::move(entered);
+    priority = visit->priority();
+  }
   const CallDeadline deadline(MicrosecondsLeft(*context), host_.clock);
-  const absl::Status timely = host_.core->MayWait(deadline.LeftUs(), request.priority());
+  const absl::Status timely = host_.core->MayWait(deadline.LeftUs(), priority);
   if (!timely.ok()) return refuse(timely, Refusal::kOverload);
   const auto model = host_.core->model();
   const size_t tokens =
@@ -66,8 +75,8 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
       static_cast<size_t>(std::clamp(request.has_n() ? request.n() : 1, 1, kMaxChoices));
   const size_t messages = kStarted + choices * (tokens + kFinished);
   const auto stream = std::make_shared<GrpcClientStream>(messages, context);
-  const auto call =
-      std::make_shared<GenerateCall>(host_, *std::move(slot), stream, deadline, request.priority());
+  const auto call = std::make_shared<GenerateCall>(host_, *std::move(slot), stream, deadline,
+                                                   priority, Endpoint::kGenerate, std::move(visit));
   stream->Connect(call);
   stream->Hold();
   streams_->Add(stream);
@@ -131,6 +140,11 @@ grpc::ServerUnaryReactor* InferenceService::GetStatus(grpc::CallbackServerContex
     shown.set_heard_ms(refusal.heard_ms);
   }
   response->set_routing_policy(host_.options->routing.policy);
+  if (host_.tenants != nullptr) {
+    for (const TenantUse& use : host_.tenants->Uses(kMostTenants)) {
+      *response->add_tenants() = TenantToWire(use);
+    }
+  }
   return Reply(context, absl::OkStatus());
 }
 

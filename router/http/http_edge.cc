@@ -109,6 +109,11 @@ HttpRoutes HttpEdge::Routes() {
 
 void HttpEdge::Tick() { answers_.Tick(); }
 
+void HttpEdge::ReportDraining() {
+  draining_ = true;
+  server_->EndConnections();
+}
+
 void HttpEdge::Drain() {
   draining_ = true;
   server_->Drain();
@@ -215,6 +220,16 @@ void HttpEdge::CountRefused(OpenAiEndpoint endpoint, const absl::Status& status,
                         ending ? Refusal::kShutdown : reason);
 }
 
+absl::StatusOr<std::vector<std::unique_ptr<TenantVisit>>> HttpEdge::EnterTenants(
+    const std::vector<ClientRequest>& prompts) const {
+  std::vector<std::unique_ptr<TenantVisit>> visits(prompts.size());
+  if (host_.tenants == nullptr) return visits;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    ASSIGN_OR_RETURN(visits[i], host_.tenants->Enter(prompts[i].tenant, prompts[i].priority));
+  }
+  return visits;
+}
+
 void HttpEdge::StartCalls(OpenAiEndpoint endpoint, const HttpRequest& request,
                           ConcurrencyLimit::Slot slot, const CallDeadline& deadline,
                           const std::shared_ptr<HttpAnswer>& answer) {
@@ -232,7 +247,10 @@ void HttpEdge::StartCalls(OpenAiEndpoint endpoint, const HttpRequest& request,
     return answer->Fail(
         ModelNotFound(read->model, absl::StrJoin(names_.All(description.name), ", ")));
   }
-  const int32_t priority = read->prompts.front().priority;
+  absl::StatusOr<std::vector<std::unique_ptr<TenantVisit>>> visits = EnterTenants(read->prompts);
+  if (!visits.ok()) return refuse(visits.status(), Refusal::kLimit);
+  const int32_t priority =
+      visits->front() == nullptr ? read->prompts.front().priority : visits->front()->priority();
   if (absl::Status timely = host_.core->MayWait(deadline.LeftUs(), priority); !timely.ok()) {
     return refuse(timely, Refusal::kOverload);
   }
@@ -257,9 +275,9 @@ void HttpEdge::StartCalls(OpenAiEndpoint endpoint, const HttpRequest& request,
   for (size_t i = 0; i < read->prompts.size(); ++i) {
     ClientRequest& prompt = read->prompts[i];
     prompt.request_id = IdOfPrompt(request.id, i, read->prompts.size());
-    const auto call = std::make_shared<GenerateCall>(host_, std::move(slots[i]),
-                                                     answer->Stream(static_cast<int32_t>(i)),
-                                                     deadline, priority, EndpointLabel(endpoint));
+    const auto call = std::make_shared<GenerateCall>(
+        host_, std::move(slots[i]), answer->Stream(static_cast<int32_t>(i)), deadline, priority,
+        EndpointLabel(endpoint), std::move((*visits)[i]));
     if (!answer->AddCall(call)) return;
     call->Start(std::move(prompt));
   }

@@ -8,13 +8,15 @@
 // A request has a deadline (HttpEdgeOptions::timeout_ms, or its header Baton-Timeout-Ms), so
 // load shedding covers it. A client that leaves ends its calls at once.
 //
-// Thread safety: Start, Drain, Shutdown and the destructor on one thread; Tick and CallOff on any.
+// Thread safety: Start, ReportDraining, Drain, Shutdown and the destructor on one thread; Tick and
+// CallOff on any.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "http/http_server.h"
@@ -39,7 +41,10 @@ class HttpEdge {
   // Ends requests whose deadline has passed, and keeps silent streams alive. Call it several times
   // a second.
   void Tick();
-  // The router shuts down: /health says so, and answers end their connections.
+  // The router will shut down: /health says so. Requests are still served, and each answer ends its
+  // connection.
+  void ReportDraining();
+  // The router shuts down: as ReportDraining, and idle connections are closed.
   void Drain();
   // Ends all answers with `status`.
   void CallOff(const absl::Status& status) { answers_.CallOff(status); }
@@ -64,6 +69,10 @@ class HttpEdge {
   // Reads the body and starts a call for each prompt.
   void StartCalls(OpenAiEndpoint endpoint, const HttpRequest& request, ConcurrencyLimit::Slot slot,
                   const CallDeadline& deadline, const std::shared_ptr<HttpAnswer>& answer);
+  // Returns a visit for each prompt; without tenants' limits, null pointers. Errors as
+  // TenantGate::Enter.
+  absl::StatusOr<std::vector<std::unique_ptr<TenantVisit>>> EnterTenants(
+      const std::vector<ClientRequest>& prompts) const;
   // Counts a request that is refused before it has a call.
   void CountRefused(OpenAiEndpoint endpoint, const absl::Status& status, Refusal reason) const;
   absl::StatusOr<int64_t> TimeoutMs(const HttpRequest& request) const;

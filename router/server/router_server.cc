@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@ constexpr int64_t kLastCallsMs = 10'000;
 // Time for clients to read how their answers ended.
 constexpr int64_t kLastWordsMs = 1000;
 constexpr int64_t kDrainTickMs = 100;
+constexpr size_t kNoWindow = 1 << 30;
 
 // Largest size of a request: its text, or a million token ids of up to five bytes each, plus the
 // fields around it.
@@ -35,6 +37,9 @@ RouterServer::RouterServer(const RouterServerOptions& options)
       core_(options_.router, &clock_, RandomKeySeeds()),
       request_log_(options_.router.request_log_lines, &clock_, &metrics_),
       limit_(options_.server.max_active_requests),
+      tenants_(options_.router.tenants.empty()
+                   ? nullptr
+                   : std::make_unique<TenantGate>(&clock_, options_.router.router_count)),
       streams_(std::chrono::milliseconds(options_.router.client_stall_ms)),
       fetcher_(&core_, &channels_),
       subscriber_(&core_.index(), &channels_, &clock_, options_.router.max_workers),
@@ -53,12 +58,14 @@ GenerateHost RouterServer::Host() {
           .clock = &clock_,
           .log = &log_,
           .request_log = &request_log_,
-          .metrics = &metrics_};
+          .metrics = &metrics_,
+          .tenants = tenants_.get()};
 }
 
 absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(
     const RouterServerOptions& options) {
   std::unique_ptr<RouterServer> out(new RouterServer(options));
+  if (out->tenants_ != nullptr) RETURN_IF_ERROR(out->ReadTenants());
   RpcServerOptions server = options.server;
   server.max_receive_bytes = static_cast<int32_t>(
       std::max(options.router.max_prompt_bytes, kLeastReceiveBytes) + kFramingBytes);
@@ -122,7 +129,7 @@ absl::Status RouterServer::Ready() {
 }
 
 bool RouterServer::Tick() {
-  ticked_us_.store(clock_.NowUs(), std::memory_order_relaxed);
+  SetAlive();
   core_.Tick();
   for (const FleetChange& change : core_.TakeChanges()) {
     log_.Changed(change);
@@ -141,11 +148,42 @@ bool RouterServer::Tick() {
   channels_.KeepOnly(workers);
   heartbeats_.KeepOnly(workers);
   subscriber_.Tick(workers);
-  if (const bool ready = core_.ready(); ready != serving_) {
+  if (tenants_ != nullptr) TickTenants(workers);
+  if (const bool ready = core_.ready() && !draining_; ready != serving_) {
     serving_ = ready;
     server_->SetServing(ready);
   }
   return serving_;
+}
+
+absl::Status RouterServer::ReadTenants() {
+  tenants_file_ = std::make_unique<WatchedFile>(options_.router.tenants);
+  ASSIGN_OR_RETURN(const std::optional<std::string> text, tenants_file_->ReadIfChanged());
+  absl::StatusOr<TenantTable> table = TenantTable::Parse(text.value_or(""));
+  if (!table.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--tenants ", options_.router.tenants, ": ",
+                                                   std::string(table.status().message())));
+  }
+  tenants_->SetTable(*std::move(table));
+  return absl::OkStatus();
+}
+
+void RouterServer::TickTenants(const std::vector<WorkerRecord>& workers) {
+  // Without workers, requests must learn that there are none.
+  const size_t window = workers.size() * static_cast<size_t>(options_.router.tenant_window);
+  tenants_->SetWindow(workers.empty() ? kNoWindow : window);
+  tenants_->Tick();
+  absl::StatusOr<std::optional<std::string>> text = tenants_file_->ReadIfChanged();
+  if (text.ok() && !text->has_value()) return;
+  absl::StatusOr<TenantTable> table =
+      text.ok() ? TenantTable::Parse(**text) : absl::StatusOr<TenantTable>(text.status());
+  if (!table.ok()) {
+    LOG(ERROR) << "--tenants " << options_.router.tenants << ": " << table.status().message()
+               << "; the limits stay as they were";
+    return;
+  }
+  LOG(INFO) << "--tenants " << options_.router.tenants << ": " << table->size() << " tenants";
+  tenants_->SetTable(*std::move(table));
 }
 
 void RouterServer::Shutdown() {
@@ -153,6 +191,7 @@ void RouterServer::Shutdown() {
   shut_down_ = true;
   draining_ = true;
   server_->SetServing(false);
+  if (options_.server.shutdown_delay_ms > 0) AwaitShutdownDelay();
   if (http_edge_ != nullptr) http_edge_->Drain();
   limit_.Close();
   if (!WaitUntilIdle(options_.server.drain_ms)) {
@@ -169,6 +208,17 @@ void RouterServer::Shutdown() {
   limit_.WaitUntilIdle(kLastCallsMs);
 }
 
+void RouterServer::AwaitShutdownDelay() {
+  if (http_edge_ != nullptr) http_edge_->ReportDraining();
+  const int64_t until_us = clock_.NowUs() + options_.server.shutdown_delay_ms * 1000;
+  for (;;) {
+    const int64_t left_us = until_us - clock_.NowUs();
+    if (left_us <= 0) return;
+    Tick();
+    std::this_thread::sleep_for(std::chrono::microseconds(std::min(left_us, kDrainTickMs * 1000)));
+  }
+}
+
 bool RouterServer::WaitUntilIdle(int64_t timeout_ms) {
   const int64_t until_us = clock_.NowUs() + timeout_ms * 1000;
   for (;;) {
@@ -176,6 +226,7 @@ bool RouterServer::WaitUntilIdle(int64_t timeout_ms) {
     if (limit_.WaitUntilIdle(std::clamp<int64_t>(left_ms, 0, kDrainTickMs))) return true;
     if (left_ms <= 0) return false;
     if (http_edge_ != nullptr) http_edge_->Tick();
+    SetAlive();
   }
 }
 

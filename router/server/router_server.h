@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "common/watched_file.h"
 #include "metrics/metric_set.h"
 #include "observe/observation_server.h"
 #include "router/failure_detector.h"
@@ -23,6 +24,7 @@
 #include "router/http/http_edge.h"
 #include "router/request_log.h"
 #include "router/server/router_server_options.h"
+#include "router/tenant_gate.h"
 #include "rpc/rpc_server.h"
 #include "rpc/task_pool.h"
 
@@ -37,8 +39,8 @@ class RouterServer {
   // several times a second. Returns true if requests will succeed.
   bool Tick();
 
-  // Refuses new requests, lets running ones finish for up to `drain_ms`, and cancels the rest.
-  // Idempotent.
+  // Reports that it is not ready, and still accepts requests for `shutdown_delay_ms`. Then refuses
+  // new requests, lets running ones finish for up to `drain_ms`, and cancels the rest. Idempotent.
   void Shutdown();
 
   const RpcServer& rpc() const { return *server_; }
@@ -56,9 +58,15 @@ class RouterServer {
 
   explicit RouterServer(const RouterServerOptions& options);
   GenerateHost Host();
+  void AwaitShutdownDelay();
+  // Reads --tenants. Fails if it cannot be read or is wrong.
+  absl::Status ReadTenants();
+  // Reads it again if it has changed, and keeps the tenants' limits as they are if it is wrong.
+  void TickTenants(const std::vector<WorkerRecord>& workers);
   // Waits until no call is left, while deadlines still count. Returns false after `timeout_ms`.
   bool WaitUntilIdle(int64_t timeout_ms);
   ObservationSource Source();
+  void SetAlive() { ticked_us_.store(clock_.NowUs(), std::memory_order_relaxed); }
   absl::Status Alive() const;
   absl::Status Ready();
 
@@ -73,6 +81,8 @@ class RouterServer {
   LatestHeartbeats heartbeats_;
   RefusedWorkers refused_{&clock_};
   ConcurrencyLimit limit_;
+  std::unique_ptr<TenantGate> tenants_;  // null: tenants have no limits
+  std::unique_ptr<WatchedFile> tenants_file_;
   StreamWatchdog streams_;
   ModelFetcher fetcher_;
   KvEventSubscriber subscriber_;

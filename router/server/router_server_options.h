@@ -23,6 +23,11 @@ inline void RegisterSettings(RouterServerOptions& options, SettingList& settings
   RegisterSettings(options.router, settings);
   RegisterSettings(options.http, settings);
   settings.Add(
+      "max-connection-age-ms", &options.server.max_connection_age_ms, 0, 86'400'000,
+      "Milliseconds after which a gRPC connection gets no new calls. Its client then looks "
+      "up the router's name again and finds new routers. Running calls end normally. 0: "
+      "no limit.");
+  settings.Add(
       "metrics-listen", &options.metrics_listen,
       "HOST:PORT for /metrics, /livez, /readyz and /targets over HTTP; port 0 picks a free "
       "one. Empty: off.");

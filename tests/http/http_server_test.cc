@@ -379,6 +379,18 @@ TEST_F(HttpServerTest, OnlyAllowedPagesReadAnswers) {
   EXPECT_EQ(error.headers.at("access-control-allow-origin"), "https://a.example");
 }
 
+TEST_F(HttpServerTest, AServerThatEndsConnectionsClosesEachWithItsNextAnswer) {
+  Start();
+  RawHttpClient idle = Client();
+  EXPECT_EQ(idle.Ask(kGet).headers.count("connection"), 0u);
+  server_->EndConnections();
+  const RawHttpAnswer last = idle.Ask(kGet);
+  EXPECT_EQ(last.status, 200) << "an idle connection stays open until its next answer";
+  EXPECT_EQ(last.headers.at("connection"), "close");
+  EXPECT_TRUE(idle.IsClosed());
+  EXPECT_EQ(Client().Ask(kGet).status, 200) << "new connections are accepted";
+}
+
 TEST_F(HttpServerTest, ADrainingServerAnswersAndKeepsNoConnection) {
   Start();
   RawHttpClient idle = Client();
