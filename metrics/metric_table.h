@@ -73,6 +73,7 @@ enum class Metric : uint16_t {
   kWorkerBacklogSeconds,
   kWorkerBacklogTokens,
   kWorkerQueueSeconds,
+  kWorkerCancelSeconds,
   kWorkerFailures,
   kWorkerPreemptions,
   // Workers: steps and tokens.
@@ -101,6 +102,14 @@ enum class Metric : uint16_t {
   kChunkEntries,
   kChunkUsedBlocks,
   kChunkBudgetBlocks,
+  kSleepingChunks,
+  kSleepingChunkBytes,
+  kSleepingChunkLimitBytes,
+  kChunkSleeps,
+  kChunkWakes,
+  kChunkWakeSeconds,
+  kSleepingChunksDamaged,
+  kSleepingChunksDropped,
   // Workers: transfers.
   kKvTransferBytes,
   kKvTransferSentBytes,

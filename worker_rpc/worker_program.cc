@@ -20,6 +20,7 @@
 #include "engine/engine_options.h"
 #include "engine/peer_transport.h"
 #include "observe/observation_server.h"
+#include "worker_rpc/freed_blocks.h"
 #include "worker_rpc/worker_metrics.h"
 
 namespace baton {
@@ -118,14 +119,17 @@ void ChooseAdvertised(WorkerOptions& options) {
   if (!told) options.advertise = HostToAdvertise("--listen", options.server.listen);
 }
 
-// Waits for a signal or the failure of the device. Health checks fail while the engine hangs.
+// Waits for a signal or the failure of the device. Health checks fail while the engine hangs. Tells
+// the routers early of blocks that became free.
 // Returns the signal's number, or the reason why the device failed.
 absl::StatusOr<int> AwaitEnd(const Engine& engine, WorkerServer& server, Termination& termination) {
   bool serving = true;
+  FreedBlocks freed;
   for (;;) {
     const int signal_number = termination.Wait(kHealthIntervalMs);
     if (signal_number >= 0) return signal_number;
     RETURN_IF_ERROR(engine.DeviceHealth());
+    if (freed.Changed(engine.Status())) server.TellRouters();
     const absl::Status alive = engine.CheckWatchdog();
     if (alive.ok() == serving) continue;
     serving = alive.ok();
