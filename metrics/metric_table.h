@@ -33,6 +33,8 @@ enum class Metric : uint16_t {
   kProcessOpenFds,
   kProcessMaxFds,
   kProcessThreads,
+  kTraceSpans,
+  kTraceSpansDropped,
   // Routers.
   kRequests,
   kRefused,

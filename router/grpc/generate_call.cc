@@ -63,6 +63,7 @@ void GenerateCall::Start(ClientRequest request, Placement placement) {
     request_id_ = request.request_id.empty() ? absl::StrFormat("req-%016x", EntropyBits())
                                              : request.request_id;
     return_prompt_ = request.return_prompt_token_ids;
+    trace_ = RequestTrace::Begin(host_.tracer, request.trace_parent, ledger_.received_us());
   }
   absl::Status status = CheckRequest(request, Limits(), host_.options->chunk_separator);
   if (status.ok()) {
@@ -98,6 +99,10 @@ void GenerateCall::PrepareAndRun(const ClientRequest& request, Placement placeme
   sampling_ = std::move(prepared->sampling);
   ledger_.Tokenized(prepared->tokenized_us);
   meter_.Tokenized(prepared->tokenized_us);
+  if (trace_ != nullptr) {
+    trace_->Describe(request, meter_.endpoint(), request_id_, prepared->model, sampling_.seed());
+    trace_->Tokenized(prepared->tokenized_us);
+  }
   session_.Start(std::move(prepared->request), shared_from_this());
 }
 
@@ -113,6 +118,7 @@ absl::StatusOr<GenerateCall::Prepared> GenerateCall::Prepare(const ClientRequest
                    EncodePrompt(*model, limits, host_.options->chunk_separator, request));
   prepared.prompt = std::move(prompt.tokens);
   out.tokenized_us = host_.clock->NowUs();
+  out.model = model->description().name;
 
   out.sampling = SamplingToWire(request.sampling);
   if (!out.sampling.has_seed()) out.sampling.set_seed(EntropyBits());
@@ -239,6 +245,7 @@ void GenerateCall::OnRouted(Route& route) {
   const int64_t now_us = host_.clock->NowUs();
   ledger_.Routed(now_us);
   meter_.Routed(route.plan, now_us);
+  if (trace_ != nullptr) trace_->Routed(route, now_us);
   ledger_.Pulled(0, 0, "");
 }
 
@@ -275,6 +282,7 @@ void GenerateCall::Describe(WorkerRequest& request) const {
   request.set_cache_namespace_high(asked.cache_namespace.high());
   request.set_priority(priority_);
   request.set_n(asked.choices.n());
+  if (trace_ != nullptr) request.set_trace_parent(trace_->ForWorkers());
 }
 
 void GenerateCall::OpenDecode(const FlowAction& action) {
@@ -294,7 +302,9 @@ void GenerateCall::OpenDecode(const FlowAction& action) {
 
 void GenerateCall::SendPrefill(const FlowAction& action) {
   ticket_ = event_.ticket();
-  ledger_.Routed(host_.clock->NowUs());
+  const int64_t now_us = host_.clock->NowUs();
+  ledger_.Routed(now_us);
+  if (trace_ != nullptr) trace_->Reserved(now_us);
   v1::PrefillRequest request;
   Describe(request);
   *request.mutable_ticket() = ticket_;
@@ -353,6 +363,7 @@ bool GenerateCall::SendTokens() {
   const int64_t now_us = host_.clock->NowUs();
   ledger_.TokensArrived(now_us, tokens.token_ids_size(), tokens.choice());
   meter_.TokensArrived(now_us, tokens.token_ids_size(), tokens.choice());
+  if (trace_ != nullptr) trace_->TokensArrived(now_us);
   v1::GenerateResponse response;
   *response.mutable_tokens() = std::move(tokens);
   return client_->Send(response);
@@ -367,6 +378,9 @@ void GenerateCall::SendEnds() {
                      route.decode_id, end);
     end.mutable_ledger()->set_resumes(session_.lost_workers());
     last_end_ = end;
+    if (trace_ != nullptr) {
+      trace_->ChoiceFinished(end.reason() == v1::FINISH_REASON_STOP ? "stop" : "length");
+    }
     v1::GenerateResponse response;
     *response.mutable_finished() = std::move(end);
     client_->Send(response);
@@ -385,11 +399,18 @@ void GenerateCall::CountEnd(const absl::Status& status) {
                 .pulled_tokens = ledger.pulled_tokens(),
                 .decode_cached_tokens = ledger.decode_cached_tokens(),
                 .prefilled_elsewhere = session_.prefill_reported()});
-  if (host_.request_log == nullptr) return;
   int64_t tokens = 0;
   for (const AnswerChoices::Choice& choice : session_.request().choices.all()) {
     tokens += static_cast<int64_t>(choice.tokens.size());
   }
+  if (trace_ != nullptr) {
+    trace_->Ended(status, now_us,
+                  {.prompt_tokens = static_cast<int64_t>(session_.request().prompt.size()),
+                   .cached_tokens = usage.cached_tokens(),
+                   .output_tokens = tokens,
+                   .resumes = session_.lost_workers()});
+  }
+  if (host_.request_log == nullptr) return;
   host_.request_log->Ended(
       {.id = request_id_,
        .endpoint = meter_.endpoint(),

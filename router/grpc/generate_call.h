@@ -36,6 +36,7 @@
 #include "router/grpc/worker_channels.h"
 #include "router/request_log.h"
 #include "router/request_meter.h"
+#include "router/request_trace.h"
 #include "rpc/call_deadline.h"
 #include "rpc/client_unary_call.h"
 #include "rpc/concurrency_limit.h"
@@ -54,6 +55,7 @@ struct GenerateHost {
   FleetLog* log;
   RequestLog* request_log = nullptr;  // null: requests are not logged
   MetricSet* metrics = nullptr;       // null: nothing is counted
+  const Tracer* tracer = nullptr;     // null: no spans are recorded
 };
 
 class GenerateCall final : public ClientListener,
@@ -98,6 +100,7 @@ class GenerateCall final : public ClientListener,
     GenerateSession::Request request;
     v1::SamplingParams sampling;
     int64_t tokenized_us = 0;
+    std::string model;  // its name
   };
 
   // Tokenises and starts the session, or ends the call with an error.
@@ -138,6 +141,7 @@ class GenerateCall final : public ClientListener,
   GenerateSession session_;
   RequestLedgerBuilder ledger_;
   RequestMeter meter_;
+  std::unique_ptr<RequestTrace> trace_;  // null: nothing is traced
   std::string request_id_;
   v1::SamplingParams sampling_;
   bool return_prompt_ = false;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/entropy.h"
+#include "common/host_port.h"
 #include "common/status_macros.h"
 #include "router/grpc/metrics_targets.h"
 #include "router/router_metrics.h"
@@ -32,6 +33,8 @@ KeySeeds RandomKeySeeds() { return {.first = EntropyBits() | 1, .second = Entrop
 
 RouterServer::RouterServer(const RouterServerOptions& options)
     : options_(options),
+      traces_(OtlpExporter::Start(options.tracing, "baton-router", options.router.advertise,
+                                  &metrics_)),
       core_(options_.router, &clock_, RandomKeySeeds()),
       request_log_(options_.router.request_log_lines, &clock_, &metrics_),
       limit_(options_.server.max_active_requests),
@@ -53,11 +56,17 @@ GenerateHost RouterServer::Host() {
           .clock = &clock_,
           .log = &log_,
           .request_log = &request_log_,
-          .metrics = &metrics_};
+          .metrics = &metrics_,
+          .tracer = traces_ == nullptr ? nullptr : traces_->tracer()};
 }
 
 absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(
     const RouterServerOptions& options) {
+  if (const std::string& collector = options.tracing.otlp_endpoint; !collector.empty()) {
+    if (const absl::Status status = ParseHostPort(collector).status(); !status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--otlp-endpoint: ", status.message()));
+    }
+  }
   std::unique_ptr<RouterServer> out(new RouterServer(options));
   RpcServerOptions server = options.server;
   server.max_receive_bytes = static_cast<int32_t>(

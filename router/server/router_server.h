@@ -25,6 +25,7 @@
 #include "router/server/router_server_options.h"
 #include "rpc/rpc_server.h"
 #include "rpc/task_pool.h"
+#include "tracing/otlp/otlp_exporter.h"
 
 namespace baton {
 
@@ -65,6 +66,7 @@ class RouterServer {
   const RouterServerOptions options_;
   const SystemClock clock_;
   MetricSet metrics_{MetricPrograms::kRouters};
+  const std::unique_ptr<OtlpExporter> traces_;  // null: off
   RouterCore core_;
   FleetLog log_{&clock_, FleetLog::ToLog(), &metrics_};
   RequestLog request_log_;
