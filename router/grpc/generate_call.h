@@ -34,6 +34,7 @@
 #include "router/grpc/request_ledger.h"
 #include "router/grpc/text_tasks.h"
 #include "router/grpc/worker_channels.h"
+#include "router/recent_requests.h"
 #include "router/request_log.h"
 #include "router/request_meter.h"
 #include "router/request_trace.h"
@@ -56,6 +57,7 @@ struct GenerateHost {
   RequestLog* request_log = nullptr;  // null: requests are not logged
   MetricSet* metrics = nullptr;       // null: nothing is counted
   const Tracer* tracer = nullptr;     // null: no spans are recorded
+  RecentRequests* recent = nullptr;   // null: ended requests are not kept
 };
 
 class GenerateCall final : public ClientListener,
@@ -127,6 +129,7 @@ class GenerateCall final : public ClientListener,
   void SendEnds() override;  // adds their ledgers
   void End(const absl::Status& status) override;
   void CountEnd(const absl::Status& status);
+  RecentRequest Ended(const absl::Status& status, int64_t now_us) const;
   // Fills the fields that decode and prefill workers have in common.
   template <typename WorkerRequest>
   void Describe(WorkerRequest& request) const;

@@ -10,7 +10,9 @@
 #include "common/host_port.h"
 #include "common/status_macros.h"
 #include "router/grpc/metrics_targets.h"
+#include "router/grpc/status_json.h"
 #include "router/router_metrics.h"
+#include "router/shared_prefixes.h"
 
 namespace baton {
 namespace {
@@ -57,7 +59,8 @@ GenerateHost RouterServer::Host() {
           .log = &log_,
           .request_log = &request_log_,
           .metrics = &metrics_,
-          .tracer = traces_ == nullptr ? nullptr : traces_->tracer()};
+          .tracer = traces_ == nullptr ? nullptr : traces_->tracer(),
+          .recent = options_.metrics_listen.empty() ? nullptr : &recent_};
 }
 
 absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(
@@ -112,7 +115,28 @@ ObservationSource RouterServer::Source() {
     return MetricsTargetsToJson(observation_server_->ReachableAddress(options_.router.advertise),
                                 heartbeats_.MetricsTargets());
   };
+  source.status = [this] { return StatusPage(); };
   return source;
+}
+
+std::string RouterServer::StatusPage() const {
+  const v1::GetStatusResponse status = inference_service_.CurrentStatus();
+  const auto model = core_.model();
+  std::vector<RecentRequest> recent = recent_.All();
+  std::vector<KnownPrompt> prompts;
+  for (RecentRequest& request : recent) {
+    KnownPrompt& prompt = prompts.emplace_back();
+    prompt.hashes = std::move(request.prompt_hashes);
+    for (const HeldPrefix& held : core_.index().Match(prompt.hashes)) {
+      prompt.held_units.push_back(held.units);
+    }
+  }
+  return StatusPageToJson({.status = &status,
+                           .model = model.ok() ? (*model)->description().name : "",
+                           .waiting = core_.waiting(),
+                           .recent = std::move(recent),
+                           .tree = SharedPrefixes(prompts),
+                           .now_us = clock_.NowUs()});
 }
 
 absl::Status RouterServer::Alive() const {

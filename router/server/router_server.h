@@ -60,6 +60,7 @@ class RouterServer {
   // Waits until no call is left, while deadlines still count. Returns false after `timeout_ms`.
   bool WaitUntilIdle(int64_t timeout_ms);
   ObservationSource Source();
+  std::string StatusPage() const;
   absl::Status Alive() const;
   absl::Status Ready();
 
@@ -70,6 +71,7 @@ class RouterServer {
   RouterCore core_;
   FleetLog log_{&clock_, FleetLog::ToLog(), &metrics_};
   RequestLog request_log_;
+  RecentRequests recent_;
   WorkerChannels channels_;
   FailureDetector failure_detector_;
   LatestHeartbeats heartbeats_;

@@ -3,75 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 
-#include "rpc/rpc_server.h"
+#include "tests/tracing/otlp/fake_collector.h"
 
 namespace baton {
 namespace {
-
-// A collector that keeps the names of spans. While it is held, it answers nothing.
-class FakeCollector final : public otlp::TraceService::Service {
- public:
-  FakeCollector()
-      : server_(*RpcServer::Start({.listen = "127.0.0.1:0"}, {this},
-                                  {"opentelemetry.proto.collector.trace.v1.TraceService"})) {}
-  ~FakeCollector() override { Hold(false); }
-
-  grpc::Status Export(grpc::ServerContext* context,
-                      const otlp::ExportTraceServiceRequest* request,
-                      otlp::ExportTraceServiceResponse* response) override {
-    std::unique_lock lock(mutex_);
-    ++calls_;
-    changed_.notify_all();
-    while (held_ && !context->IsCancelled()) {
-      changed_.wait_for(lock, std::chrono::milliseconds(20));
-    }
-    for (const auto& resource : request->resource_spans()) {
-      for (const auto& scope : resource.scope_spans()) {
-        for (const otlp::Span& span : scope.spans()) names_.push_back(span.name());
-      }
-    }
-    response->mutable_partial_success()->set_rejected_spans(rejects_);
-    changed_.notify_all();
-    return grpc::Status::OK;
-  }
-
-  void Hold(bool held) {
-    std::lock_guard lock(mutex_);
-    held_ = held;
-    changed_.notify_all();
-  }
-  void Reject(int64_t spans) {
-    std::lock_guard lock(mutex_);
-    rejects_ = spans;
-  }
-  // Waits for a call, also one that is held. Returns false after 20 s.
-  bool AwaitCall() {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(20), [&] { return calls_ > 0; });
-  }
-  // Waits for so many spans, at most 20 s.
-  std::vector<std::string> Names(size_t least) {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, std::chrono::seconds(20), [&] { return names_.size() >= least; });
-    return names_;
-  }
-  std::string address() const { return server_->address(); }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int calls_ = 0;
-  bool held_ = false;
-  int64_t rejects_ = 0;
-  std::vector<std::string> names_;
-  const std::unique_ptr<RpcServer> server_;
-};
 
 class OtlpExporterTest : public ::testing::Test {
  protected:
@@ -101,7 +40,7 @@ TEST_F(OtlpExporterTest, SendsEverySpanOnceAndCountsThem) {
   FakeCollector collector;
   const auto exporter = Start(collector.address());
   Record(*exporter, 1200);  // more than a batch
-  EXPECT_EQ(collector.Names(1200).size(), 1200u);
+  EXPECT_EQ(collector.Spans(1200).size(), 1200u);
   EXPECT_TRUE(Await(Metric::kTraceSpans, 1200));
   EXPECT_EQ(metrics_.Cells(Metric::kTraceSpansDropped), 0);
 }
@@ -144,12 +83,12 @@ TEST_F(OtlpExporterTest, TheEndForgetsNoSpan) {
   FakeCollector collector;
   auto exporter = Start(collector.address());
   Record(*exporter, 1);
-  ASSERT_EQ(collector.Names(1).size(), 1u);
+  ASSERT_EQ(collector.Spans(1).size(), 1u);
   Record(*exporter, 700);
   exporter.reset();
   const int64_t sent = metrics_.Cells(Metric::kTraceSpans);
   EXPECT_EQ(sent + metrics_.Cells(Metric::kTraceSpansDropped), 701);
-  EXPECT_GE(static_cast<int64_t>(collector.Names(0).size()), sent);
+  EXPECT_GE(static_cast<int64_t>(collector.Spans(0).size()), sent);
 }
 
 }  // namespace
