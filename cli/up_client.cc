@@ -181,7 +181,8 @@ absl::Status Supervise(const UpOptions& options, const std::string& directory, F
   bool has_workers = false;
   bool ready = false;
   bool serves_http = false;
-  std::string metrics;  // the router's line about them, printed after the ready line
+  bool shows_metrics = false;
+  std::string metrics;  // the router's line about them, printed after those below
   RETURN_IF_ERROR(processes.Start(PlannedRouter(fleet, directory)));
   while (termination.Wait(kEndPollMs) < 0) {
     if (ready && !options.exit_on_failure) {
@@ -202,7 +203,6 @@ absl::Status Supervise(const UpOptions& options, const std::string& directory, F
       if (said.first == "ready" && !ready) {
         ready = true;
         std::cout << *line << std::endl;
-        if (!metrics.empty()) std::cout << metrics << std::endl;
       }
       if (said.first == "metrics" && metrics.empty()) {
         metrics = *line;
@@ -213,6 +213,10 @@ absl::Status Supervise(const UpOptions& options, const std::string& directory, F
         KeepPort(fleet, fleet.http_address, said.second, directory, processes);
         std::cout << *line << std::endl;
       }
+    }
+    if (ready && !shows_metrics && !metrics.empty()) {
+      shows_metrics = true;
+      std::cout << metrics << std::endl;
     }
     if (!ready && SteadyClock::now() >= ready_by) {
       return absl::DeadlineExceededError(

@@ -20,6 +20,8 @@
 #include "engine/engine_options.h"
 #include "engine/peer_transport.h"
 #include "observe/observation_server.h"
+#include "tracing/otlp/otlp_exporter.h"
+#include "worker_rpc/freed_blocks.h"
 #include "worker_rpc/worker_metrics.h"
 
 namespace baton {
@@ -40,6 +42,7 @@ struct WorkerOptions {
   std::string transfer_advertise;
   TransferMedium transport{};
   std::string metrics_listen;
+  TracingOptions tracing;
   std::string worker_id;
   int32_t nice = 0;
   std::vector<std::string> routers;
@@ -65,6 +68,7 @@ void RegisterSettings(WorkerOptions& options, SettingList& settings) {
   settings.Add("metrics-listen", &options.metrics_listen,
                "HOST:PORT for /metrics, /livez and /readyz over HTTP; port 0 picks a free one. "
                "Empty: off.");
+  RegisterSettings(options.tracing, settings);
   settings.Add(
       "worker-id", &options.worker_id,
       "Name of this worker in the cluster; if empty, made from role, host and process id.");
@@ -82,10 +86,11 @@ std::string MakeWorkerId(const std::string& prefix) {
 }
 
 // Call this before anything is loaded.
-absl::Status CheckListen(const WorkerOptions& options) {
+absl::Status CheckAddresses(const WorkerOptions& options) {
   for (const auto& [name, text] : {std::pair("--listen", &options.server.listen),
                                    std::pair("--transfer-listen", &options.transfer_listen),
-                                   std::pair("--metrics-listen", &options.metrics_listen)}) {
+                                   std::pair("--metrics-listen", &options.metrics_listen),
+                                   std::pair("--otlp-endpoint", &options.tracing.otlp_endpoint)}) {
     const absl::Status status = ParseHostPort(*text).status();
     const bool off = text->empty() && text != &options.server.listen;
     if (!status.ok() && !off)
@@ -118,14 +123,17 @@ void ChooseAdvertised(WorkerOptions& options) {
   if (!told) options.advertise = HostToAdvertise("--listen", options.server.listen);
 }
 
-// Waits for a signal or the failure of the device. Health checks fail while the engine hangs.
+// Waits for a signal or the failure of the device. Health checks fail while the engine hangs. Tells
+// the routers early of blocks that became free.
 // Returns the signal's number, or the reason why the device failed.
-absl::StatusOr<int> AwaitEnd(const Engine& engine, WorkerServer& server, Termination& termination) {
+absl::StatusOr<int> AwaitEnd(Engine& engine, WorkerServer& server, Termination& termination) {
   bool serving = true;
+  FreedBlocks freed;
   for (;;) {
     const int signal_number = termination.Wait(kHealthIntervalMs);
     if (signal_number >= 0) return signal_number;
     RETURN_IF_ERROR(engine.DeviceHealth());
+    if (freed.Changed(engine.Status())) server.TellRouters();
     const absl::Status alive = engine.CheckWatchdog();
     if (alive.ok() == serving) continue;
     serving = alive.ok();
@@ -168,6 +176,9 @@ absl::Status Serve(WorkerOptions& options, const SettingList& engine_settings,
   ConcurrencyLimit limit(
       options.server.max_active_requests);  // must outlive the engine: its sinks hold slots
   MetricSet metrics(MetricPrograms::kWorkers);
+  // Must outlive the engine, whose sinks record spans.
+  const std::unique_ptr<OtlpExporter> traces =
+      OtlpExporter::Start(options.tracing, program.name, options.worker_id, &metrics);
   options.engine.metrics = &metrics;
   std::unique_ptr<ObservationServer> observation;
   if (!options.metrics_listen.empty()) {  // before the model is loaded, which may take long
@@ -192,7 +203,8 @@ absl::Status Serve(WorkerOptions& options, const SettingList& engine_settings,
            .routers = options.routers,
            .metrics_address =
                observation == nullptr ? "" : observation->ReachableAddress(options.advertise),
-           .metrics = &metrics},
+           .metrics = &metrics,
+           .tracer = traces == nullptr ? nullptr : traces->tracer()},
           program.role_services));
   const Observation observed(observation.get(), SourceOf(*engine, *server));
   std::cout << "ready " << server->address() << std::endl;
@@ -237,7 +249,7 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
 
   (void)nice(options.nice);  // before any thread starts: threads inherit it
-  if (absl::Status status = CheckListen(options); !status.ok()) {
+  if (absl::Status status = CheckAddresses(options); !status.ok()) {
     std::cerr << program.name << ": " << status.message() << "\n";
     return ExitCodeOf(status);
   }

@@ -31,7 +31,7 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
   std::vector<grpc::Service*> services = {&out->worker_service_};
   std::vector<std::string> names = {v1::Worker::service_full_name()};
   for (const RoleService& role_service : role_services) {
-    out->role_services_.push_back(role_service.make(engine, limit));
+    out->role_services_.push_back(role_service.make(engine, limit, options.tracer));
     services.push_back(out->role_services_.back().get());
     names.push_back(role_service.name);
   }

@@ -16,6 +16,7 @@
 #include "engine/engine.h"
 #include "rpc/concurrency_limit.h"
 #include "rpc/rpc_server.h"
+#include "tracing/tracer.h"
 #include "worker_rpc/heartbeat_client.h"
 #include "worker_rpc/router_resolver.h"
 #include "worker_rpc/worker_drain.h"
@@ -26,8 +27,8 @@ namespace baton {
 // Service that a role adds to those of every worker.
 struct RoleService {
   std::string name;  // "baton.v1.PrefillWorker", for health checks
-  // Creates the service. Engine and limit outlive it.
-  std::function<std::unique_ptr<grpc::Service>(Engine*, ConcurrencyLimit*)> make;
+  // Creates the service. Engine, limit and tracer outlive it. The tracer may be null.
+  std::function<std::unique_ptr<grpc::Service>(Engine*, ConcurrencyLimit*, const Tracer*)> make;
 };
 
 struct WorkerServerOptions {
@@ -38,6 +39,7 @@ struct WorkerServerOptions {
   std::vector<std::string> routers;  // HOST:PORT or dns:///NAME:PORT of each
   std::string metrics_address = {};  // HOST:PORT that routers are told; empty: there is none
   MetricSet* metrics = nullptr;      // counts heartbeats; outlives the server; null: nothing counts
+  const Tracer* tracer = nullptr;    // outlives the server and the engine; null: no spans
 };
 
 class WorkerServer final : private DrainingWorker {
@@ -54,6 +56,8 @@ class WorkerServer final : private DrainingWorker {
 
   // Returns the status that routers get. Does not wait for the engine.
   v1::WorkerStatus CurrentStatus() { return worker_service_.CurrentStatus(); }
+  // Sends the present status to all routers soon, before the next heartbeat. Does not wait.
+  void TellRouters() { heartbeats_->TellNow(/*timeout_ms=*/0); }
   // Sets the health status of the process and its services. Initially serving.
   void SetServing(bool serving);
   // For an engine that cannot compute any more: fails health checks, refuses calls, says goodbye to

@@ -34,8 +34,10 @@
 #include "router/grpc/request_ledger.h"
 #include "router/grpc/text_tasks.h"
 #include "router/grpc/worker_channels.h"
+#include "router/recent_requests.h"
 #include "router/request_log.h"
 #include "router/request_meter.h"
+#include "router/request_trace.h"
 #include "router/tenant_gate.h"
 #include "rpc/call_deadline.h"
 #include "rpc/client_unary_call.h"
@@ -56,6 +58,8 @@ struct GenerateHost {
   RequestLog* request_log = nullptr;  // null: requests are not logged
   MetricSet* metrics = nullptr;       // null: nothing is counted
   TenantGate* tenants = nullptr;      // null: tenants have no limits
+  const Tracer* tracer = nullptr;     // null: no spans are recorded
+  RecentRequests* recent = nullptr;   // null: ended requests are not kept
 };
 
 class GenerateCall final : public ClientListener,
@@ -102,6 +106,7 @@ class GenerateCall final : public ClientListener,
     GenerateSession::Request request;
     v1::SamplingParams sampling;
     int64_t tokenized_us = 0;
+    std::string model;  // its name
   };
 
   // Tokenises and starts the session, or ends the call with an error.
@@ -133,6 +138,7 @@ class GenerateCall final : public ClientListener,
   bool MayStart();
   int64_t AnswerTokens() const;
   void CountEnd(const absl::Status& status);
+  RecentRequest Ended(const absl::Status& status, int64_t now_us) const;
   // Fills the fields that decode and prefill workers have in common.
   template <typename WorkerRequest>
   void Describe(WorkerRequest& request) const;
@@ -149,6 +155,7 @@ class GenerateCall final : public ClientListener,
   RequestLedgerBuilder ledger_;
   RequestMeter meter_;
   GenerateSession::Request waiting_request_;  // while it waits for its turn
+  std::unique_ptr<RequestTrace> trace_;       // null: nothing is traced
   std::string request_id_;
   v1::SamplingParams sampling_;
   bool return_prompt_ = false;

@@ -117,35 +117,41 @@ grpc::ServerUnaryReactor* InferenceService::GetModel(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* InferenceService::GetStatus(grpc::CallbackServerContext* context,
                                                       const v1::GetStatusRequest*,
                                                       v1::GetStatusResponse* response) {
+  *response = CurrentStatus();
+  return Reply(context, absl::OkStatus());
+}
+
+v1::GetStatusResponse InferenceService::CurrentStatus() const {
+  v1::GetStatusResponse out;
   for (v1::WorkerStatus& status : heartbeats_->Of(host_.core->Workers())) {
-    *response->add_workers() = std::move(status);
+    *out.add_workers() = std::move(status);
   }
   for (v1::WorkerStatus& status : heartbeats_->Leaving()) {
-    *response->add_leaving_workers() = std::move(status);
+    *out.add_leaving_workers() = std::move(status);
   }
   const RouterCounters counters = host_.core->counters();
-  response->set_active_requests(counters.active_requests);
-  response->set_requests_total(counters.requests_total);
-  response->set_requests_failed(counters.requests_failed);
-  response->set_requests_rejected(counters.requests_rejected);
-  response->set_requests_cancelled(counters.requests_cancelled);
-  response->set_ready(host_.core->ready());
-  *response->mutable_index() = IndexStatusToWire(
-      host_.core->index().Status(), host_.core->predicted_units(), host_.core->Workers());
+  out.set_active_requests(counters.active_requests);
+  out.set_requests_total(counters.requests_total);
+  out.set_requests_failed(counters.requests_failed);
+  out.set_requests_rejected(counters.requests_rejected);
+  out.set_requests_cancelled(counters.requests_cancelled);
+  out.set_ready(host_.core->ready());
+  *out.mutable_index() = IndexStatusToWire(host_.core->index().Status(),
+                                           host_.core->predicted_units(), host_.core->Workers());
   for (const RefusedWorkers::Refusal& refusal : refused_->Late()) {
-    v1::RefusedWorker& shown = *response->add_refused_workers();
+    v1::RefusedWorker& shown = *out.add_refused_workers();
     shown.set_worker_id(ReplaceInvalidUtf8(refusal.worker_id));
     shown.set_address(ReplaceInvalidUtf8(refusal.address));
     shown.set_reason(ReplaceInvalidUtf8(refusal.reason));
     shown.set_heard_ms(refusal.heard_ms);
   }
-  response->set_routing_policy(host_.options->routing.policy);
+  out.set_routing_policy(host_.options->routing.policy);
   if (host_.tenants != nullptr) {
     for (const TenantUse& use : host_.tenants->Uses(kMostTenants)) {
-      *response->add_tenants() = TenantToWire(use);
+      *out.add_tenants() = TenantToWire(use);
     }
   }
-  return Reply(context, absl::OkStatus());
+  return out;
 }
 
 grpc::ServerUnaryReactor* InferenceService::RunOnTextThread(grpc::CallbackServerContext* context,

@@ -41,6 +41,9 @@ class InferenceService final : public InferenceMethods {
                                       const v1::GetStatusRequest* request,
                                       v1::GetStatusResponse* response) override;
 
+  // Returns what GetStatus answers. From any thread.
+  v1::GetStatusResponse CurrentStatus() const;
+
  private:
   // Runs `work` on a text thread and answers with its status. Request and response live until then,
   // even if the call is cancelled.

@@ -275,6 +275,7 @@ void HttpEdge::StartCalls(OpenAiEndpoint endpoint, const HttpRequest& request,
   for (size_t i = 0; i < read->prompts.size(); ++i) {
     ClientRequest& prompt = read->prompts[i];
     prompt.request_id = IdOfPrompt(request.id, i, read->prompts.size());
+    if (const std::string* span = request.Header("traceparent")) prompt.trace_parent = *span;
     const auto call = std::make_shared<GenerateCall>(
         host_, std::move(slots[i]), answer->Stream(static_cast<int32_t>(i)), deadline, priority,
         EndpointLabel(endpoint), std::move((*visits)[i]));

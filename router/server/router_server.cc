@@ -8,9 +8,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/entropy.h"
+#include "common/host_port.h"
 #include "common/status_macros.h"
 #include "router/grpc/metrics_targets.h"
+#include "router/grpc/status_json.h"
 #include "router/router_metrics.h"
+#include "router/shared_prefixes.h"
 
 namespace baton {
 namespace {
@@ -34,6 +37,8 @@ KeySeeds RandomKeySeeds() { return {.first = EntropyBits() | 1, .second = Entrop
 
 RouterServer::RouterServer(const RouterServerOptions& options)
     : options_(options),
+      traces_(OtlpExporter::Start(options.tracing, "baton-router", options.router.advertise,
+                                  &metrics_)),
       core_(options_.router, &clock_, RandomKeySeeds()),
       request_log_(options_.router.request_log_lines, &clock_, &metrics_),
       limit_(options_.server.max_active_requests),
@@ -59,11 +64,18 @@ GenerateHost RouterServer::Host() {
           .log = &log_,
           .request_log = &request_log_,
           .metrics = &metrics_,
-          .tenants = tenants_.get()};
+          .tenants = tenants_.get(),
+          .tracer = traces_ == nullptr ? nullptr : traces_->tracer(),
+          .recent = options_.metrics_listen.empty() ? nullptr : &recent_};
 }
 
 absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(
     const RouterServerOptions& options) {
+  if (const std::string& collector = options.tracing.otlp_endpoint; !collector.empty()) {
+    if (const absl::Status status = ParseHostPort(collector).status(); !status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--otlp-endpoint: ", status.message()));
+    }
+  }
   std::unique_ptr<RouterServer> out(new RouterServer(options));
   if (out->tenants_ != nullptr) RETURN_IF_ERROR(out->ReadTenants());
   RpcServerOptions server = options.server;
@@ -110,7 +122,28 @@ ObservationSource RouterServer::Source() {
     return MetricsTargetsToJson(observation_server_->ReachableAddress(options_.router.advertise),
                                 heartbeats_.MetricsTargets());
   };
+  source.status = [this] { return StatusPage(); };
   return source;
+}
+
+std::string RouterServer::StatusPage() const {
+  const v1::GetStatusResponse status = inference_service_.CurrentStatus();
+  const auto model = core_.model();
+  std::vector<RecentRequest> recent = recent_.All();
+  std::vector<KnownPrompt> prompts;
+  for (RecentRequest& request : recent) {
+    KnownPrompt& prompt = prompts.emplace_back();
+    prompt.hashes = std::move(request.prompt_hashes);
+    for (const HeldPrefix& held : core_.index().Match(prompt.hashes)) {
+      prompt.held_units.push_back(held.units);
+    }
+  }
+  return StatusPageToJson({.status = &status,
+                           .model = model.ok() ? (*model)->description().name : "",
+                           .waiting = core_.waiting(),
+                           .recent = std::move(recent),
+                           .tree = SharedPrefixes(prompts),
+                           .now_us = clock_.NowUs()});
 }
 
 absl::Status RouterServer::Alive() const {

@@ -27,6 +27,7 @@
 #include "router/tenant_gate.h"
 #include "rpc/rpc_server.h"
 #include "rpc/task_pool.h"
+#include "tracing/otlp/otlp_exporter.h"
 
 namespace baton {
 
@@ -67,15 +68,18 @@ class RouterServer {
   bool WaitUntilIdle(int64_t timeout_ms);
   ObservationSource Source();
   void SetAlive() { ticked_us_.store(clock_.NowUs(), std::memory_order_relaxed); }
+  std::string StatusPage() const;
   absl::Status Alive() const;
   absl::Status Ready();
 
   const RouterServerOptions options_;
   const SystemClock clock_;
   MetricSet metrics_{MetricPrograms::kRouters};
+  const std::unique_ptr<OtlpExporter> traces_;  // null: off
   RouterCore core_;
   FleetLog log_{&clock_, FleetLog::ToLog(), &metrics_};
   RequestLog request_log_;
+  RecentRequests recent_;
   WorkerChannels channels_;
   FailureDetector failure_detector_;
   LatestHeartbeats heartbeats_;

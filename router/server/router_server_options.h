@@ -9,6 +9,7 @@
 #include "router/http/http_edge_options.h"
 #include "router/router_options.h"
 #include "rpc/rpc_server_options.h"
+#include "tracing/tracing_options.h"
 
 namespace baton {
 
@@ -17,6 +18,7 @@ struct RouterServerOptions {
   RouterOptions router;
   HttpEdgeOptions http;
   std::string metrics_listen = {};  // HOST:PORT; empty: no metrics are served
+  TracingOptions tracing = {};
 };
 inline void RegisterSettings(RouterServerOptions& options, SettingList& settings) {
   RegisterSettings(options.server, settings);
@@ -31,6 +33,7 @@ inline void RegisterSettings(RouterServerOptions& options, SettingList& settings
       "metrics-listen", &options.metrics_listen,
       "HOST:PORT for /metrics, /livez, /readyz and /targets over HTTP; port 0 picks a free "
       "one. Empty: off.");
+  RegisterSettings(options.tracing, settings);
 }
 
 }  // namespace baton

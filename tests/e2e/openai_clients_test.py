@@ -53,7 +53,7 @@ def main():
     wanted, code = answer([baton, "run", "--model", options.model, "--jobs", "-", "--json"], [job])
     assert code == 0, wanted
     with Cluster(options.bin, options.model, 1, 1, ["--kv-blocks=1024"], up_arguments=["--http-address", "127.0.0.1:0"]) as cluster:
-        address = cluster.process.stdout.readline().split()[1]
+        address = cluster.says("http")
         said = subprocess.run([python, "-B", script, address], capture_output=True, text=True, timeout=600)
         assert said.returncode == 0, said.stderr
         assert said.stdout == wanted["it"]["text"], f"{said.stdout!r}, not {wanted['it']['text']!r}"
