@@ -14,6 +14,7 @@
 #include "kvtransfer/sockets/create_socket_transport.h"
 #include "kvtransfer/transport.h"
 #include "tests/kvtransfer/fake_nccl_script.h"
+#include "tests/kvtransfer/patient_tcp.h"
 #include "tests/kvtransfer/transfer_test_worker.h"
 
 namespace baton {
@@ -55,7 +56,7 @@ class TransportContract : public ::testing::TestWithParam<ContractCase> {
                 absl::StatusCode::kInvalidArgument);
       endpoints.shm_name.clear();
     }
-    return CreateSocketTransport(endpoints, std::move(options));
+    return CreateSocketTransport(endpoints, std::move(options), kPatient);
   }
 
   // Runs one complete transfer and announces `chunk` blocks at a time.
