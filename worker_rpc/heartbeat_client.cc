@@ -16,12 +16,14 @@ namespace baton {
 
 HeartbeatClient::HeartbeatClient(std::vector<std::string> routers, v1::KvFingerprint fingerprint,
                                  std::function<v1::WorkerStatus()> status, int64_t drain_ms,
-                                 std::string metrics_address, MetricSet* metrics)
+                                 std::string metrics_address, MetricSet* metrics,
+                                 std::shared_ptr<grpc::ChannelCredentials> credentials)
     : fingerprint_(std::move(fingerprint)),
       status_(std::move(status)),
       drain_ms_(drain_ms),
       metrics_address_(std::move(metrics_address)),
-      metrics_(metrics) {
+      metrics_(metrics),
+      credentials_(std::move(credentials)) {
   accepted_.resize(routers.size());
   if (metrics_ != nullptr) {
     metrics_->Set(Metric::kWorkerRouters, static_cast<int64_t>(routers.size()));
@@ -86,7 +88,7 @@ void HeartbeatClient::Count(size_t index, HeartbeatOutcome outcome) {
 }
 
 void HeartbeatClient::Run(const std::string& router, size_t index) {
-  const auto stub = v1::Registry::NewStub(MakeChannel(router));
+  const auto stub = v1::Registry::NewStub(MakeChannel(router, credentials_));
   Registration registration;
   while (true) {
     const Registration::Heartbeat heartbeat = registration.Next();

@@ -6,9 +6,12 @@
 // Thread safety: constructor and Leave on one thread; TellNow on any thread.
 #pragma once
 
+#include <grpcpp/grpcpp.h>
+
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -23,10 +26,12 @@ class HeartbeatClient {
  public:
   // `status` is called before every heartbeat, from several threads; it may block. `drain_ms` is
   // how long calls may continue after the goodbye. `metrics_address` is told to the routers.
-  // `metrics` counts the heartbeats and must outlive this; null: nothing is counted.
+  // `metrics` counts the heartbeats and must outlive this; null: nothing is counted. `credentials`:
+  // as for MakeChannel.
   HeartbeatClient(std::vector<std::string> routers, v1::KvFingerprint fingerprint,
                   std::function<v1::WorkerStatus()> status, int64_t drain_ms = 0,
-                  std::string metrics_address = "", MetricSet* metrics = nullptr);
+                  std::string metrics_address = "", MetricSet* metrics = nullptr,
+                  std::shared_ptr<grpc::ChannelCredentials> credentials = nullptr);
   ~HeartbeatClient();
 
   // Sends a heartbeat with the present status to every router, waits at most `timeout_ms` for the
@@ -52,6 +57,7 @@ class HeartbeatClient {
   const int64_t drain_ms_;
   const std::string metrics_address_;
   MetricSet* const metrics_;
+  const std::shared_ptr<grpc::ChannelCredentials> credentials_;
   std::mutex mutex_;
   std::condition_variable changed_;
   // mutex_ guards these five.

@@ -4,6 +4,7 @@
 
 #include "common/host_port.h"
 #include "common/status_macros.h"
+#include "rpc/tls_credentials.h"
 #include "worker_rpc/registration.h"
 #include "worker_rpc/wire_conversion.h"
 
@@ -38,7 +39,8 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
   out->heartbeats_ = std::make_shared<HeartbeatClient>(
       options.routers, FingerprintToWire(engine->fingerprint()),
       [service = &out->worker_service_] { return service->CurrentStatus(); },
-      options.server.drain_ms, options.metrics_address, options.metrics);
+      options.server.drain_ms, options.metrics_address, options.metrics,
+      FleetCredentials(options.server.tls, CallerRole::kRouter));
   // The service outlives the heartbeats.
   out->worker_service_.SetTellRouters([weak = std::weak_ptr(out->heartbeats_)] {
     const std::shared_ptr<HeartbeatClient> heartbeats = weak.lock();

@@ -25,6 +25,7 @@
 #include "router/server/router_server_options.h"
 #include "rpc/rpc_server.h"
 #include "rpc/task_pool.h"
+#include "security/api_keys.h"
 
 namespace baton {
 
@@ -54,7 +55,7 @@ class RouterServer {
   // Longest time between two calls of Tick. After it, the router counts as hung.
   static constexpr int64_t kLongestTickUs = 10'000'000;
 
-  explicit RouterServer(const RouterServerOptions& options);
+  RouterServer(const RouterServerOptions& options, std::unique_ptr<ApiKeys> api_keys);
   GenerateHost Host();
   // Waits until no call is left, while deadlines still count. Returns false after `timeout_ms`.
   bool WaitUntilIdle(int64_t timeout_ms);
@@ -64,6 +65,7 @@ class RouterServer {
 
   const RouterServerOptions options_;
   const SystemClock clock_;
+  const std::unique_ptr<ApiKeys> api_keys_;  // null: clients need no key
   MetricSet metrics_{MetricPrograms::kRouters};
   RouterCore core_;
   FleetLog log_{&clock_, FleetLog::ToLog(), &metrics_};
