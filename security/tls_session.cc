@@ -114,7 +114,10 @@ ssize_t TlsSession::Write(std::span<const std::byte> bytes) {
   if (bytes.empty()) return 0;
   ERR_clear_error();
   errno = 0;
-  return Outcome(SSL_write(session_, bytes.data(), Length(bytes.size())));
+  const ssize_t count = Outcome(SSL_write(session_, bytes.data(), Length(bytes.size())));
+  if (count != 0) return count;
+  errno = EPIPE;  // OpenSSL reports the end of the other side
+  return -1;
 }
 
 int TlsSession::Handshake() {

@@ -25,8 +25,9 @@ class TlsSession {
   TlsSession(const TlsSession&) = delete;
   TlsSession& operator=(const TlsSession&) = delete;
 
-  // As read and send. They return the bytes moved, 0 if the peer has closed the connection, or -1
-  // and errno: EAGAIN if the socket is not ready, EPROTO if TLS fails (see failure()).
+  // As read and send. They return the bytes moved, or -1 and errno: EAGAIN if the socket is not
+  // ready, EPROTO if TLS fails (see failure()). Read returns 0 if the peer has closed the
+  // connection.
   ssize_t Read(std::span<std::byte> into);
   ssize_t Write(std::span<const std::byte> bytes);
 
