@@ -16,6 +16,7 @@
 #include "common/listening_sockets.h"
 #include "common/status_macros.h"
 #include "rpc/channel.h"
+#include "rpc/grpc_log.h"
 #include "rpc/raw_message.h"
 #include "rpc/rpc_access.h"
 #include "rpc/tls_credentials.h"
@@ -72,6 +73,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   static std::once_flag plugins;
   std::call_once(plugins, [] {
     LimitProtobufLog();
+    LimitGrpcLog();
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   });
