@@ -40,6 +40,7 @@
 #include "rpc/call_deadline.h"
 #include "rpc/client_unary_call.h"
 #include "rpc/concurrency_limit.h"
+#include "security/api_keys.h"
 
 namespace baton {
 
@@ -55,6 +56,7 @@ struct GenerateHost {
   FleetLog* log;
   RequestLog* request_log = nullptr;  // null: requests are not logged
   MetricSet* metrics = nullptr;       // null: nothing is counted
+  ApiKeys* api_keys = nullptr;        // null: clients need no key
   TenantGate* tenants = nullptr;      // null: tenants have no limits
 };
 

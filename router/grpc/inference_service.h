@@ -42,6 +42,10 @@ class InferenceService final : public InferenceMethods {
                                       v1::GetStatusResponse* response) override;
 
  private:
+  // Returns the client of a call of `method` ("Tokenize"), and removes the key from the request.
+  template <typename Request>
+  absl::StatusOr<Caller> TakeClient(const grpc::CallbackServerContext& context, const char* method,
+                                    Request& request) const;
   // Runs `work` on a text thread and answers with its status. Request and response live until then,
   // even if the call is cancelled.
   grpc::ServerUnaryReactor* RunOnTextThread(grpc::CallbackServerContext* context, size_t bytes,
@@ -49,6 +53,7 @@ class InferenceService final : public InferenceMethods {
   absl::Status DoTokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse& response);
   absl::Status DoDetokenize(const v1::DetokenizeRequest& request, v1::DetokenizeResponse& response);
   absl::Status DoGetModel(v1::GetModelResponse& response);
+  void FillStatus(v1::GetStatusResponse& response);
 
   const GenerateHost host_;
   ConcurrencyLimit* const limit_;

@@ -72,8 +72,9 @@ struct Answer {
 
 class ServiceTest : public ::testing::Test {
  protected:
-  // `http`: settings of the second edge; off by default.
-  explicit ServiceTest(HttpEdgeOptions http = {}) : http_(std::move(http)) {
+  // `http`: settings of the second edge; off by default. `api_keys`: as RouterServerOptions.
+  explicit ServiceTest(HttpEdgeOptions http = {}, std::string api_keys = "")
+      : http_(std::move(http)), api_keys_(std::move(api_keys)) {
     StartRouter("127.0.0.1:0");
   }
   ~ServiceTest() override {
@@ -85,6 +86,7 @@ class ServiceTest : public ::testing::Test {
     RouterServerOptions options;
     options.server.listen = address;
     options.http = http_;
+    options.api_keys = api_keys_;
     options.server.drain_ms = 100;
     options.router.index_wait_ms = 60'000;  // long enough to follow all workers on a slow machine
     router_ = *RouterServer::Start(options);
@@ -205,6 +207,7 @@ class ServiceTest : public ::testing::Test {
   }
 
   const HttpEdgeOptions http_;
+  const std::string api_keys_;
   std::unique_ptr<RouterServer> router_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Inference::Stub> stub_;
