@@ -119,6 +119,10 @@ def serving_problems(name, spec, replicas):
     on_cpu = "worker" in name and setting(container, "BATON_DEVICE", "cpu") == "cpu"
     if on_cpu and pool is None:
         found.append(f"{name}: the size of the KV pool is not set, so the memory limit cannot count it")
+    files = {mount["mountPath"] for mount in container.get("volumeMounts", [])}
+    for needed in ("BATON_TLS_CERT", "BATON_TLS_CA") + (("BATON_HTTP_TLS_CERT", "BATON_API_KEYS") if "router" in name else ()):
+        if os.path.dirname(setting(container, needed, "")) not in files:
+            found.append(f"{name} has no file for {needed}")
     if setting(container, "BATON_ROUTER_COUNT", str(replicas)) != str(replicas):
         found.append(f"{name}: BATON_ROUTER_COUNT is not the number of replicas, {replicas}")
     cpu = container.get("resources", {}).get("limits", {}).get("cpu", "1")
@@ -225,6 +229,8 @@ def check_rules(documents, folder):
         "KV pool and buffers need": lambda c: container(c)["resources"]["limits"].update(memory="1Gi"),
         "the size of the KV pool is not set": lambda c: container(c)["env"].remove(
             {"name": "BATON_KV_CACHE_MIB", "value": "1024"}),
+        "no file for BATON_TLS_CERT": lambda c: container(c)["volumeMounts"].pop(),
+        "no file for BATON_API_KEYS": lambda c: container(c, "baton-router")["volumeMounts"].pop(),
         "is not the number of replicas": lambda c: [one["spec"].update(replicas=7) for one in c if one["kind"] == "Deployment"],
         "not a whole number": lambda c: container(c)["resources"]["limits"].update(cpu="1500m"),
         "selects no pod": lambda c: of_kind(c, "Service")["spec"]["selector"].update({"app.kubernetes.io/component": "x"}),
