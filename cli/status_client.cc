@@ -31,6 +31,7 @@ constexpr int64_t kWatchTimeoutMs = 2000;  // longest delay of Ctrl-C
 
 struct StatusOptions {
   RouterClientOptions client{.router = kDefaultRouter};
+  ConnectionFlags connection;
   bool json = false;
   bool index = false;
   bool tenants = false;
@@ -148,6 +149,7 @@ void AddStatusCommand(CommandLine& line) {
       .IsHostPort()
       .FromEnvironment()
       .ShowDefault();
+  AddConnectionFlags(command, &options->connection);
   command.AddFlag("--json", &options->json, "Print one JSON object");
   command.AddFlag("--index", &options->index,
                   "Also show the router's index of the workers' prefix caches");
@@ -159,7 +161,12 @@ void AddStatusCommand(CommandLine& line) {
       .Range(0.1, 3600.0)
       .OptionalValue("2");
   command.AddHelpText(kStatusColumnsHelp);
-  command.OnRun([options] { return options->watch_s > 0 ? Watch(*options) : Status(*options); });
+  command.OnRun([options] {
+    const absl::StatusOr<ClientConnection> connection = OpenConnection(options->connection);
+    if (!connection.ok()) return ReportError(connection.status());
+    options->client.connection = *connection;
+    return options->watch_s > 0 ? Watch(*options) : Status(*options);
+  });
 }
 
 void AddClientCommands(CommandLine& line, CommandLine& inspect) {

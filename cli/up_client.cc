@@ -284,6 +284,10 @@ void AddUpCommand(CommandLine& line) {
            "The workers serve theirs at free ports; the router's /targets lists them. Without it, "
            "the programs' own settings decide, which are off by default")
       .IsListenAddress();
+  command.Add("--tls-dir", &fleet.tls_directory,
+              "Folder of `baton certs new`: encrypts gRPC and HTTP with its certificates");
+  command.Add("--api-keys", &fleet.api_keys,
+              "The router's file of API keys, to which `baton keys new` appends");
   command
       .Add("--ready-timeout-ms", &options->ready_timeout_ms,
            "Longest time until the service is ready, in milliseconds")

@@ -194,6 +194,7 @@ class HttpServer::Impl {
   // Runs on the acceptor's thread.
   void Take(FileDescriptor socket) {
     if (served_->connections >= served_->options.max_connections) {
+      if (served_->options.tls != nullptr) return;  // an answer would need a handshake
       return RefuseConnection(std::move(socket), *served_);
     }
     SetHttpSocketOptions(socket, served_->options.peer_timeout_ms);

@@ -24,8 +24,11 @@ inline constexpr int32_t kConnectTimeoutMs = 5'000;
 inline constexpr int32_t kMaxTokenizerMessageBytes = 64 << 20;
 
 // Returns a channel that connects lazily and retries a lost connection after 0.1 to 1 second. It
-// does not share connections with other channels.
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address);
+// does not share connections with other channels. `credentials`: of rpc/tls_credentials.h; null: no
+// encryption.
+std::shared_ptr<grpc::Channel> MakeChannel(
+    const std::string& address,
+    const std::shared_ptr<grpc::ChannelCredentials>& credentials = nullptr);
 
 // Upper limit of every call's timeout.
 inline constexpr int64_t kMaxTimeoutMs = int64_t{365} * 86'400'000;

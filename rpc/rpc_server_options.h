@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/status/status.h"
 #include "common/settings.h"
+#include "security/tls_files.h"
 
 namespace baton {
 
@@ -28,7 +30,15 @@ struct RpcServerOptions {
   // A connection without a call for this long is closed; gRPC clients reconnect when needed. Set by
   // programs, not a user setting.
   int32_t idle_connection_ms = 300'000;
+  TlsFiles tls = {};       // of this server, and of the process's channels to its fleet
+  bool plaintext = false;  // the network is trusted: ports may be reachable without encryption
+  // Clients need no certificate for the methods of clients. Only routers have this setting.
+  bool grpc_public = false;
 };
 void RegisterSettings(RpcServerOptions& options, SettingList& settings);
+
+// Checks the files of TLS, and that `listen` is encrypted if other machines reach it. For programs,
+// at their start. InvalidArgument or NotFound with the option and what to do.
+absl::Status CheckServerSecurity(const RpcServerOptions& options);
 
 }  // namespace baton

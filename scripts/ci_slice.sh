@@ -89,7 +89,7 @@ BATON_TEST_MODEL=${BATON_TEST_MODEL:-$(scripts/fetch_model.sh)} || exit 1
 export BATON_TEST_MODEL GTEST_BRIEF=1 TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/tests/tsan_suppressions.txt"
 SECONDS=0
 
-core=(common http metrics tracing text requests openai kernels cache scheduler routing router loadtest model kvtransfer engine cli bench cluster_sim)
+core=(common security http metrics tracing text requests openai kernels cache scheduler routing router loadtest model kvtransfer engine cli bench cluster_sim)
 case $slice in
   heavy)
     within "building" scripts/build.sh release tests &&

@@ -17,12 +17,14 @@ namespace baton {
 HeartbeatClient::HeartbeatClient(const std::vector<std::string>& routers,
                                  v1::KvFingerprint fingerprint,
                                  std::function<v1::WorkerStatus()> status, int64_t drain_ms,
-                                 std::string metrics_address, MetricSet* metrics)
+                                 std::string metrics_address, MetricSet* metrics,
+                                 std::shared_ptr<grpc::ChannelCredentials> credentials)
     : fingerprint_(std::move(fingerprint)),
       status_(std::move(status)),
       drain_ms_(drain_ms),
       metrics_address_(std::move(metrics_address)),
-      metrics_(metrics) {
+      metrics_(metrics),
+      credentials_(std::move(credentials)) {
   SetRouters(routers);
 }
 
@@ -141,7 +143,7 @@ bool HeartbeatClient::Forget(Router& router) {
 }
 
 void HeartbeatClient::Run(Router& router) {
-  const auto stub = v1::Registry::NewStub(MakeChannel(router.address));
+  const auto stub = v1::Registry::NewStub(MakeChannel(router.address, credentials_));
   Registration registration;
   while (true) {
     const Registration::Heartbeat heartbeat = registration.Next();

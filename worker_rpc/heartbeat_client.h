@@ -10,6 +10,8 @@
 // Thread safety: constructor and Leave on one thread; the other functions on any thread.
 #pragma once
 
+#include <grpcpp/grpcpp.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -32,10 +34,12 @@ class HeartbeatClient {
 
   // `status` is called before every heartbeat, from several threads; it may block. `drain_ms` is
   // how long calls may continue after the goodbye. `metrics_address` is told to the routers.
-  // `metrics` counts the heartbeats and must outlive this; null: nothing is counted.
+  // `metrics` counts the heartbeats and must outlive this; null: nothing is counted. `credentials`:
+  // as for MakeChannel.
   HeartbeatClient(const std::vector<std::string>& routers, v1::KvFingerprint fingerprint,
                   std::function<v1::WorkerStatus()> status, int64_t drain_ms = 0,
-                  std::string metrics_address = "", MetricSet* metrics = nullptr);
+                  std::string metrics_address = "", MetricSet* metrics = nullptr,
+                  std::shared_ptr<grpc::ChannelCredentials> credentials = nullptr);
   ~HeartbeatClient();
 
   // Replaces the list of routers (HOST:PORT of each). No effect after Leave.
@@ -80,6 +84,7 @@ class HeartbeatClient {
   const int64_t drain_ms_;
   const std::string metrics_address_;
   MetricSet* const metrics_;
+  const std::shared_ptr<grpc::ChannelCredentials> credentials_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   // mutex_ guards these, apart from the threads' handles and the addresses.

@@ -20,6 +20,7 @@
 #include "engine/engine_options.h"
 #include "engine/peer_transport.h"
 #include "observe/observation_server.h"
+#include "security/listen_policy.h"
 #include "tracing/otlp/otlp_exporter.h"
 #include "worker_rpc/freed_blocks.h"
 #include "worker_rpc/worker_metrics.h"
@@ -65,6 +66,9 @@ void RegisterSettings(WorkerOptions& options, SettingList& settings) {
       "How KV comes from other workers: tcp; shm (shared memory, this host only); nccl (GPU to GPU "
       "if both workers have NCCL and a device, else tcp); auto (on a GPU as nccl; otherwise shm if "
       "both are on one host, else tcp).");
+  settings.Add("nccl-plaintext", &options.engine.nccl_plaintext,
+               "With --tls-cert, lets KV travel over NCCL, which does not encrypt. Without it, KV "
+               "between GPUs goes over TCP.");
   settings.Add("metrics-listen", &options.metrics_listen,
                "HOST:PORT for /metrics, /livez and /readyz over HTTP; port 0 picks a free one. "
                "Empty: off.");
@@ -96,7 +100,15 @@ absl::Status CheckAddresses(const WorkerOptions& options) {
     if (!status.ok() && !off)
       return absl::InvalidArgumentError(absl::StrCat(name, ": ", status.message()));
   }
-  return absl::OkStatus();
+  return CheckServerSecurity(options.server);
+}
+
+// Sets the files with which KV over TCP is encrypted. `options.engine` names the port.
+absl::Status SecureTransfers(WorkerOptions& options) {
+  options.engine.transfer_tls = options.server.tls;
+  if (options.server.tls.any() || options.server.plaintext) return absl::OkStatus();
+  return CheckPlaintextListen("--transfer-listen", options.engine.transfer_listen,
+                              "--tls-cert and --tls-ca");
 }
 
 // Returns the host to advertise for a server that listens at `listen` when no --advertise option
@@ -256,6 +268,10 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   ChooseAdvertised(options);
   if (options.worker_id.empty()) options.worker_id = MakeWorkerId(program.id_prefix);
   UseMedium(options.transport, options.transfer_listen, options.engine);
+  if (absl::Status status = SecureTransfers(options); !status.ok()) {
+    std::cerr << program.name << ": " << status.message() << "\n";
+    return ExitCodeOf(status);
+  }
   options.engine.transfer_advertise = options.transfer_advertise;
   options.engine.kv_events = true;
   std::cerr << program.name << " " << options.worker_id << "\n"

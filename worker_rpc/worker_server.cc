@@ -6,6 +6,7 @@
 
 #include "common/host_port.h"
 #include "common/status_macros.h"
+#include "rpc/tls_credentials.h"
 #include "worker_rpc/registration.h"
 #include "worker_rpc/wire_conversion.h"
 
@@ -47,7 +48,7 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
       routers.All(), FingerprintToWire(engine->fingerprint()),
       [service = &out->worker_service_] { return service->CurrentStatus(); },
       options.server.shutdown_delay_ms + options.server.drain_ms, options.metrics_address,
-      options.metrics);
+      options.metrics, FleetCredentials(options.server.tls, CallerRole::kRouter));
   if (!routers.names().empty()) {
     out->resolver_ = std::make_unique<RouterResolver>(
         std::move(routers), [heartbeats = out->heartbeats_](const std::vector<std::string>& found) {

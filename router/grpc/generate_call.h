@@ -42,6 +42,7 @@
 #include "rpc/call_deadline.h"
 #include "rpc/client_unary_call.h"
 #include "rpc/concurrency_limit.h"
+#include "security/api_keys.h"
 
 namespace baton {
 
@@ -57,6 +58,7 @@ struct GenerateHost {
   FleetLog* log;
   RequestLog* request_log = nullptr;  // null: requests are not logged
   MetricSet* metrics = nullptr;       // null: nothing is counted
+  ApiKeys* api_keys = nullptr;        // null: clients need no key
   TenantGate* tenants = nullptr;      // null: tenants have no limits
   const Tracer* tracer = nullptr;     // null: no spans are recorded
   RecentRequests* recent = nullptr;   // null: ended requests are not kept

@@ -6,7 +6,9 @@
 
 #include "common/choices.h"
 #include "common/status_macros.h"
+#include "common/str_cat.h"
 #include "router/client_prompt.h"
+#include "router/grpc/client_access.h"
 #include "router/grpc/grpc_client_stream.h"
 #include "router/grpc/router_wire.h"
 #include "rpc/client_request_wire.h"
@@ -44,6 +46,16 @@ InferenceService::InferenceService(const GenerateHost& host, ConcurrencyLimit* l
                                    const RefusedWorkers* refused)
     : host_(host), limit_(limit), streams_(streams), heartbeats_(heartbeats), refused_(refused) {}
 
+template <typename Request>
+absl::StatusOr<Caller> InferenceService::TakeClient(const grpc::CallbackServerContext& context,
+                                                    const char* method, Request& request) const {
+  const std::string key = request.api_key();
+  request.clear_api_key();
+  return ClientOfCall(CallerOfCall(context),
+                      StrCat("/", v1::Inference::service_full_name(), "/", method), host_.api_keys,
+                      key);
+}
+
 grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes) {
   v1::GenerateRequest request;
@@ -52,6 +64,10 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
     RequestMeter::Refused(host_.metrics, Endpoint::kGenerate, status, reason);
     return new RefusedStream(status);
   };
+  const absl::StatusOr<Caller> client = TakeClient(*context, "Generate", request);
+  if (!client.ok()) return refuse(client.status(), Refusal::kUnauthorized);
+  const absl::Status tenant = TakeTenant(*client, *request.mutable_tenant());
+  if (!tenant.ok()) return refuse(tenant, Refusal::kUnauthorized);
   absl::StatusOr<ConcurrencyLimit::Slot> slot = limit_->Enter();
   if (!slot.ok()) {
     const bool ending = absl::IsUnavailable(slot.status());
@@ -93,6 +109,8 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
                                                      grpc::ByteBuffer* response) {
   const auto request = std::make_shared<v1::TokenizeRequest>();
   if (absl::Status parsed = ParseRaw(*bytes, *request); !parsed.ok()) return Reply(context, parsed);
+  const absl::StatusOr<Caller> client = TakeClient(*context, "Tokenize", *request);
+  if (!client.ok()) return Reply(context, client.status());
   return RunOnTextThread(context, bytes->Length(), [this, request, response]() -> absl::Status {
     v1::TokenizeResponse tokens;
     RETURN_IF_ERROR(DoTokenize(*request, tokens));
@@ -104,19 +122,29 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
                                                        const v1::DetokenizeRequest* request,
                                                        v1::DetokenizeResponse* response) {
+  v1::DetokenizeRequest key;
+  key.set_api_key(request->api_key());
+  const absl::StatusOr<Caller> client = TakeClient(*context, "Detokenize", key);
+  if (!client.ok()) return Reply(context, client.status());
   return RunOnTextThread(context, request->ByteSizeLong(),
                          [this, request, response] { return DoDetokenize(*request, *response); });
 }
 
 grpc::ServerUnaryReactor* InferenceService::GetModel(grpc::CallbackServerContext* context,
-                                                     const v1::GetModelRequest*,
+                                                     const v1::GetModelRequest* request,
                                                      v1::GetModelResponse* response) {
+  v1::GetModelRequest key = *request;
+  const absl::StatusOr<Caller> client = TakeClient(*context, "GetModel", key);
+  if (!client.ok()) return Reply(context, client.status());
   return Reply(context, DoGetModel(*response));
 }
 
 grpc::ServerUnaryReactor* InferenceService::GetStatus(grpc::CallbackServerContext* context,
-                                                      const v1::GetStatusRequest*,
+                                                      const v1::GetStatusRequest* request,
                                                       v1::GetStatusResponse* response) {
+  v1::GetStatusRequest key = *request;
+  const absl::StatusOr<Caller> client = TakeClient(*context, "GetStatus", key);
+  if (!client.ok()) return Reply(context, client.status());
   *response = CurrentStatus();
   return Reply(context, absl::OkStatus());
 }

@@ -19,6 +19,10 @@ namespace baton {
 
 class WorkerChannels {
  public:
+  // `credentials`: as for MakeChannel.
+  explicit WorkerChannels(std::shared_ptr<grpc::ChannelCredentials> credentials = nullptr)
+      : credentials_(std::move(credentials)) {}
+
   std::shared_ptr<grpc::Channel> Get(const std::string& address, Epoch epoch);
   // Drops the channels to all other workers. Running calls keep their channels alive.
   void KeepOnly(const std::vector<WorkerRecord>& workers);
@@ -26,6 +30,7 @@ class WorkerChannels {
  private:
   using Incarnation = std::pair<std::string, Epoch>;  // address and epoch
 
+  const std::shared_ptr<grpc::ChannelCredentials> credentials_;
   std::mutex mutex_;
   absl::flat_hash_map<Incarnation, std::shared_ptr<grpc::Channel>> channels_;
 };

@@ -5,6 +5,8 @@
 //   GET  /v1/models, /v1/models/ID
 //   GET  /health   200 if a request would succeed now, else 503
 //
+// With API keys, a request to /v1 needs one ("Authorization: Bearer KEY"). The tenant is the key's.
+//
 // A request has a deadline (HttpEdgeOptions::timeout_ms, or its header Baton-Timeout-Ms), so
 // load shedding covers it. A client that leaves ends its calls at once.
 //
@@ -15,6 +17,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,13 +29,15 @@
 #include "router/http/http_answer.h"
 #include "router/http/http_edge_options.h"
 #include "router/http/served_names.h"
+#include "security/caller.h"
 
 namespace baton {
 
 class HttpEdge {
  public:
   // `limit` counts the calls of both edges. Everything in `host`, and `limit`, must outlive this
-  // and every call. Errors as HttpServer::Start.
+  // and every call. Errors as HttpServer::Start and TlsContextSource::Open. Internal: a path has no
+  // row in the access table.
   static absl::StatusOr<std::unique_ptr<HttpEdge>> Start(const HttpEdgeOptions& options,
                                                          const GenerateHost& host,
                                                          ConcurrencyLimit* limit);
@@ -59,6 +64,10 @@ class HttpEdge {
   HttpEdge(const HttpEdgeOptions& options, const GenerateHost& host, ConcurrencyLimit* limit);
 
   HttpRoutes Routes();
+  // Returns the client of a request. `row`: of the access table. Unauthenticated, PermissionDenied.
+  absl::StatusOr<Caller> ClientOf(const HttpRequest& request, const std::string& row) const;
+  // Decides before a request's body is read.
+  std::optional<HttpProblem> Admit(const HttpRequest& request, const HttpRoute& route) const;
   void ListModels(const std::shared_ptr<HttpExchange>& exchange) const;
   void ShowModel(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange) const;
   void ShowHealth(const std::shared_ptr<HttpExchange>& exchange) const;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/check.h"
 #include "common/entropy.h"
 #include "common/host_port.h"
 #include "common/status_macros.h"
@@ -14,6 +15,7 @@
 #include "router/grpc/status_json.h"
 #include "router/router_metrics.h"
 #include "router/shared_prefixes.h"
+#include "rpc/tls_credentials.h"
 
 namespace baton {
 namespace {
@@ -35,12 +37,14 @@ KeySeeds RandomKeySeeds() { return {.first = EntropyBits() | 1, .second = Entrop
 
 }  // namespace
 
-RouterServer::RouterServer(const RouterServerOptions& options)
+RouterServer::RouterServer(const RouterServerOptions& options, std::unique_ptr<ApiKeys> api_keys)
     : options_(options),
+      api_keys_(std::move(api_keys)),
       traces_(OtlpExporter::Start(options.tracing, "baton-router", options.router.advertise,
                                   &metrics_)),
       core_(options_.router, &clock_, RandomKeySeeds()),
       request_log_(options_.router.request_log_lines, &clock_, &metrics_),
+      channels_(FleetCredentials(options_.server.tls, CallerRole::kWorker)),
       limit_(options_.server.max_active_requests),
       tenants_(options_.router.tenants.empty()
                    ? nullptr
@@ -64,6 +68,7 @@ GenerateHost RouterServer::Host() {
           .log = &log_,
           .request_log = &request_log_,
           .metrics = &metrics_,
+          .api_keys = api_keys_.get(),
           .tenants = tenants_.get(),
           .tracer = traces_ == nullptr ? nullptr : traces_->tracer(),
           .recent = options_.metrics_listen.empty() ? nullptr : &recent_};
@@ -71,12 +76,17 @@ GenerateHost RouterServer::Host() {
 
 absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(
     const RouterServerOptions& options) {
+  RETURN_IF_ERROR(CheckRouterSecurity(options));
   if (const std::string& collector = options.tracing.otlp_endpoint; !collector.empty()) {
     if (const absl::Status status = ParseHostPort(collector).status(); !status.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("--otlp-endpoint: ", status.message()));
     }
   }
-  std::unique_ptr<RouterServer> out(new RouterServer(options));
+  std::unique_ptr<ApiKeys> api_keys;
+  if (!options.api_keys.empty()) {
+    ASSIGN_OR_RETURN(api_keys, ApiKeys::Open(options.api_keys));
+  }
+  std::unique_ptr<RouterServer> out(new RouterServer(options, std::move(api_keys)));
   if (out->tenants_ != nullptr) RETURN_IF_ERROR(out->ReadTenants());
   RpcServerOptions server = options.server;
   server.max_receive_bytes = static_cast<int32_t>(

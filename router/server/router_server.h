@@ -27,6 +27,7 @@
 #include "router/tenant_gate.h"
 #include "rpc/rpc_server.h"
 #include "rpc/task_pool.h"
+#include "security/api_keys.h"
 #include "tracing/otlp/otlp_exporter.h"
 
 namespace baton {
@@ -57,7 +58,7 @@ class RouterServer {
   // Longest time between two calls of Tick. After it, the router counts as hung.
   static constexpr int64_t kLongestTickUs = 10'000'000;
 
-  explicit RouterServer(const RouterServerOptions& options);
+  RouterServer(const RouterServerOptions& options, std::unique_ptr<ApiKeys> api_keys);
   GenerateHost Host();
   void AwaitShutdownDelay();
   // Reads --tenants. Fails if it cannot be read or is wrong.
@@ -74,6 +75,7 @@ class RouterServer {
 
   const RouterServerOptions options_;
   const SystemClock clock_;
+  const std::unique_ptr<ApiKeys> api_keys_;  // null: clients need no key
   MetricSet metrics_{MetricPrograms::kRouters};
   const std::unique_ptr<OtlpExporter> traces_;  // null: off
   RouterCore core_;

@@ -74,9 +74,11 @@ struct Answer {
 
 class ServiceTest : public ::testing::Test {
  protected:
-  // `http`: settings of the second edge; off by default. `tracing`: of the router.
-  explicit ServiceTest(HttpEdgeOptions http = {}, TracingOptions tracing = {})
-      : http_(std::move(http)), tracing_(std::move(tracing)) {
+  // `http`: settings of the second edge; off by default. `tracing`: of the router. `api_keys`: as
+  // RouterServerOptions.
+  explicit ServiceTest(HttpEdgeOptions http = {}, TracingOptions tracing = {},
+                       std::string api_keys = "")
+      : http_(std::move(http)), tracing_(std::move(tracing)), api_keys_(std::move(api_keys)) {
     StartRouter("127.0.0.1:0");
   }
   ~ServiceTest() override {
@@ -89,6 +91,7 @@ class ServiceTest : public ::testing::Test {
     options.server.listen = address;
     options.http = http_;
     options.tracing = tracing_;
+    options.api_keys = api_keys_;
     options.server.drain_ms = 100;
     options.router.index_wait_ms = 60'000;  // long enough to follow all workers on a slow machine
     router_ = *RouterServer::Start(options);
@@ -210,6 +213,7 @@ class ServiceTest : public ::testing::Test {
 
   const HttpEdgeOptions http_;
   const TracingOptions tracing_;
+  const std::string api_keys_;
   const Tracer* tracer_ = nullptr;  // of workers that are added from now on
   std::unique_ptr<RouterServer> router_;
   std::shared_ptr<grpc::Channel> channel_;

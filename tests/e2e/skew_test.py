@@ -91,8 +91,10 @@ def every_combination(bins, options, expected):
             fleet.await_workers(fleet.router, ["prefill", "decode"])
             results, _ = fleet.generate(JOBS, concurrency=3)
             wrong = check(results, expected, f"router {router}, prefill {prefill}, decode {decode}")
-            transfers = sum(int(worker.get("transfers", 0)) for worker in fleet.workers().values())
-            print(f"router {router}, prefill worker {prefill}, decode worker {decode}: {len(wrong)} failed, {transfers} transfers",
+            received = sum(result.get("ledger", {}).get("kv_bytes", 0) for result in results.values())
+            if received == 0:
+                wrong.append(f"router {router}, prefill {prefill}, decode {decode}: no KV was handed over")
+            print(f"router {router}, prefill worker {prefill}, decode worker {decode}: {len(wrong)} failed, {received} bytes of KV",
                   flush=True)
             failed += wrong
     return failed

@@ -98,7 +98,7 @@ def security_problems(name, spec):
     return found
 
 
-def serving_problems(name, spec):
+def serving_problems(name, spec, replicas):
     container = spec["containers"][0]
     found = []
     for probe, path in (("livenessProbe", "/livez"), ("readinessProbe", "/readyz")):
@@ -119,6 +119,12 @@ def serving_problems(name, spec):
     on_cpu = "worker" in name and setting(container, "BATON_DEVICE", "cpu") == "cpu"
     if on_cpu and pool is None:
         found.append(f"{name}: the size of the KV pool is not set, so the memory limit cannot count it")
+    files = {mount["mountPath"] for mount in container.get("volumeMounts", [])}
+    for needed in ("BATON_TLS_CERT", "BATON_TLS_CA") + (("BATON_HTTP_TLS_CERT", "BATON_API_KEYS") if "router" in name else ()):
+        if os.path.dirname(setting(container, needed, "")) not in files:
+            found.append(f"{name} has no file for {needed}")
+    if setting(container, "BATON_ROUTER_COUNT", str(replicas)) != str(replicas):
+        found.append(f"{name}: BATON_ROUTER_COUNT is not the number of replicas, {replicas}")
     cpu = container.get("resources", {}).get("limits", {}).get("cpu", "1")
     if not str(cpu).isdigit():
         found.append(f"{name}: {cpu} processors are not a whole number")
@@ -186,8 +192,9 @@ def object_problems(documents):
 
 def problems(documents, known=None):
     found = object_problems(documents)
+    replicas = {one["metadata"]["name"]: one["spec"]["replicas"] for one in documents if one["kind"] == "Deployment"}
     for name, (_, spec) in pods(documents).items():
-        found += security_problems(name, spec) + serving_problems(name, spec) + setting_problems(name, spec, known)
+        found += security_problems(name, spec) + serving_problems(name, spec, replicas[name]) + setting_problems(name, spec, known)
     return found
 
 
@@ -222,6 +229,9 @@ def check_rules(documents, folder):
         "KV pool and buffers need": lambda c: container(c)["resources"]["limits"].update(memory="1Gi"),
         "the size of the KV pool is not set": lambda c: container(c)["env"].remove(
             {"name": "BATON_KV_CACHE_MIB", "value": "1024"}),
+        "no file for BATON_TLS_CERT": lambda c: container(c)["volumeMounts"].pop(),
+        "no file for BATON_API_KEYS": lambda c: container(c, "baton-router")["volumeMounts"].pop(),
+        "is not the number of replicas": lambda c: [one["spec"].update(replicas=7) for one in c if one["kind"] == "Deployment"],
         "not a whole number": lambda c: container(c)["resources"]["limits"].update(cpu="1500m"),
         "selects no pod": lambda c: of_kind(c, "Service")["spec"]["selector"].update({"app.kubernetes.io/component": "x"}),
         "has no port": lambda c: container(c, "baton-router")["ports"].pop(1),

@@ -99,13 +99,16 @@ class Pod:
         document = copy.deepcopy(self.fleet.deployments[f"baton-{self.role}"])
         document["metadata"]["name"] = self.name
         document["spec"]["replicas"] = 1
+        # podman removes an init container of the type `once`, and fails if it has not quite ended.
+        document["metadata"]["annotations"] = {"io.podman.annotations.init.container.type": "always"}
         spec = document["spec"]["template"]["spec"]
         for volume in spec.get("volumes", []):
             if "secret" in volume:  # the script puts Secrets into volumes of the same names
                 volume["persistentVolumeClaim"] = {"claimName": volume.pop("secret")["secretName"]}
         for container in spec.get("initContainers", []) + spec["containers"]:
             container["imagePullPolicy"] = "Never"
-            for name in ("livenessProbe", "readinessProbe"):
+            # podman would publish every port of a container on the host.
+            for name in ("livenessProbe", "readinessProbe", "ports"):
                 container.pop(name, None)
             for entry in container.get("env", []):
                 field = entry.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
