@@ -55,7 +55,7 @@ struct GenerateHost {
   FleetLog* log;
   RequestLog* request_log = nullptr;  // null: requests are not logged
   MetricSet* metrics = nullptr;       // null: nothing is counted
-  ApiKeys* api_keys = nullptr;        // null: clients need no key
+  const ApiKeys* api_keys = nullptr;  // null: clients need no key
 };
 
 class GenerateCall final : public ClientListener,
