@@ -55,25 +55,29 @@ absl::StatusOr<std::shared_ptr<const ApiKeys::Entries>> ApiKeys::ReadFile() cons
   return std::make_shared<const Entries>(*std::move(entries));
 }
 
-std::shared_ptr<const ApiKeys::Entries> ApiKeys::Newest() {
+std::shared_ptr<const ApiKeys::Entries> ApiKeys::Newest() const {
   std::lock_guard lock(mutex_);
-  const int64_t now_s = now_s_();
-  if (now_s == looked_s_) return entries_;
-  looked_s_ = now_s;
-  const FileStamp stamp = StampOf(path_);
-  if (stamp == stamp_) return entries_;
-  absl::StatusOr<std::shared_ptr<const Entries>> read = ReadFile();
-  stamp_ = stamp;
-  if (read.ok()) {
-    entries_ = *std::move(read);
-    LOG(INFO) << "--api-keys: read " << path_ << " again, it has " << entries_->size() << " keys";
-  } else {
-    LOG(ERROR) << read.status().message() << ". The keys stay as they were";
-  }
   return entries_;
 }
 
-std::optional<Caller> ApiKeys::Find(std::string_view key) {
+void ApiKeys::Refresh() {
+  const int64_t now_s = now_s_();
+  if (now_s == looked_s_) return;
+  looked_s_ = now_s;
+  const FileStamp stamp = StampOf(path_);
+  if (stamp == stamp_) return;
+  stamp_ = stamp;
+  absl::StatusOr<std::shared_ptr<const Entries>> read = ReadFile();
+  if (!read.ok()) {
+    LOG(ERROR) << read.status().message() << ". The keys stay as they were";
+    return;
+  }
+  LOG(INFO) << "--api-keys: read " << path_ << " again, it has " << (*read)->size() << " keys";
+  std::lock_guard lock(mutex_);
+  entries_ = *std::move(read);
+}
+
+std::optional<Caller> ApiKeys::Find(std::string_view key) const {
   if (key.empty() || key.size() > kMaxApiKeyBytes) return std::nullopt;
   const std::shared_ptr<const Entries> entries = Newest();
   const KeyDigest digest = DigestOfKey(key);
@@ -86,7 +90,7 @@ std::optional<Caller> ApiKeys::Find(std::string_view key) {
   return Caller{.roles = {found->role}, .tenant = found->tenant};
 }
 
-std::optional<Caller> ApiKeys::FindBearer(const std::string* authorization) {
+std::optional<Caller> ApiKeys::FindBearer(const std::string* authorization) const {
   if (authorization == nullptr || !StartsWithBearer(*authorization)) return std::nullopt;
   std::string_view key = std::string_view(*authorization).substr(kBearer.size());
   while (key.starts_with(' ')) key.remove_prefix(1);

@@ -7,8 +7,8 @@
 
 namespace baton {
 
-absl::StatusOr<Caller> ClientOfCall(const RpcCaller& caller, std::string_view method, ApiKeys* keys,
-                                    const std::string& api_key) {
+absl::StatusOr<Caller> ClientOfCall(const RpcCaller& caller, std::string_view method,
+                                    const ApiKeys* keys, const std::string& api_key) {
   const absl::Status refused = absl::UnauthenticatedError("unauthenticated");
   const Caller anyone = {.roles = {CallerRole::kClient}, .tenant = std::nullopt};
   if (!caller.encrypted) {

@@ -20,7 +20,7 @@ namespace baton {
 //   Not encrypted: keys are not read. A router without keys trusts its network; one with keys
 //   refuses.
 // Unauthenticated says nothing more. PermissionDenied: the key is not for this method.
-absl::StatusOr<Caller> ClientOfCall(const RpcCaller& caller, std::string_view method, ApiKeys* keys,
-                                    const std::string& api_key);
+absl::StatusOr<Caller> ClientOfCall(const RpcCaller& caller, std::string_view method,
+                                    const ApiKeys* keys, const std::string& api_key);
 
 }  // namespace baton

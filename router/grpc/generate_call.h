@@ -58,7 +58,7 @@ struct GenerateHost {
   FleetLog* log;
   RequestLog* request_log = nullptr;  // null: requests are not logged
   MetricSet* metrics = nullptr;       // null: nothing is counted
-  ApiKeys* api_keys = nullptr;        // null: clients need no key
+  const ApiKeys* api_keys = nullptr;  // null: clients need no key
   TenantGate* tenants = nullptr;      // null: tenants have no limits
   const Tracer* tracer = nullptr;     // null: no spans are recorded
   RecentRequests* recent = nullptr;   // null: ended requests are not kept

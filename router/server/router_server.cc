@@ -85,6 +85,11 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(
   std::unique_ptr<ApiKeys> api_keys;
   if (!options.api_keys.empty()) {
     ASSIGN_OR_RETURN(api_keys, ApiKeys::Open(options.api_keys));
+    LOG_IF(WARNING, !options.server.tls.any())
+        << "with --api-keys and without --tls-cert, the gRPC port takes no requests of clients: "
+           "keys are not read without encryption";
+    LOG_IF(WARNING, options.server.plaintext && !options.http.tls.any())
+        << "API keys reach the HTTP port without encryption, because of --plaintext";
   }
   std::unique_ptr<RouterServer> out(new RouterServer(options, std::move(api_keys)));
   if (out->tenants_ != nullptr) RETURN_IF_ERROR(out->ReadTenants());
@@ -173,6 +178,7 @@ absl::Status RouterServer::Ready() {
 
 bool RouterServer::Tick() {
   SetAlive();
+  if (api_keys_ != nullptr) api_keys_->Refresh();
   core_.Tick();
   for (const FleetChange& change : core_.TakeChanges()) {
     log_.Changed(change);
