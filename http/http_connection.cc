@@ -25,6 +25,9 @@ constexpr size_t kMaxLingeredBytes = size_t{1} << 20;
 // Bytes of further requests that may wait during an answer.
 constexpr size_t kMaxAheadBytes = size_t{16} << 10;
 
+// Assigning an empty string would keep the memory.
+void FreeMemory(std::string& text) { std::string().swap(text); }
+
 }  // namespace
 
 HttpConnection::HttpConnection(Socket socket, std::shared_ptr<HttpServed> served,
@@ -177,7 +180,7 @@ void HttpConnection::Dispatch() {
   parser_.reset();
   AccountBody(0);
   SetPhase(Phase::kAnswering);
-  if (input_.empty()) input_ = std::string();  // frees its memory
+  if (input_.empty()) FreeMemory(input_);
   route_->handler(std::move(request), ForHandler());
 }
 
@@ -269,7 +272,7 @@ void HttpConnection::Flush() {
       keep_alive_ = taken.keep_alive;
       if (output_.empty()) {
         if (output_ends_) continue;
-        output_ = std::string();  // frees its memory
+        FreeMemory(output_);
         break;
       }
       output_since_ = taken.since;

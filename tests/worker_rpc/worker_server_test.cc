@@ -48,7 +48,8 @@ class WorkerServerTest : public ::testing::Test {
     options.routers = {router_.address()};
     return WorkerServer::Start(
         &engine_, &limit_, options,
-        {{.name = "baton.v1.PrefillWorker", .make = [](Engine* engine, ConcurrencyLimit* limit) {
+        {{.name = "baton.v1.PrefillWorker",
+          .make = [](Engine* engine, ConcurrencyLimit* limit, const Tracer*) {
             return std::make_unique<RecordingRole>(engine, limit);
           }}});
   }
