@@ -26,6 +26,9 @@ constexpr size_t kMaxLingeredBytes = size_t{1} << 20;
 // Bytes of further requests that may wait during an answer.
 constexpr size_t kMaxAheadBytes = size_t{16} << 10;
 
+// Assigning an empty string would keep the memory.
+void FreeMemory(std::string& text) { std::string().swap(text); }
+
 // Returns what TlsSession::Read or Write returned, as ReadSome does. An error counts as an end:
 // what matters is that nothing follows.
 std::optional<size_t> OutcomeOf(ssize_t count) {
@@ -219,7 +222,7 @@ void HttpConnection::Dispatch() {
   parser_.reset();
   AccountBody(0);
   SetPhase(Phase::kAnswering);
-  if (input_.empty()) input_ = std::string();  // frees its memory
+  if (input_.empty()) FreeMemory(input_);
   route_->handler(std::move(request), ForHandler());
 }
 
@@ -311,7 +314,7 @@ void HttpConnection::Flush() {
       keep_alive_ = taken.keep_alive;
       if (output_.empty()) {
         if (output_ends_) continue;
-        output_ = std::string();  // frees its memory
+        FreeMemory(output_);
         break;
       }
       output_since_ = taken.since;

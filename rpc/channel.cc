@@ -6,8 +6,10 @@
 namespace baton {
 
 std::shared_ptr<grpc::Channel> MakeChannel(
-    const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
+    const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials,
+    LostCalls lost_calls) {
   grpc::ChannelArguments arguments;
+  if (lost_calls == LostCalls::kFail) arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);

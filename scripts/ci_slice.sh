@@ -81,7 +81,8 @@ sanitized() {
 }
 
 case $slice in
-  heavy | asan | tsan | asan-grpc | cuda) scripts/install_packages.sh --test || exit 1 ;;
+  heavy) scripts/install_packages.sh --test --browser || exit 1 ;;
+  asan | tsan | asan-grpc | cuda) scripts/install_packages.sh --test || exit 1 ;;
   fuzz | tidy) scripts/install_packages.sh --test --clang || exit 1 ;;
   *) echo "ci_slice: no slice $slice" >&2; usage ;;
 esac

@@ -1,5 +1,6 @@
 // gRPC channels to workers, one per incarnation, made when first needed. A restarted worker gets a
-// channel of its own: its predecessor's channel may pause before it reconnects.
+// channel of its own: its predecessor's channel may pause before it reconnects. A router has many
+// open calls and sends lost ones to other workers itself, so gRPC does not send them again.
 //
 // Thread safety: every function, from any thread.
 #pragma once

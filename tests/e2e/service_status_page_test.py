@@ -133,6 +133,6 @@ class StatusPage(unittest.TestCase):
 
 if __name__ == "__main__":
     if chromium.find() is None:
-        print("not run: Chromium is missing (apt-get install chromium)")
+        print("not run: Chromium is missing (scripts/install_packages.sh --browser)")
         sys.exit(NOT_RUN)
     main(__doc__)

@@ -52,7 +52,8 @@ class WorkerServerTest : public ::testing::Test {
     options.routers = routers_;
     return WorkerServer::Start(
         &engine_, &limit_, options,
-        {{.name = "baton.v1.PrefillWorker", .make = [](Engine* engine, ConcurrencyLimit* limit) {
+        {{.name = "baton.v1.PrefillWorker",
+          .make = [](Engine* engine, ConcurrencyLimit* limit, const Tracer*) {
             return std::make_unique<RecordingRole>(engine, limit);
           }}});
   }
