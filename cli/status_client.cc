@@ -176,6 +176,7 @@ void AddClientCommands(CommandLine& line, CommandLine& inspect) {
   AddUpCommand(line);
   AddInspectWorkerCommand(inspect);
   AddResizeCommand(line);
+  AddSetRoleCommand(line);
   AddClearCacheCommand(line);
   AddChunksCommand(line);
   AddBenchCommand(line);

@@ -197,6 +197,20 @@ void WorkerCore::OnPlanned(const SchedulerOutput& plan) {
     prefills_.OnPreempted(id);
   }
   for (const SequenceId id : plan.exhausted) EndExhausted(HandleOf(id));
+  if (plan.prompts_blocked) TakeOverHandoff();
+}
+
+// Gives up one hand-off, whose prompt is then computed here, if peers wait for prompts that this
+// worker cannot compute now. REQUIRES: this worker computes no prompt.
+void WorkerCore::TakeOverHandoff() {
+  if (receives_.active() == 0 || !prefills_.NoneDelivers()) return;
+  const std::optional<uint64_t> transfer = receives_.ToTakeOver(
+      [this](SequenceId id) { return parts_.scheduler->priority(id); },
+      // If blocks land, the peer computes the prompt. But it may still wait for a part.
+      [this](uint64_t id, bool begun) { return !begun || part_receives_.Waits(id); });
+  if (!transfer.has_value()) return;
+  const absl::Status given_up = PrefillLocally(*transfer, parts_.transport->epoch());
+  CHECK(given_up.ok()) << given_up;
 }
 
 // A part is always wanted: a part in a later step in flight may see its KV.
@@ -307,6 +321,7 @@ void WorkerCore::PollTransfers() {
     TellAboutParts();
   }
   for (const RequestHandle handle : part_sends_.TakeEnded()) prefills_.OnPartsSent(handle);
+  if (!has_work() && pipeline_.in_flight() == 0) TakeOverHandoff();
 }
 
 void WorkerCore::OnTransferEvent(const TransferEvent& event) {

@@ -68,8 +68,9 @@ inline constexpr std::array<std::string_view, 4> kWorkerStateNames = {"usable", 
                                                                       "unreachable", "silent"};
 
 // Changes of the fleet, in the order of FleetChange::Kind.
-inline constexpr std::array<std::string_view, 8> kFleetChangeNames = {
-    "joined", "left", "replaced", "expired", "unreachable", "reachable", "silent", "answers"};
+inline constexpr std::array<std::string_view, 9> kFleetChangeNames = {
+    "joined",    "left",   "replaced", "expired",     "unreachable",
+    "reachable", "silent", "answers",  "role_changed"};
 
 enum class HeartbeatOutcome : uint8_t { kAccepted, kRefused, kLeaving, kFailed };
 inline constexpr std::array<std::string_view, 4> kHeartbeatOutcomeNames = {"accepted", "refused",

@@ -205,6 +205,7 @@ absl::StatusOr<Route> RouterCore::Choose(const RouteQuestion& question) {
   registry_.AddActive(route.plan.decode);
   route.decode_batch = registry_.Find(route.plan.decode)->Load();
   registry_.AddPrefill(route.plan.prefiller(), route.plan.work);
+  role_load_.prefill_us += route.plan.work.us;
   if (route.plan.prefill) {
     const WorkerReport& prefill = registry_.Find(*route.plan.prefill)->report;
     route.prefill_id = prefill.id;
@@ -283,9 +284,34 @@ void RouterCore::PrefillDone(const RoutePlan& plan) {
 
 void RouterCore::Learn(const FinishedRequest& request) {
   std::lock_guard lock(mutex_);
-  if (registry_.Find(request.decode) == nullptr) return;
-  if (request.prefill && registry_.Find(*request.prefill) == nullptr) return;
+  const WorkerRecord* const decode = registry_.Find(request.decode);
+  if (decode == nullptr) return;
+  const WorkerRecord* const prefill = request.prefill ? registry_.Find(*request.prefill) : decode;
+  if (prefill == nullptr) return;
   speeds_.Learn(request);
+  const int64_t now_us = clock_->NowUs();
+  const bool warm = RolePlanner::IsWarm(*decode, now_us) && RolePlanner::IsWarm(*prefill, now_us);
+  role_load_.finished += warm ? 1 : 0;
+}
+
+// The expected time of a token in a full batch, as a mean over the workers that decode.
+double RouterCore::AnswerTokenUs() const {
+  double sum_us = 0;
+  int32_t counted = 0;
+  for (const WorkerRecord& worker : registry_.workers()) {
+    if (!worker.CanDecode() || worker.report.max_running <= 0) continue;
+    const int32_t batch = worker.report.max_running;
+    sum_us += speeds_.Of(worker.number).StepUs(batch) / batch;
+    ++counted;
+  }
+  return counted > 0 ? sum_us / counted : 0;
+}
+
+RoleLoad RouterCore::TakeRoleLoad() {
+  std::lock_guard lock(mutex_);
+  RoleLoad load = std::exchange(role_load_, {});
+  load.token_us = AnswerTokenUs();
+  return load;
 }
 
 void RouterCore::Learn(const FinishedPull& pull) {

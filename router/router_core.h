@@ -25,6 +25,7 @@
 #include "router/prompt_lookup.h"
 #include "router/router_options.h"
 #include "router/served_model.h"
+#include "routing/role_planner.h"
 #include "routing/routing_policy.h"
 #include "routing/throughput_model.h"
 #include "routing/worker_registry.h"
@@ -134,6 +135,8 @@ class RouterCore {
   // Updates the throughput model that routing uses.
   void Learn(const FinishedRequest& request);
   void Learn(const FinishedPull& pull);
+  // Returns the load since the last call, for the role planner.
+  RoleLoad TakeRoleLoad();
   void WorkerDone(WorkerNumber number);
   void MarkUnreachable(WorkerNumber number);
   void MarkReachable(WorkerNumber number);
@@ -164,6 +167,7 @@ class RouterCore {
  private:
   absl::StatusOr<Route> Choose(const RouteQuestion& question);
   bool HasFleetLocked() const;
+  double AnswerTokenUs() const;
   RoutingInput InputOf(const RouteQuestion& question, PromptLookup& lookup);
   // Returns the most tokens of the sequence that any decode worker can hold; 0: there is no worker.
   int64_t MostRoom(const RouteQuestion& question, const RoutingInput& input) const;
@@ -187,6 +191,7 @@ class RouterCore {
   std::shared_ptr<const ServedModel> model_;
   LoadShedder waiting_;
   RouterCounters counters_;
+  RoleLoad role_load_;
 };
 
 }  // namespace baton

@@ -130,6 +130,13 @@ void HeartbeatClient::Count(Router& router, HeartbeatOutcome outcome) {
   SetMetricsLocked();
 }
 
+void HeartbeatClient::SplitRole(v1::HeartbeatRequest& request) {
+  request.set_current_role(request.status().role());
+  std::lock_guard lock(mutex_);
+  if (first_role_ == v1::WORKER_ROLE_UNSPECIFIED) first_role_ = request.current_role();
+  request.mutable_status()->set_role(first_role_);
+}
+
 bool HeartbeatClient::Forget(Router& router) {
   std::lock_guard lock(mutex_);
   const auto silent = std::chrono::steady_clock::now() - router.answered_at;
@@ -150,6 +157,7 @@ void HeartbeatClient::Run(Router& router) {
     const int64_t call = BeginHeartbeat(router);  // before the status is taken
     v1::HeartbeatRequest request;
     *request.mutable_status() = status_();
+    SplitRole(request);
     *request.mutable_fingerprint() = fingerprint_;
     request.set_metrics_address(metrics_address_);
     request.set_leaving(heartbeat.leaving);

@@ -32,7 +32,8 @@ class HeartbeatClient {
  public:
   static constexpr int64_t kForgetMs = 5000;
 
-  // `status` is called before every heartbeat, from several threads; it may block. `drain_ms` is
+  // `status` is called before every heartbeat, from several threads; it may block. Older routers
+  // always get the role of the first status (HeartbeatRequest.current_role). `drain_ms` is
   // how long calls may continue after the goodbye. `metrics_address` is told to the routers.
   // `metrics` counts the heartbeats and must outlive this; null: nothing is counted. `credentials`:
   // as for MakeChannel.
@@ -73,6 +74,8 @@ class HeartbeatClient {
   // Records that the router has confirmed a status taken after call `call` of TellNow.
   void SetTold(Router& router, int64_t call);
   void Count(Router& router, HeartbeatOutcome outcome);
+  // Moves the role of `status` into `current_role`.
+  void SplitRole(v1::HeartbeatRequest& request);
   // Returns true if the router is not listed and has not answered for kForgetMs.
   bool Forget(Router& router);
   // Both: REQUIRES mutex_.
@@ -89,6 +92,7 @@ class HeartbeatClient {
   std::condition_variable changed_;
   // mutex_ guards these, apart from the threads' handles and the addresses.
   bool leaving_ = false;
+  v1::WorkerRole first_role_ = v1::WORKER_ROLE_UNSPECIFIED;
   int64_t asked_ = 0;                                       // calls of TellNow so far
   std::map<std::string, std::unique_ptr<Router>> routers_;  // by address
 };

@@ -45,9 +45,20 @@ struct WorkerOptions {
   std::string metrics_listen;
   TracingOptions tracing;
   std::string worker_id;
+  v1::WorkerRole role = v1::WORKER_ROLE_UNSPECIFIED;
   int32_t nice = 0;
   std::vector<std::string> routers;
 };
+
+void RegisterRole(WorkerOptions& options, SettingList& settings) {
+  settings.AddChoice<v1::WorkerRole>(
+      "role", &options.role,
+      {{"both", v1::WORKER_ROLE_BOTH},
+       {"prefill", v1::WORKER_ROLE_PREFILL},
+       {"decode", v1::WORKER_ROLE_DECODE}},
+      "Role at the start: prefill computes prompts and sends their KV; decode generates tokens; "
+      "both does either. `baton set-role` changes it.");
+}
 
 void RegisterSettings(WorkerOptions& options, SettingList& settings) {
   RegisterSettings(options.server, settings);
@@ -211,7 +222,7 @@ absl::Status Serve(WorkerOptions& options, const SettingList& engine_settings,
           {.server = options.server,
            .worker_id = options.worker_id,
            .advertise = options.advertise,
-           .role = program.role,
+           .role = options.role,
            .routers = options.routers,
            .metrics_address =
                observation == nullptr ? "" : observation->ReachableAddress(options.advertise),
@@ -243,6 +254,8 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   options.server.keepalive_timeout_ms = kWorkerKeepaliveTimeoutMs;
   SettingList worker_settings;
   SettingList engine_settings;
+  options.role = program.role;
+  if (program.has_role_flag) RegisterRole(options, worker_settings);
   RegisterSettings(options, worker_settings);
   RegisterSettings(options.engine, engine_settings);
 

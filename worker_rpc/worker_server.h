@@ -1,6 +1,6 @@
-// Server of a worker: gRPC services, heartbeats, and their shutdown order. The role is data: it
-// determines what routers are told and which role services run. The worker programs use it, and
-// tests run it with an engine of their own.
+// Server of a worker: gRPC services, heartbeats, and their shutdown order. The role is data:
+// routers are told it, and it may change. The worker programs use it, and tests run it with an
+// engine of their own.
 //
 // Thread safety: Start, Shutdown and the destructor on one thread.
 #pragma once

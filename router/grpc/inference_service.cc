@@ -179,6 +179,10 @@ v1::GetStatusResponse InferenceService::CurrentStatus() const {
       *out.add_tenants() = TenantToWire(use);
     }
   }
+  if (role_plan_) {
+    v1::RolePlan plan = role_plan_();
+    if (!plan.mode().empty()) *out.mutable_role_plan() = std::move(plan);
+  }
   return out;
 }
 

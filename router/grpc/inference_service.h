@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <utility>
 
 #include "baton/v1/inference.grpc.pb.h"
 #include "router/grpc/generate_call.h"
@@ -25,6 +26,9 @@ class InferenceService final : public InferenceMethods {
   // All pointers must outlive every call; the limit tells when the last call is gone.
   InferenceService(const GenerateHost& host, ConcurrencyLimit* limit, StreamWatchdog* streams,
                    const LatestHeartbeats* heartbeats, const RefusedWorkers* refused);
+
+  // Sets the source of GetStatusResponse.role_plan. Call it before the first request.
+  void set_role_plan(std::function<v1::RolePlan()> role_plan) { role_plan_ = std::move(role_plan); }
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request) override;
@@ -62,6 +66,7 @@ class InferenceService final : public InferenceMethods {
   StreamWatchdog* const streams_;
   const LatestHeartbeats* const heartbeats_;
   const RefusedWorkers* const refused_;
+  std::function<v1::RolePlan()> role_plan_;
 };
 
 }  // namespace baton

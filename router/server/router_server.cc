@@ -35,6 +35,13 @@ constexpr int64_t kFramingBytes = 1 << 20;
 // Clients choose the hashed text. With random seeds, they cannot aim at one place of the index.
 KeySeeds RandomKeySeeds() { return {.first = EntropyBits() | 1, .second = EntropyBits() | 1}; }
 
+// Names this run of this router to the workers.
+std::string PlannerName(const RouterServerOptions& options) {
+  const std::string& address =
+      options.router.advertise.empty() ? options.server.listen : options.router.advertise;
+  return absl::StrCat("router ", address.substr(0, 200), " ", absl::Hex(EntropyBits()));
+}
+
 }  // namespace
 
 RouterServer::RouterServer(const RouterServerOptions& options, std::unique_ptr<ApiKeys> api_keys)
@@ -52,10 +59,12 @@ RouterServer::RouterServer(const RouterServerOptions& options, std::unique_ptr<A
       streams_(std::chrono::milliseconds(options_.router.client_stall_ms)),
       fetcher_(&core_, &channels_),
       subscriber_(&core_.index(), &channels_, &clock_, options_.router.max_workers),
+      role_changer_(options_.router.roles, PlannerName(options_), &core_, &channels_, &clock_),
       registry_service_(&core_, &heartbeats_, &refused_, &fetcher_, &log_, &metrics_),
       inference_service_(Host(), &limit_, &streams_, &heartbeats_, &refused_),
       ticked_us_(clock_.NowUs()) {
   core_.set_metrics(&metrics_);
+  inference_service_.set_role_plan([this] { return role_changer_.Status(); });
 }
 
 GenerateHost RouterServer::Host() {
@@ -198,6 +207,7 @@ bool RouterServer::Tick() {
   heartbeats_.KeepOnly(workers);
   subscriber_.Tick(workers);
   if (tenants_ != nullptr) TickTenants(workers);
+  role_changer_.Tick();
   if (const bool ready = core_.ready() && !draining_; ready != serving_) {
     serving_ = ready;
     server_->SetServing(ready);

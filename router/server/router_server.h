@@ -20,6 +20,7 @@
 #include "router/grpc/inference_service.h"
 #include "router/grpc/kv_event_subscriber.h"
 #include "router/grpc/registry_service.h"
+#include "router/grpc/role_changer.h"
 #include "router/grpc/worker_prober.h"
 #include "router/http/http_edge.h"
 #include "router/request_log.h"
@@ -92,6 +93,7 @@ class RouterServer {
   StreamWatchdog streams_;
   ModelFetcher fetcher_;
   KvEventSubscriber subscriber_;
+  RoleChanger role_changer_;
   RegistryService registry_service_;
   std::unique_ptr<HttpEdge> http_edge_;  // before text_tasks_, whose tasks use it
   TextTasks text_tasks_;

@@ -46,6 +46,31 @@ std::string Cell(const v1::GetStatusResponse& status, const std::string& title) 
   return "no column " + title;
 }
 
+TEST(StatusTable, ShowsTheWishOfTheRolePlannerWithItsReason) {
+  v1::GetStatusResponse status = OneWorker();
+  EXPECT_THAT(StatusTable(status, false), Not(HasSubstr("roles ("))) << "it is off";
+  v1::RolePlan& plan = *status.mutable_role_plan();
+  plan.set_mode("advise");
+  plan.set_reason("3 of 16 requests have finished on warm workers");
+  EXPECT_THAT(StatusTable(status, false),
+              HasSubstr("\nroles (advise): 3 of 16 requests have finished on warm workers\n"));
+  plan.set_known(true);
+  plan.set_prefill_workers(1);
+  plan.set_decode_workers(3);
+  plan.set_wanted_prefill_workers(2);
+  plan.set_reason("prompts wait");
+  plan.set_next("decode-1 prefills");
+  plan.set_trouble("decode-1 prefills: not carried out: why");
+  plan.set_flips(4);
+  plan.set_last_flip("decode-2 decodes");
+  plan.set_last_flip_ms(12'345);
+  EXPECT_THAT(
+      StatusTable(status, false),
+      HasSubstr("\nroles (advise): wanted 2 prefill and 2 decode workers, there are 1 and 3: "
+                "prompts wait\n  next: decode-1 prefills\n  last of 4: decode-2 decodes, "
+                "12 s ago\n  decode-1 prefills: not carried out: why\n"));
+}
+
 TEST(StatusTable, ShowsTheWorstState) {
   v1::GetStatusResponse status = OneWorker();
   v1::WorkerStatus& worker = *status.mutable_workers(0);

@@ -118,7 +118,8 @@ class SimWorker::PullingSink final : public ServedPull {
 SimWorker::SimWorker(Options options, Environment environment)
     : options_(std::move(options)),
       environment_(std::move(environment)),
-      epochs_(environment_.seed, "epochs of " + options_.id) {}
+      epochs_(environment_.seed, "epochs of " + options_.id),
+      role_(options_.role) {}
 
 SimWorker::~SimWorker() {
   if (engine_ != nullptr) Kill();
@@ -130,6 +131,7 @@ void SimWorker::Start() {
   if (node().up()) return;
   node().Start();
   draining_ = false;
+  role_ = options_.role;
   registration_ = Registration();
   epoch_ = Epoch(epochs_.Bits() | 1);
   alive_ = std::make_shared<bool>(true);
@@ -189,6 +191,13 @@ void SimWorker::Resize(int32_t blocks) {
   engine_->Resize(blocks);
 }
 
+void SimWorker::SetRole(WorkerRole role) {
+  if (!node().up() || node().paused() || draining_) return;
+  node().Note(0, "gets role %d", static_cast<int64_t>(role));
+  role_ = role;
+  if (pauses_) Beat();
+}
+
 void SimWorker::ClearCache(bool prefixes, std::optional<CacheNamespace> only) {
   if (!node().up() || node().paused() || draining_) return;
   node().Note(0, "clears its caches, prefixes too %d, of all tenants %d", prefixes ? 1 : 0,
@@ -246,7 +255,8 @@ WorkerReport SimWorker::Report() const {
   if (options_.knows_chunks && status.prompt_chunks != nullptr) chunks = *status.prompt_chunks;
   return ReportOf({.id = options_.id,
                    .address = address(),
-                   .role = options_.role,
+                   .role = role_,
+                   .changes_role = true,
                    .epoch = epoch_,
                    .model_name = "simulated",
                    .draining = draining_ || status.MustDrain(),

@@ -64,6 +64,9 @@ class SimWorker final : private DrainingWorker {
   void Terminate();
   // Resizes the pool, as an operator does. Has no effect while the worker is down or drains.
   void Resize(int32_t blocks);
+  // Changes the worker's role, as an operator does, under the same conditions.
+  void SetRole(WorkerRole role);
+  WorkerRole role() const { return role_; }
   // Clears the worker's caches (SimEngine::Clear), as an operator does, under the same conditions.
   void ClearCache(bool prefixes, std::optional<CacheNamespace> only);
 
@@ -126,6 +129,7 @@ class SimWorker final : private DrainingWorker {
   std::unique_ptr<SimEngine> engine_;
   std::set<std::shared_ptr<SimKvEventStream>> kv_event_streams_;
   std::shared_ptr<bool> alive_;  // tells sinks whether this incarnation is alive
+  WorkerRole role_;
   Registration registration_;
   bool pauses_ = false;  // waiting to send the next heartbeat
   int64_t beats_ = 0;

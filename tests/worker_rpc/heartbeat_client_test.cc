@@ -54,6 +54,25 @@ TEST(HeartbeatClient, EveryHeartbeatHasTheStatusOfItsTimeAndTheFingerprint) {
   }
 }
 
+TEST(HeartbeatClient, TellsTheRoleOfNowBesideTheRoleAtTheStart) {
+  FakeRouter router;
+  std::atomic<v1::WorkerRole> role = v1::WORKER_ROLE_PREFILL;
+  HeartbeatClient client({router.address()}, Fingerprint(), [&role] {
+    v1::WorkerStatus status;
+    status.set_role(role);
+    return status;
+  });
+  ASSERT_GE(router.Heard(1).size(), 1u);
+  role = v1::WORKER_ROLE_DECODE;
+  EXPECT_EQ(client.TellNow(kPatientMs), 1);
+  const std::vector<v1::HeartbeatRequest> heard = router.Heard(2);
+  EXPECT_EQ(heard.front().status().role(), v1::WORKER_ROLE_PREFILL);
+  EXPECT_EQ(heard.front().current_role(), v1::WORKER_ROLE_PREFILL);
+  EXPECT_EQ(heard.back().status().role(), v1::WORKER_ROLE_PREFILL)
+      << "older routers refuse a worker whose role changes";
+  EXPECT_EQ(heard.back().current_role(), v1::WORKER_ROLE_DECODE);
+}
+
 TEST(HeartbeatClient, TellsWhereItsMetricsAreAndCountsWhatRoutersAnswer) {
   FakeRouter accepts, refuses("another model");
   Statuses statuses;

@@ -35,6 +35,18 @@ TEST(RouterWire, AReportSaysWhichModelAndWhetherThereIsAPrefixCache) {
   }
 }
 
+TEST(RouterWire, TheRoleOfNowReplacesTheRoleAtTheStart) {
+  v1::HeartbeatRequest request;
+  request.mutable_status()->set_role(v1::WORKER_ROLE_DECODE);
+  EXPECT_EQ(ReportFromWire(request)->role, WorkerRole::kDecode);
+  EXPECT_FALSE(ReportFromWire(request)->changes_role) << "an older worker";
+  request.set_current_role(v1::WORKER_ROLE_PREFILL);
+  EXPECT_EQ(ReportFromWire(request)->role, WorkerRole::kPrefill);
+  EXPECT_TRUE(ReportFromWire(request)->changes_role);
+  request.set_current_role(static_cast<v1::WorkerRole>(9));
+  EXPECT_THAT(Refusal(ReportFromWire(request).status()), HasSubstr("current_role is 9"));
+}
+
 TEST(RouterWire, AReportSaysWhatTheWorkerCanDoWithChunkedPrompts) {
   v1::HeartbeatRequest request;
   request.mutable_status()->set_role(v1::WORKER_ROLE_DECODE);
