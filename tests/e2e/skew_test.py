@@ -51,7 +51,7 @@ class MixedFleet(Service):
         routers = [argument for router in self.routers for argument in ("--router", router)]
         self.processes[name] = Process(
             [os.path.join(self.bins[release], f"baton-{role}-worker"), "--model", self.options.model, *routers, "--worker-id", name,
-             "--kv-blocks=512", "--threads=1", "--transport=tcp", f"--kv-type={kv_type}"], "ready")
+             "--kv-blocks=512", "--threads=1", "--transport=tcp", "--keepalive-timeout-ms=60000", f"--kv-type={kv_type}"], "ready")
 
     def end(self, name):
         process = self.processes.pop(name)
