@@ -123,9 +123,9 @@ class Access(TlsService):
             self.assertIn("PERMISSION_DENIED", self.generate(*self.folder.flags(role)).stdout, role)
 
     def test_kv_travels_encrypted(self):
-        want = json.loads(baton("run", "--model", ARGUMENTS.model, "--json", "--jobs", "-", input=json.dumps(JOB) + "\n").stdout)
-        done = self.generate(*self.folder.flags("client"), "--placement", "remote")
-        got = json.loads(done.stdout)
+        job = JOB | {"prompt": "a b c " * 20}  # several blocks
+        want = json.loads(baton("run", "--model", ARGUMENTS.model, "--json", "--jobs", "-", input=json.dumps(job) + "\n").stdout)
+        got = json.loads(self.generate(*self.folder.flags("client"), "--placement", "remote", prompt=job["prompt"]).stdout)
         self.assertEqual(got["token_ids"], want["token_ids"])
         self.assertGreater(got["ledger"]["kv_bytes"], 0)
 
@@ -203,7 +203,7 @@ class Access(TlsService):
     def test_a_load_test_uses_https_and_grpc(self):
         for target, flags in ((f"https://{self.http}/v1", [*self.folder.flags(""), "--api-key-file", self.key_file]),
                               (f"grpc://{self.cluster.router}", self.folder.flags("client"))):
-            done = baton("bench", "--target", target, "--requests=4", "--arrivals=closed", "--input-tokens=8",
+            done = baton("bench", "--target", target, "--requests=4", "--arrivals=closed", "--concurrency=1", "--prompt-tokens=8",
                          "--output-tokens=4", *flags)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
