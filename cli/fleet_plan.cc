@@ -31,6 +31,14 @@ void SetOption(std::vector<std::string>& arguments, const std::string& name, int
   arguments.push_back(absl::StrCat(name, "=", value));
 }
 
+// Adds the certificate of a role to the arguments of its process.
+void AppendTls(const FleetOptions& options, const std::string& role,
+               std::vector<std::string>& arguments) {
+  if (options.tls_directory.empty()) return;
+  arguments.push_back(absl::StrCat("--tls-cert=", options.tls_directory, "/", role, ".pem"));
+  arguments.push_back(absl::StrCat("--tls-ca=", options.tls_directory, "/ca.crt"));
+}
+
 // Part of the plan for the workers of one role.
 struct RolePlan {
   std::string role;     // begins the workers' names
@@ -51,6 +59,7 @@ FleetMember PlannedWorker(const FleetOptions& options, const std::string& direct
   if (const auto metrics = ParseHostPort(options.metrics_address); metrics.ok()) {
     arguments.push_back(absl::StrCat("--metrics-listen=", JoinHostPort(metrics->host, 0)));
   }
+  AppendTls(options, "worker", arguments);
   if (!options.model.empty()) arguments.push_back(absl::StrCat("--model=", options.model));
   Append(arguments, options.worker_arguments);
   Append(arguments, plan.arguments);
@@ -73,6 +82,14 @@ FleetMember PlannedRouter(const FleetOptions& options, const std::string& direct
           absl::StrCat("--min-decode-workers=", options.decode_workers + options.both_workers)}};
   if (!options.http_address.empty()) {
     router.arguments.push_back(absl::StrCat("--http-listen=", options.http_address));
+  }
+  AppendTls(options, "router", router.arguments);
+  if (!options.tls_directory.empty() && !options.http_address.empty()) {
+    router.arguments.push_back(
+        absl::StrCat("--http-tls-cert=", options.tls_directory, "/router.pem"));
+  }
+  if (!options.api_keys.empty()) {
+    router.arguments.push_back(absl::StrCat("--api-keys=", options.api_keys));
   }
   if (!options.metrics_address.empty()) {
     router.arguments.push_back(absl::StrCat("--metrics-listen=", options.metrics_address));

@@ -20,6 +20,8 @@ struct FleetOptions {
   // Where the router serves metrics; the workers serve theirs at the same host and free ports.
   // Empty: the programs' own settings decide.
   std::string metrics_address = {};
+  std::string tls_directory = {};  // of `baton certs new`; empty: the programs' own settings decide
+  std::string api_keys = {};       // file with the clients' keys; empty: likewise
   // Appended to the arguments of the plan.
   std::vector<std::string> worker_arguments = {};   // to every worker
   std::vector<std::string> prefill_arguments = {};  // after those

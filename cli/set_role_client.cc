@@ -28,8 +28,9 @@ v1::WorkerRole RoleNamed(std::string_view name) {
   return name == "decode" ? v1::WORKER_ROLE_DECODE : v1::WORKER_ROLE_BOTH;
 }
 
-absl::StatusOr<std::string> SetRole(const SetRoleOptions& options, const std::string& address) {
-  const auto stub = v1::Worker::NewStub(MakeChannel(address));
+absl::StatusOr<std::string> SetRole(const SetRoleOptions& options,
+                                    const std::shared_ptr<grpc::Channel>& channel) {
+  const auto stub = v1::Worker::NewStub(channel);
   grpc::ClientContext context;
   context.set_deadline(DeadlineIn(kSetRoleTimeoutMs));
   v1::SetRoleRequest request;
@@ -67,8 +68,8 @@ void AddSetRoleCommand(CommandLine& line) {
       .Range(0, 3600)
       .ShowDefault();
   command.OnRun([options] {
-    return ForEachWorker(options->choice, [options](const std::string& address) {
-      return SetRole(*options, address);
+    return ForEachWorker(options->choice, [options](const std::shared_ptr<grpc::Channel>& channel) {
+      return SetRole(*options, channel);
     });
   });
 }

@@ -257,4 +257,26 @@ std::string StatusTable(const v1::GetStatusResponse& status, bool index) {
   return out;
 }
 
+std::string TenantRows(const v1::GetStatusResponse& status) {
+  if (status.tenants_size() == 0) {
+    return "tenants: none. The router has no --tenants, or no tenant has sent a request\n";
+  }
+  const auto limit = [](int64_t value) { return value == 0 ? "-" : absl::StrCat(value); };
+  std::vector<Row> rows = {{"tenant", "run", "wait", "requests", "refused", "tokens", "weight",
+                            "requests/min", "tokens/min", "concurrent", "priority"}};
+  for (const v1::TenantStatus& tenant : status.tenants()) {
+    rows.push_back({absl::StrCat("\"", Printable(tenant.tenant()), "\""),
+                    absl::StrCat(tenant.running()), absl::StrCat(tenant.waiting()),
+                    absl::StrCat(tenant.requests()), absl::StrCat(tenant.refused()),
+                    absl::StrCat(tenant.tokens()), absl::StrFormat("%g", tenant.weight()),
+                    limit(tenant.requests_per_minute()), limit(tenant.tokens_per_minute()),
+                    limit(tenant.concurrent_requests()),
+                    tenant.has_max_priority() ? absl::StrCat("<= ", tenant.max_priority()) : "-"});
+  }
+  const std::vector<size_t> widths = Widths(rows);
+  std::string out;
+  for (const Row& row : rows) absl::StrAppend(&out, Aligned(row, widths, 1));
+  return out;
+}
+
 }  // namespace baton

@@ -19,6 +19,9 @@ const char* RoleName(v1::WorkerRole role);
 // also shows what the router knows of the workers' prefix caches.
 std::string StatusTable(const v1::GetStatusResponse& status, bool index);
 
+// Returns a row for each tenant, and a line that explains an empty table.
+std::string TenantRows(const v1::GetStatusResponse& status);
+
 // Meaning of the columns, for the help.
 extern const char kStatusColumnsHelp[];
 

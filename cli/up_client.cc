@@ -192,7 +192,8 @@ absl::Status Supervise(const UpOptions& options, const std::string& directory, F
   bool has_workers = false;
   bool ready = false;
   bool serves_http = false;
-  std::string metrics;  // the router's line about them, printed after the ready line
+  bool shows_metrics = false;
+  std::string metrics;  // the router's line about them, printed after those below
   RETURN_IF_ERROR(processes.Start(PlannedRouter(fleet, directory)));
   while (termination.Wait(kEndPollMs) < 0) {
     if (ready && !options.exit_on_failure) {
@@ -213,7 +214,6 @@ absl::Status Supervise(const UpOptions& options, const std::string& directory, F
       if (said.first == "ready" && !ready) {
         ready = true;
         std::cout << *line << std::endl;
-        if (!metrics.empty()) std::cout << metrics << std::endl;
       }
       if (said.first == "metrics" && metrics.empty()) {
         metrics = *line;
@@ -224,6 +224,10 @@ absl::Status Supervise(const UpOptions& options, const std::string& directory, F
         KeepPort(fleet, fleet.http_address, said.second, directory, processes);
         std::cout << *line << std::endl;
       }
+    }
+    if (ready && !shows_metrics && !metrics.empty()) {
+      shows_metrics = true;
+      std::cout << metrics << std::endl;
     }
     if (!ready && SteadyClock::now() >= ready_by) {
       return absl::DeadlineExceededError(
@@ -305,6 +309,10 @@ void AddUpCommand(CommandLine& line) {
            "The workers serve theirs at free ports; the router's /targets lists them. Without it, "
            "the programs' own settings decide, which are off by default")
       .IsListenAddress();
+  command.Add("--tls-dir", &fleet.tls_directory,
+              "Folder of `baton certs new`: encrypts gRPC and HTTP with its certificates");
+  command.Add("--api-keys", &fleet.api_keys,
+              "The router's file of API keys, to which `baton keys new` appends");
   command
       .Add("--ready-timeout-ms", &options->ready_timeout_ms,
            "Longest time until the service is ready, in milliseconds")

@@ -84,11 +84,11 @@ void WorkerCore::Fail(RequestHandle handle, const absl::Status& status) {
 }
 
 void WorkerCore::Cancel(RequestHandle handle) {
-  pipeline_.RemovePendingCancellation(handle);
   pulls_.Cancel(handle);
   chunk_pulls_.Cancel(handle);
   generations_.Cancel(handle);
   prefills_.Fail(handle, absl::CancelledError("the request was cancelled"));
+  pipeline_.RemovePendingCancellation(handle);
 }
 
 absl::Status WorkerCore::PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch) {
@@ -300,6 +300,7 @@ void WorkerCore::PollTier() {
   prompt_parts_.SleepCold();
   chunk_tier_.StartWakes();
   for (const ChunkTier::Woken& woken : chunk_tier_.Poll()) {
+    if (woken.whole) parts_.metrics.Woke(woken.us);
     if (woken.whole && parts_.transport != nullptr) {
       // The last block may be part-full.
       const auto full = static_cast<size_t>(woken.tokens / options_.block_size);

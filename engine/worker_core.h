@@ -203,6 +203,7 @@ class WorkerCore final : private StepPipeline::Requests {
   void OnFailed(SequenceId id, const absl::Status& why) override;
   void OnComputed(const ScheduledChunk& chunk, const SampledRow& row) override;
   void OnStepEnded(int64_t us) override;
+  void OnCancellationDone(int64_t us) override { parts_.metrics.Cancelled(us); }
 
   const WorkerCoreOptions options_;
   ChunkTier chunk_tier_;

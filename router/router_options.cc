@@ -107,6 +107,16 @@ void RegisterSettings(RouterOptions& options, SettingList& settings) {
                "Prefill workers that the router needs to be ready.");
   settings.Add("min-decode-workers", &options.min_decode_workers, 1, 1 << 20,
                "Decode workers that the router needs to be ready.");
+  settings.Add(
+      "tenants", &options.tenants,
+      "File of tenants' limits and weights, one JSON object a line. It is read again when it "
+      "changes. Empty: tenants have no limits.");
+  settings.Add("router-count", &options.router_count, 1, 1024,
+               "Routers of this fleet. Each grants this part of tenants' limits, rounded up.");
+  settings.Add(
+      "tenant-window", &options.tenant_window, 1, 1 << 16,
+      "With --tenants: requests for each worker that may wait for their first token there. "
+      "The others wait at the router, where tenants share the fleet by weight.");
 }
 
 }  // namespace baton

@@ -33,6 +33,10 @@ struct RouterOptions {
   RolePlanningOptions roles;
   int32_t min_prefill_workers = 0;
   int32_t min_decode_workers = 1;
+  std::string tenants;       // file of tenants' limits (router/tenant_table.h); empty: no limits
+  int32_t router_count = 1;  // routers that share the limits of tenants
+  int32_t tenant_window =
+      2;  // with `tenants`: requests for each worker that wait for a first token
 };
 void RegisterSettings(RouterOptions& options, SettingList& settings);
 

@@ -111,8 +111,8 @@ struct RoutePlan {
   // Expected time from now to the first token, without weights; 0: unknown. For measuring the
   // estimates.
   int64_t first_token_us = 0;
-  // The most tokens of the prompt that one usable worker has cached and would use: whole blocks, and
-  // never the last token.
+  // The most tokens of the prompt that one usable worker has cached and would use: whole blocks,
+  // and never the last token.
   int64_t held_tokens = 0;
 
   WorkerNumber prefiller() const { return prefill.value_or(decode); }

@@ -45,7 +45,14 @@ class InferenceService final : public InferenceMethods {
                                       const v1::GetStatusRequest* request,
                                       v1::GetStatusResponse* response) override;
 
+  // Returns what GetStatus answers. From any thread.
+  v1::GetStatusResponse CurrentStatus() const;
+
  private:
+  // Returns the client of a call of `method` ("Tokenize"), and removes the key from the request.
+  template <typename Request>
+  absl::StatusOr<Caller> TakeClient(const grpc::CallbackServerContext& context, const char* method,
+                                    Request& request) const;
   // Runs `work` on a text thread and answers with its status. Request and response live until then,
   // even if the call is cancelled.
   grpc::ServerUnaryReactor* RunOnTextThread(grpc::CallbackServerContext* context, size_t bytes,

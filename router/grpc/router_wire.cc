@@ -166,6 +166,24 @@ v1::IndexStatus IndexStatusToWire(const FleetIndexStatus& status, size_t predict
   return out;
 }
 
+v1::TenantStatus TenantToWire(const TenantUse& use) {
+  v1::TenantStatus out;
+  out.set_tenant(ReplaceInvalidUtf8(use.tenant));
+  out.set_running(use.running);
+  out.set_waiting(use.waiting);
+  out.set_requests(use.requests);
+  out.set_refused(use.refused);
+  out.set_tokens(use.tokens);
+  out.set_weight(use.limits.weight);
+  out.set_requests_per_minute(use.limits.requests_per_minute);
+  out.set_tokens_per_minute(use.limits.tokens_per_minute);
+  out.set_concurrent_requests(use.limits.concurrent_requests);
+  if (use.limits.max_priority != TenantLimits().max_priority) {
+    out.set_max_priority(use.limits.max_priority);
+  }
+  return out;
+}
+
 absl::StatusOr<std::string> TextFromWire(const Tokenizer& tokenizer,
                                          const v1::DetokenizeRequest& wire) {
   RETURN_IF_ERROR(CheckCount("ids", wire.ids_size(), kMaxDetokenizeIds));

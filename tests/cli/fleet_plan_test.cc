@@ -36,6 +36,25 @@ TEST(FleetPlan, TheRouterServesHttpOnlyIfAsked) {
   EXPECT_THAT(PlannedRouter(options, "").arguments, Contains("--http-listen=127.0.0.1:8000"));
 }
 
+TEST(FleetPlan, EachProcessGetsTheCertificateOfItsRole) {
+  const FleetOptions options = {.router_address = "",
+                                .http_address = "127.0.0.1:8000",
+                                .tls_directory = "certs",
+                                .api_keys = "keys"};
+  const std::vector<std::string> router = PlannedRouter(options, "").arguments;
+  EXPECT_THAT(router, Contains("--tls-cert=certs/router.pem"));
+  EXPECT_THAT(router, Contains("--tls-ca=certs/ca.crt"));
+  EXPECT_THAT(router, Contains("--http-tls-cert=certs/router.pem"));
+  EXPECT_THAT(router, Contains("--api-keys=keys"));
+  for (const FleetMember& worker : PlannedWorkers(options, "", "r:1")) {
+    EXPECT_THAT(worker.arguments, Contains("--tls-cert=certs/worker.pem"));
+    EXPECT_THAT(worker.arguments, Contains("--tls-ca=certs/ca.crt"));
+    EXPECT_THAT(worker.arguments, Not(Contains("--api-keys=keys")));
+  }
+  const FleetOptions plain = {.router_address = ""};
+  EXPECT_THAT(PlannedRouter(plain, "").arguments, Not(Contains(StartsWith("--tls"))));
+}
+
 TEST(FleetPlan, WorkersGetTheArgumentsOfAllThenThoseOfTheirRole) {
   const FleetOptions options = {.model = "m.gguf",
                                 .router_address = "",

@@ -202,6 +202,26 @@ TEST(StatusTable, TheHelpExplainsEveryColumn) {
   }
 }
 
+TEST(StatusTable, EachTenantHasARowWithItsLimits) {
+  v1::GetStatusResponse status;
+  EXPECT_THAT(TenantRows(status), HasSubstr("--tenants"));
+  v1::TenantStatus& tenant = *status.add_tenants();
+  tenant.set_tenant("acme\n");
+  tenant.set_running(3);
+  tenant.set_waiting(2);
+  tenant.set_tokens(12345);
+  tenant.set_weight(2.5);
+  tenant.set_requests_per_minute(600);
+  tenant.set_max_priority(-1);
+  const std::string rows = TenantRows(status);
+  const std::vector<std::string> lines = absl::StrSplit(rows, '\n');
+  ASSERT_EQ(lines.size(), 3u) << rows;
+  for (const char* text : {"12345", "2.5", "600", "<= -1", "-"}) {
+    EXPECT_THAT(lines[1], HasSubstr(text));
+  }
+  EXPECT_EQ(lines[0].size(), lines[1].size()) << rows;
+}
+
 #endif  // BATON_GRPC
 }  // namespace
 }  // namespace baton

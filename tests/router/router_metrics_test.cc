@@ -8,10 +8,8 @@ namespace baton {
 namespace {
 
 WorkerRecord Worker(uint32_t number, WorkerRole role) {
-  return {.number = WorkerNumber(number),
-          .report = Report("w", role),
-          .prompts = {},
-          .pending = {}};
+  return {
+      .number = WorkerNumber(number), .report = Report("w", role), .prompts = {}, .pending = {}};
 }
 
 TEST(RouterMetrics, WorkersCountByRoleAndState) {

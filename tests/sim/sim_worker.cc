@@ -181,7 +181,7 @@ void SimWorker::LeaveBehind() {
 void SimWorker::Terminate() {
   if (!node().up() || draining_) return;
   node().Note(0, "SIGTERM");
-  Drain(*this, RpcServerOptions().drain_ms,
+  Drain(*this, {.delay_ms = 0, .drain_ms = RpcServerOptions().drain_ms},
         [this] { engine_->Shutdown([this] { node().Post(0, [this] { Exit(); }); }); });
 }
 

@@ -110,6 +110,7 @@ class SimWorker final : private DrainingWorker {
   void OnBeatAnswered(const absl::Status& call, const absl::Status& accepted);
   void ReportDraining() override { draining_ = true; }
   void LeaveRouters(std::function<void()> done) override;
+  void AwaitDelay(int64_t, std::function<void()> done) override { done(); }
   void RefuseCalls() override { limit_->Close(); }
   void AwaitCalls(int64_t most_ms, std::function<void()> done) override;
   void AwaitCallsUntil(int64_t until_us, std::function<void()> done);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -150,6 +151,50 @@ TEST(HeartbeatClient, ARouterThatRestartsAtItsAddressHearsFromTheWorker) {
   router.reset();
   router = std::make_unique<FakeRouter>("", address);
   EXPECT_FALSE(router->Heard(1).empty());
+}
+
+TEST(HeartbeatClient, ARouterThatIsListedLaterGetsHeartbeats) {
+  FakeRouter first, second;
+  Statuses statuses;
+  HeartbeatClient client({first.address()}, Fingerprint(), statuses.Next());
+  EXPECT_EQ(client.routers(), 1);
+  client.SetRouters({first.address(), second.address()});
+  EXPECT_EQ(client.routers(), 2);
+  EXPECT_FALSE(second.Heard(1).empty());
+  client.Leave();
+  EXPECT_TRUE(first.Heard(1).back().leaving());
+  EXPECT_TRUE(second.Heard(1).back().leaving());
+}
+
+// A router that ends serves for some time after its name does not list it any more.
+TEST(HeartbeatClient, ARouterThatIsNotListedAnyMoreGetsHeartbeatsWhileItAnswers) {
+  FakeRouter router;
+  Statuses statuses;
+  HeartbeatClient client({router.address()}, Fingerprint(), statuses.Next());
+  const size_t before = router.Heard(1).size();
+  client.SetRouters({});
+  const std::vector<v1::HeartbeatRequest> heard = router.Heard(before + 2);
+  ASSERT_GE(heard.size(), before + 2);
+  EXPECT_FALSE(heard.back().leaving());
+  EXPECT_EQ(client.routers(), 1);
+}
+
+TEST(HeartbeatClient, ARouterThatIsNeitherListedNorAnswersIsForgotten) {
+  MetricSet metrics(MetricPrograms::kWorkers);
+  Statuses statuses;
+  HeartbeatClient client({"127.0.0.1:1"}, Fingerprint(), statuses.Next(), /*drain_ms=*/0, "",
+                         &metrics);
+  client.SetRouters({});
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (client.routers() > 0 && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_EQ(client.routers(), 0);
+  EXPECT_EQ(metrics.Cells(Metric::kWorkerRouters), 0);
+  FakeRouter router;
+  client.SetRouters({router.address()});
+  EXPECT_FALSE(router.Heard(1).empty());
+  EXPECT_EQ(client.routers(), 1);
 }
 
 // The newest size that the router has heard of.

@@ -205,5 +205,27 @@ TEST(RouterWire, TheIndexNamesOnlyRegisteredWorkers) {
   EXPECT_EQ(wire.workers(1).trouble(), "no \uFFFD");
 }
 
+TEST(RouterWire, ATenantHasItsUseAndItsLimits) {
+  const TenantUse use = {.tenant = "a\xff",
+                         .limits = {.tokens_per_minute = 9, .weight = 0.5},
+                         .running = 1,
+                         .waiting = 2,
+                         .requests = 3,
+                         .refused = 4,
+                         .tokens = 5};
+  v1::TenantStatus wire = TenantToWire(use);
+  EXPECT_EQ(wire.tenant(), "a\uFFFD");
+  EXPECT_EQ(wire.running(), 1);
+  EXPECT_EQ(wire.waiting(), 2);
+  EXPECT_EQ(wire.requests(), 3);
+  EXPECT_EQ(wire.refused(), 4);
+  EXPECT_EQ(wire.tokens(), 5);
+  EXPECT_EQ(wire.weight(), 0.5);
+  EXPECT_EQ(wire.tokens_per_minute(), 9);
+  EXPECT_EQ(wire.requests_per_minute(), 0);
+  EXPECT_FALSE(wire.has_max_priority());
+  EXPECT_EQ(TenantToWire({.limits = {.max_priority = -2}}).max_priority(), -2);
+}
+
 }  // namespace
 }  // namespace baton
