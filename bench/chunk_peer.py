@@ -20,49 +20,26 @@ import json
 import os
 import pathlib
 import random
-import socket
 import statistics
 import subprocess
 import sys
-import time
-import urllib.error
 import urllib.request
+
+from llama_server import LlamaServer
 
 SYSTEM_TOKENS, QUESTION_TOKENS = 64, 32
 FIRST_TOKEN, LAST_TOKEN = 100, 40_000  # of SmolLM2: no control tokens
 CASES = {"dropped": lambda chunks: chunks[1:], "reversed": lambda chunks: chunks[::-1]}
 GOALS = {"dropped": 1.5, "reversed": 20}
-START_S, REQUEST_S = 120, 600
+REQUEST_S = 600
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-class Server:
+class Server(LlamaServer):
     """A running llama-server with one slot."""
 
     def __init__(self, options, flash):
-        self.address = f"http://127.0.0.1:{free_port()}"
-        self.process = subprocess.Popen(
-            [str(options.server), "-m", str(options.model), "-t", str(options.threads), "-c", str(options.context), "-np", "1",
-             "--cache-reuse", "64", "-fa", flash, "--host", "127.0.0.1", "--port", self.address.rsplit(":", 1)[1]],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        end = time.monotonic() + START_S
-        while not self._is_healthy():
-            if self.process.poll() is not None or time.monotonic() > end:
-                self.close()
-                raise SystemExit(f"chunk_peer: {options.server} did not start")
-            time.sleep(0.2)
-
-    def _is_healthy(self):
-        try:
-            with urllib.request.urlopen(self.address + "/health", timeout=5) as answer:
-                return answer.status == 200
-        except (urllib.error.URLError, OSError):
-            return False
+        super().__init__(options.server, options.model, options.threads,
+                         ["-c", str(options.context), "-np", "1", "--cache-reuse", "64", "-fa", flash])
 
     def ask(self, tokens):
         """Returns (milliseconds to the first token, tokens found in the slot)."""
@@ -71,10 +48,6 @@ class Server:
         with urllib.request.urlopen(request, timeout=REQUEST_S) as answer:
             timings = json.load(answer)["timings"]
         return timings["prompt_ms"], timings["cache_n"]
-
-    def close(self):
-        self.process.terminate()
-        self.process.wait()
 
 
 class Baton:

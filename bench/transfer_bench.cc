@@ -21,6 +21,8 @@
 //   wake_us         waking a sleeping thread. A rested request needs at least three wakes.
 //   tcp_to_iperf3   64 MiB of cold SmolLM2 blocks over TCP, checked by the receiver, relative to
 //                   iperf3 (whose own buffer stays in the cache)
+//   kv_tls_to_plain 64 MiB of cold SmolLM2 blocks over TCP with TLS, relative to TCP without it
+//   kv_tls_to_openssl  the same, relative to `openssl speed`, where one thread only encrypts
 //   reshape.*       64 MiB of cold SmolLM2 tokens between pools of different geometry, relative to
 //                   equal pools (block-major, 16 tokens)
 //   exposed_transfer_us.*
@@ -31,8 +33,7 @@
 //                   checksum is the fastest of memcpy and streaming stores of 16 and 64 bytes.
 //                   Negative if the checksum costs nothing.
 //
-// A figure that was not measured, because iperf3 is missing or a pool is too large, is reported as
-// absent, with the reason.
+// A figure that was not measured, such as for a pool that is too large, is absent, with the reason.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -48,6 +49,7 @@
 #include "bench/hand_over_time.h"
 #include "bench/streaming_copy.h"
 #include "bench/transfer_overlap.h"
+#include "bench/transfer_tls.h"
 #include "bench/transfer_worker.h"
 #include "common/command_line.h"
 #include "common/crc32c.h"
@@ -320,6 +322,23 @@ void MeasureTcp(int repeats, FigureList& figures) {
   AddTarget(figures, "tcp_to_iperf3", rate / peer, "", 0.90, ">=");
 }
 
+void MeasureTls(int repeats, FigureList& figures) {
+  const BenchCertificates certificates;
+  ColdBlocks plain(Media()[1]);
+  ColdBlocks tls({"tls", TcpWithTls(certificates.OfWorker())});
+  std::vector<double> plain_s, tls_s;
+  for (int i = 0; i < repeats; ++i) {
+    plain_s.push_back(plain.Move());
+    tls_s.push_back(tls.Move());
+  }
+  const double rate = static_cast<double>(tls.bytes()) / Median(tls_s);
+  AddTarget(figures, "kv_tls_to_plain", Median(plain_s) / Median(tls_s), "", 0.5, ">=");
+  const absl::StatusOr<double> openssl = OpensslBytesPerSecond();
+  if (!openssl.ok()) return figures.AddAbsent("kv_tls_to_openssl", "", "openssl is not installed");
+  std::printf("TCP with TLS %.2f GB/s, openssl speed %.2f GB/s\n", rate / 1e9, *openssl / 1e9);
+  AddTarget(figures, "kv_tls_to_openssl", rate / *openssl, "", 0.5, ">=");
+}
+
 // Measures transfers between cold pools of 64 MiB with different geometry, alternating with equal
 // pools.
 void MeasureReshape(int repeats, FigureList& figures) {
@@ -418,6 +437,7 @@ int Main(int argc, char** argv) {
   MeasureCold(repeats, figures);
   MeasureFixed(figures);
   MeasureTcp(repeats, figures);
+  MeasureTls(repeats, figures);
   MeasureReshape(std::min(repeats, 9), figures);
   MeasureOverlaps(std::min(repeats, 7), figures);
   figures.Print("transfer", /*seed=*/0);

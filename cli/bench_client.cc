@@ -14,6 +14,7 @@
 #include "cli/bench_runner.h"
 #include "cli/client_commands.h"
 #include "cli/commands.h"
+#include "cli/connection_client.h"
 #include "cli/grpc_target_client.h"
 #include "cli/http_target_client.h"
 #include "cli/input_file.h"
@@ -26,6 +27,7 @@
 #include "common/termination.h"
 #include "loadtest/load_report.h"
 #include "loadtest/report_comparison.h"
+#include "security/listen_policy.h"
 
 namespace baton {
 namespace {
@@ -33,21 +35,40 @@ namespace {
 constexpr int64_t kDescribeTimeoutMs = 10'000;
 constexpr size_t kMaxReportBytes = size_t{1} << 30;
 
-std::unique_ptr<LoadTarget> MakeTarget(const BenchFlags& flags, const BenchPlan& plan) {
+absl::StatusOr<HttpClientOptions> HttpConnectionOf(const BenchFlags& flags, const BenchPlan& plan) {
+  HttpClientOptions out;
+  ASSIGN_OR_RETURN(out.api_key, ReadApiKey(flags.connection));
+  if (plan.target.is_https) {
+    ASSIGN_OR_RETURN(out.tls, TlsContext::Load(flags.connection.tls,
+                                               {.side = TlsSide::kClient, .verify_peer = true}));
+  } else if (!out.api_key.empty() && !IsLoopbackHost(plan.target.host_port.host)) {
+    return absl::InvalidArgumentError(
+        "--api-key-file needs an https:// target: a key must not travel without encryption");
+  }
+  return out;
+}
+
+absl::StatusOr<std::unique_ptr<LoadTarget>> MakeTarget(const BenchFlags& flags,
+                                                       const BenchPlan& plan) {
   const HostPort& server = plan.target.host_port;
   if (!plan.target.is_http) {
+    ASSIGN_OR_RETURN(ClientConnection connection, OpenConnection(flags.connection));
     return std::make_unique<GrpcTarget>(
         GrpcTargetOptions{.address = JoinHostPort(server.host, server.port),
                           .timeout_ms = flags.timeout_ms,
                           .connections = flags.connections,
                           .as_text = flags.as_text,
-                          .ignore_eos = !flags.stop_at_eos});
+                          .ignore_eos = !flags.stop_at_eos,
+                          .connection = std::move(connection)});
   }
-  return std::make_unique<HttpTarget>(HttpTargetOptions{
-      .address = plan.target,
-      .timeout_ms = flags.timeout_ms,
-      .requests = {
-          .model = flags.model, .as_text = flags.as_text, .ignore_eos = !flags.stop_at_eos}});
+  ASSIGN_OR_RETURN(HttpClientOptions client, HttpConnectionOf(flags, plan));
+  return std::make_unique<HttpTarget>(
+      HttpTargetOptions{.address = plan.target,
+                        .timeout_ms = flags.timeout_ms,
+                        .requests = {.model = flags.model,
+                                     .as_text = flags.as_text,
+                                     .ignore_eos = !flags.stop_at_eos},
+                        .client = std::move(client)});
 }
 
 // Asks the target for its model, and fills in what the flags leave to it.
@@ -117,12 +138,14 @@ int Bench(const CommandLine& command, const BenchFlags& flags) {
       BenchFiles::Create(flags.json_file, flags.html_file, flags.records_file);
   if (!files.ok()) return ReportError(files.status());
   Termination termination;
-  const std::unique_ptr<LoadTarget> target = MakeTarget(flags, *plan);
-  const absl::Status described = TakeModel(*target, command, *plan);
+  const absl::StatusOr<std::unique_ptr<LoadTarget>> made = MakeTarget(flags, *plan);
+  if (!made.ok()) return ReportError(made.status());
+  LoadTarget& target = **made;
+  const absl::Status described = TakeModel(target, command, *plan);
   if (!described.ok()) return ReportError(described);
   const SystemClock clock;
   ProgressDisplay display(stderr, TakesEscapes(STDERR_FILENO));
-  BenchRunner runner(flags, *plan, *target, clock, ShowOn(display));
+  BenchRunner runner(flags, *plan, target, clock, ShowOn(display));
   const absl::StatusOr<LoadResult> result = [&] {
     const InterruptWatch watch(termination, runner);
     return runner.Run(trace);

@@ -35,9 +35,10 @@ void AddTargetFlags(CommandLine& command, BenchFlags& flags) {
   constexpr char kGroup[] = "Target";
   command
       .Add("--target", &flags.target,
-           "Service to measure: grpc://HOST:PORT of a router, or http://HOST:PORT/v1 of an "
-           "OpenAI-compatible server")
+           "Service to measure: grpc://HOST:PORT of a router, or http://HOST:PORT/v1 or "
+           "https://HOST:PORT/v1 of an OpenAI-compatible server")
       .Group(kGroup);
+  AddConnectionFlags(command, &flags.connection);
   command.Add("--model", &flags.model, "Model name for an HTTP target. Without it, its first model")
       .Group(kGroup);
   command

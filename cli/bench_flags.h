@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "cli/connection_flags.h"
 #include "common/command_line.h"
 #include "loadtest/load_run.h"
 #include "loadtest/service_objectives.h"
@@ -25,6 +26,7 @@ inline constexpr int64_t kRateStepRequests = 300;
 
 struct BenchFlags {
   std::string target;
+  ConnectionFlags connection;
   std::string model;  // of an HTTP target; empty: its first model
   WorkloadOptions workload;
   LoadRunOptions run;

@@ -48,6 +48,7 @@ constexpr long kWatchNs = 100'000'000;
 
 struct ChatOptions {
   RouterClientOptions client{.router = kDefaultRouter};
+  ConnectionFlags connection;
   std::string system;
   std::vector<std::string> chunks;  // texts, or "@FILE"
   Job job;                          // options of the chunks
@@ -367,7 +368,10 @@ class Chat {
 
   bool IsReady() {
     const absl::StatusOr<v1::GetStatusResponse> status = client_.GetStatus(kStatusMs);
-    return status.ok() && status->ready();
+    // The status is for operators. Other clients find out by their message.
+    const bool hidden =
+        absl::IsPermissionDenied(status.status()) || absl::IsUnauthenticated(status.status());
+    return hidden || (status.ok() && status->ready());
   }
 
   const ChatOptions& options_;
@@ -389,6 +393,7 @@ void AddChatCommand(CommandLine& line) {
       .IsHostPort()
       .FromEnvironment()
       .ShowDefault();
+  AddConnectionFlags(command, &options->connection);
   command.Add("--system", &options->system, "System message of the conversation");
   command
       .Add("--chunk", &options->chunks,
@@ -415,6 +420,9 @@ void AddChatCommand(CommandLine& line) {
     return ChatSamplingLine(std::nullopt, options->flag_is_given, options->sampling);
   });
   command.OnRun([options] {
+    const absl::StatusOr<ClientConnection> connection = OpenConnection(options->connection);
+    if (!connection.ok()) return ReportError(connection.status());
+    options->client.connection = *connection;
     absl::StatusOr<std::vector<PromptPart>> chunks = ReadChunks(options->chunks);
     if (!chunks.ok()) return ReportError(chunks.status());
     return Chat(*options, *std::move(chunks)).Run();

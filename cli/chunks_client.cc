@@ -21,8 +21,9 @@ struct ChunksOptions {
   bool json = false;
 };
 
-absl::StatusOr<std::string> ListChunks(const ChunksOptions& options, const std::string& address) {
-  const auto stub = v1::Worker::NewStub(MakeChannel(address));
+absl::StatusOr<std::string> ListChunks(const ChunksOptions& options,
+                                       const std::shared_ptr<grpc::Channel>& channel) {
+  const auto stub = v1::Worker::NewStub(channel);
   grpc::ClientContext context;
   context.set_deadline(DeadlineIn(kListTimeoutMs));
   v1::ListChunksResponse list;
@@ -43,7 +44,9 @@ void AddChunksCommand(CommandLine& line) {
   command.OnRun([options] {
     return ForEachWorker(
         options->choice,
-        [options](const std::string& address) { return ListChunks(*options, address); },
+        [options](const std::shared_ptr<grpc::Channel>& channel) {
+          return ListChunks(*options, channel);
+        },
         /*named=*/!options->json);
   });
 }

@@ -25,8 +25,9 @@ struct ClearOptions {
   bool chunks = false;
 };
 
-absl::StatusOr<std::string> Clear(const ClearOptions& options, const std::string& address) {
-  const auto stub = v1::Worker::NewStub(MakeChannel(address));
+absl::StatusOr<std::string> Clear(const ClearOptions& options,
+                                  const std::shared_ptr<grpc::Channel>& channel) {
+  const auto stub = v1::Worker::NewStub(channel);
   grpc::ClientContext context;
   context.set_deadline(DeadlineIn(kClearTimeoutMs));
   v1::ClearCacheRequest request;
@@ -55,8 +56,8 @@ void AddClearCacheCommand(CommandLine& line) {
   command.Add("--cache-salt", &options->cache_salt,
               "Clear only what requests with this salt have cached");
   command.OnRun([options] {
-    return ForEachWorker(options->choice, [options](const std::string& address) {
-      return Clear(*options, address);
+    return ForEachWorker(options->choice, [options](const std::shared_ptr<grpc::Channel>& channel) {
+      return Clear(*options, channel);
     });
   });
 }

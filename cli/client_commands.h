@@ -1,5 +1,5 @@
-// The commands that need gRPC: generate, chat, status, inspect worker, resize, clear-cache,
-// chunks, bench and up.
+// The commands that need gRPC: generate, chat, status, inspect worker, resize, set-role,
+// clear-cache, chunks, bench and up.
 // They talk to a router or a worker, or start a fleet. Built only with gRPC. Exit codes:
 // common/exit_code.h.
 #pragma once
@@ -19,6 +19,7 @@ void AddStatusCommand(CommandLine& line);
 void AddInspectWorkerCommand(CommandLine& inspect);
 void AddUpCommand(CommandLine& line);
 void AddResizeCommand(CommandLine& line);
+void AddSetRoleCommand(CommandLine& line);
 void AddClearCacheCommand(CommandLine& line);
 void AddChunksCommand(CommandLine& line);
 void AddBenchCommand(CommandLine& line);

@@ -12,6 +12,8 @@ void AddPerplexityCommand(CommandLine& line);
 void AddSimulateCommand(CommandLine& line);
 // Adds `completion` and `man`. They cover all commands of `line`, also those that are added later.
 void AddDocumentationCommands(CommandLine& line);
+void AddCertsCommand(CommandLine& line);
+void AddKeysCommand(CommandLine& line);
 // Adds `metrics` to the `inspect` command.
 void AddMetricsCommand(CommandLine& inspect);
 // Adds `mock` to the command `bench`.

@@ -1,6 +1,7 @@
 #include "cli/fleet_plan.h"
 
 #include <iterator>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/host_port.h"
@@ -30,25 +31,40 @@ void SetOption(std::vector<std::string>& arguments, const std::string& name, int
   arguments.push_back(absl::StrCat(name, "=", value));
 }
 
+// Adds the certificate of a role to the arguments of its process.
+void AppendTls(const FleetOptions& options, const std::string& role,
+               std::vector<std::string>& arguments) {
+  if (options.tls_directory.empty()) return;
+  arguments.push_back(absl::StrCat("--tls-cert=", options.tls_directory, "/", role, ".pem"));
+  arguments.push_back(absl::StrCat("--tls-ca=", options.tls_directory, "/ca.crt"));
+}
+
+// Part of the plan for the workers of one role.
+struct RolePlan {
+  std::string role;     // begins the workers' names
+  std::string program;  // name of the program
+  int32_t count = 0;
+  const std::vector<std::string>& arguments;
+  const std::optional<int64_t>& kv_cache_mib;
+};
+
 FleetMember PlannedWorker(const FleetOptions& options, const std::string& directory,
-                          const std::string& router, const std::string& role, int32_t index) {
+                          const std::string& router, const RolePlan& plan, int32_t index) {
   FleetMember worker = {
-      .name = absl::StrCat(role, "-", index),
-      .arguments = {absl::StrCat(directory, "/baton-", role, "-worker"), "--listen=127.0.0.1:0"}};
+      .name = absl::StrCat(plan.role, "-", index),
+      .arguments = {absl::StrCat(directory, "/", plan.program), "--listen=127.0.0.1:0"}};
   std::vector<std::string>& arguments = worker.arguments;
   arguments.push_back(absl::StrCat("--worker-id=", worker.name));
   arguments.push_back(absl::StrCat("--router=", router));
   if (const auto metrics = ParseHostPort(options.metrics_address); metrics.ok()) {
     arguments.push_back(absl::StrCat("--metrics-listen=", JoinHostPort(metrics->host, 0)));
   }
+  AppendTls(options, "worker", arguments);
   if (!options.model.empty()) arguments.push_back(absl::StrCat("--model=", options.model));
   Append(arguments, options.worker_arguments);
-  const bool is_prefill = role == "prefill";
-  Append(arguments, is_prefill ? options.prefill_arguments : options.decode_arguments);
-  const std::optional<int64_t> kv_cache_mib =
-      is_prefill ? options.prefill_kv_cache_mib : options.decode_kv_cache_mib;
-  if (kv_cache_mib) SetOption(arguments, "--kv-cache-mib", *kv_cache_mib);
-  if (!is_prefill && options.prefill_workers > 0) {
+  Append(arguments, plan.arguments);
+  if (plan.kv_cache_mib) SetOption(arguments, "--kv-cache-mib", *plan.kv_cache_mib);
+  if (plan.role == "decode" && options.prefill_workers > 0) {
     worker.variables.push_back(absl::StrCat("BATON_NICE=", kDecodeNiceBesidePrefill));
   }
   return worker;
@@ -59,12 +75,21 @@ FleetMember PlannedWorker(const FleetOptions& options, const std::string& direct
 FleetMember PlannedRouter(const FleetOptions& options, const std::string& directory) {
   FleetMember router = {
       .name = "router",
-      .arguments = {absl::StrCat(directory, "/baton-router"),
-                    absl::StrCat("--listen=", options.router_address),
-                    absl::StrCat("--min-prefill-workers=", options.prefill_workers),
-                    absl::StrCat("--min-decode-workers=", options.decode_workers)}};
+      .arguments = {
+          absl::StrCat(directory, "/baton-router"),
+          absl::StrCat("--listen=", options.router_address),
+          absl::StrCat("--min-prefill-workers=", options.prefill_workers + options.both_workers),
+          absl::StrCat("--min-decode-workers=", options.decode_workers + options.both_workers)}};
   if (!options.http_address.empty()) {
     router.arguments.push_back(absl::StrCat("--http-listen=", options.http_address));
+  }
+  AppendTls(options, "router", router.arguments);
+  if (!options.tls_directory.empty() && !options.http_address.empty()) {
+    router.arguments.push_back(
+        absl::StrCat("--http-tls-cert=", options.tls_directory, "/router.pem"));
+  }
+  if (!options.api_keys.empty()) {
+    router.arguments.push_back(absl::StrCat("--api-keys=", options.api_keys));
   }
   if (!options.metrics_address.empty()) {
     router.arguments.push_back(absl::StrCat("--metrics-listen=", options.metrics_address));
@@ -75,12 +100,17 @@ FleetMember PlannedRouter(const FleetOptions& options, const std::string& direct
 
 std::vector<FleetMember> PlannedWorkers(const FleetOptions& options, const std::string& directory,
                                         const std::string& router) {
+  const RolePlan roles[] = {{"prefill", "baton-prefill-worker", options.prefill_workers,
+                             options.prefill_arguments, options.prefill_kv_cache_mib},
+                            {"decode", "baton-decode-worker", options.decode_workers,
+                             options.decode_arguments, options.decode_kv_cache_mib},
+                            {"both", "baton-worker", options.both_workers, options.both_arguments,
+                             options.both_kv_cache_mib}};
   std::vector<FleetMember> workers;
-  for (int32_t i = 0; i < options.prefill_workers; ++i) {
-    workers.push_back(PlannedWorker(options, directory, router, "prefill", i));
-  }
-  for (int32_t i = 0; i < options.decode_workers; ++i) {
-    workers.push_back(PlannedWorker(options, directory, router, "decode", i));
+  for (const RolePlan& plan : roles) {
+    for (int32_t i = 0; i < plan.count; ++i) {
+      workers.push_back(PlannedWorker(options, directory, router, plan, i));
+    }
   }
   return workers;
 }

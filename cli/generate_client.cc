@@ -12,6 +12,7 @@
 #include "cli/client_commands.h"
 #include "cli/failover_runner.h"
 #include "cli/job_flags.h"
+#include "cli/outcome.h"
 #include "cli/router_client.h"
 #include "common/exit_code.h"
 #include "common/termination.h"
@@ -26,6 +27,7 @@ struct GenerateOptions {
   std::vector<std::string> routers = {kDefaultRouter};
   FailoverOptions failover;
   RouterClientOptions client;  // for each of the routers
+  ConnectionFlags connection;
   JobFlags jobs;
 };
 
@@ -40,6 +42,9 @@ std::vector<std::unique_ptr<JobRunner>> ConnectTo(const GenerateOptions& options
 }
 
 int Generate(GenerateOptions& options) {
+  absl::StatusOr<ClientConnection> connection = OpenConnection(options.connection);
+  if (!connection.ok()) return ReportError(connection.status());
+  options.client.connection = *std::move(connection);
   Termination termination;
   FailoverRunner runner(ConnectTo(options), options.failover);
   std::atomic<bool> interrupted = false;
@@ -92,6 +97,7 @@ void AddGenerateCommand(CommandLine& line) {
           },
           "Where prompts are computed: auto, remote (a prefill worker), local (the decode worker)")
       .OneOf({"auto", "remote", "local"});
+  AddConnectionFlags(command, &options->connection);
   AddJobFlags(command, options->jobs);
   command.ShowWithSettings([&jobs = options->jobs] {
     return ChatSamplingLine(std::nullopt, jobs.flag_is_given, jobs.job.sampling);

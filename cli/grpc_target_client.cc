@@ -39,8 +39,10 @@ void FillParts(const LoadRequest& request, bool as_text, v1::PromptParts& parts)
   }
 }
 
-v1::GenerateRequest LoadRequestToWire(const LoadRequest& request, bool as_text, bool ignore_eos) {
+v1::GenerateRequest LoadRequestToWire(const LoadRequest& request, bool as_text, bool ignore_eos,
+                                      const std::string& api_key) {
   v1::GenerateRequest out;
+  out.set_api_key(api_key);
   const bool is_chat = request.conversation >= 0;
   if (is_chat && as_text) {
     FillMessages(request, *out.mutable_messages());
@@ -102,7 +104,8 @@ class GrpcTarget::Call final : public grpc::ClientReadReactor<v1::GenerateRespon
  public:
   Call(GrpcTarget& target, const LoadRequest& request, std::shared_ptr<AnswerSink> sink)
       : target_(target),
-        request_(LoadRequestToWire(request, target.options_.as_text, target.options_.ignore_eos)),
+        request_(LoadRequestToWire(request, target.options_.as_text, target.options_.ignore_eos,
+                                   target.options_.connection.api_key)),
         sink_(std::move(sink)) {}
 
   void Begin(v1::Inference::Stub& stub) {
@@ -154,7 +157,8 @@ class GrpcTarget::Call final : public grpc::ClientReadReactor<v1::GenerateRespon
 
 GrpcTarget::GrpcTarget(const GrpcTargetOptions& options) : options_(options) {
   for (int32_t i = 0; i < options.connections; ++i) {
-    stubs_.push_back(v1::Inference::NewStub(MakeChannel(options.address)));
+    stubs_.push_back(
+        v1::Inference::NewStub(MakeChannel(options.address, options.connection.to_routers)));
   }
 }
 
@@ -165,12 +169,14 @@ GrpcTarget::~GrpcTarget() {
 
 absl::StatusOr<TargetModel> GrpcTarget::Describe(int64_t timeout_ms) {
   // Every connection is opened now, so that no request waits for one.
+  v1::GetModelRequest request;
+  request.set_api_key(options_.connection.api_key);
   v1::GetModelResponse response;
   for (const auto& stub : stubs_) {
     grpc::ClientContext context;
     context.set_deadline(DeadlineIn(timeout_ms));
     context.set_wait_for_ready(true);
-    const grpc::Status status = stub->GetModel(&context, {}, &response);
+    const grpc::Status status = stub->GetModel(&context, request, &response);
     if (status.ok()) continue;
     const absl::Status failure = FromGrpcStatus(status);
     return absl::Status(failure.code(), StrCat("no router answers at ", options_.address, " (",

@@ -12,6 +12,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "baton/v1/inference.grpc.pb.h"
+#include "cli/connection_client.h"
 #include "loadtest/load_target.h"
 
 namespace baton {
@@ -22,6 +23,7 @@ struct GrpcTargetOptions {
   int32_t connections = 1;  // requests take turns on them
   bool as_text = false;     // prompts as words instead of token ids
   bool ignore_eos = true;
+  ClientConnection connection = {};
 };
 
 class GrpcTarget final : public LoadTarget {

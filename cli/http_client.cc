@@ -1,14 +1,19 @@
 #include "cli/http_client.h"
 
+#include <arpa/inet.h>
+#include <openssl/ssl.h>
+
 #include <array>
 #include <boost/asio/connect.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/ssl.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
+#include <boost/beast/ssl.hpp>
 #include <chrono>
 #include <optional>
 #include <set>
@@ -29,20 +34,56 @@ using Tcp = asio::ip::tcp;
 constexpr uint32_t kMaxHeaderBytes = 64 << 10;
 constexpr size_t kReadBytes = 16 << 10;
 
+using TlsStream = beast::ssl_stream<beast::tcp_stream&>;
+
 // A connection, and the bytes that it has read beyond the last answer.
 struct HttpConnection {
   explicit HttpConnection(asio::io_context& io) : stream(io) {}
 
+  // Calls `use` with the stream that carries requests.
+  template <typename Use>
+  void WithStream(const Use& use) {
+    if (tls != nullptr) {
+      use(*tls);
+    } else {
+      use(stream);
+    }
+  }
+
   beast::tcp_stream stream;
+  std::unique_ptr<TlsStream> tls;  // null: no encryption
   beast::flat_buffer buffer;
 };
+
+// asio's context owns a reference.
+asio::ssl::context ShareContext(const TlsContext& context) {
+  SSL_CTX_up_ref(context.native());
+  return asio::ssl::context(context.native());
+}
+
+// Makes the handshake fail if the certificate is not that of `host`.
+void ExpectHost(SSL* session, const std::string& host) {
+  in6_addr address;
+  const bool is_address = inet_pton(AF_INET, host.c_str(), &address) == 1 ||
+                          inet_pton(AF_INET6, host.c_str(), &address) == 1;
+  if (is_address) {
+    X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(session), host.c_str());
+    return;
+  }
+  SSL_set1_host(session, host.c_str());
+  SSL_set_tlsext_host_name(session, host.c_str());
+}
 
 }  // namespace
 
 class HttpClient::Impl {
  public:
-  explicit Impl(const HostPort& server)
-      : server_(server), resolver_(io_), work_(asio::make_work_guard(io_)) {
+  Impl(const HostPort& server, HttpClientOptions options)
+      : server_(server),
+        options_(std::move(options)),
+        resolver_(io_),
+        work_(asio::make_work_guard(io_)) {
+    if (options_.tls != nullptr) tls_.emplace(ShareContext(*options_.tls));
     thread_ = std::thread([this] { io_.run(); });
   }
   ~Impl() {
@@ -62,6 +103,8 @@ class HttpClient::Impl {
   void Resolve(std::function<void(const std::string& error)> done);
 
   const HostPort server_;
+  const HttpClientOptions options_;
+  std::optional<asio::ssl::context> tls_;
   asio::io_context io_;
   Tcp::resolver resolver_;
   Tcp::resolver::results_type addresses_;
@@ -86,6 +129,9 @@ class HttpClient::Impl::Call : public std::enable_shared_from_this<Call> {
     request_.set(http::field::host, JoinHostPort(client.server_.host, client.server_.port));
     request_.set(http::field::user_agent, "baton");
     request_.set(http::field::accept, "text/event-stream, application/json");
+    if (!client.options_.api_key.empty()) {
+      request_.set(http::field::authorization, "Bearer " + client.options_.api_key);
+    }
     if (!body.empty()) request_.set(http::field::content_type, "application/json");
     request_.body() = std::move(body);
     request_.prepare_payload();
@@ -119,9 +165,21 @@ class HttpClient::Impl::Call : public std::enable_shared_from_this<Call> {
             beast::error_code ignored;
             // Small requests must not wait for an acknowledgement.
             self->connection_->stream.socket().set_option(Tcp::no_delay(true), ignored);
-            self->Write();
+            self->ShakeHands();
           });
     });
+  }
+
+  void ShakeHands() {
+    if (!client_.tls_.has_value()) return Write();
+    connection_->tls = std::make_unique<TlsStream>(connection_->stream, *client_.tls_);
+    ExpectHost(connection_->tls->native_handle(), client_.server_.host);
+    connection_->tls->async_handshake(
+        asio::ssl::stream_base::client,
+        [self = shared_from_this()](const beast::error_code& failure) {
+          if (failure) return self->Fail("TLS", failure);
+          self->Write();
+        });
   }
 
   // The deadline covers all operations of the call.
@@ -139,20 +197,25 @@ class HttpClient::Impl::Call : public std::enable_shared_from_this<Call> {
     parser_.emplace();
     parser_->header_limit(kMaxHeaderBytes);
     parser_->body_limit(boost::none);
-    http::async_write(connection_->stream, request_,
-                      [self = shared_from_this()](const beast::error_code& failure, size_t) {
-                        if (failure) return self->FailBeforeAnswer("send", failure);
-                        self->ReadHeader();
-                      });
+    connection_->WithStream([this](auto& stream) {
+      http::async_write(stream, request_,
+                        [self = shared_from_this()](const beast::error_code& failure, size_t) {
+                          if (failure) return self->FailBeforeAnswer("send", failure);
+                          self->ReadHeader();
+                        });
+    });
   }
 
   void ReadHeader() {
-    http::async_read_header(connection_->stream, connection_->buffer, *parser_,
-                            [self = shared_from_this()](const beast::error_code& failure, size_t) {
-                              if (failure) return self->FailBeforeAnswer("read", failure);
-                              self->status_ = self->parser_->get().result_int();
-                              self->ReadBody();
-                            });
+    connection_->WithStream([this](auto& stream) {
+      http::async_read_header(
+          stream, connection_->buffer, *parser_,
+          [self = shared_from_this()](const beast::error_code& failure, size_t) {
+            if (failure) return self->FailBeforeAnswer("read", failure);
+            self->status_ = self->parser_->get().result_int();
+            self->ReadBody();
+          });
+    });
   }
 
   void ReadBody() {
@@ -160,13 +223,15 @@ class HttpClient::Impl::Call : public std::enable_shared_from_this<Call> {
     parser_->get().body().data = bytes_.data();
     parser_->get().body().size = bytes_.size();
     parser_->get().body().more = true;
-    http::async_read_some(connection_->stream, connection_->buffer, *parser_,
-                          [self = shared_from_this()](const beast::error_code& failure, size_t) {
-                            self->TakeBody();
-                            const bool goes_on = !failure || failure == http::error::need_buffer;
-                            if (!goes_on) return self->Fail("read", failure);
-                            self->ReadBody();
-                          });
+    connection_->WithStream([this](auto& stream) {
+      http::async_read_some(stream, connection_->buffer, *parser_,
+                            [self = shared_from_this()](const beast::error_code& failure, size_t) {
+                              self->TakeBody();
+                              const bool goes_on = !failure || failure == http::error::need_buffer;
+                              if (!goes_on) return self->Fail("read", failure);
+                              self->ReadBody();
+                            });
+    });
   }
 
   void TakeBody() {
@@ -186,7 +251,8 @@ class HttpClient::Impl::Call : public std::enable_shared_from_this<Call> {
   void FailBeforeAnswer(const char* what, const beast::error_code& failure) {
     const bool closed = failure == http::error::end_of_stream ||
                         failure == asio::error::connection_reset ||
-                        failure == asio::error::broken_pipe || failure == asio::error::eof;
+                        failure == asio::error::broken_pipe || failure == asio::error::eof ||
+                        failure == asio::ssl::error::stream_truncated;
     if (is_reused_ && closed && !is_cancelled_) return Connect();
     Fail(what, failure);
   }
@@ -240,7 +306,8 @@ void HttpClient::Impl::Resolve(std::function<void(const std::string& error)> don
       });
 }
 
-HttpClient::HttpClient(const HostPort& server) : impl_(std::make_unique<Impl>(server)) {}
+HttpClient::HttpClient(const HostPort& server, HttpClientOptions options)
+    : impl_(std::make_unique<Impl>(server, std::move(options))) {}
 HttpClient::~HttpClient() = default;
 
 void HttpClient::Start(const std::string& path, std::string body, int64_t timeout_ms,

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "common/host_port.h"
+#include "security/tls_context.h"
 
 namespace baton {
 
@@ -25,10 +26,15 @@ struct HttpCallEvents {
   std::function<void(int status, const std::string& error)> on_end;
 };
 
+struct HttpClientOptions {
+  std::shared_ptr<const TlsContext> tls = {};  // null: no encryption
+  std::string api_key = {};                    // sent as "Authorization: Bearer"; empty: none
+};
+
 class HttpClient {
  public:
-  // Connects when the first call begins.
-  explicit HttpClient(const HostPort& server);
+  // Connects when the first call begins. With TLS, the server's certificate must have its name.
+  explicit HttpClient(const HostPort& server, HttpClientOptions options = {});
   // Cancels all calls and waits for the thread. No handler runs afterwards; calls that had not
   // ended get no more events.
   ~HttpClient();

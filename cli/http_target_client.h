@@ -18,12 +18,13 @@ struct HttpTargetOptions {
   TargetAddress address;
   int64_t timeout_ms = 0;  // of each request; 0: none
   OpenAiOptions requests;  // an empty model name: the first model that the server lists
+  HttpClientOptions client = {};
 };
 
 class HttpTarget final : public LoadTarget {
  public:
   explicit HttpTarget(const HttpTargetOptions& options)
-      : options_(options), client_(options.address.host_port) {}
+      : options_(options), client_(options.address.host_port, options.client) {}
 
   // Fills in the model name. A server without a list of models is an error, unless the options name
   // a model.

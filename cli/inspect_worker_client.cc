@@ -103,8 +103,8 @@ EngineInspection InspectionFromWire(const v1::InspectResponse& wire) {
   return out;
 }
 
-absl::StatusOr<std::string> InspectWorker(const std::string& address) {
-  const auto stub = v1::Worker::NewStub(MakeChannel(address));
+absl::StatusOr<std::string> InspectWorker(const std::shared_ptr<grpc::Channel>& channel) {
+  const auto stub = v1::Worker::NewStub(channel);
   grpc::ClientContext context;
   context.set_deadline(DeadlineIn(kInspectTimeoutMs));
   v1::InspectResponse response;

@@ -20,6 +20,8 @@ int main(int argc, char** argv) {
 #ifdef BATON_GRPC
   baton::AddClientCommands(line, inspect);
 #endif
+  baton::AddCertsCommand(line);
+  baton::AddKeysCommand(line);
   baton::AddDocumentationCommands(line);
   return baton::EndCommand(line.Run(argc, argv));
 }

@@ -23,8 +23,9 @@ struct ResizeOptions {
   int32_t blocks = 0;
 };
 
-absl::StatusOr<std::string> Resize(const ResizeOptions& options, const std::string& address) {
-  const auto stub = v1::Worker::NewStub(MakeChannel(address));
+absl::StatusOr<std::string> Resize(const ResizeOptions& options,
+                                   const std::shared_ptr<grpc::Channel>& channel) {
+  const auto stub = v1::Worker::NewStub(channel);
   grpc::ClientContext context;
   context.set_deadline(DeadlineIn(kResizeTimeoutMs));
   v1::ResizePoolRequest request;
@@ -56,8 +57,8 @@ void AddResizeCommand(CommandLine& line) {
   mib.Range(1, kMaxKvCacheMib).Excludes(blocks);
   blocks.Range(1, kMaxKvBlocks);
   command.OnRun([options] {
-    return ForEachWorker(options->choice, [options](const std::string& address) {
-      return Resize(*options, address);
+    return ForEachWorker(options->choice, [options](const std::shared_ptr<grpc::Channel>& channel) {
+      return Resize(*options, channel);
     });
   });
 }

@@ -22,9 +22,10 @@ namespace {
 constexpr int64_t kModelTimeoutMs = 2000;
 constexpr int64_t kPiecesTimeoutMs = 5000;
 
-v1::GenerateRequest RequestToWire(const Job& job, v1::PrefillPlacement placement) {
+v1::GenerateRequest RequestToWire(const Job& job, const RouterClientOptions& options) {
   v1::GenerateRequest out = ClientRequestToWire(job);
-  out.set_placement(placement);
+  out.set_placement(options.placement);
+  out.set_api_key(options.connection.api_key);
   out.set_include_prompt_token_ids(true);
   return out;
 }
@@ -106,10 +107,11 @@ std::vector<JobResult> EmptyResults(const Job& job) {
 }  // namespace
 
 RouterClient::RouterClient(const RouterClientOptions& options)
-    : options_(options), connection_(NewConnection(options.router)) {}
+    : options_(options), connection_(NewConnection()) {}
 
-RouterClient::Connection RouterClient::NewConnection(const std::string& router) {
-  const std::shared_ptr<grpc::Channel> channel = MakeChannel(router);
+RouterClient::Connection RouterClient::NewConnection() const {
+  const std::shared_ptr<grpc::Channel> channel =
+      MakeChannel(options_.router, options_.connection.to_routers);
   return {.channel = channel, .stub = v1::Inference::NewStub(channel)};
 }
 
@@ -125,7 +127,7 @@ absl::StatusOr<std::vector<JobResult>> RouterClient::Run(
   }
   std::vector<JobResult> results = EmptyResults(job);
   const Connection connection = Usable();
-  const auto reader = connection.stub->Generate(&context, RequestToWire(job, options_.placement));
+  const auto reader = connection.stub->Generate(&context, RequestToWire(job, options_));
   v1::GenerateResponse response;
   absl::Status understood;
   bool begun = false;
@@ -167,7 +169,7 @@ RouterClient::Connection RouterClient::Newest() {
 RouterClient::Connection RouterClient::Usable() {
   std::lock_guard lock(mutex_);
   const auto state = connection_.channel->GetState(/*try_to_connect=*/false);
-  if (state == GRPC_CHANNEL_TRANSIENT_FAILURE) connection_ = NewConnection(options_.router);
+  if (state == GRPC_CHANNEL_TRANSIENT_FAILURE) connection_ = NewConnection();
   return connection_;
 }
 
@@ -189,7 +191,7 @@ bool RouterClient::Connect(int64_t timeout_ms) {
 }
 
 void RouterClient::Reconnect() {
-  Connection connection = NewConnection(options_.router);
+  Connection connection = NewConnection();
   std::lock_guard lock(mutex_);
   connection_ = std::move(connection);
 }
@@ -210,8 +212,9 @@ absl::StatusOr<v1::GetStatusResponse> RouterClient::GetStatus(int64_t timeout_ms
   context.set_deadline(DeadlineIn(timeout_ms));
   v1::GetStatusResponse response;
   const Connection connection = Newest();
-  const grpc::Status status =
-      connection.stub->GetStatus(&context, v1::GetStatusRequest(), &response);
+  v1::GetStatusRequest request;
+  request.set_api_key(options_.connection.api_key);
+  const grpc::Status status = connection.stub->GetStatus(&context, request, &response);
   if (!status.ok()) return FromRouter(status, *connection.channel, options_.router);
   return response;
 }
@@ -220,7 +223,9 @@ absl::StatusOr<SamplingDefaults> RouterClient::RecommendedSampling() {
   grpc::ClientContext context;
   context.set_deadline(DeadlineIn(kModelTimeoutMs));
   v1::GetModelResponse response;
-  const grpc::Status status = Usable().stub->GetModel(&context, v1::GetModelRequest(), &response);
+  v1::GetModelRequest request;
+  request.set_api_key(options_.connection.api_key);
+  const grpc::Status status = Usable().stub->GetModel(&context, request, &response);
   if (!status.ok()) return FromGrpcStatus(status);
   return SamplingDefaultsFromWire(response.recommended_sampling());
 }
@@ -231,6 +236,7 @@ absl::StatusOr<std::vector<std::string>> RouterClient::Pieces(const std::vector<
   v1::DetokenizeRequest request;
   request.mutable_ids()->Add(tokens.begin(), tokens.end());
   request.set_with_pieces(true);
+  request.set_api_key(options_.connection.api_key);
   v1::DetokenizeResponse response;
   const grpc::Status status = Usable().stub->Detokenize(&context, request, &response);
   if (!status.ok()) return FromGrpcStatus(status);

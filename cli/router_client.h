@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "baton/v1/inference.grpc.pb.h"
+#include "cli/connection_client.h"
 #include "cli/job_runner.h"
 #include "common/sampling_defaults.h"
 
@@ -21,6 +22,7 @@ struct RouterClientOptions {
   std::string router;      // HOST:PORT
   int64_t timeout_ms = 0;  // for each request; 0: none
   v1::PrefillPlacement placement = v1::PREFILL_PLACEMENT_UNSPECIFIED;
+  ClientConnection connection = {};
 };
 
 class RouterClient final : public JobRunner {
@@ -48,7 +50,7 @@ class RouterClient final : public JobRunner {
     std::shared_ptr<grpc::Channel> channel;
     std::shared_ptr<v1::Inference::Stub> stub;
   };
-  static Connection NewConnection(const std::string& router);
+  Connection NewConnection() const;
   // Returns the newest connection. Running calls keep theirs.
   Connection Newest();
   // Returns the newest connection. Replaces it first if it failed to connect.

@@ -31,8 +31,10 @@ constexpr int64_t kWatchTimeoutMs = 2000;  // longest delay of Ctrl-C
 
 struct StatusOptions {
   RouterClientOptions client{.router = kDefaultRouter};
+  ConnectionFlags connection;
   bool json = false;
   bool index = false;
+  bool tenants = false;
   double watch_s = 0;  // 0: prints once
 };
 
@@ -94,12 +96,16 @@ std::string JsonLine(const v1::GetStatusResponse& status) {
   return ToJson(status).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
+std::string Table(const v1::GetStatusResponse& status, const StatusOptions& options) {
+  const std::string tenants = options.tenants ? TenantRows(status) : "";
+  return StatusTable(status, options.index) + tenants;
+}
+
 int Status(const StatusOptions& options) {
   RouterClient client(options.client);
   const absl::StatusOr<v1::GetStatusResponse> status = client.GetStatus(kStatusTimeoutMs);
   if (!status.ok()) return ReportError(status.status());
-  std::cout << (options.json ? JsonLine(*status) : StatusTable(*status, options.index))
-            << std::flush;
+  std::cout << (options.json ? JsonLine(*status) : Table(*status, options)) << std::flush;
   return kExitSuccess;
 }
 
@@ -125,7 +131,7 @@ int Watch(const StatusOptions& options) {
       text = JsonLine(*status);
     } else {
       text = absl::StrCat(absl::FormatTime("%H:%M:%S", absl::Now(), absl::LocalTimeZone()), "  ",
-                          status.ok() ? StatusTable(*status, options.index)
+                          status.ok() ? Table(*status, options)
                                       : absl::StrCat(Printable(status.status().ToString()), "\n"));
     }
     std::cout << (redraws ? Redrawn(text) : text) << std::flush;
@@ -143,16 +149,24 @@ void AddStatusCommand(CommandLine& line) {
       .IsHostPort()
       .FromEnvironment()
       .ShowDefault();
+  AddConnectionFlags(command, &options->connection);
   command.AddFlag("--json", &options->json, "Print one JSON object");
   command.AddFlag("--index", &options->index,
                   "Also show the router's index of the workers' prefix caches");
+  command.AddFlag("--tenants", &options->tenants,
+                  "Also show the tenants of this router: their requests, tokens and limits");
   command
       .Add("--watch", &options->watch_s,
            "Seconds between repetitions, until Ctrl-C. Without a number, 2")
       .Range(0.1, 3600.0)
       .OptionalValue("2");
   command.AddHelpText(kStatusColumnsHelp);
-  command.OnRun([options] { return options->watch_s > 0 ? Watch(*options) : Status(*options); });
+  command.OnRun([options] {
+    const absl::StatusOr<ClientConnection> connection = OpenConnection(options->connection);
+    if (!connection.ok()) return ReportError(connection.status());
+    options->client.connection = *connection;
+    return options->watch_s > 0 ? Watch(*options) : Status(*options);
+  });
 }
 
 void AddClientCommands(CommandLine& line, CommandLine& inspect) {
@@ -162,6 +176,7 @@ void AddClientCommands(CommandLine& line, CommandLine& inspect) {
   AddUpCommand(line);
   AddInspectWorkerCommand(inspect);
   AddResizeCommand(line);
+  AddSetRoleCommand(line);
   AddClearCacheCommand(line);
   AddChunksCommand(line);
   AddBenchCommand(line);

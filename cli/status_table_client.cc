@@ -34,19 +34,6 @@ std::vector<size_t> Widths(const std::vector<Row>& rows) {
   return widths;
 }
 
-const char* RoleName(v1::WorkerRole role) {
-  switch (role) {
-    case v1::WORKER_ROLE_PREFILL:
-      return "prefill";
-    case v1::WORKER_ROLE_DECODE:
-      return "decode";
-    case v1::WORKER_ROLE_BOTH:
-      return "both";
-    default:
-      return "?";
-  }
-}
-
 // Returns the share of looked-up tokens that the prefix cache had, or "off" without a prefix cache.
 std::string HitPercent(const v1::PoolStatus& pool) {
   if (pool.has_prefix_cache() && !pool.prefix_cache()) return "off";
@@ -161,6 +148,25 @@ std::string LinesBelow(const v1::WorkerStatus& worker) {
   return out;
 }
 
+std::string RoleLines(const v1::RolePlan& plan) {
+  std::string out = absl::StrFormat("roles (%s): ", Printable(plan.mode()));
+  if (plan.known()) {
+    absl::StrAppendFormat(
+        &out, "wanted %d prefill and %d decode workers, there are %d and %d: ",
+        plan.wanted_prefill_workers(),
+        plan.prefill_workers() + plan.decode_workers() - plan.wanted_prefill_workers(),
+        plan.prefill_workers(), plan.decode_workers());
+  }
+  absl::StrAppend(&out, Printable(plan.reason()), "\n");
+  if (!plan.next().empty()) absl::StrAppend(&out, "  next: ", Printable(plan.next()), "\n");
+  if (!plan.last_flip().empty()) {
+    absl::StrAppendFormat(&out, "  last of %d: %s, %d s ago\n", plan.flips(),
+                          Printable(plan.last_flip()), plan.last_flip_ms() / 1000);
+  }
+  if (!plan.trouble().empty()) absl::StrAppend(&out, "  ", Printable(plan.trouble()), "\n");
+  return out;
+}
+
 std::string IndexTable(const v1::IndexStatus& index) {
   std::string out = absl::StrFormat(
       "index: %d of %d units of 16 tokens, %d held by workers, %d predicted, %d refused, %d MiB\n",
@@ -200,6 +206,19 @@ const char kStatusColumnsHelp[] =
     "  uptime        time since the worker started\n"
     "  RSS MiB       resident memory of the process";
 
+const char* RoleName(v1::WorkerRole role) {
+  switch (role) {
+    case v1::WORKER_ROLE_PREFILL:
+      return "prefill";
+    case v1::WORKER_ROLE_DECODE:
+      return "decode";
+    case v1::WORKER_ROLE_BOTH:
+      return "both";
+    default:
+      return "?";
+  }
+}
+
 const char* WorkerState(const v1::WorkerStatus& worker) {
   if (worker.unreachable()) return "unreachable";
   if (worker.silent()) return "silent";
@@ -233,7 +252,30 @@ std::string StatusTable(const v1::GetStatusResponse& status, bool index) {
                           Printable(worker.address()), worker.heard_ms(),
                           Printable(worker.reason()));
   }
+  if (status.has_role_plan()) absl::StrAppend(&out, RoleLines(status.role_plan()));
   if (index) absl::StrAppend(&out, IndexTable(status.index()));
+  return out;
+}
+
+std::string TenantRows(const v1::GetStatusResponse& status) {
+  if (status.tenants_size() == 0) {
+    return "tenants: none. The router has no --tenants, or no tenant has sent a request\n";
+  }
+  const auto limit = [](int64_t value) { return value == 0 ? "-" : absl::StrCat(value); };
+  std::vector<Row> rows = {{"tenant", "run", "wait", "requests", "refused", "tokens", "weight",
+                            "requests/min", "tokens/min", "concurrent", "priority"}};
+  for (const v1::TenantStatus& tenant : status.tenants()) {
+    rows.push_back({absl::StrCat("\"", Printable(tenant.tenant()), "\""),
+                    absl::StrCat(tenant.running()), absl::StrCat(tenant.waiting()),
+                    absl::StrCat(tenant.requests()), absl::StrCat(tenant.refused()),
+                    absl::StrCat(tenant.tokens()), absl::StrFormat("%g", tenant.weight()),
+                    limit(tenant.requests_per_minute()), limit(tenant.tokens_per_minute()),
+                    limit(tenant.concurrent_requests()),
+                    tenant.has_max_priority() ? absl::StrCat("<= ", tenant.max_priority()) : "-"});
+  }
+  const std::vector<size_t> widths = Widths(rows);
+  std::string out;
+  for (const Row& row : rows) absl::StrAppend(&out, Aligned(row, widths, 1));
   return out;
 }
 

@@ -1,5 +1,5 @@
-// `baton up`: runs a router, prefill workers and decode workers as processes of this machine, in
-// the foreground. Standard error shows one merged log; each line begins with the name of its
+// `baton up`: runs a router and workers of every role as processes of this machine, in the
+// foreground. Standard error shows one merged log; each line begins with the name of its
 // process.
 
 #include <fcntl.h>
@@ -43,6 +43,8 @@ constexpr int kEndPollMs = 50;
 
 struct UpOptions {
   FleetOptions fleet{.router_address = kDefaultRouter};
+  std::optional<int32_t> prefill_workers;
+  std::optional<int32_t> decode_workers;
   int64_t ready_timeout_ms = 120'000;
   bool exit_on_failure = false;
   bool verbose = false;
@@ -93,6 +95,13 @@ bool SignalIsPending() {
 struct WorkerSettings {
   std::optional<std::string> prefill;
   std::optional<std::string> decode;
+  std::optional<std::string> both;
+
+  std::optional<std::string>& Of(const FleetMember& worker) {
+    return worker.name.starts_with("prefill") ? prefill
+           : worker.name.starts_with("both")  ? both
+                                              : decode;
+  }
 };
 
 // Lets each program check its own arguments. Returns errors as AskForSettings does.
@@ -110,11 +119,12 @@ absl::StatusOr<WorkerSettings> CheckArguments(const UpOptions& options,
   RETURN_IF_ERROR(ask("the router", PlannedRouter(options.fleet, directory)).status());
   WorkerSettings settings;
   for (const FleetMember& worker : PlannedWorkers(options.fleet, directory, kDefaultRouter)) {
-    const bool is_prefill = worker.name.starts_with("prefill");
-    std::optional<std::string>& of_role = is_prefill ? settings.prefill : settings.decode;
+    std::optional<std::string>& of_role = settings.Of(worker);
     if (of_role) continue;
-    ASSIGN_OR_RETURN(of_role,
-                     ask(is_prefill ? "the prefill workers" : "the decode workers", worker));
+    const char* const what = &of_role == &settings.prefill  ? "the prefill workers"
+                             : &of_role == &settings.decode ? "the decode workers"
+                                                            : "the workers with both roles";
+    ASSIGN_OR_RETURN(of_role, ask(what, worker));
   }
   return settings;
 }
@@ -145,6 +155,7 @@ absl::Status ShareMemoryBetweenWorkers(const WorkerSettings& settings, FleetOpti
   };
   RETURN_IF_ERROR(add(settings.prefill, options.prefill_workers, options.prefill_kv_cache_mib));
   RETURN_IF_ERROR(add(settings.decode, options.decode_workers, options.decode_kv_cache_mib));
+  RETURN_IF_ERROR(add(settings.both, options.both_workers, options.both_kv_cache_mib));
   ASSIGN_OR_RETURN(const std::optional<int64_t> mib, ShareMemory(workers, AvailableMemoryBytes()));
   for (std::optional<int64_t>* of_role : choosing) *of_role = mib;
   return absl::OkStatus();
@@ -181,7 +192,8 @@ absl::Status Supervise(const UpOptions& options, const std::string& directory, F
   bool has_workers = false;
   bool ready = false;
   bool serves_http = false;
-  std::string metrics;  // the router's line about them, printed after the ready line
+  bool shows_metrics = false;
+  std::string metrics;  // the router's line about them, printed after those below
   RETURN_IF_ERROR(processes.Start(PlannedRouter(fleet, directory)));
   while (termination.Wait(kEndPollMs) < 0) {
     if (ready && !options.exit_on_failure) {
@@ -202,7 +214,6 @@ absl::Status Supervise(const UpOptions& options, const std::string& directory, F
       if (said.first == "ready" && !ready) {
         ready = true;
         std::cout << *line << std::endl;
-        if (!metrics.empty()) std::cout << metrics << std::endl;
       }
       if (said.first == "metrics" && metrics.empty()) {
         metrics = *line;
@@ -213,6 +224,10 @@ absl::Status Supervise(const UpOptions& options, const std::string& directory, F
         KeepPort(fleet, fleet.http_address, said.second, directory, processes);
         std::cout << *line << std::endl;
       }
+    }
+    if (ready && !shows_metrics && !metrics.empty()) {
+      shows_metrics = true;
+      std::cout << metrics << std::endl;
     }
     if (!ready && SteadyClock::now() >= ready_by) {
       return absl::DeadlineExceededError(
@@ -233,6 +248,13 @@ absl::Status RunFleet(const UpOptions& options, const std::string& directory, Me
 }
 
 int Up(UpOptions options) {
+  const int32_t usual = options.fleet.both_workers > 0 ? 0 : 1;
+  options.fleet.prefill_workers = options.prefill_workers.value_or(usual);
+  options.fleet.decode_workers = options.decode_workers.value_or(usual);
+  if (options.fleet.decode_workers + options.fleet.both_workers == 0) {
+    return ReportError(absl::InvalidArgumentError(
+        "no worker generates tokens; --decode-workers or --both-workers must be at least 1"));
+  }
   Termination termination;
   const std::string directory = ProgramDirectory();
   const absl::StatusOr<WorkerSettings> settings = CheckArguments(options, directory);
@@ -258,11 +280,18 @@ void AddUpCommand(CommandLine& line) {
   FleetOptions& fleet = options->fleet;
   // Does not read BATON_MODEL, because the workers read it themselves after their own files.
   command.Add("--model", &fleet.model, "GGUF file. Without it, the workers' own setting");
-  command.Add("--prefill-workers", &fleet.prefill_workers, "Prefill workers to start")
+  command
+      .Add("--prefill-workers", &options->prefill_workers,
+           "Prefill workers to start. Without it, 1; with --both-workers, 0")
+      .Range(0, 64);
+  command
+      .Add("--decode-workers", &options->decode_workers,
+           "Decode workers to start. Without it, 1; with --both-workers, 0")
+      .Range(0, 64);
+  command
+      .Add("--both-workers", &fleet.both_workers,
+           "Workers with both roles to start. `baton set-role` changes the role of any worker")
       .Range(0, 64)
-      .ShowDefault();
-  command.Add("--decode-workers", &fleet.decode_workers, "Decode workers to start")
-      .Range(1, 64)
       .ShowDefault();
   command
       .Add("--router-address", &fleet.router_address,
@@ -280,6 +309,10 @@ void AddUpCommand(CommandLine& line) {
            "The workers serve theirs at free ports; the router's /targets lists them. Without it, "
            "the programs' own settings decide, which are off by default")
       .IsListenAddress();
+  command.Add("--tls-dir", &fleet.tls_directory,
+              "Folder of `baton certs new`: encrypts gRPC and HTTP with its certificates");
+  command.Add("--api-keys", &fleet.api_keys,
+              "The router's file of API keys, to which `baton keys new` appends");
   command
       .Add("--ready-timeout-ms", &options->ready_timeout_ms,
            "Longest time until the service is ready, in milliseconds")
@@ -295,6 +328,8 @@ void AddUpCommand(CommandLine& line) {
               "Passed on to every prefill worker, after the arguments for all workers");
   command.Add("--decode-argument", &fleet.decode_arguments,
               "Passed on to every decode worker, after the arguments for all workers");
+  command.Add("--both-argument", &fleet.both_arguments,
+              "Passed on to every worker with both roles, after the arguments for all workers");
   command.Add("--router-argument", &fleet.router_arguments, "Passed on to the router");
   command.OnRun([options] { return Up(*options); });
 }

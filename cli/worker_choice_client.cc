@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "cli/connection_client.h"
 #include "cli/outcome.h"
 #include "cli/router_client.h"
 #include "common/exit_code.h"
@@ -13,17 +14,19 @@
 #include "common/nearest_name.h"
 #include "common/printable_text.h"
 #include "common/status_macros.h"
+#include "rpc/channel.h"
 
 namespace baton {
 namespace {
 
 constexpr int64_t kLookupTimeoutMs = 5000;
 
-absl::StatusOr<std::vector<NamedWorker>> Choose(const WorkerChoice& choice) {
+absl::StatusOr<std::vector<NamedWorker>> Choose(const WorkerChoice& choice,
+                                                const ClientConnection& connection) {
   if (!choice.all && CheckHostPort(choice.worker).ok()) {
     return std::vector<NamedWorker>{{.name = choice.worker, .address = choice.worker}};
   }
-  RouterClient client({.router = choice.router});
+  RouterClient client({.router = choice.router, .connection = connection});
   ASSIGN_OR_RETURN(const v1::GetStatusResponse status, client.GetStatus(kLookupTimeoutMs));
   return FindWorkers(choice, status);
 }
@@ -46,6 +49,7 @@ void AddWorkerFlags(CommandLine& command, WorkerChoice* choice) {
       .IsHostPort()
       .FromEnvironment()
       .ShowDefault();
+  AddConnectionFlags(command, &choice->connection);
 }
 
 absl::StatusOr<std::vector<NamedWorker>> FindWorkers(const WorkerChoice& choice,
@@ -80,11 +84,14 @@ int ForEachWorker(const WorkerChoice& choice, const WorkerAction& act, bool name
     std::fprintf(stderr, "baton: name a worker: --worker or --all (see --help)\n");
     return kExitUsage;
   }
-  const absl::StatusOr<std::vector<NamedWorker>> workers = Choose(choice);
+  const absl::StatusOr<ClientConnection> connection = OpenConnection(choice.connection);
+  if (!connection.ok()) return ReportError(connection.status());
+  const absl::StatusOr<std::vector<NamedWorker>> workers = Choose(choice, *connection);
   if (!workers.ok()) return ReportError(workers.status());
   int exit_code = kExitSuccess;
   for (const NamedWorker& worker : *workers) {
-    const absl::StatusOr<std::string> text = act(worker.address);
+    const absl::StatusOr<std::string> text =
+        act(MakeChannel(worker.address, connection->to_workers));
     if (text.ok()) {
       std::cout << (choice.all && named ? WithName(worker, *text) : *text) << std::flush;
       continue;

@@ -50,9 +50,9 @@ std::string ProgramVersion();
 // Sources of option values other than the command line. Part of every help.
 inline constexpr char kSourcesHelp[] =
     "--config FILE reads options from a TOML file (kv-blocks = 64; options of a command under "
-    "[up]).\nSettings, --model and the --router of a `baton` command can also come from "
-    "environment variables:\nBATON_KV_BLOCKS sets --kv-blocks. The command line overrides the "
-    "file; both override the variables.";
+    "[up]).\nSettings, --model, and --router, --tls-… and --api-key-file of a `baton` command can "
+    "also come from\nenvironment variables: BATON_KV_BLOCKS sets --kv-blocks. The command line "
+    "overrides the file;\nboth override the variables.";
 
 class CommandLine {
  public:

@@ -1,12 +1,12 @@
-// Accepts the connections of a gRPC or HTTP server, within limits. gRPC's own listener stops forever
-// when the process runs out of file descriptors, so a flood of connections could make a server
-// unreachable.
+// Accepts the connections of a gRPC or HTTP server, within limits. gRPC's own listener stops
+// forever when the process runs out of file descriptors, so a flood of connections could make a
+// server unreachable.
 //
 // A connection that has not sent a byte yet is a stranger. Every client of both protocols sends
 // first. Strangers are bounded in number and in waiting time; a new connection displaces the oldest
-// one. A connection that has sent something is passed to the server while descriptors are left; some
-// are reserved for the rest of the process. At the descriptor limit the oldest stranger is closed, or
-// the new connection if there is no stranger.
+// one. A connection that has sent something is passed to the server while descriptors are left;
+// some are reserved for the rest of the process. At the descriptor limit the oldest stranger is
+// closed, or the new connection if there is no stranger.
 //
 // The kernel assigns the lowest free descriptor. So a descriptor number below the limit means that
 // fewer than `max_descriptors` are open.

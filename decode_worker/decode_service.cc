@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "common/clock.h"
 #include "common/status_macros.h"
 #include "rpc/sampling_wire.h"
 #include "rpc/status_conversion.h"
@@ -13,6 +14,7 @@
 #include "worker_rpc/request_conversion.h"
 #include "worker_rpc/served_calls.h"
 #include "worker_rpc/wire_conversion.h"
+#include "worker_rpc/work_trace.h"
 
 namespace baton {
 namespace {
@@ -33,7 +35,8 @@ int64_t MillisecondsLeft(const grpc::CallbackServerContext& context) {
 
 class DecodeCall final : public StreamWriter<v1::DecodeEvent>, public ServedDecode {
  public:
-  DecodeCall(Engine* engine, size_t max_queued) : StreamWriter(max_queued), ServedDecode(engine) {}
+  DecodeCall(Engine* engine, size_t max_queued, const WorkTrace& trace)
+      : StreamWriter(max_queued), ServedDecode(engine), trace_(trace) {}
 
  protected:
   void OnCalledOff() override { CancelRequest(); }
@@ -44,17 +47,25 @@ class DecodeCall final : public StreamWriter<v1::DecodeEvent>, public ServedDeco
     return Send(std::move(event));
   }
   bool SendTokens(TokenOutput output) override {
+    trace_.TokensArrived(SystemClock().NowUs());
     v1::DecodeEvent event;
     event.set_logits_hash(output.logits_hash);
     *event.mutable_tokens() = TokensToWire(std::move(output));
     return Send(std::move(event));
   }
   bool SendFinish(FinishInfo info) override {
+    trace_.ChoiceFinished(info);
     v1::DecodeEvent event;
     *event.mutable_finished() = FinishedToWire(std::move(info));
     return Send(std::move(event));
   }
-  void EndCall(const absl::Status& status) override { End(ToGrpcStatus(status)); }
+  void EndCall(const absl::Status& status) override {
+    trace_.DecodeEnded(status, SystemClock().NowUs());
+    End(ToGrpcStatus(status));
+  }
+
+ private:
+  WorkTrace trace_;
 };
 
 absl::StatusOr<GenerateRequest> RequestOf(const v1::DecodeRequest& wire, const Engine& engine) {
@@ -65,15 +76,16 @@ absl::StatusOr<GenerateRequest> RequestOf(const v1::DecodeRequest& wire, const E
 
 }  // namespace
 
-DecodeService::DecodeService(Engine* engine, ConcurrencyLimit* limit)
-    : engine_(engine), limit_(limit) {}
+DecodeService::DecodeService(Engine* engine, ConcurrencyLimit* limit, const Tracer* tracer)
+    : engine_(engine), limit_(limit), tracer_(tracer) {}
 
 grpc::ServerWriteReactor<v1::DecodeEvent>* DecodeService::Decode(
     grpc::CallbackServerContext* context, const v1::DecodeRequest* request) {
   const auto tokens = static_cast<size_t>(engine_->model_info().spec.context_length);
   const auto choices = static_cast<size_t>(std::clamp(request->n(), 1, kMaxChoices));
   const size_t messages = kTicket + choices * (tokens + kFinish);
-  auto call = std::make_shared<DecodeCall>(engine_, messages);
+  const WorkTrace trace(tracer_, request->trace_parent(), SystemClock().NowUs());
+  auto call = std::make_shared<DecodeCall>(engine_, messages, trace);
   call->Hold();
   call->Start(
       *limit_, [&] { return RequestOf(*request, *engine_); }, MillisecondsLeft(*context), call);
@@ -98,8 +110,8 @@ grpc::ServerUnaryReactor* DecodeService::PrefillLocally(grpc::CallbackServerCont
 
 RoleService DecodeRoleService() {
   return {.name = v1::DecodeWorker::service_full_name(),
-          .make = [](Engine* engine, ConcurrencyLimit* limit) {
-            return std::make_unique<DecodeService>(engine, limit);
+          .make = [](Engine* engine, ConcurrencyLimit* limit, const Tracer* tracer) {
+            return std::make_unique<DecodeService>(engine, limit, tracer);
           }};
 }
 

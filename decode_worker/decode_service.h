@@ -13,8 +13,8 @@ namespace baton {
 
 class DecodeService final : public v1::DecodeWorker::CallbackService {
  public:
-  // Both must outlive the service.
-  DecodeService(Engine* engine, ConcurrencyLimit* limit);
+  // All must outlive the service and the calls. `tracer` may be null.
+  DecodeService(Engine* engine, ConcurrencyLimit* limit, const Tracer* tracer);
 
   grpc::ServerWriteReactor<v1::DecodeEvent>* Decode(grpc::CallbackServerContext* context,
                                                     const v1::DecodeRequest* request) override;
@@ -25,6 +25,7 @@ class DecodeService final : public v1::DecodeWorker::CallbackService {
  private:
   Engine* const engine_;
   ConcurrencyLimit* const limit_;
+  const Tracer* const tracer_;
 };
 
 // Returns the service that a worker of this role runs.

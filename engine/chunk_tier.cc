@@ -115,6 +115,7 @@ void ChunkTier::Wake(const ChunkKey& key, std::shared_ptr<const PackedKv> kv, in
                 .kv = std::move(kv)};
   CHECK_EQ(waking.blocks.size(), waking.kv->blocks.size()) << "a part has other blocks";
   waking.bytes = waking.kv->host_bytes();
+  waking.since_us = clock_->NowUs();
   waking_bytes_ += waking.bytes;
   cache_->HoldForTransfer(waking.blocks);
   pending_.push_back(std::move(waking));
@@ -156,7 +157,8 @@ ChunkTier::Woken ChunkTier::EndWake(Waking waking, const ChunkMover::Done& done)
   return {.part = waking.part,
           .whole = whole,
           .tokens = waking.tokens,
-          .blocks = std::move(waking.blocks)};
+          .blocks = std::move(waking.blocks),
+          .us = clock_->NowUs() - waking.since_us};
 }
 
 // ---- both ---------------------------------------------------------------------------------------

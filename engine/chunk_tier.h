@@ -90,6 +90,7 @@ class ChunkTier {
     bool whole = false;  // its KV is there
     int32_t tokens = 0;
     std::vector<BlockId> blocks;
+    int64_t us = 0;  // time since Wake
   };
   // Handles copies that have ended. Returns the wakes among them.
   std::vector<Woken> Poll();
@@ -122,6 +123,7 @@ class ChunkTier {
     std::vector<BlockId> blocks;  // held in the cache
     std::shared_ptr<const PackedKv> kv;
     int64_t bytes = 0;
+    int64_t since_us = 0;
   };
 
   bool IsWorthWaking(const PackedKv& kv, size_t tokens) const;

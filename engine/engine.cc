@@ -94,7 +94,7 @@ class EngineImpl final : public Engine {
     machines_->inbox().SendPrefix(std::move(request), done);
   }
   void Cancel(RequestHandle handle) override {
-    cancels_.Add(handle);
+    cancels_.Add(handle, clock_.NowUs());
     machines_->inbox().Cancel(handle);
   }
   void PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch,

@@ -29,6 +29,10 @@ class EngineMetrics {
   void Queued(WorkKind kind, int64_t us) const {
     if (set_ != nullptr) set_->Observe(Metric::kWorkerQueueSeconds, us, kind);
   }
+  // A request was cancelled `us` ago, and its blocks have just become free.
+  void Cancelled(int64_t us) const {
+    if (set_ != nullptr) set_->Observe(Metric::kWorkerCancelSeconds, us);
+  }
   // A step has ended that computed these tokens.
   void StepEnded(int64_t us, int64_t prompt_tokens, int64_t decode_tokens) const;
   void Generated(int64_t tokens) const {
@@ -39,6 +43,10 @@ class EngineMetrics {
     if (set_ != nullptr) {
       set_->Add(Metric::kWorkerPromptTokens, tokens, PromptSource::kTransferred);
     }
+  }
+  // A sleeping prompt chunk is back in the pool, `us` after a request asked for it.
+  void Woke(int64_t us) const {
+    if (set_ != nullptr) set_->Observe(Metric::kChunkWakeSeconds, us);
   }
   void PullEnded(const absl::StatusOr<PullResult>& result) const;
   // Ignores events that do not end a transfer.

@@ -17,6 +17,7 @@
 #include "kvtransfer/transport.h"
 #include "metrics/metric_set.h"
 #include "model/architectures.h"
+#include "security/tls_files.h"
 
 namespace baton {
 
@@ -77,6 +78,8 @@ struct EngineOptions {
   bool transfer_nccl = false;  // payload over NCCL where both sides support it
   // The device chooses between the two above: SettleTransfer (peer_transport.h).
   bool transfer_auto = false;
+  TlsFiles transfer_tls = {};      // encrypt KV over TCP; no file: off
+  bool nccl_plaintext = false;     // with transfer_tls: KV may travel over NCCL without encryption
   std::string transfer_advertise;  // HOST or HOST:PORT that peers dial; empty: as transfer_listen
   // Opens the transport to peers. If set, the four fields above have no effect. Null: they apply.
   std::function<absl::StatusOr<std::unique_ptr<KvTransport>>(TransportOptions transport)>

@@ -73,8 +73,29 @@ absl::Status HandoffReceives::GiveUp(uint64_t transfer_id, Epoch receiver_epoch)
   return absl::OkStatus();
 }
 
+std::optional<uint64_t> HandoffReceives::ToTakeOver(
+    const std::function<int32_t(SequenceId)>& priority,
+    const std::function<bool(uint64_t transfer_id, bool begun)>& may_be_taken) const {
+  std::optional<uint64_t> chosen;
+  std::pair<int32_t, RequestHandle> first;  // of the chosen one: rank and request
+  for (const auto& [id, receive] : receives_) {
+    if (receive.cancelled) return std::nullopt;
+    if (!may_be_taken(id, receive.begun)) continue;
+    const std::pair rank(-priority(SequenceOf(receive.request)), receive.request);
+    if (chosen.has_value() && first < rank) continue;
+    chosen = id;
+    first = rank;
+  }
+  return chosen;
+}
+
 std::optional<ReceivedHandoff> HandoffReceives::OnEvent(const TransferEvent& event) {
-  if (event.kind == TransferEvent::Kind::kReceiving) return std::nullopt;
+  if (event.kind == TransferEvent::Kind::kReceiving) {
+    if (const auto found = receives_.find(event.id); found != receives_.end()) {
+      found->second.begun = true;
+    }
+    return std::nullopt;
+  }
   const auto node = receives_.extract(event.id);
   if (node.empty()) return std::nullopt;
   const Receive& receive = node.mapped();

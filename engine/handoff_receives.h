@@ -7,6 +7,7 @@
 //     earlier.
 //  2. A manifest is used only if it decodes and has a token for each choice of the request.
 //     Otherwise the request computes the prompt here.
+//  3. At most one transfer at a time ends because of ToTakeOver.
 //
 // Thread safety: engine thread only.
 #pragma once
@@ -62,6 +63,12 @@ class HandoffReceives {
   // terminal event. NotFound: the transfer is not waiting for KV, or `receiver_epoch` is not this
   // worker's.
   absl::Status GiveUp(uint64_t transfer_id, Epoch receiver_epoch);
+  // Returns the transfer that this worker gives up if it has to compute one of the prompts that it
+  // waits for: of those for which `may_be_taken` is true, the one with the highest priority, then
+  // the earliest. nullopt: there is none, or a cancelled transfer is about to end.
+  std::optional<uint64_t> ToTakeOver(
+      const std::function<int32_t(SequenceId)>& priority,
+      const std::function<bool(uint64_t transfer_id, bool begun)>& may_be_taken) const;
   // Handles an event of a receive. Returns the result at the terminal event of a known transfer,
   // else nothing.
   std::optional<ReceivedHandoff> OnEvent(const TransferEvent& event);
@@ -78,6 +85,7 @@ class HandoffReceives {
     int32_t n = 1;
     std::vector<BlockId> rows;  // held in the cache
     bool cancelled = false;
+    bool begun = false;  // some blocks have landed, so the peer computes the prompt
   };
 
   const HandoffReceiveOptions options_;

@@ -77,6 +77,12 @@ bool PartReceives::GiveUp(uint64_t ticket_id) {
   return CancelIf([&](const Receive& receive) { return receive.ticket_id == ticket_id; });
 }
 
+bool PartReceives::Waits(uint64_t ticket_id) const {
+  return std::any_of(receives_.begin(), receives_.end(), [&](const auto& entry) {
+    return entry.second.ticket_id == ticket_id && !entry.second.cancelled;
+  });
+}
+
 bool PartReceives::OnEvent(const TransferEvent& event) {
   if (event.kind == TransferEvent::Kind::kReceiving) return IsReceiving(event.id);
   if (event.kind != TransferEvent::Kind::kReceived &&

@@ -50,6 +50,8 @@ class PartReceives {
   // Same, because no KV will come for the ticket with this id. Returns false if nothing was
   // waiting.
   bool GiveUp(uint64_t ticket_id);
+  // Returns true if parts of the ticket with this id have not arrived yet.
+  bool Waits(uint64_t ticket_id) const;
   // Handles an event. Returns false if it belongs to no transfer of this object.
   bool OnEvent(const TransferEvent& event);
 

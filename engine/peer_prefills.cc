@@ -1,5 +1,6 @@
 #include "engine/peer_prefills.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/status_macros.h"
@@ -200,6 +201,12 @@ void PeerPrefills::OnPartsSent(RequestHandle handle) {
   const absl::Status started = parts_.part_sends->ProgressOf(handle).started;
   if (!started.ok()) return Fail(handle, started);
   EndIfSent(handle, *found->second);
+}
+
+bool PeerPrefills::NoneDelivers() const {
+  return !empty() && std::all_of(prefills_.begin(), prefills_.end(), [&](const auto& entry) {
+    return parts_.scheduler->Contains(SequenceOf(entry.first));
+  });
 }
 
 // ---- steps --------------------------------------------------------------------------------------

@@ -72,6 +72,9 @@ class PeerPrefills {
   // Appends the handles of live requests.
   void AppendHandles(std::vector<RequestHandle>& handles) const;
   bool empty() const { return prefills_.empty(); }
+  // Returns true if there are requests, and every one still has its sequence: none is only being
+  // sent.
+  bool NoneDelivers() const;
   int64_t failures() const { return failures_; }  // since the start
 
  private:

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "common/entropy.h"
+#include "common/status_macros.h"
 #include "common/str_cat.h"
 #include "common/thread_slice.h"
 #include "engine/kv_pool.h"
@@ -39,15 +40,28 @@ constexpr Medium kMedia[] = {
      }},
 };
 
+// NCCL does not encrypt.
+bool MayUseNccl(const EngineOptions& options) {
+  return !options.transfer_tls.any() || options.nccl_plaintext;
+}
+
+absl::Status CheckNcclPlaintext(const EngineOptions& options) {
+  if (!options.transfer_nccl || MayUseNccl(options)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "the transport is \"nccl\", which does not encrypt, but --tls-cert is set: give "
+      "--nccl-plaintext if the network between the GPUs is trusted, or use the transport tcp");
+}
+
 }  // namespace
 
 absl::Status SettleTransfer(const Device& device, EngineOptions& options) {
+  RETURN_IF_ERROR(CheckNcclPlaintext(options));
   if (device.host_accessible() || options.open_transport || options.lend_pool) {
     return absl::OkStatus();
   }
   if (options.transfer_auto) {
     options.transfer_shm = false;
-    options.transfer_nccl = !options.transfer_listen.empty();
+    options.transfer_nccl = !options.transfer_listen.empty() && MayUseNccl(options);
   }
   if (!options.transfer_shm) return absl::OkStatus();
   if (options.transfer_listen.empty()) {
@@ -101,7 +115,8 @@ absl::StatusOr<std::unique_ptr<KvTransport>> CreatePeerTransport(TransportOption
   if (options.transfer_listen.empty() && !options.transfer_shm) return nullptr;
   SocketEndpoints endpoints{.tcp_listen = options.transfer_listen,
                             .tcp_advertise_host = options.transfer_advertise,
-                            .shm_name = ""};
+                            .shm_name = "",
+                            .tls = options.transfer_tls};
   if (options.transfer_shm) {
     endpoints.shm_name = absl::StrFormat("%d-%016x", getpid(), EntropyBits());
   }

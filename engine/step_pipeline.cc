@@ -35,8 +35,13 @@ void StepPipeline::Poll() {
 
 void StepPipeline::RemovePendingCancellation(RequestHandle request) {
   if (pending_cancellations_ == nullptr) return;
-  if (steps_.empty()) return pending_cancellations_->Remove(request);
+  if (steps_.empty()) return CancellationDone(request);
   steps_.back()->cancelled.push_back(request);
+}
+
+void StepPipeline::CancellationDone(RequestHandle request) {
+  const std::optional<int64_t> since_us = pending_cancellations_->Remove(request);
+  if (since_us.has_value()) requests_->OnCancellationDone(clock_->NowUs() - *since_us);
 }
 
 // ---- copies -------------------------------------------------------------------------------------
@@ -190,8 +195,8 @@ void StepPipeline::Collect() {
   last_end_us_ = clock_->NowUs();
   const int64_t took_us = last_end_us_ - begun_us;
   if (watchdog_ != nullptr) watchdog_->Feed();
-  for (const RequestHandle request : step->cancelled) pending_cancellations_->Remove(request);
   scheduler_->StepCollected(step->plan);
+  for (const RequestHandle request : step->cancelled) CancellationDone(request);
   EndCopies();
   requests_->OnCollected(step->plan);
   // Chunks after the last wanted one may be partly computed. They are not committed.

@@ -79,6 +79,8 @@ class StepPipeline {
     // Called after a step, when all its chunks were given out. `us` runs from its submission, or
     // from the end of the step before it. Not called for a step that was not submitted.
     virtual void OnStepEnded(int64_t /*us*/) {}
+    // No step uses a cancelled request's blocks any more. `us`: time since the cancellation came.
+    virtual void OnCancellationDone(int64_t /*us*/) {}
   };
 
   // All pointers must outlive the pipeline. REQUIRES: 1 <= depth <= runner->max_in_flight().
@@ -133,6 +135,7 @@ class StepPipeline {
   DrawnBy DrawOf(SequenceId id, size_t& search_from) const;
   void GiveOut(const InFlightStep& step, const StepResult& result);
   void FailFrom(const InFlightStep& step, int32_t first_chunk, const absl::Status& why);
+  void CancellationDone(RequestHandle request);
   void EndCopies();
   // Returns the status that a request gets for an error of the runner.
   absl::Status ReasonOf(const absl::Status& error) const;

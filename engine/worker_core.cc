@@ -84,11 +84,11 @@ void WorkerCore::Fail(RequestHandle handle, const absl::Status& status) {
 }
 
 void WorkerCore::Cancel(RequestHandle handle) {
-  pipeline_.RemovePendingCancellation(handle);
   pulls_.Cancel(handle);
   chunk_pulls_.Cancel(handle);
   generations_.Cancel(handle);
   prefills_.Fail(handle, absl::CancelledError("the request was cancelled"));
+  pipeline_.RemovePendingCancellation(handle);
 }
 
 absl::Status WorkerCore::PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch) {
@@ -197,6 +197,20 @@ void WorkerCore::OnPlanned(const SchedulerOutput& plan) {
     prefills_.OnPreempted(id);
   }
   for (const SequenceId id : plan.exhausted) EndExhausted(HandleOf(id));
+  if (plan.prompts_blocked) TakeOverHandoff();
+}
+
+// Gives up one hand-off, whose prompt is then computed here, if peers wait for prompts that this
+// worker cannot compute now. REQUIRES: this worker computes no prompt.
+void WorkerCore::TakeOverHandoff() {
+  if (receives_.active() == 0 || !prefills_.NoneDelivers()) return;
+  const std::optional<uint64_t> transfer = receives_.ToTakeOver(
+      [this](SequenceId id) { return parts_.scheduler->priority(id); },
+      // If blocks land, the peer computes the prompt. But it may still wait for a part.
+      [this](uint64_t id, bool begun) { return !begun || part_receives_.Waits(id); });
+  if (!transfer.has_value()) return;
+  const absl::Status given_up = PrefillLocally(*transfer, parts_.transport->epoch());
+  CHECK(given_up.ok()) << given_up;
 }
 
 // A part is always wanted: a part in a later step in flight may see its KV.
@@ -286,6 +300,7 @@ void WorkerCore::PollTier() {
   prompt_parts_.SleepCold();
   chunk_tier_.StartWakes();
   for (const ChunkTier::Woken& woken : chunk_tier_.Poll()) {
+    if (woken.whole) parts_.metrics.Woke(woken.us);
     if (woken.whole && parts_.transport != nullptr) {
       // The last block may be part-full.
       const auto full = static_cast<size_t>(woken.tokens / options_.block_size);
@@ -306,6 +321,7 @@ void WorkerCore::PollTransfers() {
     TellAboutParts();
   }
   for (const RequestHandle handle : part_sends_.TakeEnded()) prefills_.OnPartsSent(handle);
+  if (!has_work() && pipeline_.in_flight() == 0) TakeOverHandoff();
 }
 
 void WorkerCore::OnTransferEvent(const TransferEvent& event) {

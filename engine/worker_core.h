@@ -23,6 +23,9 @@
 //     request ends earlier.
 //  3. A request gets a step's results at Collect. Results for a request that has ended are
 //     discarded.
+//  4. Two workers never wait for each other's prefills. A worker that computes no prompt, and lacks
+//     room for the prompts that peers wait for, computes a prompt itself that it expects from a
+//     peer. It has that prompt's blocks already (docs/decisions/0046).
 //
 // Thread safety: engine thread only.
 #pragma once
@@ -184,6 +187,7 @@ class WorkerCore final : private StepPipeline::Requests {
   void TellAboutParts();
   void PollTier();
   void CopyForRepairs();
+  void TakeOverHandoff();
   void Fail(RequestHandle handle, const absl::Status& status);
   void EndExhausted(RequestHandle handle);
 
@@ -199,6 +203,7 @@ class WorkerCore final : private StepPipeline::Requests {
   void OnFailed(SequenceId id, const absl::Status& why) override;
   void OnComputed(const ScheduledChunk& chunk, const SampledRow& row) override;
   void OnStepEnded(int64_t us) override;
+  void OnCancellationDone(int64_t us) override { parts_.metrics.Cancelled(us); }
 
   const WorkerCoreOptions options_;
   ChunkTier chunk_tier_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
+#include <cerrno>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,6 +26,16 @@ constexpr size_t kMaxLingeredBytes = size_t{1} << 20;
 // Bytes of further requests that may wait during an answer.
 constexpr size_t kMaxAheadBytes = size_t{16} << 10;
 
+// Assigning an empty string would keep the memory.
+void FreeMemory(std::string& text) { std::string().swap(text); }
+
+// Returns what TlsSession::Read or Write returned, as ReadSome does. An error counts as an end:
+// what matters is that nothing follows.
+std::optional<size_t> OutcomeOf(ssize_t count) {
+  if (count >= 0) return static_cast<size_t>(count);
+  return errno == EAGAIN || errno == EINTR ? std::nullopt : std::optional<size_t>(0);
+}
+
 }  // namespace
 
 HttpConnection::HttpConnection(Socket socket, std::shared_ptr<HttpServed> served,
@@ -35,6 +46,10 @@ HttpConnection::HttpConnection(Socket socket, std::shared_ptr<HttpServed> served
       closed_(std::move(closed)),
       phase_since_(Clock::now()) {
   ++served_->connections;
+  if (served_->options.tls != nullptr) {
+    tls_ = std::make_unique<TlsSession>(*served_->options.tls->Newest(), socket_.native_handle());
+    phase_ = Phase::kHandshake;
+  }
 }
 
 HttpConnection::~HttpConnection() {
@@ -52,6 +67,7 @@ void HttpConnection::SetPhase(Phase phase) {
 // ---- bytes --------------------------------------------------------------------------------------
 
 std::optional<size_t> HttpConnection::ReadSome() {
+  if (tls_ != nullptr) return OutcomeOf(tls_->Read(std::as_writable_bytes(scratch_)));
   error_code error;
   const size_t count =
       socket_.read_some(boost::asio::buffer(scratch_.data(), scratch_.size()), error);
@@ -62,6 +78,7 @@ std::optional<size_t> HttpConnection::ReadSome() {
 }
 
 std::optional<size_t> HttpConnection::WriteSome(std::string_view bytes) {
+  if (tls_ != nullptr) return OutcomeOf(tls_->Write(std::as_bytes(std::span(bytes))));
   error_code error;
   const size_t count = socket_.write_some(boost::asio::buffer(bytes.data(), bytes.size()), error);
   if (error == boost::asio::error::would_block || error == boost::asio::error::interrupted) {
@@ -78,14 +95,35 @@ bool HttpConnection::Reads() const {
 void HttpConnection::AwaitReadable() {
   if (read_pending_ || !Reads()) return;
   read_pending_ = true;
-  socket_.async_wait(Socket::wait_read, [self = shared_from_this()](const error_code& error) {
+  const auto read = [self = shared_from_this()](const error_code& error) {
     self->read_pending_ = false;
     if (error || self->phase_ == Phase::kClosed) return;
     self->OnReadable();
-  });
+  };
+  // The socket does not report bytes that TLS has already fetched from it.
+  if (tls_ != nullptr && tls_->HasUnread()) {
+    return boost::asio::post(socket_.get_executor(), [read] { read({}); });
+  }
+  const bool for_output = tls_ != nullptr && tls_->wants_output() && !tls_->established();
+  socket_.async_wait(for_output ? Socket::wait_write : Socket::wait_read, read);
+}
+
+bool HttpConnection::ShakeHands() {
+  const int outcome = tls_->Handshake();
+  if (outcome == 1) {
+    SetPhase(Phase::kIdle);
+    return true;
+  }
+  if (outcome < 0 && errno == EAGAIN) {
+    AwaitReadable();
+  } else {
+    Close();
+  }
+  return false;
 }
 
 void HttpConnection::OnReadable() {
+  if (phase_ == Phase::kHandshake && !ShakeHands()) return;
   for (int i = 0; i < kReadsInATurn && Reads(); ++i) {
     const std::optional<size_t> count = ReadSome();
     if (!count.has_value()) break;
@@ -146,6 +184,13 @@ void HttpConnection::OnHead() {
     return Refuse(found.problem, std::move(headers));
   }
   route_ = found.route;
+  if (served_->options.admit) {
+    if (const std::optional<HttpProblem> refusal = served_->options.admit(request, *route_)) {
+      const bool challenge = refusal->status == 401;
+      return Refuse(*refusal, challenge ? std::vector<HttpHeader>{{"WWW-Authenticate", "Bearer"}}
+                                        : std::vector<HttpHeader>());
+    }
+  }
   parser_->ExpectBody(route_->max_body_bytes);
   if (parser_->state() == HttpRequestParser::State::kFailed) return Refuse(parser_->problem());
   SetPhase(Phase::kBody);
@@ -177,7 +222,7 @@ void HttpConnection::Dispatch() {
   parser_.reset();
   AccountBody(0);
   SetPhase(Phase::kAnswering);
-  if (input_.empty()) input_ = std::string();  // frees its memory
+  if (input_.empty()) FreeMemory(input_);
   route_->handler(std::move(request), ForHandler());
 }
 
@@ -269,7 +314,7 @@ void HttpConnection::Flush() {
       keep_alive_ = taken.keep_alive;
       if (output_.empty()) {
         if (output_ends_) continue;
-        output_ = std::string();  // frees its memory
+        FreeMemory(output_);
         break;
       }
       output_since_ = taken.since;
@@ -298,6 +343,7 @@ void HttpConnection::AnswerDone() {
   exchange_.reset();
   if (!keep_alive_) {
     error_code ignored;
+    if (tls_ != nullptr) tls_->CloseSending();
     socket_.shutdown(Socket::shutdown_send, ignored);
     SetPhase(Phase::kLingering);
     input_.clear();
@@ -315,6 +361,7 @@ bool HttpConnection::CannotWaitLonger(Clock::time_point now) const {
   switch (phase_) {
     case Phase::kIdle:
       return now - phase_since_ > milliseconds(options.idle_ms);
+    case Phase::kHandshake:
     case Phase::kHead:
       return now - phase_since_ > milliseconds(options.header_ms);
     case Phase::kBody:

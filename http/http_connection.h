@@ -5,7 +5,8 @@
 // requests stay in a bounded buffer until the answer is complete. While that buffer is full,
 // nothing is read.
 //
-// Only ReadSome and WriteSome touch the socket's bytes. TLS belongs there.
+// Only ReadSome, WriteSome and ShakeHands touch the socket's bytes. With TLS, they go through a
+// TlsSession. A handshake has the time limit of a request's head.
 //
 // Thread safety: belongs to the I/O thread of its io_context, which must outlive it. Exchanges wake
 // it from other threads.
@@ -27,6 +28,7 @@
 #include "http/http_request_parser.h"
 #include "http/http_routes.h"
 #include "http/http_server_options.h"
+#include "security/tls_session.h"
 
 namespace baton {
 
@@ -59,6 +61,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
  private:
   enum class Phase {
+    kHandshake,  // of TLS
     kIdle,       // waits for the first byte of a request
     kHead,       // reads a request's head
     kBody,       // reads a request's body
@@ -71,6 +74,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool Reads() const;
   void AwaitReadable();
   void OnReadable();
+  // Continues the handshake. Returns true if it is complete.
+  bool ShakeHands();
   void AwaitWritable();
   void Flush();
   // Parses what was received, as far as the phase wants it.
@@ -93,6 +98,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::optional<size_t> WriteSome(std::string_view bytes);  // absent: the socket takes none now
 
   Socket socket_;
+  std::unique_ptr<TlsSession> tls_;  // null: no encryption
   const std::shared_ptr<HttpServed> served_;
   const std::span<char> scratch_;
   const std::function<void(HttpConnection*)> closed_;

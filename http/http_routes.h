@@ -41,6 +41,7 @@ class HttpRoutes {
   };
   // Looks at method, path and headers.
   Found Find(const HttpRequest& request) const;
+  const std::vector<HttpRoute>& All() const { return routes_; }
   // Methods of a path, as in an Allow header; empty: no such path.
   std::string Allowed(std::string_view path) const;
 

@@ -169,8 +169,10 @@ class HttpServer::Impl {
     return absl::OkStatus();
   }
 
+  void EndConnections() { *served_->draining = true; }
+
   void Drain() {
-    *served_->draining = true;
+    EndConnections();
     for (const auto& thread : threads_) thread->CloseIdle();
   }
 
@@ -192,6 +194,7 @@ class HttpServer::Impl {
   // Runs on the acceptor's thread.
   void Take(FileDescriptor socket) {
     if (served_->connections >= served_->options.max_connections) {
+      if (served_->options.tls != nullptr) return;  // an answer would need a handshake
       return RefuseConnection(std::move(socket), *served_);
     }
     SetHttpSocketOptions(socket, served_->options.peer_timeout_ms);
@@ -216,6 +219,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOp
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }
 
+void HttpServer::EndConnections() { impl_->EndConnections(); }
 void HttpServer::Drain() { impl_->Drain(); }
 void HttpServer::Shutdown(int64_t grace_ms) { impl_->Shutdown(grace_ms); }
 const std::string& HttpServer::address() const { return impl_->address(); }

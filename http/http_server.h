@@ -9,8 +9,8 @@
 // A client that leaves is noticed at once, also while it waits for its answer. A client that closes
 // only its sending side counts as gone.
 //
-// Thread safety: Start, Drain, Shutdown and the destructor on one thread. Handlers run on the I/O
-// threads; each may run on several at once if there are several.
+// Thread safety: Start, EndConnections, Drain, Shutdown and the destructor on one thread. Handlers
+// run on the I/O threads; each may run on several at once if there are several.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,11 @@ class HttpServer {
   // Ends as Shutdown(0).
   ~HttpServer();
 
-  // From now on each answer ends its connection, and idle connections are closed. New connections
-  // are still accepted, so that their requests get an answer that says why they are refused.
+  // From now on each answer ends its connection. Idle connections stay open until their next
+  // answer: a client may be sending a request right now. New connections are still accepted.
+  void EndConnections();
+  // As EndConnections, and idle connections are closed. New connections are still accepted, so that
+  // their requests get an answer that says why they are refused.
   void Drain();
 
   // Accepts no connection any more, waits up to `grace_ms` for the answers that are being written,

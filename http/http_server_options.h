@@ -6,11 +6,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "http/http_message.h"
 
 namespace baton {
+
+struct HttpRoute;
+class TlsContextSource;
 
 struct HttpServerOptions {
   std::string listen = "127.0.0.1:0";  // HOST:PORT; port 0 picks one
@@ -35,6 +40,10 @@ struct HttpServerOptions {
   std::string allow_origins = {};
   // Makes the answer for errors that the server finds itself. Null: one line of plain text.
   std::function<HttpResponse(const HttpProblem&)> problem_response = {};
+  // Refuses a request, or returns nothing. Called on an I/O thread before the body is read. Null:
+  // none is refused.
+  std::function<std::optional<HttpProblem>(const HttpRequest&, const HttpRoute&)> admit = {};
+  std::shared_ptr<TlsContextSource> tls = {};  // null: no encryption
 };
 
 inline constexpr int kHttpBehindFactor = 10;

@@ -233,7 +233,8 @@ std::string LedgerWaterfall(const LoadResult& result) {
 std::string FiguresTable(const LoadResult& result, const LoadSummary& summary) {
   std::string out = "<section><h2>Figures</h2><table>\n";
   absl::StrAppend(&out, HtmlRow({"figure", "value", "unit"}, "th"));
-  for (const auto& figure : FiguresJson(result, summary)["figures"]) {
+  const auto figures = FiguresJson(result, summary);
+  for (const auto& figure : figures["figures"]) {
     const bool measured = !figure["value"].is_null();
     absl::StrAppend(&out, HtmlRow({figure["name"].get<std::string>(),
                                    measured ? ShortNumber(figure["value"].get<double>())

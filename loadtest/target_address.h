@@ -1,4 +1,5 @@
-// Parses the address of a load test's target: grpc://HOST:PORT or http://HOST:PORT/v1.
+// Parses the address of a load test's target: grpc://HOST:PORT, http://HOST:PORT/v1 or
+// https://HOST:PORT/v1.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -12,11 +13,12 @@ namespace baton {
 
 struct TargetAddress {
   bool is_http = false;
-  HostPort host_port;  // the port of http is 80 if it is not given
-  std::string path;    // "/v1", without a slash at its end; empty for gRPC
+  bool is_https = false;  // then is_http is true too
+  HostPort host_port;     // without a port: 80 for http, 443 for https
+  std::string path;       // "/v1", without a slash at its end; empty for gRPC
 };
 
-// InvalidArgument names the text and the two forms.
+// InvalidArgument names the text and the forms.
 absl::StatusOr<TargetAddress> ParseTargetAddress(const std::string& text);
 
 }  // namespace baton

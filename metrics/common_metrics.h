@@ -23,6 +23,11 @@ inline constexpr MetricDeclaration kCommonMetrics[] = {
     Gauge(kProcessOpenFds, "process_open_fds", "descriptors", "Open file descriptors."),
     Gauge(kProcessMaxFds, "process_max_fds", "descriptors", "Limit on open file descriptors."),
     Gauge(kProcessThreads, "process_threads", "threads", "Threads of the process."),
+    Counter(kTraceSpans, "baton_trace_spans_total", "spans",
+            "Spans of traces that the collector has accepted (--otlp-endpoint)."),
+    Counter(kTraceSpansDropped, "baton_trace_spans_dropped_total", "spans",
+            "Spans of traces that were lost: the queue was full, or the collector did not accept "
+            "them in time."),
 };
 
 }  // namespace baton::metric_row

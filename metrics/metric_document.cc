@@ -21,6 +21,7 @@ Each program of Baton serves its metrics over HTTP if it gets `--metrics-listen 
 | `/livez` | 200, or 503 while the engine hangs. Restart the process then |
 | `/readyz` | 200 while a request would succeed, else 503 with the reason |
 | `/targets` | router only: the addresses of all programs' metrics, as Prometheus's `http_sd_configs` reads them |
+| `/` | router only: status page, which reads `/status.json` |
 
 A scrape configuration for a whole fleet needs only the router's address:
 

@@ -35,15 +35,16 @@ inline constexpr std::array<std::string_view, 3> kEndpointNames = {"generate", "
 
 // Why a router refused a request, or ended it before its first token.
 enum class Refusal : uint8_t {
-  kLimit,     // --max-active-requests, or full queues for texts to tokenise
-  kOverload,  // it would have missed its deadline (load shedding)
-  kNoWorker,  // no worker that can take it is usable
-  kNoRoom,    // the workers have no room
-  kInvalid,   // a field is wrong, or no worker takes such a request
-  kShutdown,  // the router is shutting down
+  kLimit,         // --max-active-requests, or full queues for texts to tokenise
+  kOverload,      // it would have missed its deadline (load shedding)
+  kNoWorker,      // no worker that can take it is usable
+  kNoRoom,        // the workers have no room
+  kInvalid,       // a field is wrong, or no worker takes such a request
+  kShutdown,      // the router is shutting down
+  kUnauthorized,  // no valid key, or the key or certificate is not for this
 };
-inline constexpr std::array<std::string_view, 6> kRefusalNames = {
-    "limit", "overload", "no_worker", "no_room", "invalid", "shutdown"};
+inline constexpr std::array<std::string_view, 7> kRefusalNames = {
+    "limit", "overload", "no_worker", "no_room", "invalid", "shutdown", "unauthorized"};
 
 // Where the KV of a prompt token came from.
 enum class PromptSource : uint8_t { kComputed, kCached, kPulled, kTransferred };
@@ -67,8 +68,9 @@ inline constexpr std::array<std::string_view, 4> kWorkerStateNames = {"usable", 
                                                                       "unreachable", "silent"};
 
 // Changes of the fleet, in the order of FleetChange::Kind.
-inline constexpr std::array<std::string_view, 8> kFleetChangeNames = {
-    "joined", "left", "replaced", "expired", "unreachable", "reachable", "silent", "answers"};
+inline constexpr std::array<std::string_view, 9> kFleetChangeNames = {
+    "joined",    "left",   "replaced", "expired",     "unreachable",
+    "reachable", "silent", "answers",  "role_changed"};
 
 enum class HeartbeatOutcome : uint8_t { kAccepted, kRefused, kLeaving, kFailed };
 inline constexpr std::array<std::string_view, 4> kHeartbeatOutcomeNames = {"accepted", "refused",

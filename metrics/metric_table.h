@@ -33,6 +33,8 @@ enum class Metric : uint16_t {
   kProcessOpenFds,
   kProcessMaxFds,
   kProcessThreads,
+  kTraceSpans,
+  kTraceSpansDropped,
   // Routers.
   kRequests,
   kRefused,
@@ -73,6 +75,7 @@ enum class Metric : uint16_t {
   kWorkerBacklogSeconds,
   kWorkerBacklogTokens,
   kWorkerQueueSeconds,
+  kWorkerCancelSeconds,
   kWorkerFailures,
   kWorkerPreemptions,
   // Workers: steps and tokens.
@@ -101,6 +104,14 @@ enum class Metric : uint16_t {
   kChunkEntries,
   kChunkUsedBlocks,
   kChunkBudgetBlocks,
+  kSleepingChunks,
+  kSleepingChunkBytes,
+  kSleepingChunkLimitBytes,
+  kChunkSleeps,
+  kChunkWakes,
+  kChunkWakeSeconds,
+  kSleepingChunksDamaged,
+  kSleepingChunksDropped,
   // Workers: transfers.
   kKvTransferBytes,
   kKvTransferSentBytes,

@@ -17,7 +17,8 @@ inline constexpr MetricDeclaration kRouterMetrics[] = {
             "Requests that ended with an error before their first token because the router or the "
             "workers did not take them. limit: too many at once. overload: it would have missed "
             "its deadline. no_worker: no usable worker. no_room: workers were full. invalid: a "
-            "wrong field, or a request that no worker takes. shutdown: the router was ending.",
+            "wrong field, or a request that no worker takes. shutdown: the router was ending. "
+            "unauthorized: no valid key or certificate.",
             Labels{MetricLabel{"reason", kRefusalNames}}),
     Gauge(kRequestsInFlight, "baton_requests_in_flight", "requests",
           "Requests that the router serves now."),

@@ -13,6 +13,7 @@ namespace {
 
 constexpr int32_t kMaxConnections = 64;
 constexpr char kPlainText[] = "text/plain; charset=utf-8";
+constexpr char kNoPage[] = "only a router that serves has a status page";
 
 ObservationSource NotReady(std::string why) {
   ObservationSource source;
@@ -68,6 +69,15 @@ HttpRoutes ObservationServer::Routes() {
   add("/livez", &ObservationServer::Live);
   add("/readyz", &ObservationServer::Ready);
   add("/targets", &ObservationServer::Targets);
+  add("/status.json", &ObservationServer::Status);
+  for (const PageFile& file : StatusPageFiles()) {
+    routes.Add({.method = "GET",
+                .path = std::string(file.path),
+                .handler = [this, &file](const HttpRequest&,
+                                         const std::shared_ptr<HttpExchange>& exchange) {
+                  exchange->Reply(Page(file));
+                }});
+  }
   return routes;
 }
 
@@ -108,6 +118,27 @@ HttpResponse ObservationServer::Targets() {
   if (!source_.targets) return Text(404, "only a router that serves has targets");
   return {
       .status = 200, .content_type = "application/json", .headers = {}, .body = source_.targets()};
+}
+
+HttpResponse ObservationServer::Status() {
+  std::lock_guard lock(mutex_);
+  if (!source_.status) return Text(404, kNoPage);
+  return {.status = 200,
+          .content_type = "application/json",
+          .headers = {{"X-Content-Type-Options", "nosniff"}, {"Cache-Control", "no-store"}},
+          .body = source_.status()};
+}
+
+HttpResponse ObservationServer::Page(const PageFile& file) {
+  std::lock_guard lock(mutex_);
+  if (!source_.status) return Text(404, kNoPage);
+  return {.status = 200,
+          .content_type = std::string(file.content_type),
+          .headers = {{"Content-Security-Policy", std::string(kPagePolicy)},
+                      {"X-Content-Type-Options", "nosniff"},
+                      {"Referrer-Policy", "no-referrer"},
+                      {"Cache-Control", "no-store"}},
+          .body = std::string(file.content)};
 }
 
 }  // namespace baton

@@ -1,5 +1,5 @@
-// HTTP server for operators: `/metrics`, `/livez`, `/readyz`, and on a router `/targets`. It has a
-// port of its own, so that clients do not reach it.
+// HTTP server for operators: `/metrics`, `/livez`, `/readyz`, and on a router `/targets` and the
+// status page. It has a port of its own, so that clients do not reach it.
 //
 // The server can start before the program that it observes: until Observe, the program is alive and
 // not ready.
@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "http/http_server.h"
 #include "metrics/metric_set.h"
+#include "observe/status_page.h"
 
 namespace baton {
 
@@ -32,6 +33,9 @@ struct ObservationSource {
   std::function<absl::Status()> ready;
   // Body of /targets, a JSON text. Null: there is no such path.
   std::function<std::string()> targets;
+  // Body of /status.json, a JSON text, which the status page at / reads. Null: there are no such
+  // paths.
+  std::function<std::string()> status = {};
 };
 
 class ObservationServer {
@@ -62,6 +66,8 @@ class ObservationServer {
   HttpResponse Live();
   HttpResponse Ready();
   HttpResponse Targets();
+  HttpResponse Status();
+  HttpResponse Page(const PageFile& file);
   absl::Status AliveLocked() const;
   absl::Status ReadyLocked() const;
 

@@ -10,8 +10,9 @@ namespace baton {
 
 class PrefillService final : public v1::PrefillWorker::CallbackService {
  public:
-  // Both must outlive the service.
-  PrefillService(Engine* engine, ConcurrencyLimit* limit) : engine_(engine), limit_(limit) {}
+  // All must outlive the service and the calls. `tracer` may be null.
+  PrefillService(Engine* engine, ConcurrencyLimit* limit, const Tracer* tracer)
+      : engine_(engine), limit_(limit), tracer_(tracer) {}
 
   grpc::ServerUnaryReactor* Prefill(grpc::CallbackServerContext* context,
                                     const v1::PrefillRequest* wire,
@@ -20,6 +21,7 @@ class PrefillService final : public v1::PrefillWorker::CallbackService {
  private:
   Engine* const engine_;
   ConcurrencyLimit* const limit_;
+  const Tracer* const tracer_;
 };
 
 // Returns the service that a worker of this role runs.

@@ -37,6 +37,7 @@ struct ClientRequest {
   std::string tenant;
   std::string cache_salt;
   std::string session_id;  // for the router; one process ignores it
+  std::string trace_parent = {};  // the client's span (W3C traceparent); ignored unless it is valid
   int32_t priority = 0;    // −100–100
   bool return_prompt_token_ids = false;
 };

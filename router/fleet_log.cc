@@ -42,6 +42,8 @@ std::string_view ChangeText(FleetChange::Kind kind) {
       return " answers no probes: its requests move to other workers";
     case FleetChange::Kind::kAnswers:
       return " answers probes again";
+    case FleetChange::Kind::kRoleChanged:
+      return " has a new role";
   }
   return "";
 }
@@ -49,7 +51,7 @@ std::string_view ChangeText(FleetChange::Kind kind) {
 bool IsGood(FleetChange::Kind kind) {
   using Kind = FleetChange::Kind;
   return kind == Kind::kJoined || kind == Kind::kLeft || kind == Kind::kReachable ||
-         kind == Kind::kAnswers;
+         kind == Kind::kAnswers || kind == Kind::kRoleChanged;
 }
 
 // Returns the tokens of one sequence that the worker can hold.

@@ -130,6 +130,10 @@ RequestFlow::Actions RequestFlow::OnDecodeFailed(int32_t attempt, absl::Status s
   if (absl::IsCancelled(status)) {  // the router did not cancel, so the worker is shutting down
     status = absl::UnavailableError("the decode worker ended the request");
   }
+  // The worker's words and those of the call itself, which has the same deadline, become one.
+  if (absl::IsDeadlineExceeded(status)) {
+    status = absl::DeadlineExceededError("the request's deadline has passed");
+  }
   return TryAnother(std::move(status));
 }
 

@@ -120,8 +120,10 @@ bool RouterCore::HasFleetLocked() const {
   int32_t decode = 0;
   for (const WorkerRecord& worker : registry_.workers()) {
     if (!worker.Usable()) continue;
-    prefill += worker.CanPrefill() ? 1 : 0;
-    decode += worker.CanDecode() ? 1 : 0;
+    // Once the fleet was complete, roles may change, and such workers still serve both.
+    const bool serves_both = has_recovered_ && worker.report.changes_role;
+    prefill += serves_both || worker.CanPrefill() ? 1 : 0;
+    decode += serves_both || worker.CanDecode() ? 1 : 0;
   }
   return prefill >= options_.min_prefill_workers && decode >= options_.min_decode_workers;
 }
@@ -172,11 +174,36 @@ void RouterCore::PrefillDone(const RoutePlan& plan) {
 
 void RouterCore::Learn(const FinishedRequest& request) {
   std::lock_guard lock(mutex_);
-  if (registry_.Find(request.decode) == nullptr) return;
-  if (request.prefill && registry_.Find(*request.prefill) == nullptr) return;
+  const WorkerRecord* const decode = registry_.Find(request.decode);
+  if (decode == nullptr) return;
+  const WorkerRecord* const prefill = request.prefill ? registry_.Find(*request.prefill) : decode;
+  if (prefill == nullptr) return;
   speeds_.Learn(request);
+  const int64_t now_us = clock_->NowUs();
+  const bool warm = RolePlanner::IsWarm(*decode, now_us) && RolePlanner::IsWarm(*prefill, now_us);
+  role_load_.finished += warm ? 1 : 0;
   registry_.Touch(request.decode);
   if (request.prefill) registry_.Touch(*request.prefill);
+}
+
+// The expected time of a token in a full batch, as a mean over the workers that decode.
+double RouterCore::AnswerTokenUs() const {
+  double sum_us = 0;
+  int32_t counted = 0;
+  for (const WorkerRecord& worker : registry_.workers()) {
+    if (!worker.CanDecode() || worker.report.max_running <= 0) continue;
+    const int32_t batch = worker.report.max_running;
+    sum_us += speeds_.Of(worker.number).StepUs(batch) / batch;
+    ++counted;
+  }
+  return counted > 0 ? sum_us / counted : 0;
+}
+
+RoleLoad RouterCore::TakeRoleLoad() {
+  std::lock_guard lock(mutex_);
+  RoleLoad load = std::exchange(role_load_, {});
+  load.token_us = AnswerTokenUs();
+  return load;
 }
 
 void RouterCore::Learn(const FinishedPull& pull) {

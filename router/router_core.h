@@ -25,6 +25,7 @@
 #include "router/prompt_lookup.h"
 #include "router/router_options.h"
 #include "router/served_model.h"
+#include "routing/role_planner.h"
 #include "routing/routing_policy.h"
 #include "routing/throughput_model.h"
 #include "routing/worker_candidates.h"
@@ -119,7 +120,8 @@ class RouterCore {
 
   // Returns true if a request would succeed now. The first time, every worker must also have
   // settled in the index (FleetIndex). Workers that join later do not make the router unready:
-  // their caches are empty at first, and the index follows them soon.
+  // their caches are empty at first, and the index follows them soon. Neither do workers that
+  // change their roles.
   bool ready();
 
   // The size of pieces that chunks have on most workers.
@@ -137,6 +139,8 @@ class RouterCore {
   // Updates the throughput model that routing uses.
   void Learn(const FinishedRequest& request);
   void Learn(const FinishedPull& pull);
+  // Returns the load since the last call, for the role planner.
+  RoleLoad TakeRoleLoad();
   void WorkerDone(WorkerNumber number);
   void MarkUnreachable(WorkerNumber number);
   void MarkReachable(WorkerNumber number);
@@ -186,6 +190,7 @@ class RouterCore {
   // Counts the request on the workers of the plan.
   Route Count(const RouteQuestion& question, const RoutingInput& input, const RoutePlan& plan);
   bool HasFleetLocked() const;
+  double AnswerTokenUs() const;
   RoutingInput InputOf(const RouteQuestion& question, PromptLookup& lookup);
   // Returns the most tokens of the sequence that any decode worker can hold; 0: there is no worker.
   int64_t MostRoom(const RoutingInput& input) const;
@@ -213,6 +218,7 @@ class RouterCore {
   std::shared_ptr<const ServedModel> model_;
   LoadShedder waiting_;
   RouterCounters counters_;
+  RoleLoad role_load_;
 };
 
 }  // namespace baton

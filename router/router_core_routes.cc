@@ -123,6 +123,7 @@ Route RouterCore::Count(const RouteQuestion& question, const RoutingInput& input
   registry_.AddActive(route.plan.decode);
   route.decode_batch = registry_.Find(route.plan.decode)->Load();
   registry_.AddPrefill(route.plan.prefiller(), route.plan.work);
+  role_load_.prefill_us += route.plan.work.us;
   if (route.plan.prefill) {
     const WorkerReport& prefill = registry_.Find(*route.plan.prefill)->report;
     route.prefill_id = prefill.id;

@@ -94,10 +94,31 @@ void RegisterSettings(RouterOptions& options, SettingList& settings) {
   settings.Add(
       "pull-least-ms", &options.pull_least_ms, int64_t{1}, int64_t{600'000},
       "Shortest timeout of a pull, in milliseconds. Workers answer only between two steps.");
+  settings.AddChoice<RolePlannerMode>(
+      "role-planner", &options.roles.mode,
+      {{"off", RolePlannerMode::kOff},
+       {"advise", RolePlannerMode::kAdvise},
+       {"apply", RolePlannerMode::kApply}},
+      "Whether the router plans how many workers prefill and how many decode, from the measured "
+      "load: advise shows the wish in `baton status`; apply also changes workers' roles.");
+  settings.Add("role-planner-period-ms", &options.roles.period_ms, int64_t{1000},
+               int64_t{1'200'000},
+               "Shortest time between two changes of roles, in milliseconds. The wish must last as "
+               "long before a worker changes its role.");
   settings.Add("min-prefill-workers", &options.min_prefill_workers, 0, 1 << 20,
                "Prefill workers that the router needs to be ready.");
   settings.Add("min-decode-workers", &options.min_decode_workers, 1, 1 << 20,
                "Decode workers that the router needs to be ready.");
+  settings.Add(
+      "tenants", &options.tenants,
+      "File of tenants' limits and weights, one JSON object a line. It is read again when it "
+      "changes. Empty: tenants have no limits.");
+  settings.Add("router-count", &options.router_count, 1, 1024,
+               "Routers of this fleet. Each grants this part of tenants' limits, rounded up.");
+  settings.Add(
+      "tenant-window", &options.tenant_window, 1, 1 << 16,
+      "With --tenants: requests for each worker that may wait for their first token there. "
+      "The others wait at the router, where tenants share the fleet by weight.");
 }
 
 }  // namespace baton

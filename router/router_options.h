@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/settings.h"
+#include "router/role_planning.h"
 #include "routing/routing_policy.h"
 #include "routing/worker_registry.h"
 
@@ -29,8 +30,13 @@ struct RouterOptions {
   double pull_patience = 10;         // times the estimated time of a pull
   int64_t pull_least_ms = 250;       // shortest timeout of a pull
   int32_t request_log_lines = 5;     // a second, of the log about requests; 0: none
+  RolePlanningOptions roles;
   int32_t min_prefill_workers = 0;
   int32_t min_decode_workers = 1;
+  std::string tenants;       // file of tenants' limits (router/tenant_table.h); empty: no limits
+  int32_t router_count = 1;  // routers that share the limits of tenants
+  int32_t tenant_window =
+      2;  // with `tenants`: requests for each worker that wait for a first token
 };
 void RegisterSettings(RouterOptions& options, SettingList& settings);
 // The part of them that the policies use.

@@ -13,6 +13,7 @@ constexpr int64_t kMostCounted = 1 << 30;
 constexpr int32_t kMostTokensPerBlock = 1 << 20;
 constexpr int64_t kMostBytesPerBlock = int64_t{1} << 40;
 constexpr int64_t kMostKvGroups = 64;
+constexpr double kMostTokensPerSecond = 1e9;
 
 int32_t Counted(int64_t count) {
   return static_cast<int32_t>(std::clamp<int64_t>(count, 0, kMostCounted));
@@ -32,6 +33,7 @@ WorkerReport ReportOf(Heartbeat heartbeat) {
   out.id = std::move(heartbeat.id);
   out.address = std::move(heartbeat.address);
   out.role = heartbeat.role;
+  out.changes_role = heartbeat.changes_role;
   out.epoch = heartbeat.epoch;
   out.model_name = heartbeat.model_name.substr(0, WorkerRegistry::kMaxNameBytes);
   out.fingerprint = FingerprintText(heartbeat.fingerprint);
@@ -54,6 +56,8 @@ WorkerReport ReportOf(Heartbeat heartbeat) {
   out.min_prefix_tokens = Counted(heartbeat.min_prefix_tokens);
   out.kv_bytes_per_token =
       std::clamp<int64_t>(heartbeat.bytes_per_block, 0, kMostBytesPerBlock) / out.block_size;
+  const double tokens_per_s = heartbeat.decode_tokens_per_s;  // may be NaN
+  out.decode_tokens_per_s = tokens_per_s > 0 ? std::min(tokens_per_s, kMostTokensPerSecond) : 0;
   if (heartbeat.chunks) {
     out.chunks = std::make_shared<const PromptChunkSupport>(*std::move(heartbeat.chunks));
   }

@@ -34,6 +34,7 @@ struct Heartbeat {
   std::string id = {};
   std::string address = {};
   WorkerRole role = WorkerRole::kDecode;
+  bool changes_role = false;
   Epoch epoch{0};
   std::string model_name = {};
   bool draining = false;
@@ -62,6 +63,7 @@ struct Heartbeat {
 
   int32_t context_length = 0;
   int32_t max_running = 0;
+  double decode_tokens_per_s = 0;
   std::optional<PromptChunkSupport> chunks = {};  // absent: the worker takes no chunked prompts
 };
 

@@ -101,6 +101,10 @@ size_t WorkerCandidates::GroupOf(const WorkerReport& report) {
 
 void WorkerCandidates::Put(const WorkerRecord& worker, const ThroughputModel& speeds) {
   if (!worker.Usable()) return;
+  const auto known = places_.find(worker.number);
+  if (known != places_.end() && !AreAlike(groups_[known->second.group].like, worker.report)) {
+    Remove(worker.number);  // its role has changed
+  }
   const auto [it, is_new] = places_.try_emplace(worker.number);
   Place& place = it->second;
   if (is_new) {

@@ -63,12 +63,12 @@ absl::Status WorkerRegistry::CheckPinned(const WorkerReport& report) const {
 
 absl::Status WorkerRegistry::CheckUnchanged(const WorkerReport& before,
                                             const WorkerReport& report) const {
-  if (before.model != report.model || !SameKind(before, report) || before.role != report.role ||
+  if (before.model != report.model || !SameKind(before, report) ||
       before.prefix_cache != report.prefix_cache) {
     return absl::FailedPreconditionError(absl::StrCat(
         "worker ", report.id,
         " changed its model, fingerprint, backend, protocol versions, KV groups, their block size, "
-        "role or prefix cache within one epoch"));
+        "or prefix cache within one epoch"));
   }
   return absl::OkStatus();
 }
@@ -158,15 +158,20 @@ absl::Status WorkerRegistry::Heartbeat(WorkerReport report) {
     worker = &workers_.emplace_back();
     worker->number = WorkerNumber(next_number_++);
   }
+  const bool changes_role = !joins && worker->report.role != report.role;
   const int32_t others = std::max(0, report.queued - worker->active);
   // What else a report says does not change how busy the worker is.
-  if (joins || others != worker->others || report.draining != worker->report.draining) {
+  if (joins || changes_role || others != worker->others ||
+      report.draining != worker->report.draining) {
     NoteTouched(*worker);
   }
   worker->others = others;
   worker->last_heard_us = clock_->NowUs();
   Store(std::move(report), *worker);
+  if (joins) worker->joined_us = worker->last_heard_us;
+  if (joins || changes_role) worker->role_since_us = worker->last_heard_us;
   if (joins) Note(FleetChange::Kind::kJoined, *worker);
+  if (changes_role) Note(FleetChange::Kind::kRoleChanged, *worker);
   return absl::OkStatus();
 }
 

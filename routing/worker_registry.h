@@ -19,6 +19,7 @@
 //    refused. So no worker can evict a live one, and a killed and restarted worker is back after
 //    two heartbeats.
 //  - A refused heartbeat changes nothing.
+//  - A worker's role may change within an epoch. Its requests stay where they are.
 //  - An unreachable worker (a call to it failed) gets no new requests until it answers a probe. Its
 //    heartbeats do not show that calls reach it.
 //  - A silent worker (it does not answer probes) gets no requests until it answers, if another
@@ -57,8 +58,9 @@ enum class WorkerRole : uint8_t { kPrefill, kDecode, kBoth };
 // Content of a heartbeat, as far as routing needs it.
 struct WorkerReport {
   std::string id;
-  std::string address;  // HOST:PORT
-  WorkerRole role = WorkerRole::kDecode;
+  std::string address;                    // HOST:PORT
+  WorkerRole role = WorkerRole::kDecode;  // may change; the others identify the worker
+  bool changes_role = false;              // the worker serves both services and knows SetRole
   Epoch epoch{0};
   std::string model;       // fingerprint of the model only
   std::string model_name;  // from the model file
@@ -81,6 +83,7 @@ struct WorkerReport {
   int32_t max_running = 0;         // most sequences in a step; 0: not reported
   int32_t min_prefix_tokens = 0;   // a shorter cached prefix is not used
   int64_t kv_bytes_per_token = 0;  // 0: not reported
+  double decode_tokens_per_s = 0;  // generated, mean of the last seconds; 0: none, or not reported
   std::shared_ptr<const PromptChunkSupport> chunks = {};  // null: takes no chunked prompts
 
   // Number of a sequence's `tokens` tokens that fit if the sequence is alone on the worker. The KV
@@ -114,6 +117,8 @@ struct WorkerRecord {
   WorkerNumber number;
   WorkerReport report;
   int64_t last_heard_us = 0;
+  int64_t joined_us = 0;
+  int64_t role_since_us = 0;  // when it joined or last changed its role
   bool unreachable = false;
   bool silent = false;
   int32_t active = 0;    // requests of this router running there
@@ -149,6 +154,7 @@ struct FleetChange {
     kReachable,
     kSilent,
     kAnswers,
+    kRoleChanged,
   };
   Kind kind;
   WorkerReport report;

@@ -97,6 +97,7 @@ absl::StatusOr<ClientRequest> ClientRequestFromWire(const v1::GenerateRequest& w
   out.tenant = wire.tenant();
   out.cache_salt = wire.cache_salt();
   out.session_id = wire.session_id();
+  out.trace_parent = wire.trace_parent();
   out.priority = wire.priority();
   if (wire.has_n()) out.n = wire.n();
   if (wire.has_chunk_separator()) out.chunk_separator = wire.chunk_separator();
@@ -130,6 +131,7 @@ v1::GenerateRequest ClientRequestToWire(const ClientRequest& request) {
   out.set_tenant(request.tenant);
   out.set_cache_salt(request.cache_salt);
   out.set_session_id(request.session_id);
+  out.set_trace_parent(request.trace_parent);
   out.set_priority(request.priority);
   out.set_n(request.n);
   if (request.return_prompt_token_ids) out.set_include_prompt_token_ids(true);

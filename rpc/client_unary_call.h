@@ -33,6 +33,8 @@ class ClientUnaryCall {
     call->context_.set_deadline(deadline);
     begin(*call->stub_, &call->context_, &call->request_, &call->response_,
           [call, done = std::move(done)](const grpc::Status& status) {
+            call->request_ =
+                Request();  // frees the prompt; the caller may keep the call for longer
             done(FromGrpcStatus(status), std::move(call->response_));
           });
     return call;

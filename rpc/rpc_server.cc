@@ -13,10 +13,13 @@
 #include "common/check.h"
 #include "common/descriptor_limit.h"
 #include "common/host_port.h"
+#include "common/listening_sockets.h"
 #include "common/status_macros.h"
 #include "rpc/channel.h"
-#include "common/listening_sockets.h"
+#include "rpc/grpc_log.h"
 #include "rpc/raw_message.h"
+#include "rpc/rpc_access.h"
+#include "rpc/tls_credentials.h"
 
 namespace baton {
 
@@ -63,11 +66,14 @@ void HandOver(FileDescriptor socket, int timeout_ms,
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
     const RpcServerOptions& options, const std::vector<grpc::Service*>& services,
     std::vector<std::string> names) {
+  RETURN_IF_ERROR(CheckMethodsHaveRows(names));
+  RETURN_IF_ERROR(CheckFleetTls(options.tls));
   ASSIGN_OR_RETURN(const HostPort wanted, ParseHostPort(options.listen));
   ASSIGN_OR_RETURN(ListeningSockets listening, ListenAt(wanted));
   static std::once_flag plugins;
   std::call_once(plugins, [] {
     LimitProtobufLog();
+    LimitGrpcLog();
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   });
@@ -76,7 +82,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   std::unique_ptr<RpcServer> out(new RpcServer);
   out->connections_ = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      grpc::InsecureServerCredentials());
+      ServerCredentialsOf(options.tls, options.grpc_public));
   builder.SetMaxReceiveMessageSize(options.max_receive_bytes);
   ForbidCompression(builder);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_concurrent_streams);
@@ -86,6 +92,9 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, options.keepalive_timeout_ms);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, options.idle_connection_ms);
+  if (options.max_connection_age_ms > 0) {
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, options.max_connection_age_ms);
+  }
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kMinimumPingIntervalMs);

@@ -22,7 +22,7 @@ class RpcServer {
  public:
   // Starts a server. `services` must outlive it. `names`: service names for the health service
   // ("baton.v1.Inference"). Unavailable: the address cannot be bound. InvalidArgument: not a valid
-  // address.
+  // address, or wrong files for TLS. Internal: a method has no row in the access table.
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(
       const RpcServerOptions& options, const std::vector<grpc::Service*>& services,
       std::vector<std::string> names = {});

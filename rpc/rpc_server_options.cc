@@ -1,5 +1,8 @@
 #include "rpc/rpc_server_options.h"
 
+#include "common/status_macros.h"
+#include "security/listen_policy.h"
+
 namespace baton {
 
 void RegisterSettings(RpcServerOptions& options, SettingList& settings) {
@@ -17,6 +20,23 @@ void RegisterSettings(RpcServerOptions& options, SettingList& settings) {
                "requests are cancelled, in milliseconds.");
   settings.Add("drain-ms", &options.drain_ms, int64_t{0}, int64_t{3'600'000},
                "How long a shutdown waits for running requests, in milliseconds.");
+  settings.Add("shutdown-delay-ms", &options.shutdown_delay_ms, int64_t{0}, int64_t{3'600'000},
+               "How long a process that ends still accepts requests after it has reported that it "
+               "is not ready, in milliseconds. Load balancers need this time to notice. The "
+               "draining follows.");
+  RegisterSettings(options.tls, settings);
+  settings.Add("plaintext", &options.plaintext,
+               "Allows ports that other machines reach without encryption. Only for networks where "
+               "everyone may read and call them.");
+}
+
+absl::Status CheckServerSecurity(const RpcServerOptions& options) {
+  RETURN_IF_ERROR(CheckFleetTls(options.tls));
+  if (options.grpc_public && !options.tls.any()) {
+    return absl::InvalidArgumentError("--grpc-public needs --tls-cert and --tls-ca");
+  }
+  if (options.tls.any() || options.plaintext) return absl::OkStatus();
+  return CheckPlaintextListen("--listen", options.listen, "--tls-cert and --tls-ca");
 }
 
 }  // namespace baton

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/status/status.h"
 #include "common/settings.h"
+#include "security/tls_files.h"
 
 namespace baton {
 
@@ -16,6 +18,11 @@ struct RpcServerOptions {
   int64_t memory_mib = 1024;              // for gRPC's own buffers
   int32_t max_receive_bytes = 16 << 20;   // per message; set by programs, not a user setting
   int64_t drain_ms = 5000;                // how long shutdown waits for running requests
+  // How long a process that is not ready any more still accepts requests, before it drains.
+  int64_t shutdown_delay_ms = 0;
+  // A connection of this age gets no new calls: its client connects again. 0: no limit. gRPC
+  // changes the age by up to 10 %, so that connections do not end together.
+  int32_t max_connection_age_ms = 0;
   // Failure detection of peers. After keepalive_ms without data the server pings the connection.
   // Without an answer for keepalive_timeout_ms it closes the connection and cancels the calls.
   int32_t keepalive_ms = 10'000;
@@ -23,7 +30,15 @@ struct RpcServerOptions {
   // A connection without a call for this long is closed; gRPC clients reconnect when needed. Set by
   // programs, not a user setting.
   int32_t idle_connection_ms = 300'000;
+  TlsFiles tls = {};       // of this server, and of the process's channels to its fleet
+  bool plaintext = false;  // the network is trusted: ports may be reachable without encryption
+  // Clients need no certificate for the methods of clients. Only routers have this setting.
+  bool grpc_public = false;
 };
 void RegisterSettings(RpcServerOptions& options, SettingList& settings);
+
+// Checks the files of TLS, and that `listen` is encrypted if other machines reach it. For programs,
+// at their start. InvalidArgument or NotFound with the option and what to do.
+absl::Status CheckServerSecurity(const RpcServerOptions& options);
 
 }  // namespace baton

@@ -27,9 +27,18 @@ absl::Status TaskPool::Post(std::function<void()> task, int32_t priority) {
     return absl::ResourceExhaustedError(
         absl::StrCat("this process has its maximum of ", max_queued_, " ", what_));
   }
+  PostLocked(std::move(task), priority);
+  return absl::OkStatus();
+}
+
+void TaskPool::PostAlways(std::function<void()> task, int32_t priority) {
+  std::lock_guard lock(mutex_);
+  if (!stopping_) PostLocked(std::move(task), priority);
+}
+
+void TaskPool::PostLocked(std::function<void()> task, int32_t priority) {
   queue_.emplace(std::pair(-int64_t{priority}, next_turn_++), std::move(task));
   changed_.notify_one();
-  return absl::OkStatus();
 }
 
 void TaskPool::Run() {

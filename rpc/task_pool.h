@@ -34,9 +34,13 @@ class TaskPool {
   // ResourceExhausted, with the limit: the queue is full. Unavailable: the pool is ending. A
   // refused task is dropped.
   absl::Status Post(std::function<void()> task, int32_t priority = 0);
+  // The same without the limit, for tasks whose number the caller bounds. Dropped if the pool is
+  // ending.
+  void PostAlways(std::function<void()> task, int32_t priority = 0);
 
  private:
   void Run();
+  void PostLocked(std::function<void()> task, int32_t priority);  // REQUIRES mutex_
 
   const size_t max_queued_;
   const std::string what_;

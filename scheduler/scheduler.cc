@@ -232,6 +232,7 @@ SchedulerOutput Scheduler::Schedule() {
       output.admitted.empty()) {
     blocked_at_ = Pool();
   }
+  output.prompts_blocked = PromptsBlocked(output);
   return output;
 }
 

@@ -135,6 +135,9 @@ struct SchedulerOutput {
   std::vector<SequenceId> preempted;  // back in the queue
   std::vector<SequenceId> exhausted;  // cannot grow, and nothing is left to evict or preempt
   int32_t total_tokens = 0;
+  // Sequences wait for blocks or places, and this worker computes no prompt, although the step has
+  // budget for one.
+  bool prompts_blocked = false;
 };
 
 class Scheduler {
@@ -320,6 +323,7 @@ class Scheduler {
   std::vector<Prefill> PrefillsInProgress() const;
   void AddAdmissible(std::vector<Prefill>& prefills, SchedulerOutput& output) const;
   std::vector<int32_t> ShareOut(std::span<const Prefill> prefills, int32_t budget) const;
+  bool PromptsBlocked(const SchedulerOutput& output) const;
   bool AdmitThoseWithAShare(std::span<const Prefill> prefills, std::span<const int32_t> share,
                             SchedulerOutput& output);
   bool Admit(Sequence& sequence, SchedulerOutput& output);

@@ -1,4 +1,5 @@
 // Admission checks of Scheduler: room for a sequence now, and room at all.
+#include <algorithm>
 #include <optional>
 
 #include "common/status_macros.h"
@@ -138,6 +139,22 @@ bool Scheduler::CanNeverBegin(const Sequence& sequence) const {
   return sequence.known() > sequence.spec.max_tokens ||
          (cache_->PoolBlocks() - BlocksToHold(sequence, TokensToBegin(sequence)))
                  .FirstBelowZero() >= 0;
+}
+
+bool Scheduler::PromptsBlocked(const SchedulerOutput& output) const {
+  if (waiting_.empty() || output.total_tokens >= options_.token_budget) return false;
+  // A preemption in this plan, or the end of a step in flight, may make room for the next plan.
+  if (!output.preempted.empty() || !step_holds_.empty()) return false;
+  for (const auto& [order, sequence] : running_) {
+    const auto collected = static_cast<int32_t>(sequence->spec.tokens.size());
+    if (collected - Committed(*sequence) > 1) return false;
+  }
+  return std::none_of(parts_.begin(), parts_.end(), [&](const auto& entry) {
+    const Sequence& part = *entry.second;
+    return InFlight(part) ||
+           std::any_of(output.chunks.begin(), output.chunks.end(),
+                       [&](const ScheduledChunk& chunk) { return chunk.id == part.spec.id; });
+  });
 }
 
 std::vector<SequenceId> Scheduler::PoolResized() {

@@ -27,16 +27,16 @@ ON_TRIAL = ["asan", "tsan", "asan-grpc", "cuda", "tidy"]
 # Pattern of a path → the slices that test it.
 RULES = [(re.compile(pattern), slices) for pattern, slices in [
     (r"\.(cc|h|cu|cuh)$|^\.clang-(tidy|format)$|^scripts/check_style\.py$", ["tidy"]),
-    (r"^(common|http|metrics|text|requests|openai|kernels|cache|scheduler|routing|router|model|kvtransfer|engine|loadtest|cli)/.*\.(cc|h)$", ["asan"]),
-    (r"^(common|http|metrics|kernels|cache|model|kvtransfer|engine)/.*\.(cc|h)$|^router/[^/]*\.(cc|h)$", ["tsan"]),
+    (r"^(common|security|http|metrics|tracing|text|requests|openai|kernels|cache|scheduler|routing|router|model|kvtransfer|engine|loadtest|cli)/.*\.(cc|h)$", ["asan"]),
+    (r"^(common|security|http|metrics|tracing|kernels|cache|model|kvtransfer|engine)/.*\.(cc|h)$|^router/[^/]*\.(cc|h)$", ["tsan"]),
     (r"^bench/.*\.h$|^tests/bench/.*\.cc$", ["asan"]),
-    (r"^(proto|observe|rpc|worker_rpc|router/(grpc|http|server)|prefill_worker|decode_worker)/", ["asan-grpc"]),
-    (r"^(scheduler|router|routing|engine|kvtransfer|worker_rpc|prefill_worker|decode_worker)/", ["heavy"]),
+    (r"^(proto|observe|rpc|tracing/otlp|worker_rpc|router/(grpc|http|server)|worker|prefill_worker|decode_worker)/", ["asan-grpc"]),
+    (r"^(scheduler|router|routing|engine|kvtransfer|worker_rpc|worker|prefill_worker|decode_worker)/", ["heavy"]),
     (r"^(cli|tests/e2e)/", ["heavy"]),
-    (r"^tests/(common|http|metrics|text|requests|openai|kernels|cache|scheduler|routing|router|model|kvtransfer|engine|loadtest|cli|sim)/", ["asan", "tsan"]),
-    (r"^tests/(observe|rpc|worker_rpc|router/(grpc|http)|e2e)/.*\.cc$", ["asan-grpc"]),
+    (r"^tests/(common|security|http|metrics|tracing|text|requests|openai|kernels|cache|scheduler|routing|router|model|kvtransfer|engine|loadtest|cli|sim)/", ["asan", "tsan"]),
+    (r"^tests/(observe|rpc|tracing/otlp|worker_rpc|router/(grpc|http)|e2e)/.*\.cc$", ["asan-grpc"]),
     (r"^(kernels|tests)/cuda/|^tests/gpu_emulator/|^kernels/tensor_core/|\.cuh?$|^scripts/compile_cuda\.sh$", ["cuda"]),
-    (r"^scripts/fuzz\.sh$|^(tests/fuzz|http|requests|openai|text/jinja|kvtransfer/protocol|kvtransfer/nccl)/|^model/gguf|^cache/index/kv_event"
+    (r"^scripts/fuzz\.sh$|^(tests/fuzz|security|http|requests|openai|text/jinja|kvtransfer/protocol|kvtransfer/nccl)/|^model/gguf|^cache/index/kv_event"
      r"|^rpc/(chunked_prompt|prompt_chunks)_wire|^worker_rpc/request_conversion|^engine/(handoff_manifest|part_tickets)", ["fuzz"]),
 ]]
 

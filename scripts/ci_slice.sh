@@ -81,22 +81,23 @@ sanitized() {
 }
 
 case $slice in
-  heavy | asan | tsan | asan-grpc | cuda) scripts/install_packages.sh --test || exit 1 ;;
+  heavy) scripts/install_packages.sh --test --browser || exit 1 ;;
+  asan | tsan | asan-grpc | cuda) scripts/install_packages.sh --test || exit 1 ;;
   fuzz | tidy) scripts/install_packages.sh --test --clang || exit 1 ;;
   *) echo "ci_slice: no slice $slice" >&2; usage ;;
 esac
 BATON_TEST_MODEL=${BATON_TEST_MODEL:-$(scripts/fetch_model.sh)} || exit 1
-export BATON_TEST_MODEL GTEST_BRIEF=1 TSAN_OPTIONS=halt_on_error=1
+export BATON_TEST_MODEL GTEST_BRIEF=1 TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/tests/tsan_suppressions.txt"
 SECONDS=0
 
-core=(common http metrics text requests openai kernels cache scheduler routing router loadtest model kvtransfer engine cli bench cluster_sim)
+core=(common security http metrics tracing text requests openai kernels cache scheduler routing router loadtest model kvtransfer engine cli bench cluster_sim)
 case $slice in
   heavy)
     within "building" scripts/build.sh release tests &&
       for label in $(rotated heavy network long); do tests_of "$label tests" build/release --label-regex "$label"; done
     ;;
   asan | tsan) sanitized "$slice" "${core[@]}" ;;
-  asan-grpc) sanitized asan observe rpc worker_rpc router_grpc router_http e2e ;;
+  asan-grpc) sanitized asan observe rpc tracing_otlp worker_rpc router_grpc router_http e2e ;;
   cuda)
     for preset in $(rotated tsan asan); do sanitized "$preset" cuda; done
     within "compiling with nvcc" scripts/compile_cuda.sh

@@ -2,6 +2,7 @@
 # Installs the Debian 12 packages that Baton needs. Does nothing if all are installed.
 #   scripts/install_packages.sh           packages for building and running
 #   scripts/install_packages.sh --test    also packages for the tests
+#   scripts/install_packages.sh --browser also Chromium, for the test of the status page
 #   scripts/install_packages.sh --clang   also packages for clang-format, clang-tidy and the fuzz targets
 set -euo pipefail
 
@@ -16,6 +17,7 @@ packages=(
 for argument; do
   case $argument in
     --test) packages+=(libgtest-dev libgmock-dev prometheus python3-prometheus-client) ;;
+    --browser) packages+=(chromium) ;;
     --clang) packages+=(clang libclang-rt-14-dev clang-format clang-tidy) ;;
     *) echo "install_packages: unknown option $argument" >&2; exit 2 ;;
   esac

@@ -9,4 +9,5 @@ if ! "$venv/bin/python" -c 'import grpc_tools' 2>/dev/null; then
 fi
 mkdir -p "$venv/stubs"
 "$venv/bin/python" -m grpc_tools.protoc -I proto --python_out="$venv/stubs" --grpc_python_out="$venv/stubs" \
-  proto/baton/v1/inference.proto proto/baton/v1/transfer.proto proto/baton/v1/worker.proto
+  proto/baton/v1/inference.proto proto/baton/v1/roles.proto proto/baton/v1/tenant.proto proto/baton/v1/transfer.proto \
+  proto/baton/v1/worker.proto

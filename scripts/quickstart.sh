@@ -38,7 +38,7 @@ model=$(scripts/fetch_model.sh)
 echo "$model" >&2
 step "3/5 build, with the kernels for this machine"
 [ -n "$device" ] || device=$(scripts/choose_device.sh)
-targets=(baton baton-router baton-prefill-worker baton-decode-worker)
+targets=(baton baton-router baton-worker baton-prefill-worker baton-decode-worker)
 preset=release
 workers=()
 if [ "$device" = cuda ]; then

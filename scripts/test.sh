@@ -21,5 +21,6 @@ export BATON_TEST_MODEL
 BATON_TEST_MODEL=$(scripts/fetch_model.sh)
 # Offline, the tests that need it say that they did not run.
 BATON_ORACLE_PYTHON=$(scripts/oracle_python.sh) && export BATON_ORACLE_PYTHON || echo "test.sh: no numpy and gguf from PyPI" >&2
+BATON_KUBE_PYTHON=$(scripts/kube_python.sh) && export BATON_KUBE_PYTHON || echo "test.sh: no kubernetes-validate from PyPI" >&2
 scripts/build.sh release tests
 exec scripts/run_ctest.py build/release "${labels[@]}" "$@"

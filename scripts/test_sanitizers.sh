@@ -8,5 +8,5 @@ scripts/install_packages.sh --test
 [ $# -eq 0 ] && set -- asan tsan
 for preset in "$@"; do
   scripts/build.sh "$preset" tests
-  TSAN_OPTIONS=halt_on_error=1 ctest --test-dir "build/$preset" --parallel 2 --output-on-failure --no-tests=error
+  TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/tests/tsan_suppressions.txt" ctest --test-dir "build/$preset" --parallel 2 --output-on-failure --no-tests=error
 done

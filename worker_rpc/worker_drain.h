@@ -1,10 +1,12 @@
 // Drain sequence of a worker: the order in which it stops serving.
 //
-//  1. It reports itself as draining and says goodbye to its routers, so that they send no new
-//     calls.
-//  2. Health checks fail, and calls that still arrive are refused.
-//  3. Running calls may finish, for a bounded time.
-//  4. The remaining calls are cancelled. Then nothing enters the engine, and it may be shut down.
+//  1. It reports itself as draining, health checks fail, and it says goodbye to its routers, so
+//  that
+//     they send no new calls.
+//  2. It still accepts calls for the shutdown delay.
+//  3. Calls that still arrive are refused.
+//  4. Running calls may finish, for a bounded time.
+//  5. The remaining calls are cancelled. Then nothing enters the engine, and it may be shut down.
 //
 // Each step starts when the previous one has ended. If calls were refused before the routers know,
 // requests would fail that another worker could serve.
@@ -25,13 +27,20 @@ class DrainingWorker {
   virtual void ReportDraining() = 0;
   // `done` runs once every router has been told or has timed out.
   virtual void LeaveRouters(std::function<void()> done) = 0;
+  // `done` runs after `delay_ms`. Not called for 0.
+  virtual void AwaitDelay(int64_t delay_ms, std::function<void()> done) = 0;
   virtual void RefuseCalls() = 0;
   // `done` runs once no call is left, or after `most_ms`.
   virtual void AwaitCalls(int64_t most_ms, std::function<void()> done) = 0;
   virtual void CutOffCalls() = 0;
 };
 
+struct DrainTimes {
+  int64_t delay_ms = 0;  // calls are still accepted
+  int64_t drain_ms = 0;  // most time for running calls after that
+};
+
 // Runs the sequence, then `drained`. `worker` must live until `drained` has run.
-void Drain(DrainingWorker& worker, int64_t drain_ms, std::function<void()> drained);
+void Drain(DrainingWorker& worker, const DrainTimes& times, std::function<void()> drained);
 
 }  // namespace baton

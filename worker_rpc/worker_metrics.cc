@@ -69,6 +69,20 @@ constexpr StatusFigure kFigures[] = {
      [](const Status& s) -> int64_t { return s.pool().chunk_cache().used_blocks(); }},
     {Metric::kChunkBudgetBlocks,
      [](const Status& s) -> int64_t { return s.pool().chunk_cache().budget_blocks(); }},
+    {Metric::kSleepingChunks,
+     [](const Status& s) -> int64_t { return s.pool().chunk_cache().sleeping_entries(); }},
+    {Metric::kSleepingChunkBytes,
+     [](const Status& s) -> int64_t { return s.pool().chunk_cache().sleeping_bytes(); }},
+    {Metric::kSleepingChunkLimitBytes,
+     [](const Status& s) -> int64_t { return s.pool().chunk_cache().sleeping_limit_bytes(); }},
+    {Metric::kChunkSleeps,
+     [](const Status& s) -> int64_t { return s.pool().chunk_cache().sleeps(); }},
+    {Metric::kChunkWakes,
+     [](const Status& s) -> int64_t { return s.pool().chunk_cache().wakes(); }},
+    {Metric::kSleepingChunksDamaged,
+     [](const Status& s) -> int64_t { return s.pool().chunk_cache().damaged(); }},
+    {Metric::kSleepingChunksDropped,
+     [](const Status& s) -> int64_t { return s.pool().chunk_cache().sleepers_dropped(); }},
 };
 
 int64_t Used(int64_t total, int64_t free, int64_t evictable) {

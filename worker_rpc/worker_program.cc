@@ -20,6 +20,9 @@
 #include "engine/engine_options.h"
 #include "engine/peer_transport.h"
 #include "observe/observation_server.h"
+#include "security/listen_policy.h"
+#include "tracing/otlp/otlp_exporter.h"
+#include "worker_rpc/freed_blocks.h"
 #include "worker_rpc/worker_metrics.h"
 
 namespace baton {
@@ -40,10 +43,22 @@ struct WorkerOptions {
   std::string transfer_advertise;
   TransferMedium transport{};
   std::string metrics_listen;
+  TracingOptions tracing;
   std::string worker_id;
+  v1::WorkerRole role = v1::WORKER_ROLE_UNSPECIFIED;
   int32_t nice = 0;
   std::vector<std::string> routers;
 };
+
+void RegisterRole(WorkerOptions& options, SettingList& settings) {
+  settings.AddChoice<v1::WorkerRole>(
+      "role", &options.role,
+      {{"both", v1::WORKER_ROLE_BOTH},
+       {"prefill", v1::WORKER_ROLE_PREFILL},
+       {"decode", v1::WORKER_ROLE_DECODE}},
+      "Role at the start: prefill computes prompts and sends their KV; decode generates tokens; "
+      "both does either. `baton set-role` changes it.");
+}
 
 void RegisterSettings(WorkerOptions& options, SettingList& settings) {
   RegisterSettings(options.server, settings);
@@ -62,9 +77,13 @@ void RegisterSettings(WorkerOptions& options, SettingList& settings) {
       "How KV comes from other workers: tcp; shm (shared memory, this host only); nccl (GPU to GPU "
       "if both workers have NCCL and a device, else tcp); auto (on a GPU as nccl; otherwise shm if "
       "both are on one host, else tcp).");
+  settings.Add("nccl-plaintext", &options.engine.nccl_plaintext,
+               "With --tls-cert, lets KV travel over NCCL, which does not encrypt. Without it, KV "
+               "between GPUs goes over TCP.");
   settings.Add("metrics-listen", &options.metrics_listen,
                "HOST:PORT for /metrics, /livez and /readyz over HTTP; port 0 picks a free one. "
                "Empty: off.");
+  RegisterSettings(options.tracing, settings);
   settings.Add(
       "worker-id", &options.worker_id,
       "Name of this worker in the cluster; if empty, made from role, host and process id.");
@@ -82,16 +101,25 @@ std::string MakeWorkerId(const std::string& prefix) {
 }
 
 // Call this before anything is loaded.
-absl::Status CheckListen(const WorkerOptions& options) {
+absl::Status CheckAddresses(const WorkerOptions& options) {
   for (const auto& [name, text] : {std::pair("--listen", &options.server.listen),
                                    std::pair("--transfer-listen", &options.transfer_listen),
-                                   std::pair("--metrics-listen", &options.metrics_listen)}) {
+                                   std::pair("--metrics-listen", &options.metrics_listen),
+                                   std::pair("--otlp-endpoint", &options.tracing.otlp_endpoint)}) {
     const absl::Status status = ParseHostPort(*text).status();
     const bool off = text->empty() && text != &options.server.listen;
     if (!status.ok() && !off)
       return absl::InvalidArgumentError(absl::StrCat(name, ": ", status.message()));
   }
-  return absl::OkStatus();
+  return CheckServerSecurity(options.server);
+}
+
+// Sets the files with which KV over TCP is encrypted. `options.engine` names the port.
+absl::Status SecureTransfers(WorkerOptions& options) {
+  options.engine.transfer_tls = options.server.tls;
+  if (options.server.tls.any() || options.server.plaintext) return absl::OkStatus();
+  return CheckPlaintextListen("--transfer-listen", options.engine.transfer_listen,
+                              "--tls-cert and --tls-ca");
 }
 
 // Returns the host to advertise for a server that listens at `listen` when no --advertise option
@@ -118,14 +146,17 @@ void ChooseAdvertised(WorkerOptions& options) {
   if (!told) options.advertise = HostToAdvertise("--listen", options.server.listen);
 }
 
-// Waits for a signal or the failure of the device. Health checks fail while the engine hangs.
+// Waits for a signal or the failure of the device. Health checks fail while the engine hangs. Tells
+// the routers early of blocks that became free.
 // Returns the signal's number, or the reason why the device failed.
-absl::StatusOr<int> AwaitEnd(const Engine& engine, WorkerServer& server, Termination& termination) {
+absl::StatusOr<int> AwaitEnd(Engine& engine, WorkerServer& server, Termination& termination) {
   bool serving = true;
+  FreedBlocks freed;
   for (;;) {
     const int signal_number = termination.Wait(kHealthIntervalMs);
     if (signal_number >= 0) return signal_number;
     RETURN_IF_ERROR(engine.DeviceHealth());
+    if (freed.Changed(engine.Status())) server.TellRouters();
     const absl::Status alive = engine.CheckWatchdog();
     if (alive.ok() == serving) continue;
     serving = alive.ok();
@@ -168,6 +199,9 @@ absl::Status Serve(WorkerOptions& options, const SettingList& engine_settings,
   ConcurrencyLimit limit(
       options.server.max_active_requests);  // must outlive the engine: its sinks hold slots
   MetricSet metrics(MetricPrograms::kWorkers);
+  // Must outlive the engine, whose sinks record spans.
+  const std::unique_ptr<OtlpExporter> traces =
+      OtlpExporter::Start(options.tracing, program.name, options.worker_id, &metrics);
   options.engine.metrics = &metrics;
   std::unique_ptr<ObservationServer> observation;
   if (!options.metrics_listen.empty()) {  // before the model is loaded, which may take long
@@ -188,11 +222,12 @@ absl::Status Serve(WorkerOptions& options, const SettingList& engine_settings,
           {.server = options.server,
            .worker_id = options.worker_id,
            .advertise = options.advertise,
-           .role = program.role,
+           .role = options.role,
            .routers = options.routers,
            .metrics_address =
                observation == nullptr ? "" : observation->ReachableAddress(options.advertise),
-           .metrics = &metrics},
+           .metrics = &metrics,
+           .tracer = traces == nullptr ? nullptr : traces->tracer()},
           program.role_services));
   const Observation observed(observation.get(), SourceOf(*engine, *server));
   std::cout << "ready " << server->address() << std::endl;
@@ -219,24 +254,37 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   options.server.keepalive_timeout_ms = kWorkerKeepaliveTimeoutMs;
   SettingList worker_settings;
   SettingList engine_settings;
+  options.role = program.role;
+  if (program.has_role_flag) RegisterRole(options, worker_settings);
   RegisterSettings(options, worker_settings);
   RegisterSettings(options.engine, engine_settings);
 
   CommandLine line(program.description, program.name);
-  line.Add("--router", &options.routers, "HOST:PORT of a router to register with.").IsHostPort();
+  line.AddParsedList(
+      "--router",
+      [&options](const std::string& text) {
+        options.routers.push_back(text);
+        return ParseRouterTarget(text).status();
+      },
+      "HOST:PORT of a router to register with, or dns:///NAME:PORT for every address of a name. "
+      "Names are looked up again every 5 seconds.");
   line.AddSettings(worker_settings, "Service");
   line.AddSettings(engine_settings, "Engine");
   AddManPageFlag(line);
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
 
   (void)nice(options.nice);  // before any thread starts: threads inherit it
-  if (absl::Status status = CheckListen(options); !status.ok()) {
+  if (absl::Status status = CheckAddresses(options); !status.ok()) {
     std::cerr << program.name << ": " << status.message() << "\n";
     return ExitCodeOf(status);
   }
   ChooseAdvertised(options);
   if (options.worker_id.empty()) options.worker_id = MakeWorkerId(program.id_prefix);
   UseMedium(options.transport, options.transfer_listen, options.engine);
+  if (absl::Status status = SecureTransfers(options); !status.ok()) {
+    std::cerr << program.name << ": " << status.message() << "\n";
+    return ExitCodeOf(status);
+  }
   options.engine.transfer_advertise = options.transfer_advertise;
   options.engine.kv_events = true;
   std::cerr << program.name << " " << options.worker_id << "\n"

@@ -1,9 +1,12 @@
 #include "worker_rpc/worker_server.h"
 
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "common/host_port.h"
 #include "common/status_macros.h"
+#include "rpc/tls_credentials.h"
 #include "worker_rpc/registration.h"
 #include "worker_rpc/wire_conversion.h"
 
@@ -19,11 +22,17 @@ WorkerServer::WorkerServer(Engine* engine, ConcurrencyLimit* limit,
 absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
     Engine* engine, ConcurrencyLimit* limit, const WorkerServerOptions& options,
     const std::vector<RoleService>& role_services) {
+  std::vector<RouterTarget> targets;
+  for (const std::string& router : options.routers) {
+    ASSIGN_OR_RETURN(RouterTarget target, ParseRouterTarget(router));
+    targets.push_back(std::move(target));
+  }
+  RouterAddresses routers(std::move(targets));
   std::unique_ptr<WorkerServer> out(new WorkerServer(engine, limit, options));
   std::vector<grpc::Service*> services = {&out->worker_service_};
   std::vector<std::string> names = {v1::Worker::service_full_name()};
   for (const RoleService& role_service : role_services) {
-    out->role_services_.push_back(role_service.make(engine, limit));
+    out->role_services_.push_back(role_service.make(engine, limit, options.tracer));
     services.push_back(out->role_services_.back().get());
     names.push_back(role_service.name);
   }
@@ -36,9 +45,16 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
   out->worker_service_.SetAddress(out->address_);
   out->server_->SetServing(true);
   out->heartbeats_ = std::make_shared<HeartbeatClient>(
-      options.routers, FingerprintToWire(engine->fingerprint()),
+      routers.All(), FingerprintToWire(engine->fingerprint()),
       [service = &out->worker_service_] { return service->CurrentStatus(); },
-      options.server.drain_ms, options.metrics_address, options.metrics);
+      options.server.shutdown_delay_ms + options.server.drain_ms, options.metrics_address,
+      options.metrics, FleetCredentials(options.server.tls, CallerRole::kRouter));
+  if (!routers.names().empty()) {
+    out->resolver_ = std::make_unique<RouterResolver>(
+        std::move(routers), [heartbeats = out->heartbeats_](const std::vector<std::string>& found) {
+          heartbeats->SetRouters(found);
+        });
+  }
   // The service outlives the heartbeats.
   out->worker_service_.SetTellRouters([weak = std::weak_ptr(out->heartbeats_)] {
     const std::shared_ptr<HeartbeatClient> heartbeats = weak.lock();
@@ -50,7 +66,9 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
 }
 
 void WorkerServer::Shutdown() {
-  Drain(*this, options_.server.drain_ms, [] {});
+  Drain(*this,
+        {.delay_ms = options_.server.shutdown_delay_ms, .drain_ms = options_.server.drain_ms},
+        [] {});
 }
 
 void WorkerServer::SetServing(bool serving) { server_->SetServing(serving); }
@@ -59,20 +77,28 @@ void WorkerServer::Fail() {
   constexpr int64_t kFailingCallsMs = 1000;
   RefuseCalls();  // first: this worker answers nothing any more
   ReportDraining();
-  heartbeats_->Leave();
+  LeaveRouters([] {});
   limit_->WaitUntilIdle(kFailingCallsMs);
   CutOffCalls();
 }
 
+void WorkerServer::ReportDraining() {
+  worker_service_.SetDraining();
+  server_->SetServing(false);
+}
+
 void WorkerServer::LeaveRouters(std::function<void()> done) {
+  if (resolver_ != nullptr) resolver_->Stop();  // it finds no more routers for a worker that leaves
   heartbeats_->Leave();
   done();
 }
 
-void WorkerServer::RefuseCalls() {
-  server_->SetServing(false);
-  limit_->Close();
+void WorkerServer::AwaitDelay(int64_t delay_ms, std::function<void()> done) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(delay_ms));
+  done();
 }
+
+void WorkerServer::RefuseCalls() { limit_->Close(); }
 
 void WorkerServer::AwaitCalls(int64_t most_ms, std::function<void()> done) {
   limit_->WaitUntilIdle(most_ms);

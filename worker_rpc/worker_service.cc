@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/status_macros.h"
 #include "rpc/status_conversion.h"
 #include "rpc/unary_call.h"
 #include "worker_rpc/chunk_list.h"
@@ -128,6 +130,42 @@ grpc::ServerUnaryReactor* WorkerService::ListChunks(grpc::CallbackServerContext*
     std::lock_guard lock(mutex_);
     return ChunksToWire(identity_.worker_id, chunks, status);
   });
+}
+
+absl::StatusOr<v1::SetRoleResponse> WorkerService::ChangeRole(const v1::SetRoleRequest& request) {
+  if (request.role() < v1::WORKER_ROLE_UNSPECIFIED || request.role() > v1::WORKER_ROLE_BOTH) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("role is ", static_cast<int>(request.role()), "; 0–3 are allowed"));
+  }
+  std::lock_guard lock(mutex_);
+  if (draining_) return absl::FailedPreconditionError("the worker is draining");
+  RETURN_IF_ERROR(role_lease_.Take(request.planner(), request.lease_ms(), clock_.NowUs()));
+  v1::SetRoleResponse answer;
+  answer.set_before(identity_.role);
+  if (request.role() != v1::WORKER_ROLE_UNSPECIFIED) identity_.role = request.role();
+  answer.set_role(identity_.role);
+  return answer;
+}
+
+grpc::ServerUnaryReactor* WorkerService::SetRole(grpc::CallbackServerContext*,
+                                                 const v1::SetRoleRequest* request,
+                                                 v1::SetRoleResponse* response) {
+  auto call = std::make_shared<UnaryCall<v1::SetRoleResponse>>(response);
+  call->Hold();
+  const absl::Status posted = tasks_.Post([this, call, asked = v1::SetRoleRequest(*request)] {
+    absl::StatusOr<v1::SetRoleResponse> answer = ChangeRole(asked);
+    if (!answer.ok()) return call->Fail(ToGrpcStatus(answer.status()));
+    if (answer->role() != answer->before()) {
+      LOG(INFO) << "the role is " << v1::WorkerRole_Name(answer->role()) << " now, it was "
+                << v1::WorkerRole_Name(answer->before());
+      const Told told = DoTellRouters();
+      answer->set_routers(told.routers);
+      answer->set_routers_told(told.confirmed);
+    }
+    call->Answer(*std::move(answer));
+  });
+  if (!posted.ok()) call->Fail(ToGrpcStatus(posted));
+  return call.get();
 }
 
 grpc::ServerWriteReactor<v1::KvEventBatch>* WorkerService::StreamKvEvents(

@@ -1,5 +1,5 @@
 // gRPC service of every worker, independent of its role: status, tokenizer, inspection, pool size,
-// KV events and prefix pulls.
+// role, KV events and prefix pulls.
 //
 // Thread safety: called by gRPC from any thread. Each reader of events has its own KvEventStream.
 // Questions to the engine run on a thread of this service, because they may wait for a step to end.
@@ -13,6 +13,7 @@
 #include "rpc/concurrency_limit.h"
 #include "rpc/task_pool.h"
 #include "worker_rpc/count_rate.h"
+#include "worker_rpc/role_lease.h"
 #include "worker_rpc/served_calls.h"
 #include "worker_rpc/wire_conversion.h"
 
@@ -50,6 +51,9 @@ class WorkerService final : public v1::Worker::CallbackService {
   grpc::ServerUnaryReactor* ListChunks(grpc::CallbackServerContext* context,
                                        const v1::ListChunksRequest* request,
                                        v1::ListChunksResponse* response) override;
+  grpc::ServerUnaryReactor* SetRole(grpc::CallbackServerContext* context,
+                                    const v1::SetRoleRequest* request,
+                                    v1::SetRoleResponse* response) override;
   grpc::ServerWriteReactor<v1::KvEventBatch>* StreamKvEvents(
       grpc::CallbackServerContext* context, const v1::StreamKvEventsRequest* request) override;
   grpc::ServerWriteReactor<v1::PullPrefixEvent>* PullPrefix(
@@ -68,8 +72,8 @@ class WorkerService final : public v1::Worker::CallbackService {
   // Sends the present status to every router, waits a bounded time, and returns the number of
   // routers and how many of them confirmed it.
   using TellRouters = std::function<Told()>;
-  // Sets the function to call after each change of the pool's size, before the caller gets its
-  // answer. Without it, the worker has no routers.
+  // Sets the function to call after each change of the pool's size or of the role, before the
+  // caller gets its answer. Without it, the worker has no routers.
   void SetTellRouters(TellRouters tell_routers);
   // Returns the status that routers get. Does not wait for the engine.
   v1::WorkerStatus CurrentStatus();
@@ -79,11 +83,13 @@ class WorkerService final : public v1::Worker::CallbackService {
   grpc::ServerUnaryReactor* Clear(ClearFunction clear, const v1::ClearCacheRequest& request,
                                   v1::ClearCacheResponse* response);
   Told DoTellRouters();
+  absl::StatusOr<v1::SetRoleResponse> ChangeRole(const v1::SetRoleRequest& request);
 
   Engine* const engine_;
   std::mutex mutex_;
-  WorkerIdentity identity_;  // guarded by mutex_, like the next four
+  WorkerIdentity identity_;  // guarded by mutex_, like the next five
   bool draining_ = false;
+  RoleLease role_lease_;
   TellRouters tell_routers_;
   CountRate prefill_rate_;
   CountRate decode_rate_;

@@ -71,6 +71,9 @@ absl::StatusOr<std::unique_ptr<KvTransport>> CreateSocketTransport(const SocketE
     ASSIGN_OR_RETURN(const SocketAddress advertised,
                      AdvertisedAddress(parts.tcp_listener, endpoints.tcp_advertise_host));
     addresses.push_back(FormatTcpAddress(advertised));
+    if (endpoints.tls.any()) {
+      ASSIGN_OR_RETURN(parts.tls, TransferTls::Open(endpoints.tls));
+    }
   }
   if (endpoints.nccl && !endpoints.tcp_listen.empty()) {
     absl::StatusOr<std::unique_ptr<NcclRuntime>> nccl =

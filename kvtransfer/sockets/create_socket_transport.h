@@ -12,6 +12,7 @@
 #include "kvtransfer/nccl/nccl_options.h"
 #include "kvtransfer/sockets/tcp_options.h"
 #include "kvtransfer/transport.h"
+#include "security/tls_files.h"
 
 namespace baton {
 
@@ -33,6 +34,8 @@ struct SocketEndpoints {
   // Sends payload over NCCL if the peer of a TCP connection has it too; unset: never. Without a
   // usable library or device, the transport is created anyway and reports that by `on_fallback`.
   std::optional<NcclOptions> nccl = std::nullopt;
+  // Encrypts TCP. No file: off. Payload over NCCL is never encrypted.
+  TlsFiles tls = {};
 };
 // AlreadyExists if the shared-memory name is in use.
 absl::StatusOr<std::unique_ptr<KvTransport>> CreateSocketTransport(const SocketEndpoints& endpoints,

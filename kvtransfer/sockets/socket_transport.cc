@@ -193,6 +193,10 @@ void SocketTransport::DeliverPayloadReports(int64_t now_us) {
 
 std::unique_ptr<StreamConnection> SocketTransport::MakeConnection(bool shm, ConnectionParts parts) {
   if (shm) return std::make_unique<ShmConnection>(std::move(parts), *parts_.lent);
+  if (parts_.tls != nullptr) {
+    const int socket = parts.socket.get();
+    parts.tls = parts.address.empty() ? parts_.tls->Accept(socket) : parts_.tls->Connect(socket);
+  }
   if (parts_.nccl == nullptr) return std::make_unique<TcpConnection>(std::move(parts));
   auto connection = std::make_unique<NcclConnection>(std::move(parts), *parts_.nccl);
   nccl_connections_[connection->peer()] = connection.get();

@@ -38,6 +38,7 @@
 #include "kvtransfer/sockets/connection_rounds.h"
 #include "kvtransfer/sockets/stream_connection.h"
 #include "kvtransfer/sockets/tcp_options.h"
+#include "kvtransfer/sockets/transfer_tls.h"
 #include "kvtransfer/transport.h"
 
 namespace baton {
@@ -49,6 +50,7 @@ struct SocketParts {
   FileDescriptor shm_listener;        // unset: no shared memory
   std::optional<LentBlocks> lent;     // set together with shm_listener
   std::unique_ptr<NcclRuntime> nccl;  // not started yet; null: no NCCL
+  std::unique_ptr<TransferTls> tls;   // of connections over TCP; null: they are not encrypted
   FileDescriptor epoll;               // watches the listeners and `wake`
   FileDescriptor wake;
 };

@@ -23,6 +23,7 @@ StreamConnection::StreamConnection(ConnectionParts parts)
     : node_(parts.node),
       peer_(parts.peer),
       socket_(std::move(parts.socket)),
+      tls_(std::move(parts.tls)),
       options_(parts.options),
       clock_(parts.clock),
       address_(std::move(parts.address)),
@@ -45,6 +46,17 @@ absl::Status StreamConnection::OnPayloadAnswer(Frame frame, int64_t) {
 }
 
 int64_t StreamConnection::NextPayloadTimerUs() const { return kNever; }
+
+bool StreamConnection::AwaitsHandshake() const {
+  return tls_ != nullptr && !tls_->established() && tls_->wants_input();
+}
+
+absl::Status StreamConnection::Broken() const {
+  if (tls_ != nullptr && errno == EPROTO) {
+    return absl::UnavailableError(absl::StrCat("TLS failed: ", tls_->failure()));
+  }
+  return SocketError("connection lost");
+}
 
 absl::Status StreamConnection::Send(const Frame& frame) { return writer_.Send(frame); }
 
@@ -78,7 +90,7 @@ absl::Status StreamConnection::OnReadable(int64_t now_us) {
     const ssize_t got = ReadSome(std::span(buffers, count));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-    if (got < 0) return SocketError("connection lost");
+    if (got < 0) return Broken();
     if (got == 0) return absl::UnavailableError("connection closed by the peer");
     Moved(got);
     last_heard_us_ = now_us;
@@ -166,6 +178,7 @@ absl::Status StreamConnection::OnGreeting(const Frame& frame, int64_t now_us) {
 
 absl::Status StreamConnection::Pump(int64_t now_us, int64_t turn_bytes) {
   if (state_ == State::kConnecting) return absl::OkStatus();
+  if (tls_ != nullptr && !tls_->established() && tls_->wants_output()) tls_->Handshake();
   iovec buffers[kMaxIovecs];
   turn_limit_ = turn_bytes;
   for (turn_bytes_ = 0; turn_bytes_ < turn_limit_;) {
@@ -175,7 +188,7 @@ absl::Status StreamConnection::Pump(int64_t now_us, int64_t turn_bytes) {
     const ssize_t sent = WriteSome(std::span(buffers, count));
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return absl::OkStatus();
-    if (sent < 0) return SocketError("connection lost");
+    if (sent < 0) return Broken();
     Moved(sent);
     if (const std::optional<BlockDispatch> out = writer_.Advance(sent)) {
       node_.sender().OnBlockSent(*out, Now(now_us));
@@ -190,6 +203,8 @@ absl::Status StreamConnection::Pump(int64_t now_us, int64_t turn_bytes) {
 }
 
 bool StreamConnection::WantsToWrite() const {
+  if (AwaitsHandshake()) return false;
+  if (tls_ != nullptr && !tls_->established() && tls_->wants_output()) return true;
   return state_ == State::kConnecting || !writer_.empty() ||
          (state_ == State::kOpen && HasBlocksToQueue());
 }

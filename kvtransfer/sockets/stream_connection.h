@@ -2,6 +2,8 @@
 // frames, heartbeats and deadlines. Derived classes move the blocks, either within the stream
 // (tcp_connection.h) or beside it (shm_connection.h, nccl_connection.h).
 //
+// With TLS, the first bytes of the greeting wait for TLS's handshake, within the same deadline.
+//
 //   connecting ──▶ greeting (Hello, HelloReply) ──▶ open        if accepted
 //                                               └─▶ refused ──▶ closed once the reply is written
 //
@@ -28,6 +30,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -41,6 +44,7 @@
 #include "kvtransfer/sockets/frame_stream.h"
 #include "kvtransfer/sockets/tcp_options.h"
 #include "kvtransfer/transport.h"
+#include "security/tls_session.h"
 
 namespace baton {
 
@@ -54,6 +58,8 @@ struct ConnectionParts {
   int64_t now_us;
   // Measures time within a round while blocks move. Null: a round takes no time.
   const Clock* clock = nullptr;
+  // Encrypts the stream. Null: it is not encrypted.
+  std::unique_ptr<TlsSession> tls = nullptr;
 };
 
 class StreamConnection {
@@ -79,7 +85,9 @@ class StreamConnection {
   // Releases the leases of transfers that have ended.
   virtual void ReleaseEndedTransfers() = 0;
   // True if input is buffered here, so the socket no longer reports it: call OnReadable again.
-  virtual bool HasUnread() const { return false; }
+  virtual bool HasUnread() const {
+    return tls_ != nullptr && tls_->HasUnread() && !ReadingPaused();
+  }
   // Returns what this connection waits for.
   virtual PoolWait waits_for_pool() const { return PoolWait::kNothing; }
   // True if the owner should wait for the socket to become readable.
@@ -154,6 +162,7 @@ class StreamConnection {
   TransferNode& node_;
   const PeerId peer_;
   FileDescriptor socket_;
+  const std::unique_ptr<TlsSession> tls_;  // null: the stream is not encrypted
   FrameReader reader_;
   FrameWriter writer_;
 
@@ -169,6 +178,10 @@ class StreamConnection {
   absl::Status WatchLife(int64_t now_us);
   void ForgiveOwnPause(int64_t now_us);
   bool HasTransfers() const;
+  // True while TLS's handshake waits for the peer, so that nothing can be written.
+  bool AwaitsHandshake() const;
+  // Returns why the last read or write failed.
+  absl::Status Broken() const;
 
   const TcpOptions& options_;
   const Clock* const clock_;

@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -9,11 +10,42 @@
 
 namespace baton {
 
+ssize_t TcpConnection::ReadTls(std::span<iovec> buffers) {
+  ssize_t total = 0;
+  for (const iovec& into : buffers) {
+    std::span left(static_cast<std::byte*>(into.iov_base), into.iov_len);
+    while (!left.empty()) {
+      const ssize_t got = tls_->Read(left);
+      if (got <= 0) return total > 0 ? total : got;
+      total += got;
+      left = left.subspan(static_cast<size_t>(got));
+    }
+  }
+  return total;
+}
+
+// After EAGAIN, OpenSSL wants the same bytes again, possibly with more behind them. The next call
+// has them, because the writer's bytes keep their order.
+ssize_t TcpConnection::WriteTls(std::span<iovec> buffers) {
+  const std::span first(static_cast<const std::byte*>(buffers[0].iov_base), buffers[0].iov_len);
+  if (first.size() >= kRecordBytes) return tls_->Write(first);
+  record_.clear();
+  for (const iovec& run : buffers) {
+    const auto* bytes = static_cast<const std::byte*>(run.iov_base);
+    const size_t count = std::min(run.iov_len, kRecordBytes - record_.size());
+    record_.insert(record_.end(), bytes, bytes + count);
+    if (record_.size() == kRecordBytes) break;
+  }
+  return tls_->Write(record_);
+}
+
 ssize_t TcpConnection::ReadSome(std::span<iovec> buffers) {
+  if (tls_ != nullptr) return ReadTls(buffers);
   return readv(fd(), buffers.data(), static_cast<int>(buffers.size()));
 }
 
 ssize_t TcpConnection::WriteSome(std::span<iovec> buffers) {
+  if (tls_ != nullptr) return WriteTls(buffers);
   msghdr message{};
   message.msg_iov = buffers.data();
   message.msg_iovlen = buffers.size();

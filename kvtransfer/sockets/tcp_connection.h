@@ -8,7 +8,9 @@
 // Thread safety: belongs to the I/O thread.
 #pragma once
 
+#include <cstddef>
 #include <optional>
+#include <vector>
 
 #include "kvtransfer/pool/lease_request.h"
 #include "kvtransfer/sockets/stream_connection.h"
@@ -57,6 +59,9 @@ class TcpConnection : public StreamConnection {
   std::optional<int64_t> NextBytes() const;
 
  private:
+  // Bytes that one record of TLS has at most.
+  static constexpr size_t kRecordBytes = size_t{16} << 10;
+
   struct Departing {
     BlockDispatch dispatch;
     LeaseRequest lease;
@@ -67,12 +72,15 @@ class TcpConnection : public StreamConnection {
     LeaseRequest lease;
   };
 
+  ssize_t ReadTls(std::span<iovec> buffers);
+  ssize_t WriteTls(std::span<iovec> buffers);
   void ResumeStoring(int64_t now_us);
   void ResumeArriving(int64_t now_us);
 
   std::optional<Departing> departing_;
   std::optional<Arriving> arriving_;     // its payload has not been read yet
   std::optional<BlockLanding> storing_;  // its payload was read and is being stored
+  std::vector<std::byte> record_;        // small runs that become one record of TLS
 };
 
 }  // namespace baton

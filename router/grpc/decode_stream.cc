@@ -10,7 +10,7 @@ DecodeStream::DecodeStream(std::unique_ptr<v1::DecodeWorker::Stub> stub, v1::Dec
                            int32_t attempt, WorkerNumber worker,
                            std::shared_ptr<DecodeListener> listener)
     : stub_(std::move(stub)),
-      request_(std::move(request)),
+      request_(std::make_unique<v1::DecodeRequest>(std::move(request))),
       attempt_(attempt),
       worker_(worker),
       listener_(std::move(listener)) {}
@@ -18,13 +18,14 @@ DecodeStream::DecodeStream(std::unique_ptr<v1::DecodeWorker::Stub> stub, v1::Dec
 void DecodeStream::Start(std::chrono::system_clock::time_point deadline) {
   self_ = shared_from_this();
   context_.set_deadline(deadline);
-  stub_->async()->Decode(&context_, &request_, this);
+  stub_->async()->Decode(&context_, request_.get(), this);
   StartRead(&event_);
   StartCall();
 }
 
 void DecodeStream::OnReadDone(bool ok) {
-  if (!ok) return;  // the stream has ended: OnDone follows
+  if (!ok) return;   // the stream has ended: OnDone follows
+  request_.reset();  // the worker has it; a long prompt would be kept for the whole answer
   listener_->OnDecodeEvent(attempt_, std::move(event_));
   event_.Clear();
   StartRead(&event_);

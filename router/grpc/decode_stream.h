@@ -36,7 +36,7 @@ class DecodeStream final : public grpc::ClientReadReactor<v1::DecodeEvent>,
   void OnDone(const grpc::Status& status) override;
 
   const std::unique_ptr<v1::DecodeWorker::Stub> stub_;
-  const v1::DecodeRequest request_;
+  std::unique_ptr<v1::DecodeRequest> request_;  // until the worker has answered
   const int32_t attempt_;
   const WorkerNumber worker_;
   std::shared_ptr<DecodeListener> listener_;

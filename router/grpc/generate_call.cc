@@ -37,12 +37,13 @@ bool HasParts(const std::optional<ChunkedPrompt>& chunked) {
 
 GenerateCall::GenerateCall(const GenerateHost& host, ConcurrencyLimit::Slot slot,
                            std::shared_ptr<ClientStream> client, const CallDeadline& deadline,
-                           int32_t priority, Endpoint endpoint)
+                           int32_t priority, Endpoint endpoint, std::unique_ptr<TenantVisit> visit)
     : slot_(std::move(slot)),
       host_(host),
       client_(std::move(client)),
       deadline_(deadline),
       priority_(priority),
+      visit_(std::move(visit)),
       session_(host.core, host.failure_detector, this, priority),
       ledger_(host.clock->NowUs()),
       meter_(host.metrics, endpoint, ledger_.received_us()) {}
@@ -63,6 +64,7 @@ void GenerateCall::Start(ClientRequest request, Placement placement) {
     request_id_ = request.request_id.empty() ? absl::StrFormat("req-%016x", EntropyBits())
                                              : request.request_id;
     return_prompt_ = request.return_prompt_token_ids;
+    trace_ = RequestTrace::Begin(host_.tracer, request.trace_parent, ledger_.received_us());
   }
   absl::Status status = CheckRequest(request, Limits(), host_.options->chunk_separator);
   if (status.ok()) {
@@ -98,7 +100,12 @@ void GenerateCall::PrepareAndRun(const ClientRequest& request, Placement placeme
   sampling_ = std::move(prepared->sampling);
   ledger_.Tokenized(prepared->tokenized_us);
   meter_.Tokenized(prepared->tokenized_us);
-  session_.Start(std::move(prepared->request), shared_from_this());
+  if (trace_ != nullptr) {
+    trace_->Describe(request, meter_.endpoint(), request_id_, prepared->model, sampling_.seed());
+    trace_->Tokenized(prepared->tokenized_us);
+  }
+  waiting_request_ = std::move(prepared->request);
+  if (MayStart()) session_.Start(std::move(waiting_request_), shared_from_this());
 }
 
 absl::StatusOr<GenerateCall::Prepared> GenerateCall::Prepare(const ClientRequest& request,
@@ -113,6 +120,7 @@ absl::StatusOr<GenerateCall::Prepared> GenerateCall::Prepare(const ClientRequest
                    EncodePrompt(*model, limits, host_.options->chunk_separator, request));
   prepared.prompt = std::move(prompt.tokens);
   out.tokenized_us = host_.clock->NowUs();
+  out.model = model->description().name;
 
   out.sampling = SamplingToWire(request.sampling);
   if (!out.sampling.has_seed()) out.sampling.set_seed(EntropyBits());
@@ -239,6 +247,7 @@ void GenerateCall::OnRouted(Route& route) {
   const int64_t now_us = host_.clock->NowUs();
   ledger_.Routed(now_us);
   meter_.Routed(route.plan, now_us);
+  if (trace_ != nullptr) trace_->Routed(route, now_us);
   ledger_.Pulled(0, 0, "");
 }
 
@@ -275,6 +284,7 @@ void GenerateCall::Describe(WorkerRequest& request) const {
   request.set_cache_namespace_high(asked.cache_namespace.high());
   request.set_priority(priority_);
   request.set_n(asked.choices.n());
+  if (trace_ != nullptr) request.set_trace_parent(trace_->ForWorkers());
 }
 
 void GenerateCall::OpenDecode(const FlowAction& action) {
@@ -294,7 +304,9 @@ void GenerateCall::OpenDecode(const FlowAction& action) {
 
 void GenerateCall::SendPrefill(const FlowAction& action) {
   ticket_ = event_.ticket();
-  ledger_.Routed(host_.clock->NowUs());
+  const int64_t now_us = host_.clock->NowUs();
+  ledger_.Routed(now_us);
+  if (trace_ != nullptr) trace_->Reserved(now_us);
   v1::PrefillRequest request;
   Describe(request);
   *request.mutable_ticket() = ticket_;
@@ -349,10 +361,12 @@ void GenerateCall::AwaitReport() {
 }
 
 bool GenerateCall::SendTokens() {
+  if (visit_ != nullptr) visit_->FirstToken();
   v1::Tokens& tokens = *event_.mutable_tokens();
   const int64_t now_us = host_.clock->NowUs();
   ledger_.TokensArrived(now_us, tokens.token_ids_size(), tokens.choice());
   meter_.TokensArrived(now_us, tokens.token_ids_size(), tokens.choice());
+  if (trace_ != nullptr) trace_->TokensArrived(now_us);
   v1::GenerateResponse response;
   *response.mutable_tokens() = std::move(tokens);
   return client_->Send(response);
@@ -367,59 +381,13 @@ void GenerateCall::SendEnds() {
                      route.decode_id, end);
     end.mutable_ledger()->set_resumes(session_.lost_workers());
     last_end_ = end;
+    if (trace_ != nullptr) {
+      trace_->ChoiceFinished(end.reason() == v1::FINISH_REASON_STOP ? "stop" : "length");
+    }
     v1::GenerateResponse response;
     *response.mutable_finished() = std::move(end);
     client_->Send(response);
   }
-}
-
-// Counts before the client knows of the end, so that a scrape after an answer contains it.
-void GenerateCall::CountEnd(const absl::Status& status) {
-  const v1::Ledger& ledger = last_end_.ledger();
-  const v1::Usage& usage = last_end_.usage();
-  const Route& route = session_.route();
-  const int64_t now_us = host_.clock->NowUs();
-  meter_.Ended(status, now_us,
-               {.prompt_tokens = usage.prompt_tokens(),
-                .computed_tokens = ledger.computed_tokens(),
-                .pulled_tokens = ledger.pulled_tokens(),
-                .decode_cached_tokens = ledger.decode_cached_tokens(),
-                .prefilled_elsewhere = session_.prefill_reported()});
-  if (host_.request_log == nullptr) return;
-  int64_t tokens = 0;
-  for (const AnswerChoices::Choice& choice : session_.request().choices.all()) {
-    tokens += static_cast<int64_t>(choice.tokens.size());
-  }
-  host_.request_log->Ended(
-      {.id = request_id_,
-       .endpoint = meter_.endpoint(),
-       .code = status.code(),
-       .prompt_tokens = static_cast<int64_t>(session_.request().prompt.size()),
-       .cached_tokens = usage.cached_tokens(),
-       .tokens = tokens,
-       .first_token_us = meter_.first_token_us(),
-       .total_us = now_us - ledger_.received_us(),
-       .prefill_worker = session_.prefill_reported() ? route.prefill_id : std::string_view(),
-       .decode_worker = route.decode_id});
-}
-
-void GenerateCall::End(const absl::Status& status) {
-  if (status.ok() && session_.attempt() == 1) {  // otherwise the times span several attempts
-    const Route& route = session_.route();
-    const int32_t decode_batch = route.decode_batch + session_.request().choices.n() - 1;
-    FinishedRequest finished =
-        FinishedFromLedger(route.plan, decode_batch, session_.prefill_reported(), last_end_);
-    // The tokens of a part attend to fewer tokens than those of an ordinary prompt. So they say
-    // little about its speed.
-    if (session_.request().chunked != nullptr) finished.computed_tokens = 0;
-    host_.core->Learn(finished);
-  }
-  if (absl::IsUnavailable(status) || absl::IsInternal(status) || absl::IsUnknown(status)) {
-    host_.log->Failed(request_id_, status);
-  }
-  CountEnd(status);
-  client_->End(status);
-  if (report_alarm_ != nullptr) report_alarm_->Cancel();
 }
 
 }  // namespace baton

@@ -6,8 +6,8 @@
 // The queue for a slow client is bounded. A decode worker sends at most one message per token of a
 // choice. max_tokens and the context bound the tokens.
 //
-// Lock order: this call's lock, then RouterCore's or the client stream's. No gRPC function called
-// here runs a callback before it returns.
+// Lock order: this call's lock, then RouterCore's, the tenant gate's or the client stream's. No
+// gRPC function called here runs a callback before it returns.
 //
 // Thread safety: gRPC calls it from any thread.
 #pragma once
@@ -34,11 +34,15 @@
 #include "router/grpc/request_ledger.h"
 #include "router/grpc/text_tasks.h"
 #include "router/grpc/worker_channels.h"
+#include "router/recent_requests.h"
 #include "router/request_log.h"
 #include "router/request_meter.h"
+#include "router/request_trace.h"
+#include "router/tenant_gate.h"
 #include "rpc/call_deadline.h"
 #include "rpc/client_unary_call.h"
 #include "rpc/concurrency_limit.h"
+#include "security/api_keys.h"
 
 namespace baton {
 
@@ -54,6 +58,10 @@ struct GenerateHost {
   FleetLog* log;
   RequestLog* request_log = nullptr;  // null: requests are not logged
   MetricSet* metrics = nullptr;       // null: nothing is counted
+  const ApiKeys* api_keys = nullptr;  // null: clients need no key
+  TenantGate* tenants = nullptr;      // null: tenants have no limits
+  const Tracer* tracer = nullptr;     // null: no spans are recorded
+  RecentRequests* recent = nullptr;   // null: ended requests are not kept
 };
 
 class GenerateCall final : public ClientListener,
@@ -62,9 +70,11 @@ class GenerateCall final : public ClientListener,
                            private GenerateCalls,
                            public std::enable_shared_from_this<GenerateCall> {
  public:
+  // `visit` has the tenant's limits; null: it has none. `priority` is the visit's.
   GenerateCall(const GenerateHost& host, ConcurrencyLimit::Slot slot,
                std::shared_ptr<ClientStream> client, const CallDeadline& deadline, int32_t priority,
-               Endpoint endpoint = Endpoint::kGenerate);
+               Endpoint endpoint = Endpoint::kGenerate,
+               std::unique_ptr<TenantVisit> visit = nullptr);
   ~GenerateCall() override;
 
   // Makes the cheap checks and posts the rest to `text_tasks`, or ends the call with an error.
@@ -98,6 +108,7 @@ class GenerateCall final : public ClientListener,
     GenerateSession::Request request;
     v1::SamplingParams sampling;
     int64_t tokenized_us = 0;
+    std::string model;  // its name
   };
 
   // Tokenises and starts the session, or ends the call with an error.
@@ -105,6 +116,8 @@ class GenerateCall final : public ClientListener,
   // Runs without the lock: other threads may end the call meanwhile.
   absl::StatusOr<Prepared> Prepare(const ClientRequest& request, Placement placement) const;
   RequestLimits Limits() const;  // of the model, if it is known
+  // It is the request's turn.
+  void StartSession();
   void SetParts(ChunkedPrompt prompt, std::string_view session,
                 GenerateSession::Request& prepared) const;
 
@@ -123,7 +136,11 @@ class GenerateCall final : public ClientListener,
   void KeepEnd() override;
   void SendEnds() override;  // adds their ledgers
   void End(const absl::Status& status) override;
+  // Returns true if the session may start now. Otherwise StartSession follows, or it has ended.
+  bool MayStart();
+  int64_t AnswerTokens() const;
   void CountEnd(const absl::Status& status);
+  RecentRequest Ended(const absl::Status& status, int64_t now_us) const;
   // Fills the fields that decode and prefill workers have in common.
   template <typename WorkerRequest>
   void Describe(WorkerRequest& request) const;
@@ -133,11 +150,14 @@ class GenerateCall final : public ClientListener,
   const std::shared_ptr<ClientStream> client_;
   const CallDeadline deadline_;  // the client's
   const int32_t priority_;
+  const std::unique_ptr<TenantVisit> visit_;  // null: the tenant has no limits
 
   std::mutex state_mutex_;
   GenerateSession session_;
   RequestLedgerBuilder ledger_;
   RequestMeter meter_;
+  GenerateSession::Request waiting_request_;  // while it waits for its turn
+  std::unique_ptr<RequestTrace> trace_;       // null: nothing is traced
   std::string request_id_;
   v1::SamplingParams sampling_;
   bool return_prompt_ = false;

@@ -51,6 +51,10 @@ void GenerateCall::OnPullEnd(int32_t attempt, int64_t began_us, const PullOutcom
                    route.pull_source_id,
                    session_.request().chunked != nullptr ? finished.kv_bytes : 0);
     ledger_.Routed(host_.clock->NowUs());
+    if (trace_ != nullptr) {
+      trace_->Pulled(began_us, began_us + us, outcome.prefix.pulled_tokens(), route.pull_source_id,
+                     outcome.status);
+    }
   }
   session_.OnPullEnd(attempt, outcome.receiver_gone, outcome.source_gone);
 }

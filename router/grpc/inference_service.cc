@@ -6,7 +6,9 @@
 
 #include "common/choices.h"
 #include "common/status_macros.h"
+#include "common/str_cat.h"
 #include "router/client_prompt.h"
+#include "router/grpc/client_access.h"
 #include "router/grpc/grpc_client_stream.h"
 #include "router/grpc/router_wire.h"
 #include "rpc/client_request_wire.h"
@@ -20,6 +22,7 @@ namespace {
 
 constexpr size_t kStarted = 1;
 constexpr size_t kFinished = 1;
+constexpr size_t kMostTenants = 1000;  // in a status
 
 grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context, const absl::Status& status) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
@@ -43,6 +46,16 @@ InferenceService::InferenceService(const GenerateHost& host, ConcurrencyLimit* l
                                    const RefusedWorkers* refused)
     : host_(host), limit_(limit), streams_(streams), heartbeats_(heartbeats), refused_(refused) {}
 
+template <typename Request>
+absl::StatusOr<Caller> InferenceService::TakeClient(const grpc::CallbackServerContext& context,
+                                                    const char* method, Request& request) const {
+  const std::string key = request.api_key();
+  request.clear_api_key();
+  return ClientOfCall(CallerOfCall(context),
+                      StrCat("/", v1::Inference::service_full_name(), "/", method), host_.api_keys,
+                      key);
+}
+
 grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes) {
   v1::GenerateRequest request;
@@ -51,13 +64,25 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
     RequestMeter::Refused(host_.metrics, Endpoint::kGenerate, status, reason);
     return new RefusedStream(status);
   };
+  const absl::StatusOr<Caller> client = TakeClient(*context, "Generate", request);
+  if (!client.ok()) return refuse(client.status(), Refusal::kUnauthorized);
+  const absl::Status tenant = TakeTenant(*client, *request.mutable_tenant());
+  if (!tenant.ok()) return refuse(tenant, Refusal::kUnauthorized);
   absl::StatusOr<ConcurrencyLimit::Slot> slot = limit_->Enter();
   if (!slot.ok()) {
     const bool ending = absl::IsUnavailable(slot.status());
     return refuse(slot.status(), ending ? Refusal::kShutdown : Refusal::kLimit);
   }
+  int32_t priority = request.priority();
+  std::unique_ptr<TenantVisit> visit;
+  if (host_.tenants != nullptr) {
+    auto entered = host_.tenants->Enter(request.tenant(), priority);
+    if (!entered.ok()) return refuse(entered.status(), Refusal::kLimit);
+    visit = *std::move(entered);
+    priority = visit->priority();
+  }
   const CallDeadline deadline(MicrosecondsLeft(*context), host_.clock);
-  const absl::Status timely = host_.core->MayWait(deadline.LeftUs(), request.priority());
+  const absl::Status timely = host_.core->MayWait(deadline.LeftUs(), priority);
   if (!timely.ok()) return refuse(timely, Refusal::kOverload);
   const auto model = host_.core->model();
   const size_t tokens =
@@ -66,8 +91,8 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
       static_cast<size_t>(std::clamp(request.has_n() ? request.n() : 1, 1, kMaxChoices));
   const size_t messages = kStarted + choices * (tokens + kFinished);
   const auto stream = std::make_shared<GrpcClientStream>(messages, context);
-  const auto call =
-      std::make_shared<GenerateCall>(host_, *std::move(slot), stream, deadline, request.priority());
+  const auto call = std::make_shared<GenerateCall>(host_, *std::move(slot), stream, deadline,
+                                                   priority, Endpoint::kGenerate, std::move(visit));
   stream->Connect(call);
   stream->Hold();
   streams_->Add(stream);
@@ -84,6 +109,8 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
                                                      grpc::ByteBuffer* response) {
   const auto request = std::make_shared<v1::TokenizeRequest>();
   if (absl::Status parsed = ParseRaw(*bytes, *request); !parsed.ok()) return Reply(context, parsed);
+  const absl::StatusOr<Caller> client = TakeClient(*context, "Tokenize", *request);
+  if (!client.ok()) return Reply(context, client.status());
   return RunOnTextThread(context, bytes->Length(), [this, request, response]() -> absl::Status {
     v1::TokenizeResponse tokens;
     RETURN_IF_ERROR(DoTokenize(*request, tokens));
@@ -95,43 +122,68 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
                                                        const v1::DetokenizeRequest* request,
                                                        v1::DetokenizeResponse* response) {
+  v1::DetokenizeRequest key;
+  key.set_api_key(request->api_key());
+  const absl::StatusOr<Caller> client = TakeClient(*context, "Detokenize", key);
+  if (!client.ok()) return Reply(context, client.status());
   return RunOnTextThread(context, request->ByteSizeLong(),
                          [this, request, response] { return DoDetokenize(*request, *response); });
 }
 
 grpc::ServerUnaryReactor* InferenceService::GetModel(grpc::CallbackServerContext* context,
-                                                     const v1::GetModelRequest*,
+                                                     const v1::GetModelRequest* request,
                                                      v1::GetModelResponse* response) {
+  v1::GetModelRequest key = *request;
+  const absl::StatusOr<Caller> client = TakeClient(*context, "GetModel", key);
+  if (!client.ok()) return Reply(context, client.status());
   return Reply(context, DoGetModel(*response));
 }
 
 grpc::ServerUnaryReactor* InferenceService::GetStatus(grpc::CallbackServerContext* context,
-                                                      const v1::GetStatusRequest*,
+                                                      const v1::GetStatusRequest* request,
                                                       v1::GetStatusResponse* response) {
+  v1::GetStatusRequest key = *request;
+  const absl::StatusOr<Caller> client = TakeClient(*context, "GetStatus", key);
+  if (!client.ok()) return Reply(context, client.status());
+  *response = CurrentStatus();
+  return Reply(context, absl::OkStatus());
+}
+
+v1::GetStatusResponse InferenceService::CurrentStatus() const {
+  v1::GetStatusResponse out;
   for (v1::WorkerStatus& status : heartbeats_->Of(host_.core->Workers())) {
-    *response->add_workers() = std::move(status);
+    *out.add_workers() = std::move(status);
   }
   for (v1::WorkerStatus& status : heartbeats_->Leaving()) {
-    *response->add_leaving_workers() = std::move(status);
+    *out.add_leaving_workers() = std::move(status);
   }
   const RouterCounters counters = host_.core->counters();
-  response->set_active_requests(counters.active_requests);
-  response->set_requests_total(counters.requests_total);
-  response->set_requests_failed(counters.requests_failed);
-  response->set_requests_rejected(counters.requests_rejected);
-  response->set_requests_cancelled(counters.requests_cancelled);
-  response->set_ready(host_.core->ready());
-  *response->mutable_index() = IndexStatusToWire(
-      host_.core->index().Status(), host_.core->predicted_units(), host_.core->Workers());
+  out.set_active_requests(counters.active_requests);
+  out.set_requests_total(counters.requests_total);
+  out.set_requests_failed(counters.requests_failed);
+  out.set_requests_rejected(counters.requests_rejected);
+  out.set_requests_cancelled(counters.requests_cancelled);
+  out.set_ready(host_.core->ready());
+  *out.mutable_index() = IndexStatusToWire(host_.core->index().Status(),
+                                           host_.core->predicted_units(), host_.core->Workers());
   for (const RefusedWorkers::Refusal& refusal : refused_->Late()) {
-    v1::RefusedWorker& shown = *response->add_refused_workers();
+    v1::RefusedWorker& shown = *out.add_refused_workers();
     shown.set_worker_id(ReplaceInvalidUtf8(refusal.worker_id));
     shown.set_address(ReplaceInvalidUtf8(refusal.address));
     shown.set_reason(ReplaceInvalidUtf8(refusal.reason));
     shown.set_heard_ms(refusal.heard_ms);
   }
-  response->set_routing_policy(host_.options->routing.policy);
-  return Reply(context, absl::OkStatus());
+  out.set_routing_policy(host_.options->routing.policy);
+  if (host_.tenants != nullptr) {
+    for (const TenantUse& use : host_.tenants->Uses(kMostTenants)) {
+      *out.add_tenants() = TenantToWire(use);
+    }
+  }
+  if (role_plan_) {
+    v1::RolePlan plan = role_plan_();
+    if (!plan.mode().empty()) *out.mutable_role_plan() = std::move(plan);
+  }
+  return out;
 }
 
 grpc::ServerUnaryReactor* InferenceService::RunOnTextThread(grpc::CallbackServerContext* context,

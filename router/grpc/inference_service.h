@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <utility>
 
 #include "baton/v1/inference.grpc.pb.h"
 #include "router/grpc/generate_call.h"
@@ -26,6 +27,9 @@ class InferenceService final : public InferenceMethods {
   InferenceService(const GenerateHost& host, ConcurrencyLimit* limit, StreamWatchdog* streams,
                    const LatestHeartbeats* heartbeats, const RefusedWorkers* refused);
 
+  // Sets the source of GetStatusResponse.role_plan. Call it before the first request.
+  void set_role_plan(std::function<v1::RolePlan()> role_plan) { role_plan_ = std::move(role_plan); }
+
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request) override;
   grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context,
@@ -41,7 +45,14 @@ class InferenceService final : public InferenceMethods {
                                       const v1::GetStatusRequest* request,
                                       v1::GetStatusResponse* response) override;
 
+  // Returns what GetStatus answers. From any thread.
+  v1::GetStatusResponse CurrentStatus() const;
+
  private:
+  // Returns the client of a call of `method` ("Tokenize"), and removes the key from the request.
+  template <typename Request>
+  absl::StatusOr<Caller> TakeClient(const grpc::CallbackServerContext& context, const char* method,
+                                    Request& request) const;
   // Runs `work` on a text thread and answers with its status. Request and response live until then,
   // even if the call is cancelled.
   grpc::ServerUnaryReactor* RunOnTextThread(grpc::CallbackServerContext* context, size_t bytes,
@@ -55,6 +66,7 @@ class InferenceService final : public InferenceMethods {
   StreamWatchdog* const streams_;
   const LatestHeartbeats* const heartbeats_;
   const RefusedWorkers* const refused_;
+  std::function<v1::RolePlan()> role_plan_;
 };
 
 }  // namespace baton

@@ -71,6 +71,7 @@ void PullCall::OnDone(const grpc::Status& status) {
     static_cast<PullFlow::Outcome&>(outcome) = flow_.OnReceiverEnded(FromGrpcStatus(status));
   }
   if (outcome.status.ok()) outcome.prefix = std::move(prefix_);
+  request_ = {};  // frees the prompt
   done_(outcome);
   done_ = nullptr;
   const auto last = std::move(self_);  // may destroy this at the end of the scope

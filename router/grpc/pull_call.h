@@ -49,7 +49,7 @@ class PullCall final : public grpc::ClientReadReactor<v1::PullPrefixEvent>,
 
   const std::unique_ptr<v1::Worker::Stub> receiver_;
   std::unique_ptr<v1::Worker::Stub> source_;  // moved out when the source is asked
-  const v1::PullPrefixRequest request_;
+  v1::PullPrefixRequest request_;             // empty after the end
   Done done_;
   std::optional<CallDeadline> deadline_;  // set by Start
   grpc::ClientContext context_;

@@ -23,7 +23,11 @@ grpc::ServerUnaryReactor* RegistryService::Heartbeat(grpc::CallbackServerContext
   response->set_accepted(status.ok());
   Count(status.ok() ? HeartbeatOutcome::kAccepted : HeartbeatOutcome::kRefused);
   if (status.ok()) {
-    heartbeats_->Put(request->status(), request->metrics_address());
+    v1::WorkerStatus worker = request->status();
+    if (request->current_role() != v1::WORKER_ROLE_UNSPECIFIED) {
+      worker.set_role(request->current_role());
+    }
+    heartbeats_->Put(worker, request->metrics_address());
     refused_->Remove(request->status().worker_id(), Epoch(request->status().epoch()));
     fetcher_->MaybeFetch();
   } else {

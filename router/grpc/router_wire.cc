@@ -32,7 +32,7 @@ ProtocolRange ProtocolFromWire(const v1::KvFingerprint& wire) {
   return {.oldest = wire.oldest_protocol_version(), .newest = wire.protocol_version()};
 }
 
-absl::StatusOr<WorkerRole> RoleFromWire(v1::WorkerRole wire) {
+absl::StatusOr<WorkerRole> RoleFromWire(v1::WorkerRole wire, const char* field) {
   switch (wire) {
     case v1::WORKER_ROLE_PREFILL:
       return WorkerRole::kPrefill;
@@ -42,7 +42,7 @@ absl::StatusOr<WorkerRole> RoleFromWire(v1::WorkerRole wire) {
       return WorkerRole::kBoth;
     default:
       return absl::InvalidArgumentError(
-          absl::StrCat("status.role is ", static_cast<int>(wire), "; a worker's role is 1–3"));
+          absl::StrCat(field, " is ", static_cast<int>(wire), "; a worker's role is 1–3"));
   }
 }
 
@@ -66,10 +66,14 @@ absl::StatusOr<WorkerReport> ReportFromWire(const v1::HeartbeatRequest& wire) {
   }
   const v1::WorkerStatus& status = wire.status();
   const v1::PoolStatus& pool = status.pool();
-  ASSIGN_OR_RETURN(const WorkerRole role, RoleFromWire(status.role()));
+  const bool changes_role = wire.current_role() != v1::WORKER_ROLE_UNSPECIFIED;
+  ASSIGN_OR_RETURN(const WorkerRole role, changes_role
+                                              ? RoleFromWire(wire.current_role(), "current_role")
+                                              : RoleFromWire(status.role(), "status.role"));
   return ReportOf({.id = status.worker_id(),
                    .address = status.address(),
                    .role = role,
+                   .changes_role = changes_role,
                    .epoch = Epoch(status.epoch()),
                    .model_name = status.model_name(),
                    .draining = status.draining(),
@@ -92,6 +96,7 @@ absl::StatusOr<WorkerReport> ReportFromWire(const v1::HeartbeatRequest& wire) {
                    .min_prefix_tokens = pool.min_prefix_tokens(),
                    .context_length = status.context_length(),
                    .max_running = status.max_running(),
+                   .decode_tokens_per_s = status.decode_tokens_per_second(),
                    .chunks = ChunksFromWire(status)});
 }
 
@@ -157,6 +162,24 @@ v1::IndexStatus IndexStatusToWire(const FleetIndexStatus& status, size_t predict
     shown.set_gaps(followed.gaps);
     shown.set_snapshots(followed.snapshots);
     shown.set_trouble(ReplaceInvalidUtf8(followed.trouble));
+  }
+  return out;
+}
+
+v1::TenantStatus TenantToWire(const TenantUse& use) {
+  v1::TenantStatus out;
+  out.set_tenant(ReplaceInvalidUtf8(use.tenant));
+  out.set_running(use.running);
+  out.set_waiting(use.waiting);
+  out.set_requests(use.requests);
+  out.set_refused(use.refused);
+  out.set_tokens(use.tokens);
+  out.set_weight(use.limits.weight);
+  out.set_requests_per_minute(use.limits.requests_per_minute);
+  out.set_tokens_per_minute(use.limits.tokens_per_minute);
+  out.set_concurrent_requests(use.limits.concurrent_requests);
+  if (use.limits.max_priority != TenantLimits().max_priority) {
+    out.set_max_priority(use.limits.max_priority);
   }
   return out;
 }

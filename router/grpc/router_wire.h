@@ -12,6 +12,7 @@
 #include "common/strong_int.h"
 #include "router/fleet_index.h"
 #include "router/served_model.h"
+#include "router/tenant_gate.h"
 #include "routing/routing_policy.h"
 #include "routing/worker_registry.h"
 
@@ -25,6 +26,8 @@ absl::StatusOr<Placement> PlacementFromWire(v1::PrefillPlacement wire);
 // Shows the workers that are both in the index and in `workers`.
 v1::IndexStatus IndexStatusToWire(const FleetIndexStatus& status, size_t predicted_units,
                                   const std::vector<WorkerRecord>& workers);
+
+v1::TenantStatus TenantToWire(const TenantUse& use);
 
 // Returns the text of `ids`. InvalidArgument: more ids than kMaxDetokenizeIds, an id outside the
 // vocabulary, or more text than kMaxDetokenizedBytes.

@@ -24,7 +24,12 @@ class TextTasks {
     return pool.Post(std::move(task), priority);
   }
 
+  // Runs `task` soon, whatever is queued. The number of calls bounds these tasks.
+  void Continue(std::function<void()> task) { short_.PostAlways(std::move(task), kSoon); }
+
  private:
+  static constexpr int32_t kSoon = 1000;  // above every request's priority
+
   // Queued texts stay in memory. With the default limit on prompts, each of the two queues holds at
   // most 256 MiB.
   static constexpr size_t kMaxShort = 1024;

@@ -8,7 +8,7 @@ namespace baton {
 std::shared_ptr<grpc::Channel> WorkerChannels::Get(const std::string& address, Epoch epoch) {
   std::lock_guard lock(mutex_);
   std::shared_ptr<grpc::Channel>& channel = channels_[Incarnation(address, epoch)];
-  if (channel == nullptr) channel = MakeChannel(address);
+  if (channel == nullptr) channel = MakeChannel(address, credentials_, LostCalls::kFail);
   return channel;
 }
 

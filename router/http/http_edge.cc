@@ -13,6 +13,9 @@
 #include "openai/api_error.h"
 #include "openai/model_list.h"
 #include "router/http/error_response.h"
+#include "security/access_table.h"
+#include "security/api_keys.h"
+#include "security/tls_context.h"
 
 namespace baton {
 namespace {
@@ -43,6 +46,17 @@ std::string IdOfPrompt(const std::string& id, size_t prompt, size_t prompts) {
   return prompts == 1 ? id : absl::StrCat(id.substr(0, kMaxRequestIdBytes - 3), "-", prompt);
 }
 
+std::string RowOf(const HttpRoute& route) { return absl::StrCat(route.method, " ", route.path); }
+
+absl::Status CheckRowsOf(const HttpRoutes& routes) {
+  for (const HttpRoute& route : routes.All()) {
+    if (WhoMayCall(RowOf(route)).has_value()) continue;
+    return absl::InternalError(absl::StrCat(
+        RowOf(route), " has no row in security/access_table.cc, so nobody may call it"));
+  }
+  return absl::OkStatus();
+}
+
 Endpoint EndpointLabel(OpenAiEndpoint endpoint) {
   return endpoint == OpenAiEndpoint::kChatCompletions ? Endpoint::kChatCompletions
                                                       : Endpoint::kCompletions;
@@ -71,7 +85,16 @@ absl::StatusOr<std::unique_ptr<HttpEdge>> HttpEdge::Start(const HttpEdgeOptions&
   server.problem_response = [](const HttpProblem& problem) {
     return ErrorResponse(HttpError(problem.status, problem.message));
   };
-  ASSIGN_OR_RETURN(out->server_, HttpServer::Start(server, out->Routes()));
+  server.admit = [edge = out.get()](const HttpRequest& request, const HttpRoute& route) {
+    return edge->Admit(request, route);
+  };
+  if (options.tls.any()) {
+    ASSIGN_OR_RETURN(server.tls, TlsContextSource::Open(options.tls, {.side = TlsSide::kServer,
+                                                                      .verify_peer = false}));
+  }
+  HttpRoutes routes = out->Routes();
+  RETURN_IF_ERROR(CheckRowsOf(routes));
+  ASSIGN_OR_RETURN(out->server_, HttpServer::Start(server, std::move(routes)));
   return out;
 }
 
@@ -107,7 +130,38 @@ HttpRoutes HttpEdge::Routes() {
   return routes;
 }
 
+absl::StatusOr<Caller> HttpEdge::ClientOf(const HttpRequest& request,
+                                          const std::string& row) const {
+  const Caller anyone = {.roles = {CallerRole::kClient}, .tenant = std::nullopt};
+  if (host_.api_keys == nullptr || CheckAccess(row, {}).ok()) {
+    RETURN_IF_ERROR(CheckAccess(row, anyone.roles));
+    return anyone;
+  }
+  std::optional<Caller> found = host_.api_keys->FindBearer(request.Header("authorization"));
+  if (!found.has_value()) return absl::UnauthenticatedError("unauthenticated");
+  RETURN_IF_ERROR(CheckAccess(row, found->roles));
+  return *std::move(found);
+}
+
+std::optional<HttpProblem> HttpEdge::Admit(const HttpRequest& request,
+                                           const HttpRoute& route) const {
+  const absl::Status status = ClientOf(request, RowOf(route)).status();
+  if (status.ok()) return std::nullopt;
+  if (request.method == "POST") {
+    const bool chat = request.path == "/v1/chat/completions";
+    CountRefused(chat ? OpenAiEndpoint::kChatCompletions : OpenAiEndpoint::kCompletions, status,
+                 Refusal::kUnauthorized);
+  }
+  return HttpProblem{.status = absl::IsUnauthenticated(status) ? 401 : 403,
+                     .message = std::string(status.message())};
+}
+
 void HttpEdge::Tick() { answers_.Tick(); }
+
+void HttpEdge::ReportDraining() {
+  draining_ = true;
+  server_->EndConnections();
+}
 
 void HttpEdge::Drain() {
   draining_ = true;
@@ -215,6 +269,16 @@ void HttpEdge::CountRefused(OpenAiEndpoint endpoint, const absl::Status& status,
                         ending ? Refusal::kShutdown : reason);
 }
 
+absl::StatusOr<std::vector<std::unique_ptr<TenantVisit>>> HttpEdge::EnterTenants(
+    const std::vector<ClientRequest>& prompts) const {
+  std::vector<std::unique_ptr<TenantVisit>> visits(prompts.size());
+  if (host_.tenants == nullptr) return visits;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    ASSIGN_OR_RETURN(visits[i], host_.tenants->Enter(prompts[i].tenant, prompts[i].priority));
+  }
+  return visits;
+}
+
 void HttpEdge::StartCalls(OpenAiEndpoint endpoint, const HttpRequest& request,
                           ConcurrencyLimit::Slot slot, const CallDeadline& deadline,
                           const std::shared_ptr<HttpAnswer>& answer) {
@@ -224,6 +288,13 @@ void HttpEdge::StartCalls(OpenAiEndpoint endpoint, const HttpRequest& request,
   };
   absl::StatusOr<OpenAiRequest> read = ReadOpenAiRequest(endpoint, request.body, max_body_bytes_);
   if (!read.ok()) return refuse(read.status(), Refusal::kInvalid);
+  const absl::StatusOr<Caller> client =
+      ClientOf(request, absl::StrCat(request.method, " ", request.path));
+  if (!client.ok()) return refuse(client.status(), Refusal::kUnauthorized);
+  for (ClientRequest& prompt : read->prompts) {
+    const absl::Status tenant = TakeTenant(*client, prompt.tenant);
+    if (!tenant.ok()) return refuse(tenant, Refusal::kUnauthorized);
+  }
   const auto model = host_.core->model();
   if (!model.ok()) return refuse(model.status(), Refusal::kNoWorker);
   const ModelDescription& description = (*model)->description();
@@ -232,7 +303,10 @@ void HttpEdge::StartCalls(OpenAiEndpoint endpoint, const HttpRequest& request,
     return answer->Fail(
         ModelNotFound(read->model, absl::StrJoin(names_.All(description.name), ", ")));
   }
-  const int32_t priority = read->prompts.front().priority;
+  absl::StatusOr<std::vector<std::unique_ptr<TenantVisit>>> visits = EnterTenants(read->prompts);
+  if (!visits.ok()) return refuse(visits.status(), Refusal::kLimit);
+  const int32_t priority =
+      visits->front() == nullptr ? read->prompts.front().priority : visits->front()->priority();
   if (absl::Status timely = host_.core->MayWait(deadline.LeftUs(), priority); !timely.ok()) {
     return refuse(timely, Refusal::kOverload);
   }
@@ -257,9 +331,10 @@ void HttpEdge::StartCalls(OpenAiEndpoint endpoint, const HttpRequest& request,
   for (size_t i = 0; i < read->prompts.size(); ++i) {
     ClientRequest& prompt = read->prompts[i];
     prompt.request_id = IdOfPrompt(request.id, i, read->prompts.size());
-    const auto call = std::make_shared<GenerateCall>(host_, std::move(slots[i]),
-                                                     answer->Stream(static_cast<int32_t>(i)),
-                                                     deadline, priority, EndpointLabel(endpoint));
+    if (const std::string* span = request.Header("traceparent")) prompt.trace_parent = *span;
+    const auto call = std::make_shared<GenerateCall>(
+        host_, std::move(slots[i]), answer->Stream(static_cast<int32_t>(i)), deadline, priority,
+        EndpointLabel(endpoint), std::move((*visits)[i]));
     if (!answer->AddCall(call)) return;
     call->Start(std::move(prompt));
   }

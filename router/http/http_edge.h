@@ -5,16 +5,21 @@
 //   GET  /v1/models, /v1/models/ID
 //   GET  /health   200 if a request would succeed now, else 503
 //
+// With API keys, a request to /v1 needs one ("Authorization: Bearer KEY"). The tenant is the key's.
+//
 // A request has a deadline (HttpEdgeOptions::timeout_ms, or its header Baton-Timeout-Ms), so
 // load shedding covers it. A client that leaves ends its calls at once.
 //
-// Thread safety: Start, Drain, Shutdown and the destructor on one thread; Tick and CallOff on any.
+// Thread safety: Start, ReportDraining, Drain, Shutdown and the destructor on one thread; Tick and
+// CallOff on any.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "http/http_server.h"
@@ -24,13 +29,15 @@
 #include "router/http/http_answer.h"
 #include "router/http/http_edge_options.h"
 #include "router/http/served_names.h"
+#include "security/caller.h"
 
 namespace baton {
 
 class HttpEdge {
  public:
   // `limit` counts the calls of both edges. Everything in `host`, and `limit`, must outlive this
-  // and every call. Errors as HttpServer::Start.
+  // and every call. Errors as HttpServer::Start and TlsContextSource::Open. Internal: a path has no
+  // row in the access table.
   static absl::StatusOr<std::unique_ptr<HttpEdge>> Start(const HttpEdgeOptions& options,
                                                          const GenerateHost& host,
                                                          ConcurrencyLimit* limit);
@@ -39,7 +46,10 @@ class HttpEdge {
   // Ends requests whose deadline has passed, and keeps silent streams alive. Call it several times
   // a second.
   void Tick();
-  // The router shuts down: /health says so, and answers end their connections.
+  // The router will shut down: /health says so. Requests are still served, and each answer ends its
+  // connection.
+  void ReportDraining();
+  // The router shuts down: as ReportDraining, and idle connections are closed.
   void Drain();
   // Ends all answers with `status`.
   void CallOff(const absl::Status& status) { answers_.CallOff(status); }
@@ -54,6 +64,10 @@ class HttpEdge {
   HttpEdge(const HttpEdgeOptions& options, const GenerateHost& host, ConcurrencyLimit* limit);
 
   HttpRoutes Routes();
+  // Returns the client of a request. `row`: of the access table. Unauthenticated, PermissionDenied.
+  absl::StatusOr<Caller> ClientOf(const HttpRequest& request, const std::string& row) const;
+  // Decides before a request's body is read.
+  std::optional<HttpProblem> Admit(const HttpRequest& request, const HttpRoute& route) const;
   void ListModels(const std::shared_ptr<HttpExchange>& exchange) const;
   void ShowModel(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange) const;
   void ShowHealth(const std::shared_ptr<HttpExchange>& exchange) const;
@@ -64,6 +78,10 @@ class HttpEdge {
   // Reads the body and starts a call for each prompt.
   void StartCalls(OpenAiEndpoint endpoint, const HttpRequest& request, ConcurrencyLimit::Slot slot,
                   const CallDeadline& deadline, const std::shared_ptr<HttpAnswer>& answer);
+  // Returns a visit for each prompt; without tenants' limits, null pointers. Errors as
+  // TenantGate::Enter.
+  absl::StatusOr<std::vector<std::unique_ptr<TenantVisit>>> EnterTenants(
+      const std::vector<ClientRequest>& prompts) const;
   // Counts a request that is refused before it has a call.
   void CountRefused(OpenAiEndpoint endpoint, const absl::Status& status, Refusal reason) const;
   absl::StatusOr<int64_t> TimeoutMs(const HttpRequest& request) const;

@@ -6,6 +6,11 @@ void RegisterSettings(HttpEdgeOptions& options, SettingList& settings) {
   settings.Add(
       "http-listen", &options.listen,
       "HOST:PORT to serve OpenAI's API on, over HTTP; port 0 picks a free one. Empty: off.");
+  settings.Add("http-tls-cert", &options.tls.certificate,
+               "PEM file with the HTTP port's certificate. Empty: no encryption.");
+  settings.Add("http-tls-key", &options.tls.key,
+               "PEM file with that certificate's key. Empty: the key is in the file of "
+               "--http-tls-cert.");
   settings.Add(
       "http-allow-origin", &options.allow_origins,
       "Origins of web pages that may use the HTTP port, separated by commas; * allows all. "

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/settings.h"
+#include "security/tls_files.h"
 
 namespace baton {
 
@@ -17,6 +18,7 @@ struct HttpEdgeOptions {
   int64_t keepalive_ms = 15'000;
   int32_t max_connections = 16'384;
   std::string served_model_names = {};  // separated by commas
+  TlsFiles tls = {};                    // without authorities; no file: no encryption
 };
 void RegisterSettings(HttpEdgeOptions& options, SettingList& settings);
 

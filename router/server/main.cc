@@ -45,8 +45,10 @@ absl::Status Serve(const baton::RouterServerOptions& options, baton::Termination
   int signal_number = -1;
   while (signal_number < 0) {
     if (router->Tick() && !announced) {
-      std::cout << "ready " << address << std::endl;
-      if (router->http() != nullptr) std::cout << "http " << router->http()->address() << std::endl;
+      // One write: `baton up` prints other lines behind these two.
+      std::cout << "ready " << address << "\n";
+      if (router->http() != nullptr) std::cout << "http " << router->http()->address() << "\n";
+      std::cout << std::flush;
       announced = true;
     }
     signal_number = termination.Wait(kTickMs);

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "cache/index/kv_event.h"
+#include "tests/cache/naive_chunk_cache.h"
 
 namespace baton {
 namespace {
@@ -315,89 +315,6 @@ TEST_F(ChunkCacheTest, AnEntryHasItsAgeAndTheTimeSinceItsLastUse) {
   EXPECT_EQ(chunks_->Entries()[0].idle_us, 7);
 }
 
-// ---- random events against a naive model
-// ---------------------------------------------------------
-
-// Keeps entries in a list in the order of use, and counts everything anew.
-class NaiveChunks {
- public:
-  struct Entry {
-    int chunk = 0;
-    int32_t blocks = 0;
-    int references = 0;
-    bool hidden = false;
-  };
-
-  NaiveChunks(double share, int32_t pool, int32_t max_entries)
-      : share_(share), pool_(pool), max_entries_(max_entries) {}
-
-  int32_t budget() const { return static_cast<int32_t>(share_ * pool_); }
-  int32_t used(bool referenced_only = false) const {
-    int32_t blocks = 0;
-    for (const auto& entry : line_) {
-      if (!referenced_only || entry->references > 0) blocks += entry->blocks;
-    }
-    return blocks;
-  }
-  int32_t visible() const {
-    return static_cast<int32_t>(
-        std::count_if(line_.begin(), line_.end(), [](const auto& e) { return !e->hidden; }));
-  }
-  std::shared_ptr<Entry> Find(int chunk) {
-    for (auto it = line_.begin(); it != line_.end(); ++it) {
-      if ((*it)->chunk != chunk || (*it)->hidden) continue;
-      line_.splice(line_.end(), line_, it);
-      return line_.back();
-    }
-    return nullptr;
-  }
-  bool Has(int chunk) const {
-    return std::any_of(line_.begin(), line_.end(),
-                       [&](const auto& e) { return e->chunk == chunk && !e->hidden; });
-  }
-  std::shared_ptr<Entry> Store(int chunk, int32_t blocks) {
-    if (Has(chunk) || used(/*referenced_only=*/true) + blocks > budget()) return nullptr;
-    std::list<std::shared_ptr<Entry>> left = line_;
-    int32_t total = used();
-    for (auto it = left.begin(); it != left.end();) {
-      const bool full = static_cast<int32_t>(left.size()) >= max_entries_;
-      if (total + blocks <= budget() && !full) break;
-      if ((*it)->references > 0) {
-        ++it;
-        continue;
-      }
-      total -= (*it)->blocks;
-      it = left.erase(it);
-    }
-    if (static_cast<int32_t>(left.size()) >= max_entries_) return nullptr;
-    line_ = left;
-    line_.push_back(std::make_shared<Entry>(Entry{.chunk = chunk, .blocks = blocks}));
-    return line_.back();
-  }
-  void Drop(const std::shared_ptr<Entry>& entry) {
-    if (--entry->references == 0 && (entry->hidden || used() > budget())) line_.remove(entry);
-  }
-  bool EvictOne() {
-    const auto it =
-        std::find_if(line_.begin(), line_.end(), [](const auto& e) { return e->references == 0; });
-    if (it == line_.end()) return false;
-    line_.erase(it);
-    return true;
-  }
-  void Clear(const std::set<int>& chunks) {
-    for (const auto& entry : line_) {
-      if (chunks.contains(entry->chunk)) entry->hidden = true;
-    }
-    line_.remove_if([](const auto& e) { return e->hidden && e->references == 0; });
-  }
-
- private:
-  const double share_;
-  const int32_t pool_;
-  const int32_t max_entries_;
-  std::list<std::shared_ptr<Entry>> line_;  // the least recently used first
-};
-
 TEST_F(ChunkCacheTest, RandomEventsAgreeWithANaiveModel) {
   for (uint32_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -406,17 +323,17 @@ TEST_F(ChunkCacheTest, RandomEventsAgreeWithANaiveModel) {
     const ChunkCacheOptions options{.share = 0.2 + 0.1 * (seed % 6),
                                     .max_entries = 1 + static_cast<int32_t>(seed) % 7};
     Open(pool, options);
-    NaiveChunks naive(options.share, pool, options.max_entries);
+    NaiveChunkCache naive(options.share, pool, options.max_entries);
     struct Held {
       ChunkCache::Reference reference;
-      std::shared_ptr<NaiveChunks::Entry> entry;
+      std::shared_ptr<NaiveChunkCache::Entry> entry;
       std::vector<BlockId> blocks;
     };
     std::vector<Held> held;
     const auto text = [](int chunk) { return Text(100 * (chunk + 1), 1 + chunk * 3 % 14); };
     const auto space = [](int chunk) { return chunk % 2 == 0 ? kSpace : kOtherSpace; };
     const auto keep = [&](ChunkCache::Reference reference,
-                          const std::shared_ptr<NaiveChunks::Entry>& entry) {
+                          const std::shared_ptr<NaiveChunkCache::Entry>& entry) {
       ASSERT_EQ(static_cast<bool>(reference), entry != nullptr);
       if (entry == nullptr) return;
       ++entry->references;

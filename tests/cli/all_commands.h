@@ -24,6 +24,8 @@ inline void AddAllCommands(CommandLine& line) {
 #ifdef BATON_GRPC
   AddClientCommands(line, inspect);
 #endif
+  AddCertsCommand(line);
+  AddKeysCommand(line);
   AddDocumentationCommands(line);
 }
 

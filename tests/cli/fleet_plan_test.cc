@@ -10,6 +10,7 @@
 namespace baton {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
@@ -35,6 +36,25 @@ TEST(FleetPlan, TheRouterServesHttpOnlyIfAsked) {
   EXPECT_THAT(PlannedRouter(options, "").arguments, Contains("--http-listen=127.0.0.1:8000"));
 }
 
+TEST(FleetPlan, EachProcessGetsTheCertificateOfItsRole) {
+  const FleetOptions options = {.router_address = "",
+                                .http_address = "127.0.0.1:8000",
+                                .tls_directory = "certs",
+                                .api_keys = "keys"};
+  const std::vector<std::string> router = PlannedRouter(options, "").arguments;
+  EXPECT_THAT(router, Contains("--tls-cert=certs/router.pem"));
+  EXPECT_THAT(router, Contains("--tls-ca=certs/ca.crt"));
+  EXPECT_THAT(router, Contains("--http-tls-cert=certs/router.pem"));
+  EXPECT_THAT(router, Contains("--api-keys=keys"));
+  for (const FleetMember& worker : PlannedWorkers(options, "", "r:1")) {
+    EXPECT_THAT(worker.arguments, Contains("--tls-cert=certs/worker.pem"));
+    EXPECT_THAT(worker.arguments, Contains("--tls-ca=certs/ca.crt"));
+    EXPECT_THAT(worker.arguments, Not(Contains("--api-keys=keys")));
+  }
+  const FleetOptions plain = {.router_address = ""};
+  EXPECT_THAT(PlannedRouter(plain, "").arguments, Not(Contains(StartsWith("--tls"))));
+}
+
 TEST(FleetPlan, WorkersGetTheArgumentsOfAllThenThoseOfTheirRole) {
   const FleetOptions options = {.model = "m.gguf",
                                 .router_address = "",
@@ -49,6 +69,27 @@ TEST(FleetPlan, WorkersGetTheArgumentsOfAllThenThoseOfTheirRole) {
   EXPECT_EQ(workers[1].name, "decode-0");
   EXPECT_THAT(workers[1].arguments, Contains("/bin/baton-decode-worker"));
   EXPECT_THAT(workers[1].arguments, Not(Contains("--block-size=32")));
+}
+
+TEST(FleetPlan, WorkersWithBothRolesCountForBoth) {
+  const FleetOptions options = {.prefill_workers = 1,
+                                .decode_workers = 0,
+                                .both_workers = 2,
+                                .router_address = "",
+                                .worker_arguments = {"--kv-blocks=8"},
+                                .both_arguments = {"--block-size=32"},
+                                .both_kv_cache_mib = 77};
+  EXPECT_THAT(PlannedRouter(options, "").arguments,
+              AllOf(Contains("--min-prefill-workers=3"), Contains("--min-decode-workers=2")));
+  const std::vector<FleetMember> workers = PlannedWorkers(options, "/bin", "host:1");
+  ASSERT_EQ(workers.size(), 3);
+  EXPECT_EQ(workers[0].name, "prefill-0");
+  EXPECT_EQ(workers[2].name, "both-1");
+  EXPECT_THAT(
+      workers[2].arguments,
+      ElementsAre("/bin/baton-worker", "--listen=127.0.0.1:0", "--worker-id=both-1",
+                  "--router=host:1", "--kv-blocks=8", "--block-size=32", "--kv-cache-mib=77"));
+  EXPECT_THAT(workers[2].variables, IsEmpty());
 }
 
 TEST(FleetPlan, EveryProgramServesMetricsIfTheRouterShall) {

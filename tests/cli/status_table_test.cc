@@ -46,6 +46,31 @@ std::string Cell(const v1::GetStatusResponse& status, const std::string& title) 
   return "no column " + title;
 }
 
+TEST(StatusTable, ShowsTheWishOfTheRolePlannerWithItsReason) {
+  v1::GetStatusResponse status = OneWorker();
+  EXPECT_THAT(StatusTable(status, false), Not(HasSubstr("roles ("))) << "it is off";
+  v1::RolePlan& plan = *status.mutable_role_plan();
+  plan.set_mode("advise");
+  plan.set_reason("3 of 16 requests have finished on warm workers");
+  EXPECT_THAT(StatusTable(status, false),
+              HasSubstr("\nroles (advise): 3 of 16 requests have finished on warm workers\n"));
+  plan.set_known(true);
+  plan.set_prefill_workers(1);
+  plan.set_decode_workers(3);
+  plan.set_wanted_prefill_workers(2);
+  plan.set_reason("prompts wait");
+  plan.set_next("decode-1 prefills");
+  plan.set_trouble("decode-1 prefills: not carried out: why");
+  plan.set_flips(4);
+  plan.set_last_flip("decode-2 decodes");
+  plan.set_last_flip_ms(12'345);
+  EXPECT_THAT(
+      StatusTable(status, false),
+      HasSubstr("\nroles (advise): wanted 2 prefill and 2 decode workers, there are 1 and 3: "
+                "prompts wait\n  next: decode-1 prefills\n  last of 4: decode-2 decodes, "
+                "12 s ago\n  decode-1 prefills: not carried out: why\n"));
+}
+
 TEST(StatusTable, ShowsTheWorstState) {
   v1::GetStatusResponse status = OneWorker();
   v1::WorkerStatus& worker = *status.mutable_workers(0);
@@ -142,9 +167,10 @@ TEST(StatusTable, SleepingChunksHaveALineIfChunksMaySleep) {
   chunks.set_wakes(5);
   chunks.set_damaged(1);
   chunks.set_sleepers_dropped(2);
-  EXPECT_THAT(StatusTable(status, false),
-              HasSubstr("\n  sleeping chunks: 3 in 0.5 of 64.0 MiB of host memory, 9 slept, 5 woken, "
-                        "1 damaged, 2 dropped\n"));
+  EXPECT_THAT(
+      StatusTable(status, false),
+      HasSubstr("\n  sleeping chunks: 3 in 0.5 of 64.0 MiB of host memory, 9 slept, 5 woken, "
+                "1 damaged, 2 dropped\n"));
 }
 
 TEST(StatusTable, TheIndexIsShownOnRequest) {
@@ -174,6 +200,26 @@ TEST(StatusTable, TheHelpExplainsEveryColumn) {
     if (title == "worker" || title == "role" || title == "address") continue;
     EXPECT_THAT(help, HasSubstr(title));
   }
+}
+
+TEST(StatusTable, EachTenantHasARowWithItsLimits) {
+  v1::GetStatusResponse status;
+  EXPECT_THAT(TenantRows(status), HasSubstr("--tenants"));
+  v1::TenantStatus& tenant = *status.add_tenants();
+  tenant.set_tenant("acme\n");
+  tenant.set_running(3);
+  tenant.set_waiting(2);
+  tenant.set_tokens(12345);
+  tenant.set_weight(2.5);
+  tenant.set_requests_per_minute(600);
+  tenant.set_max_priority(-1);
+  const std::string rows = TenantRows(status);
+  const std::vector<std::string> lines = absl::StrSplit(rows, '\n');
+  ASSERT_EQ(lines.size(), 3u) << rows;
+  for (const char* text : {"12345", "2.5", "600", "<= -1", "-"}) {
+    EXPECT_THAT(lines[1], HasSubstr(text));
+  }
+  EXPECT_EQ(lines[0].size(), lines[1].size()) << rows;
 }
 
 #endif  // BATON_GRPC

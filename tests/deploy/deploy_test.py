@@ -130,6 +130,11 @@ def check_tests_name_every_alert():
     return failures
 
 
+def check_runbook_names_every_alert():
+    runbook = (ROOT / "docs/RUNBOOK.md").read_text()
+    return [f"docs/RUNBOOK.md does not say what to do about {alert}" for alert in alert_rules() if f"| `{alert}` |" not in runbook]
+
+
 def check_self(metrics):
     for expression in ('sum(baton_no_such_metric)', 'baton_workers{colour="red"}', 'baton_workers{role="king"}',
                        'sum by (colour) (baton_workers)', 'rate(baton_time_to_first_token_seconds[5m])', 'vector(1)'):
@@ -167,7 +172,7 @@ def check_with_promtool():
 def main():
     metrics = declared_metrics()
     check_self(metrics)
-    failures = check_expressions(metrics) + check_tests_name_every_alert()
+    failures = check_expressions(metrics) + check_tests_name_every_alert() + check_runbook_names_every_alert()
     has_promtool = shutil.which("promtool") is not None
     if has_promtool:
         failures += check_with_promtool()

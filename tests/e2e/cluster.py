@@ -131,17 +131,22 @@ class Cluster(Service):
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True,
                                         start_new_session=True, preexec_fn=end_with_parent)
         os.close(log)
-        line = self.process.stdout.readline().split()
-        if len(line) != 2 or line[0] != "ready":
-            self.process.kill()
-            raise RuntimeError(f"baton up said {line}; its log: {self.log()}")
-        self.router = line[1]
+        self.router = self.says("ready")
 
     def __exit__(self, *_):
         if self.process.poll() is None:
             self.end()
         self.process.stdout.close()
         os.unlink(self.log_path)
+
+    def says(self, word):
+        """Reads the next line of `baton up`, which must be `WORD ADDRESS`, and returns the address. The lines are: ready, http,
+        metrics."""
+        line = self.process.stdout.readline().split()
+        if len(line) != 2 or line[0] != word:
+            self.process.kill()
+            raise RuntimeError(f"baton up said {line}, not {word}; its log: {self.log()}")
+        return line[1]
 
     def log(self):
         return pathlib.Path(self.log_path).read_text()[-4000:]

@@ -91,13 +91,14 @@ class NamespacedFleet(Service):
         try:
             router = self.host("router")
             self.router = f"{router.address}:{PORT}"
-            router.start([os.path.join(bin_dir, "baton-router"), "--listen", self.router], "listening")
+            router.start([os.path.join(bin_dir, "baton-router"), "--listen", self.router,
+                          "--plaintext"], "listening")
             for name, role in roles.items():
                 host = self.host(name)
                 host.start([os.path.join(bin_dir, f"baton-{role}-worker"), "--model", model, "--router", self.router,
                             "--worker-id", name, "--listen", f"{host.address}:{PORT}", "--advertise",
                             f"{host.address}:{PORT}", "--transport", "tcp", "--transfer-listen",
-                            f"{host.address}:{TRANSFER_PORT}", *worker_arguments], "ready")
+                            f"{host.address}:{TRANSFER_PORT}", "--plaintext", *worker_arguments], "ready")
             self.wait_whole()
         except BaseException:
             self.__exit__()

@@ -44,7 +44,7 @@ class Observed:
         self.addresses = []
         self.scrapes = 0
         if observed:
-            router = self.cluster.process.stdout.readline().split()[1]
+            router = self.cluster.says("metrics")
             entries = json.load(urllib.request.urlopen(f"http://{router}/targets"))
             self.addresses = [entry["targets"][0] for entry in entries]
 

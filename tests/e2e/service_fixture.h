@@ -28,8 +28,9 @@ namespace baton {
 // A worker's server with a FakeEngine, without a process of its own.
 class FakeWorker {
  public:
+  // `tracer`: as in WorkerServerOptions.
   FakeWorker(v1::WorkerRole role, uint64_t epoch, FakeEngine::Script script,
-             const std::string& router)
+             const std::string& router, const Tracer* tracer = nullptr)
       : limit_(64), engine_(epoch, std::move(script)) {
     std::vector<RoleService> role_services;
     if (role != v1::WORKER_ROLE_DECODE) role_services.push_back(PrefillRoleService());
@@ -39,7 +40,8 @@ class FakeWorker {
                                     .worker_id = "worker-" + std::to_string(epoch),
                                     .advertise = "",
                                     .role = role,
-                                    .routers = {router}},
+                                    .routers = {router},
+                                    .tracer = tracer},
                                    role_services);
   }
   ~FakeWorker() { Die(); }
@@ -72,8 +74,11 @@ struct Answer {
 
 class ServiceTest : public ::testing::Test {
  protected:
-  // `http`: settings of the second edge; off by default.
-  explicit ServiceTest(HttpEdgeOptions http = {}) : http_(std::move(http)) {
+  // `http`: settings of the second edge; off by default. `tracing`: of the router. `api_keys`: as
+  // RouterServerOptions.
+  explicit ServiceTest(HttpEdgeOptions http = {}, TracingOptions tracing = {},
+                       std::string api_keys = "")
+      : http_(std::move(http)), tracing_(std::move(tracing)), api_keys_(std::move(api_keys)) {
     StartRouter("127.0.0.1:0");
   }
   ~ServiceTest() override {
@@ -85,6 +90,8 @@ class ServiceTest : public ::testing::Test {
     RouterServerOptions options;
     options.server.listen = address;
     options.http = http_;
+    options.tracing = tracing_;
+    options.api_keys = api_keys_;
     options.server.drain_ms = 100;
     options.router.index_wait_ms = 60'000;  // long enough to follow all workers on a slow machine
     router_ = *RouterServer::Start(options);
@@ -94,7 +101,7 @@ class ServiceTest : public ::testing::Test {
 
   FakeWorker& AddWorker(v1::WorkerRole role, FakeEngine::Script script = {}) {
     workers_.push_back(std::make_unique<FakeWorker>(role, workers_.size() + 1, std::move(script),
-                                                    router_->rpc().address()));
+                                                    router_->rpc().address(), tracer_));
     EXPECT_TRUE(Eventually([this] { return router_->core().Workers().size() == workers_.size(); }));
     EXPECT_TRUE(Eventually([this] { return router_->core().model().ok(); }));
     return *workers_.back();
@@ -205,6 +212,9 @@ class ServiceTest : public ::testing::Test {
   }
 
   const HttpEdgeOptions http_;
+  const TracingOptions tracing_;
+  const std::string api_keys_;
+  const Tracer* tracer_ = nullptr;  // of workers that are added from now on
   std::unique_ptr<RouterServer> router_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Inference::Stub> stub_;

@@ -12,11 +12,14 @@ import json
 import threading
 import time
 
-from cluster import Cluster
-from service_case import ARGUMENTS, PATIENT_ROUTER, ServiceTest, inspect_tokens, main, read_texts, run
+from cluster import Cluster, wait_until
+from metrics_scrape import get, held_blocks, scrape
+from service_case import (ARGUMENTS, PATIENT_ROUTER, SEEN_TIMEOUT_S, ServiceTest, inspect_tokens, main, read_texts, run)
 
 PLACES = 6  # the router's limit of active requests
 TIMEOUT_S = 300
+# A client's keepalive and the reports of workers take a second or more, so hundreds of steps of one sequence.
+MOST_STEPS_AFTER_LEAVING = 250
 
 
 class HttpCase(ServiceTest):
@@ -27,9 +30,9 @@ class HttpCase(ServiceTest):
     def setUpClass(cls):
         cls.cluster = cls.enterClassContext(
             Cluster(ARGUMENTS.bin, ARGUMENTS.model, 1, 1, cls.worker_arguments, cls.router_arguments,
-                    up_arguments=["--http-address", "127.0.0.1:0"]))
-        word, cls.address = cls.cluster.process.stdout.readline().split()
-        assert word == "http", word
+                    up_arguments=["--http-address", "127.0.0.1:0", "--metrics-address", "127.0.0.1:0"]))
+        cls.address = cls.cluster.says("http")
+        cls.metrics = cls.cluster.says("metrics")
         cls.text_ids = [id for ids in inspect_tokens(read_texts()) for id in ids]
 
     def request(self, method, path, body=None, headers=()):
@@ -158,18 +161,39 @@ class Answers(HttpCase):
         self.assertIn('"error"', events[-1])
         self.cluster.wait_at_rest()
 
-    def test_a_client_that_leaves_frees_its_blocks(self):
-        for stream in (False, True):
-            connection = http.client.HTTPConnection(self.address, timeout=TIMEOUT_S)
-            body = {"prompt": self.prompt(300), "max_tokens": 7000, "ignore_eos": True, "temperature": 0, "stream": stream}
-            connection.request("POST", "/v1/completions", json.dumps(body))
-            self.wait_for_work("DECODE")
+    def begin_long_answer(self, client):
+        """Asks for an answer of 7,000 tokens and returns the function with which the client leaves."""
+        if client == "grpc":
+            process = self.long_answer(max_tokens=7000)
+            return lambda: (process.kill(), process.communicate())
+        connection = http.client.HTTPConnection(self.address, timeout=TIMEOUT_S)
+        body = {"prompt": self.prompt(300), "max_tokens": 7000, "ignore_eos": True, "temperature": 0,
+                "stream": client == "http stream"}
+        connection.request("POST", "/v1/completions", json.dumps(body))
+        socket = connection.sock
+        return lambda: (socket.close(), connection.close())
+
+    def test_a_client_that_leaves_frees_its_blocks_before_many_more_steps(self):
+        decode = wait_until(lambda: next((entry["targets"][0] for entry in json.loads(get(self.metrics, "/targets")[2])
+                                          if entry["labels"]["baton_role"] == "decode"), None), SEEN_TIMEOUT_S, "the worker")
+        for client in ("http", "http stream", "grpc"):
+            leave = self.begin_long_answer(client)
+            wait_until(lambda: held_blocks(decode) > 0, SEEN_TIMEOUT_S, "blocks in use")
+            before = scrape(decode)
+            leave()
             begin = time.monotonic()
-            connection.sock.close()
-            connection.close()
+            wait_until(lambda: held_blocks(decode) == 0, SEEN_TIMEOUT_S, "free blocks")
+            freed_ms = (time.monotonic() - begin) * 1000
+            after = scrape(decode)
+            steps = after.value("baton_worker_steps_total") - before.value("baton_worker_steps_total")
+            self.assertLess(steps, MOST_STEPS_AFTER_LEAVING, client)
             self.cluster.wait_at_rest()
-            print(f"blocks free {(time.monotonic() - begin) * 1000:.0f} ms after the client left (stream: {stream}), "
-                  "with the time of the workers' reports", flush=True)
+            reported_ms = (time.monotonic() - begin) * 1000
+            cancel = "baton_worker_cancel_seconds"
+            self.assertEqual(after.value(f"{cancel}_count") - before.value(f"{cancel}_count"), 1)
+            cancel_ms = (after.value(f"{cancel}_sum") - before.value(f"{cancel}_sum")) * 1000
+            print(f"{client}: blocks free {freed_ms:.0f} ms after the client left, {steps:.0f} steps; {cancel_ms:.1f} ms of that "
+                  f"in the engine; in the status after {reported_ms:.0f} ms", flush=True)
 
     def test_too_many_requests_are_refused_and_say_when_to_come_again(self):
         statuses, retry_after, lock = [], [], threading.Lock()

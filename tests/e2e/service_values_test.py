@@ -39,7 +39,7 @@ class Values(ServiceTest):
     def setUpClass(cls):
         cls.cluster = cls.enterClassContext(Cluster(ARGUMENTS.bin, ARGUMENTS.model, 1, 1, cls.worker_arguments, cls.router_arguments,
                                                     up_arguments=["--http-address", "127.0.0.1:0"]))
-        cls.address = cls.cluster.process.stdout.readline().split()[1]
+        cls.address = cls.cluster.says("http")
 
     def post(self, body):
         """Returns the error of a completion over HTTP."""

@@ -120,12 +120,14 @@ TEST_F(ChunkTierTest, AWokenChunkIsInTheBlocksOfThePart) {
   tier_->StartWakes();
   ASSERT_THAT(mover_.jobs, SizeIs(1));
   EXPECT_EQ(mover_.jobs.begin()->second.blocks, BlocksOf(part));
+  clock_.AdvanceUs(700);
   mover_.EndOne();
   const std::vector<ChunkTier::Woken> woken = Poll();
   ASSERT_THAT(woken, SizeIs(1));
   EXPECT_EQ(woken[0].part, part);
   EXPECT_TRUE(woken[0].whole);
   EXPECT_EQ(woken[0].tokens, kTokens);
+  EXPECT_EQ(woken[0].us, 700);
   EXPECT_EQ(woken[0].blocks, BlocksOf(part));
   EXPECT_EQ(tier_->Stats().wakes, 1);
   EXPECT_TRUE(tier_->Has(KeyOf(1), Text(1))) << "until the chunk cache has it";

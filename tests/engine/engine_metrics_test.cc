@@ -64,6 +64,20 @@ TEST(EngineMetrics, RequestsCountByKindAndStatusWhenTheyEnd) {
   EXPECT_EQ(bench.core->counters().failures, 3);
 }
 
+TEST(EngineMetrics, ACancellationCountsOnceWhenItsBlocksAreFree) {
+  WorkerBench bench;
+  bench.Generate(Bytes("its client leaves"), 50);
+  bench.Turn();
+  bench.cancels.Add(bench.last_handle, bench.clock.NowUs());
+  bench.clock.AdvanceUs(3000);
+  bench.core->Cancel(bench.last_handle);
+  bench.Run();
+  EXPECT_EQ(Observations(bench, Metric::kWorkerCancelSeconds, 0), 1);
+  bench.Generate(Bytes("its client stays"), 2);
+  bench.Run();
+  EXPECT_EQ(Observations(bench, Metric::kWorkerCancelSeconds, 0), 1);
+}
+
 TEST(EngineMetrics, ARequestWithChoicesCountsOnce) {
   WorkerBench bench;
   GenerateRequest request;

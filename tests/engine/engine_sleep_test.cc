@@ -133,8 +133,10 @@ TEST(EngineSleep, SleepersAreListedAndCleared) {
 }
 
 TEST(EngineSleep, SleepersOutliveAResizeOfThePool) {
+  MetricSet metrics(MetricPrograms::kWorkers);
   EngineOptions options = Sleepy(TinyOptions());
   options.kv_cache_max_mib = 64;
+  options.metrics = &metrics;
   const auto engine = MakeEngine(options);
   const ChunkedPrompt prompt = PromptOf({}, 16, {37, 20}, 9);
   const SinkRecord cold = Ask(*engine, RequestOf(prompt));
@@ -145,6 +147,10 @@ TEST(EngineSleep, SleepersOutliveAResizeOfThePool) {
     const SinkRecord woken = Ask(*engine, RequestOf(prompt));
     EXPECT_EQ(woken.finish->ledger.chunk.hits, 2);
     ExpectSame(woken, cold);
+  }
+  for (const MetricFamily& family : metrics.Read()) {
+    if (family.declaration->id != Metric::kChunkWakeSeconds) continue;
+    EXPECT_EQ(family.samples.front().cumulative.back(), 4) << "each wake counts";
   }
 }
 

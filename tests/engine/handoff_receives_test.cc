@@ -117,6 +117,34 @@ TEST_F(HandoffReceivesTest, AbandoningNamesTheTransferAndTheEpoch) {
   EXPECT_TRUE(receives_.OnEvent(bench_.Poll()).has_value());
 }
 
+TEST_F(HandoffReceivesTest, TheFirstInOrderThatHasNotBegunIsTakenOver) {
+  const auto choose = [this] {
+    return receives_.ToTakeOver([this](SequenceId id) { return bench_.scheduler.priority(id); },
+                                [](uint64_t, bool begun) { return !begun; });
+  };
+  ASSERT_TRUE(bench_.scheduler.AddWaitingForKv(MachineBench::Spec(kRequest + 1, 8)).ok());
+  ASSERT_TRUE(bench_.scheduler.AddWaitingForKv(MachineBench::Spec(kRequest + 2, 8, 1)).ok());
+  EXPECT_EQ(choose(), std::nullopt) << "there is no transfer";
+  const uint64_t second = receives_.Expect(kRequest + 1, 8, 1)->transfer_id;
+  const uint64_t first = Expect();
+  EXPECT_EQ(choose(), first);
+  const uint64_t important = receives_.Expect(kRequest + 2, 8, 1)->transfer_id;
+  EXPECT_EQ(choose(), important);
+  bench_.transport.Progress(important);
+  bench_.transport.Progress(first);
+  for (const TransferEvent& event : bench_.transport.Poll()) receives_.OnEvent(event);
+  EXPECT_EQ(choose(), second) << "blocks of the others land already";
+  receives_.Cancel(first);
+  EXPECT_EQ(choose(), std::nullopt) << "the cancelled transfer is about to end";
+  for (const uint64_t id : {first, second, important}) {
+    bench_.transport.FailReceive(id, absl::CancelledError("over"));
+    EXPECT_TRUE(receives_.OnEvent(bench_.Poll()).has_value());
+  }
+  Finish();
+  bench_.scheduler.Finish(SequenceOf(kRequest + 1), /*keep_cached=*/true);
+  bench_.scheduler.Finish(SequenceOf(kRequest + 2), /*keep_cached=*/true);
+}
+
 TEST_F(HandoffReceivesTest, ARefusedPostHoldsNothing) {
   bench_.transport.next_post = absl::ResourceExhaustedError("too many");
   EXPECT_EQ(receives_.Expect(kRequest, 10, 1).status(), absl::ResourceExhaustedError("too many"));

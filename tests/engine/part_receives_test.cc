@@ -75,7 +75,12 @@ TEST_F(PartReceivesTest, TheTicketNamesEveryMissingPart) {
   EXPECT_EQ(bench_.cache.Stats().blocks.in_transfer, 6);
   EXPECT_FALSE(bench_.scheduler.has_work() && !bench_.StepWithParts().chunks.empty())
       << "nothing is computed here";
-  for (const PartTicket& part : ticket.parts) Deliver(receives_, part);
+  EXPECT_FALSE(receives_.Waits(78));
+  for (const PartTicket& part : ticket.parts) {
+    EXPECT_TRUE(receives_.Waits(77));
+    Deliver(receives_, part);
+  }
+  EXPECT_FALSE(receives_.Waits(77));
   EXPECT_TRUE(bench_.prompt_parts.Ready(kMain));
   EXPECT_THAT(bench_.prompt_parts.TakeProgress(), ElementsAre(kMain));
   EXPECT_EQ(bench_.prompt_parts.Stats().entries, 3) << "chunks land as chunks";

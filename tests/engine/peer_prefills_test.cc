@@ -86,6 +86,15 @@ TEST_F(PeerPrefillsTest, HandsOverTheFirstTokenOfEachChoiceAndEndsWithTheTransfe
   EXPECT_EQ(prefills_.failures(), 0);
 }
 
+TEST_F(PeerPrefillsTest, KnowsWhetherARequestIsOnlyBeingSent) {
+  EXPECT_FALSE(prefills_.NoneDelivers()) << "there is no request";
+  Add();
+  EXPECT_TRUE(prefills_.NoneDelivers());
+  Compute({'p'});
+  EXPECT_FALSE(prefills_.NoneDelivers());
+  EndSend(absl::OkStatus());
+}
+
 TEST_F(PeerPrefillsTest, AReceiverThatIsGoneIsReportedAsAborted) {
   const auto record = Add();
   Compute({'p'});

@@ -19,6 +19,16 @@ TEST(PendingCancellations, HoldsARequestUntilTheLoopHasTakenIt) {
   EXPECT_EQ(pending.additions(), 1);
 }
 
+TEST(PendingCancellations, KeepsTheTimeOfTheFirstCancellation) {
+  PendingCancellations pending;
+  pending.Add(7, 100);
+  pending.Add(7, 200);
+  pending.Add(8);
+  EXPECT_EQ(pending.Remove(7), 100);
+  EXPECT_EQ(pending.Remove(7), std::nullopt) << "it is taken";
+  EXPECT_EQ(pending.Remove(8), std::nullopt) << "its time is unknown";
+}
+
 TEST(PendingCancellations, AThreadThatSeesACountFindsItsRequest) {
   constexpr RequestHandle kCount = 1000;
   PendingCancellations pending;

@@ -104,6 +104,9 @@ class Answers final : public StepPipeline::Requests {
   void OnCollected(const SchedulerOutput& plan) override {
     log.push_back(StrCat("collected ", plan.chunks.size()));
   }
+  void OnCancellationDone(int64_t us) override {
+    log.push_back(StrCat("cancelled since ", us, " us, ", cache_->step_blocks(), " step blocks"));
+  }
   absl::Status last_failure;
   void OnFailed(SequenceId id, const absl::Status& why) override {
     last_failure = why;
@@ -224,6 +227,23 @@ TEST_F(StepPipelineTest, ChunksThatAreNotWantedFailAndAreNotCommitted) {
                                      "2 failed: the request was cancelled", "1 says 10",
                                      "2 is gone", "plan of 1"));
   EXPECT_EQ(cache_.PeekMatch(CacheNamespace(1), UnitsFromTokens(std::vector<TokenId>(6, 2))), 0);
+}
+
+TEST_F(StepPipelineTest, ACancellationIsDoneWhenNoStepUsesTheBlocks) {
+  Add(1, 3);
+  pipeline_.Step();
+  TakeLog();
+  cancels_.Add(1, clock_.NowUs());
+  scheduler_.Finish(kOne, /*keep_cached=*/false);
+  pipeline_.RemovePendingCancellation(1);
+  EXPECT_GT(cache_.step_blocks(), 0);
+  EXPECT_THAT(TakeLog(), ElementsAre());
+  clock_.AdvanceUs(500);
+  while (pipeline_.in_flight() > 0) FinishOne();
+  EXPECT_THAT(TakeLog(), ::testing::Contains("cancelled since 500 us, 0 step blocks"));
+  cancels_.Add(2, clock_.NowUs());
+  pipeline_.RemovePendingCancellation(2);  // at rest: done at once
+  EXPECT_THAT(TakeLog(), ElementsAre("cancelled since 0 us, 0 step blocks"));
 }
 
 TEST_F(StepPipelineTest, AnUnwantedStepDoesNotFailTheStepBehindIt) {

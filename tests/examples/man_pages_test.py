@@ -13,7 +13,7 @@ import subprocess
 import sys
 import unittest
 
-PROGRAMS = ["baton-router", "baton-prefill-worker", "baton-decode-worker"]
+PROGRAMS = ["baton-router", "baton-worker", "baton-prefill-worker", "baton-decode-worker"]
 ARGUMENTS = argparse.Namespace()
 
 

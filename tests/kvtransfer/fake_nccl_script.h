@@ -18,6 +18,7 @@
 #include "kvtransfer/transport.h"
 #include "tests/gpu_emulator/emulated_driver.h"
 #include "tests/kvtransfer/fake_nccl.h"
+#include "tests/kvtransfer/patient_tcp.h"
 #include "tests/kvtransfer/transfer_test_worker.h"
 
 namespace baton {
@@ -119,7 +120,7 @@ inline NcclOptions PatientNccl() {
   return options;
 }
 
-inline TransportFactory Nccl(NcclOptions nccl, TcpOptions tcp = {},
+inline TransportFactory Nccl(NcclOptions nccl, TcpOptions tcp = kPatient,
                              std::string listen = "127.0.0.1:0") {
   return [=](TransportOptions options) {
     return CreateSocketTransport(

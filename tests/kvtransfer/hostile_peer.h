@@ -9,6 +9,7 @@
 #include "common/crc32c.h"
 #include "kvtransfer/sockets/create_socket_transport.h"
 #include "kvtransfer/transport.h"
+#include "tests/kvtransfer/patient_tcp.h"
 #include "tests/kvtransfer/raw_peer.h"
 #include "tests/kvtransfer/transfer_test_worker.h"
 
@@ -21,10 +22,6 @@ inline TransportFactory Tcp(TcpOptions tcp = {}, std::string listen = "127.0.0.1
     return CreateTcpTransport(listen, "", std::move(options), tcp);
   };
 }
-
-// For tests that do not test timeouts. No pause of the machine or of a scripted peer exceeds these.
-inline constexpr TcpOptions kPatient{
-    .handshake_timeout_ms = 60'000, .frame_timeout_ms = 60'000, .silence_timeout_ms = 60'000};
 
 inline ReceiveSpec Spec(uint64_t id) {
   return {.transfer_id = id, .blocks = MakeBlocks(5, 3), .tokens = kTokens};

@@ -14,11 +14,19 @@
 #include "kvtransfer/sockets/create_socket_transport.h"
 #include "kvtransfer/transport.h"
 #include "tests/kvtransfer/fake_nccl_script.h"
+#include "tests/kvtransfer/patient_tcp.h"
 #include "tests/kvtransfer/transfer_test_worker.h"
+#include "tests/security/trial_set.h"
 
 namespace baton {
 
-enum class Medium { kLoopback, kTcp, kShm, kShmOrTcp, kNccl };
+enum class Medium { kLoopback, kTcp, kTls, kShm, kShmOrTcp, kNccl };
+
+// Certificates for TCP with TLS, the same for all workers of this process.
+inline TlsFiles ContractTls() {
+  static const TrialSet set;
+  return set.Files("worker");
+}
 
 struct ContractCase {
   Medium medium;
@@ -46,16 +54,17 @@ class TransportContract : public ::testing::TestWithParam<ContractCase> {
   // Without usable shared memory, TCP is enough, as in an engine.
   static absl::StatusOr<std::unique_ptr<KvTransport>> CreateOverSockets(TransportOptions options) {
     const bool tcp = medium() != Medium::kShm;
-    const bool shm = medium() != Medium::kTcp;
+    const bool shm = medium() != Medium::kTcp && medium() != Medium::kTls;
     SocketEndpoints endpoints{.tcp_listen = tcp ? "127.0.0.1:0" : "",
                               .tcp_advertise_host = "",
                               .shm_name = shm ? UniqueShmName() : ""};
+    if (medium() == Medium::kTls) endpoints.tls = ContractTls();
     if (shm && tcp && options.pool->memory() == PoolMemory::kDevice) {
       EXPECT_EQ(CreateSocketTransport(endpoints, options).status().code(),
                 absl::StatusCode::kInvalidArgument);
       endpoints.shm_name.clear();
     }
-    return CreateSocketTransport(endpoints, std::move(options));
+    return CreateSocketTransport(endpoints, std::move(options), kPatient);
   }
 
   // Runs one complete transfer and announces `chunk` blocks at a time.
@@ -136,6 +145,7 @@ class TransportContract : public ::testing::TestWithParam<ContractCase> {
       case Medium::kLoopback:
         return static_cast<size_t>(KvMedium::kLoopback);
       case Medium::kTcp:
+      case Medium::kTls:
         return static_cast<size_t>(KvMedium::kTcp);
       case Medium::kShm:
         return static_cast<size_t>(KvMedium::kShm);
@@ -163,6 +173,8 @@ inline std::string MediumName(const ::testing::TestParamInfo<ContractCase>& info
       return "Loopback" + pool;
     case Medium::kTcp:
       return "Tcp" + pool;
+    case Medium::kTls:
+      return "Tls" + pool;
     case Medium::kShm:
       return "Shm" + pool;
     case Medium::kShmOrTcp:
@@ -176,10 +188,11 @@ inline std::string MediumName(const ::testing::TestParamInfo<ContractCase>& info
 // All media with host pools, and those without shared memory with pools that the host cannot read.
 inline auto EveryMedium() {
   return ::testing::Values(ContractCase{Medium::kLoopback}, ContractCase{Medium::kTcp},
-                           ContractCase{Medium::kShm}, ContractCase{Medium::kShmOrTcp},
-                           ContractCase{Medium::kNccl},
+                           ContractCase{Medium::kTls}, ContractCase{Medium::kShm},
+                           ContractCase{Medium::kShmOrTcp}, ContractCase{Medium::kNccl},
                            ContractCase{Medium::kLoopback, PoolMemory::kDevice},
                            ContractCase{Medium::kTcp, PoolMemory::kDevice},
+                           ContractCase{Medium::kTls, PoolMemory::kDevice},
                            ContractCase{Medium::kShmOrTcp, PoolMemory::kDevice},
                            ContractCase{Medium::kNccl, PoolMemory::kDevice});
 }

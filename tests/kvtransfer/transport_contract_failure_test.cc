@@ -204,6 +204,7 @@ TEST_P(TransportFailureContract, AnAddressWithoutAListenerFailsTheTransfer) {
       .transfer_id = 9, .receiver_epoch = Epoch(4), .address = "", .block_count = 2};
   const std::map<Medium, std::string> nobody = {{Medium::kLoopback, "loopback:nobody"},
                                                 {Medium::kTcp, "tcp:127.0.0.1:1"},
+                                                {Medium::kTls, "tcp:127.0.0.1:1"},
                                                 {Medium::kShm, "shm:nobody"},
                                                 {Medium::kShmOrTcp, "shm:nobody,tcp:127.0.0.1:1"},
                                                 {Medium::kNccl, "tcp:127.0.0.1:1"}};

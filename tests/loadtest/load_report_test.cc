@@ -55,7 +55,8 @@ TEST(LoadReport, AFigureThatWasNotMeasuredSaysWhy) {
 TEST(LoadReport, TheHighestRateHasItsConfidence) {
   LoadResult result = SomeResult(3);
   result.max_rate = RateStep{.rate_per_s = 2, .requests = 300, .good = 300};
-  for (const auto& figure : FiguresJson(result, SummaryOf(result))["figures"]) {
+  const auto figures = FiguresJson(result, SummaryOf(result));
+  for (const auto& figure : figures["figures"]) {
     EXPECT_EQ(figure.contains("confidence"), figure["name"] == "max_rate_per_s");
     if (!figure.contains("confidence")) continue;
     EXPECT_NEAR(figure["confidence"].get<double>(), 0.951, 1e-3);

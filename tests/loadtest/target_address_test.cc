@@ -26,8 +26,18 @@ TEST(TargetAddress, BothFormsAreParsed) {
   EXPECT_EQ(plain->host_port.port, 80);
 }
 
+TEST(TargetAddress, EncryptionIsASchemeWithAPortOfItsOwn) {
+  const auto https = ParseTargetAddress("https://a/v1/");
+  ASSERT_TRUE(https.ok()) << https.status();
+  EXPECT_TRUE(https->is_http);
+  EXPECT_TRUE(https->is_https);
+  EXPECT_EQ(https->host_port.port, 443);
+  EXPECT_EQ(https->path, "/v1");
+  EXPECT_FALSE(ParseTargetAddress("http://a/v1")->is_https);
+}
+
 TEST(TargetAddress, OtherTextIsRefused) {
-  for (const char* text : {"", "127.0.0.1:8090", "https://a:1/v1", "http://", "grpc://",
+  for (const char* text : {"", "127.0.0.1:8090", "ftp://a:1/v1", "http://", "https://", "grpc://",
                            "http://a:1/v1?x=1", "http://a:1/v1 HTTP/1.1\r\nX: y"}) {
     EXPECT_THAT(std::string(ParseTargetAddress(text).status().message()),
                 HasSubstr("must be grpc://HOST:PORT or http://HOST:PORT/v1"))

@@ -14,7 +14,8 @@ namespace baton {
 namespace {
 
 TEST(TensorParallelWeights, RanksShareTheWeights) {
-  const auto file = *ParseGguf(*new std::string(DivisibleModelBytes(GgmlType::kF32)));
+  const std::string bytes = DivisibleModelBytes(GgmlType::kF32);
+  const auto file = *ParseGguf(bytes);
   const auto device = *CreateCpuDevice({.threads = 1, .asynchronous = true});
   const auto communicators = CreateCpuCommunicators(4);
   const Architecture& llama = **FindArchitecture(*file);

@@ -134,5 +134,30 @@ TEST(ObservationServer, AnAddressInUseIsAnError) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(ObservationServerTest, APageNeedsASourceAndMayLoadOnlyItsOwnFiles) {
+  for (const char* path : {"/", "/status.css", "/status.js", "/status.json"}) {
+    EXPECT_EQ(Get(path).status, 404) << path;
+  }
+  const Observation observation(
+      server_.get(), {.refresh = {}, .alive = {}, .ready = {}, .targets = {}, .status = [] {
+                        return "{\"ready\":true}";
+                      }});
+  const RawHttpAnswer page = Get("/");
+  EXPECT_EQ(page.status, 200);
+  EXPECT_EQ(page.headers.at("content-type"), "text/html; charset=utf-8");
+  const std::string& policy = page.headers.at("content-security-policy");
+  EXPECT_THAT(policy, HasSubstr("default-src 'none'"));
+  EXPECT_THAT(policy, HasSubstr("script-src 'self'"));
+  EXPECT_THAT(policy, ::testing::Not(HasSubstr("unsafe")));
+  EXPECT_EQ(page.headers.at("x-content-type-options"), "nosniff");
+  EXPECT_THAT(page.body, HasSubstr("<title>Baton</title>"));
+  EXPECT_EQ(Get("/status.js").headers.at("content-type"), "text/javascript; charset=utf-8");
+  EXPECT_EQ(Get("/status.css").headers.at("content-type"), "text/css; charset=utf-8");
+  const RawHttpAnswer json = Get("/status.json");
+  EXPECT_EQ(json.headers.at("content-type"), "application/json");
+  EXPECT_EQ(json.body, "{\"ready\":true}");
+  EXPECT_EQ(Get("/status.html").status, 404);
+}
+
 }  // namespace
 }  // namespace baton

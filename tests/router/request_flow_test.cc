@@ -202,7 +202,8 @@ TEST(RequestFlow, ResumptionsAreLimited) {
 
 TEST(RequestFlow, AnErrorOfTheAnswerItselfIsNotResumed) {
   for (const absl::Status& error :
-       {absl::InternalError("a NaN"), absl::DeadlineExceededError("late")}) {
+       {absl::InternalError("a NaN"),
+        absl::DeadlineExceededError("the request's deadline has passed")}) {
     RequestFlow flow(3, 2);
     flow.Start();
     flow.OnRoute(Local());
@@ -211,6 +212,15 @@ TEST(RequestFlow, AnErrorOfTheAnswerItselfIsNotResumed) {
     ASSERT_THAT(Kinds(actions), ElementsAre(Kind::kFail)) << error;
     EXPECT_EQ(actions[0].status, error);
   }
+}
+
+TEST(RequestFlow, APassedDeadlineHasOneMessage) {
+  RequestFlow flow(3, 2);
+  flow.Start();
+  flow.OnRoute(Local());
+  const auto actions = flow.OnDecodeFailed(1, absl::DeadlineExceededError("Deadline Exceeded"));
+  ASSERT_THAT(Kinds(actions), ElementsAre(Kind::kFail));
+  EXPECT_EQ(actions[0].status, absl::DeadlineExceededError("the request's deadline has passed"));
 }
 
 // A worker's refusal to resume an answer is not the request's fault, because another worker had

@@ -177,6 +177,30 @@ TEST(RouterCore, LearnsOnlyFromRegisteredWorkers) {
   EXPECT_FALSE(core.ChooseRoute(question).ok());
 }
 
+TEST(RouterCore, TellsTheRolePlannerWhatArrivedAndWhatFinishedOnWarmWorkers) {
+  ManualClock clock;
+  RouterCore core(RouterOptions(), &clock);
+  WorkerReport report = Report("a");
+  report.max_running = 8;
+  ASSERT_TRUE(core.Heartbeat(report).ok());
+  const RouteQuestion question{.prompt_hashes = {}, .prompt_tokens = 1000, .excluded = {}};
+  const RoutePlan first = core.ChooseRoute(question)->plan;
+  const RoutePlan second = core.ChooseRoute(question)->plan;
+  const FinishedRequest request{.decode = first.decode, .prefill = std::nullopt};
+  core.Learn(request);
+  RoleLoad load = core.TakeRoleLoad();
+  EXPECT_EQ(load.prefill_us, first.work.us + second.work.us);
+  EXPECT_GT(load.prefill_us, 0);
+  EXPECT_EQ(load.finished, 0) << "the worker has just joined";
+  EXPECT_GT(load.token_us, 0);
+  clock.AdvanceUs(RolePlanner::kWarmUpUs);
+  ASSERT_TRUE(core.Heartbeat(report).ok());
+  core.Learn(request);
+  load = core.TakeRoleLoad();
+  EXPECT_EQ(load.prefill_us, 0) << "nothing arrived since then";
+  EXPECT_EQ(load.finished, 1);
+}
+
 TEST(RouterCore, ChoosesByThePolicyOfItsOptions) {
   const SystemClock clock;
   RouterOptions options;
@@ -434,6 +458,26 @@ TEST_F(RouterCoreTest, TheFirstReadinessWaitsForEveryWorkersEvents) {
   ASSERT_TRUE(core_.Heartbeat(Report("late")).ok());
   core_.Tick();
   EXPECT_TRUE(core_.ready()) << "workers that join later do not make it unready";
+}
+
+TEST(RouterCore, ChangesOfRolesDoNotMakeItUnready) {
+  const SystemClock clock;
+  RouterOptions options;
+  options.min_prefill_workers = 1;
+  options.index_wait_ms = 0;
+  RouterCore core(options, &clock);
+  WorkerReport one = Report("one", WorkerRole::kDecode);
+  WorkerReport other = Report("other", WorkerRole::kDecode);
+  one.changes_role = other.changes_role = true;
+  for (const WorkerReport& report : {one, other}) ASSERT_TRUE(core.Heartbeat(report).ok());
+  ASSERT_TRUE(core.SetModel(Model()).ok());
+  EXPECT_FALSE(core.ready()) << "no worker has the role prefill at the start";
+  one.role = WorkerRole::kPrefill;
+  ASSERT_TRUE(core.Heartbeat(one).ok());
+  EXPECT_TRUE(core.ready());
+  one.role = WorkerRole::kDecode;
+  ASSERT_TRUE(core.Heartbeat(one).ok());
+  EXPECT_TRUE(core.ready());
 }
 
 TEST_F(RouterCoreTest, AWorkerThatCannotBeFollowedDelaysReadinessForALimitedTime) {

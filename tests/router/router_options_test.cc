@@ -23,5 +23,17 @@ TEST(RouterOptions, AModelIsNotPinnedByANameLongerThanWorkersMayHave) {
   EXPECT_EQ(options.pin_model, longest);
 }
 
+TEST(RouterOptions, TheRolePlannerAdvisesUnlessToldOtherwise) {
+  RouterOptions options;
+  SettingList settings;
+  RegisterSettings(options, settings);
+  EXPECT_EQ(options.roles.mode, RolePlannerMode::kAdvise);
+  EXPECT_TRUE(settings.Set("role-planner", "apply").ok());
+  EXPECT_EQ(options.roles.mode, RolePlannerMode::kApply);
+  EXPECT_FALSE(settings.Set("role-planner", "often").ok());
+  EXPECT_FALSE(settings.Set("role-planner-period-ms", "999").ok());
+  EXPECT_TRUE(settings.Set("role-planner-period-ms", "1200000").ok()) << "a lease of an hour";
+}
+
 }  // namespace
 }  // namespace baton

@@ -49,6 +49,17 @@ TEST(HeartbeatReport, CountsSequencesBlocksAndTokens) {
   EXPECT_EQ(report.max_running, 8);
 }
 
+TEST(HeartbeatReport, TakesRatesOnlyIfTheyAreNumbers) {
+  EXPECT_EQ(ReportOf({.decode_tokens_per_s = 12.5}).decode_tokens_per_s, 12.5);
+  EXPECT_EQ(ReportOf({.decode_tokens_per_s = -1}).decode_tokens_per_s, 0);
+  EXPECT_EQ(ReportOf({.decode_tokens_per_s = std::numeric_limits<double>::quiet_NaN()})
+                .decode_tokens_per_s,
+            0);
+  EXPECT_EQ(ReportOf({.decode_tokens_per_s = std::numeric_limits<double>::infinity()})
+                .decode_tokens_per_s,
+            1e9);
+}
+
 TEST(HeartbeatReport, SaysWhatTheWorkerCanDoWithChunkedPrompts) {
   EXPECT_EQ(ReportOf({}).chunks, nullptr) << "an older worker";
   const PromptChunkSupport support{.piece_tokens = 512, .refusal = "windows"};

@@ -143,6 +143,16 @@ TEST_F(WorkerCandidatesTest, HoldWorkersOfEveryKindAndRole) {
   for (const int workers : count) EXPECT_GE(workers, 2);
 }
 
+TEST_F(WorkerCandidatesTest, FollowAWorkerThatChangesItsRole) {
+  for (int i = 0; i < 100; ++i) Add(WorkerRole::kDecode);
+  Draw();
+  WorkerReport report = registry_.workers()[50].report;
+  report.role = WorkerRole::kPrefill;
+  ASSERT_TRUE(registry_.Heartbeat(report).ok());
+  EXPECT_TRUE(Has(Draw(), registry_.workers()[50].number)) << "it is the only prefill worker";
+  EXPECT_EQ(candidates_.size(), 100u);
+}
+
 TEST_F(WorkerCandidatesTest, AreTheSameForTheSameSeedAndRandomOnesDiffer) {
   for (int i = 0; i < 200; ++i) Add(WorkerRole::kBoth);
   WorkerCandidates other(options_, kCount);

@@ -110,6 +110,30 @@ TEST_F(WorkerRegistryTest, AnIdInUseIsRefusedUntilItsWorkerIsSilent) {
   EXPECT_THAT(registry_.TakeDeparted(), ElementsAre(first));
 }
 
+TEST_F(WorkerRegistryTest, ARoleMayChangeAndTheWorkersRequestsStay) {
+  WorkerReport report = Report("a", 1);
+  report.role = WorkerRole::kPrefill;
+  ASSERT_TRUE(registry_.Heartbeat(report).ok());
+  const WorkerNumber number = NumberOf("a");
+  registry_.AddActive(number);
+  registry_.AddPrefill(number, {.tokens = 5, .us = 7});
+  EXPECT_EQ(registry_.TakeChanges().size(), 1u) << "it joined";
+  report.role = WorkerRole::kDecode;
+  ASSERT_TRUE(registry_.Heartbeat(report).ok());
+  EXPECT_EQ(NumberOf("a"), number) << "the index keeps what it knows of the worker's cache";
+  const WorkerRecord& worker = *registry_.Find(number);
+  EXPECT_TRUE(worker.CanDecode());
+  EXPECT_FALSE(worker.CanPrefill());
+  EXPECT_EQ(worker.active, 1);
+  EXPECT_EQ(worker.pending.tokens, 5);
+  const std::vector<FleetChange> changes = registry_.TakeChanges();
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_EQ(changes[0].kind, FleetChange::Kind::kRoleChanged);
+  EXPECT_EQ(changes[0].report.role, WorkerRole::kDecode);
+  ASSERT_TRUE(registry_.Heartbeat(report).ok());
+  EXPECT_THAT(registry_.TakeChanges(), IsEmpty());
+}
+
 TEST_F(WorkerRegistryTest, AnIdIsFreeAtOnceWhenItsWorkerHasLeft) {
   ASSERT_TRUE(registry_.Heartbeat(Report("a", 1)).ok());
   registry_.Leave("a", Epoch(1));

@@ -41,6 +41,7 @@ TEST(ClientRequestWire, EveryFieldSurvivesTheWire) {
   request.tenant = "t";
   request.cache_salt = "s";
   request.session_id = "u";
+  request.trace_parent = "00-t";
   request.priority = -4;
   request.return_prompt_token_ids = true;
   const absl::StatusOr<ClientRequest> read =
@@ -63,6 +64,7 @@ TEST(ClientRequestWire, EveryFieldSurvivesTheWire) {
   EXPECT_EQ(read->tenant, "t");
   EXPECT_EQ(read->cache_salt, "s");
   EXPECT_EQ(read->session_id, "u");
+  EXPECT_EQ(read->trace_parent, "00-t");
   EXPECT_EQ(read->priority, -4);
   EXPECT_TRUE(read->return_prompt_token_ids);
 }

@@ -90,5 +90,16 @@ TEST(RpcServer, ClosesAConnectionWithoutCalls) {
   EXPECT_TRUE(channel->WaitForStateChange(GRPC_CHANNEL_READY, DeadlineIn(20'000)));
 }
 
+TEST(RpcServer, AConnectionOfTheGreatestAgeGetsNoNewCallsAndTheNextConnectionDoes) {
+  const auto server = RpcServer::Start({.listen = "127.0.0.1:0", .max_connection_age_ms = 300}, {});
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto channel = MakeChannel((*server)->address());
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(channel->WaitForConnected(DeadlineIn(20'000)));
+    EXPECT_TRUE(AskInBytes(channel, kCheck, "").first.ok());
+    EXPECT_TRUE(channel->WaitForStateChange(GRPC_CHANNEL_READY, DeadlineIn(20'000)));
+  }
+}
+
 }  // namespace
 }  // namespace baton

@@ -54,6 +54,25 @@ TEST(TaskPool, AFullQueueRefusesAndDropsTheTaskNamingTheBound) {
   EXPECT_EQ(*captured, 0);
 }
 
+TEST(TaskPool, PostAlwaysTakesATaskBeyondTheLimitAndKeepsTheOrder) {
+  TaskPool pool(1, 1, "things to do");
+  std::promise<void> started, gate, last;
+  std::vector<int> order;
+  ASSERT_TRUE(pool.Post([&] {
+                    started.set_value();
+                    gate.get_future().wait();
+                  })
+                  .ok());
+  started.get_future().wait();
+  ASSERT_TRUE(pool.Post([&] { order.push_back(2); }).ok());
+  EXPECT_FALSE(pool.Post([] {}).ok());
+  pool.PostAlways([&] { order.push_back(1); }, 5);
+  pool.PostAlways([&] { last.set_value(); });
+  gate.set_value();
+  last.get_future().wait();
+  EXPECT_EQ(order, (std::vector<int>{1, 2}));
+}
+
 TEST(TaskPool, TasksOfHigherPriorityStartFirst) {
   TaskPool pool(1, 8, "things to do");
   std::promise<void> started, gate, last;

@@ -77,6 +77,23 @@ TEST(SchedulerHandOff, ASequenceThatWaitsForKvIsNeverPreemptedAndOthersWaitForIt
   bench.ExpectTokens(2, 4);
 }
 
+TEST(SchedulerHandOff, SaysWhenPromptsWaitForRoomAndNoneIsComputed) {
+  SchedulerBench bench(Pool(12), Budget(8));
+  ASSERT_TRUE(bench.Add(1, Prompt(16), 8).ok());
+  EXPECT_FALSE(bench.Step().prompts_blocked) << "a prompt is admitted";
+  ASSERT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(2, Prompt(20, 100), 4)).ok());
+  ASSERT_TRUE(bench.Add(3, Prompt(20, 200), 4).ok());
+  EXPECT_FALSE(bench.Step().prompts_blocked) << "the prompt's second chunk";
+  SchedulerOutput output = bench.Step();
+  ASSERT_EQ(output.chunks.size(), 1u);
+  EXPECT_TRUE(output.prompts_blocked) << "the answer's tokens take only a part of the budget";
+  bench.KvArrives(SequenceId(2), 8);
+  EXPECT_FALSE(bench.Step().prompts_blocked) << "the rest of the prompt is computed here";
+  while (bench.scheduler().has_work()) output = bench.Step();
+  EXPECT_FALSE(output.prompts_blocked);
+  bench.ExpectTokens(3, 4);
+}
+
 TEST(SchedulerHandOff, APreemptedSequenceResumesBeforeWaitingOnesAndNewHandOffs) {
   SchedulerBench bench(Pool(10), Budget(64));
   ASSERT_TRUE(bench.Add(1, Prompt(16, 100), 12).ok());

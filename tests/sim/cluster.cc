@@ -256,8 +256,8 @@ bool SimCluster::AllRegistered() {
   int32_t prefill = 0;
   for (const auto& worker : workers_) {
     worker->Start();
-    decode += worker->options().role != WorkerRole::kPrefill ? 1 : 0;
-    prefill += worker->options().role != WorkerRole::kDecode ? 1 : 0;
+    decode += worker->role() != WorkerRole::kPrefill ? 1 : 0;
+    prefill += worker->role() != WorkerRole::kDecode ? 1 : 0;
   }
   return router_->usable_workers(/*decode=*/true) == decode &&
          router_->usable_workers(/*decode=*/false) == prefill;
@@ -389,6 +389,9 @@ std::optional<Violation> SimCluster::Run() {
   for (const ScenarioRequest& request : scenario_.requests) clients_->Schedule(request, excuses_);
   for (const ScenarioResize& resize : scenario_.resizes) {
     queue_.At(resize.at_us, [this, resize] { WorkerOf(resize.node)->Resize(resize.blocks); });
+  }
+  for (const ScenarioFlip& flip : scenario_.flips) {
+    queue_.At(flip.at_us, [this, flip] { WorkerOf(flip.node)->SetRole(flip.role); });
   }
   for (const ScenarioClear& clear : scenario_.clears) {
     queue_.At(clear.at_us,

@@ -1,7 +1,8 @@
 // Command-line program cluster_sim. It runs seeds of the cluster simulation, the exhaustive sweep,
 // or the mutants.
 //
-//   cluster_sim --first-seed S --seeds N [--chunks] [--mutant NAME] [--verbose] [--fingerprints]
+//   cluster_sim --first-seed S --seeds N [--chunks] [--both] [--mutant NAME] [--verbose]
+//               [--fingerprints]
 //   cluster_sim --sweep [--chunks] every single fault at every message of the small scenario
 //   cluster_sim --check-mutants    every mutant is caught within its number of seeds
 //   cluster_sim --list-mutants
@@ -34,8 +35,10 @@ struct Options {
   bool twice = false;
   bool fingerprints = false;
   bool chunks = false;
+  bool both = false;
 
   Traffic traffic() const { return chunks ? Traffic::kChunked : Traffic::kMixed; }
+  Fleets fleets() const { return both ? Fleets::kBoth : Fleets::kMixed; }
 };
 
 // The scenario that runs now, for the report of a failed CHECK in production code.
@@ -111,7 +114,7 @@ int PlaySeeds(const Options& options, Mutant mutant) {
   Totals totals;
   for (int64_t i = 0; i < options.seeds; ++i) {
     const uint64_t seed = options.first_seed + static_cast<uint64_t>(i);
-    const Scenario scenario = DrawScenario(seed, options.traffic());
+    const Scenario scenario = DrawScenario(seed, options.traffic(), options.fleets());
     if (options.verbose) std::cout << "seed " << seed << std::endl;
     if (!Play(scenario, seed, mutant, totals)) return 1;
     if (options.fingerprints) {
@@ -256,6 +259,9 @@ int Main(int argc, char** argv) {
   line.AddFlag("--chunks", &options.chunks,
                "Give every scenario prompt chunks, not only one in four. With --sweep: the small "
                "scenario too.");
+  line.AddFlag("--both", &options.both,
+               "Give all workers of every scenario both roles and small pools, not only of one in "
+               "ten.");
   line.AddFlag("--sweep", &sweep,
                "Run the small scenario with one fault of each kind at each of its messages.");
   line.AddFlag("--check-mutants", &check_mutants,

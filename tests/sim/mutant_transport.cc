@@ -30,6 +30,12 @@ void MutantTransport::EndEarly(Kind kind, uint64_t id) {
 absl::Status MutantTransport::Expect(ReceiveSpec spec) {
   if (spec.may_end_early) {
     pulled_blocks_[spec.transfer_id] = CountOf(spec.blocks);
+  } else if (mutant_ == Mutant::kNoPromptTakenOver) {
+    TransferEvent begun;
+    begun.kind = Kind::kReceiving;
+    begun.id = spec.transfer_id;
+    early_.push_back(std::move(begun));
+    worker_.wake();
   }
   return inner_.Expect(std::move(spec));
 }

@@ -97,6 +97,10 @@ constexpr std::array kMutants = {
     MutantInfo{Mutant::kDamagedChunkWoken, "damaged-chunk-woken",
                "the checksum of a sleeping chunk is not compared when the chunk is woken", 2000,
                "answer"},
+    MutantInfo{Mutant::kNoPromptTakenOver, "no-prompt-taken-over",
+               "a transfer counts as begun when it is posted, so two full workers wait for each "
+               "other's prefills",
+               1000, "outcome"},
 };
 
 }  // namespace

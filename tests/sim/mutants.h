@@ -48,6 +48,7 @@ enum class Mutant : uint8_t {
   kGarbageSlots,
   kRepairedChunkCached,
   kDamagedChunkWoken,
+  kNoPromptTakenOver,
 };
 
 struct MutantInfo {

@@ -303,14 +303,17 @@ std::string NodeName(int32_t node) {
 
 }  // namespace
 
-Scenario DrawScenario(uint64_t seed, Traffic traffic) {
+Scenario DrawScenario(uint64_t seed, Traffic traffic, Fleets fleets) {
   Scenario scenario;
   DrawWorkers(seed, scenario);
   DrawBlockSizes(seed, scenario);
+  const bool both = fleets == Fleets::kBoth || seed % 10 == 0;
+  if (both) GiveBothRoles(seed, scenario);
   DrawKvEvents(seed, scenario);
   DrawResizes(seed, scenario);
   DrawModel(seed, scenario);
   DrawRequests(seed, scenario);
+  if (both) AddRequestsForBoth(seed, scenario);
   DrawFaults(seed, scenario);
   SimRandom random(seed, "family");
   const bool chunked = traffic == Traffic::kChunked || SimRandom(seed, "traffic").OneIn(4);
@@ -323,6 +326,7 @@ Scenario DrawScenario(uint64_t seed, Traffic traffic) {
   if (pulls.OneIn(2)) scenario.pulls = pulls.Bits() | 1;
   scenario.router.pull_least_ms = pulls.OneIn(3) ? 250 : pulls.Between(1, 20);
   if (pulls.OneIn(6)) scenario.router.pull_least_ms = 2000;  // silence is detected before that
+  if (both) DrawFlips(seed, scenario);
   return scenario;
 }
 
@@ -369,6 +373,7 @@ std::string Describe(const Scenario& scenario) {
                     resize.at_us, " us\n");
   }
   text += DescribeChunks(scenario);
+  text += DescribeFlips(scenario);
   for (const Fault& fault : scenario.faults) {
     absl::StrAppend(&text, "  fault ", FaultName(fault.kind), ": ", TimeOf(fault), ", ",
                     NodeName(fault.node), ", towards ", NodeName(fault.other), ", for ",

@@ -45,6 +45,13 @@ struct ScenarioClear {
   std::optional<CacheNamespace> only = {};
 };
 
+// Change of a worker's role.
+struct ScenarioFlip {
+  int64_t at_us = 0;
+  int32_t node = 0;
+  WorkerRole role = WorkerRole::kBoth;
+};
+
 struct Scenario {
   std::vector<SimWorker::Options> workers;
   RouterOptions router;
@@ -53,6 +60,7 @@ struct Scenario {
   std::vector<Fault> faults;
   std::vector<ScenarioResize> resizes;  // they excuse no failure: every request still fits
   std::vector<ScenarioClear> clears;    // they excuse nothing either
+  std::vector<ScenarioFlip> flips;      // nor do these; one worker keeps both roles
   bool has_chunks = false;              // some prompts have chunks; they are the last requests
 };
 
@@ -66,7 +74,11 @@ bool Takes(const Scenario& scenario, const ScenarioRequest& request);
 // Which scenarios have chunked prompts.
 enum class Traffic : uint8_t { kMixed, kChunked };  // one in four, or all
 
-Scenario DrawScenario(uint64_t seed, Traffic traffic = Traffic::kMixed);
+// Which scenarios have only workers with both roles and small pools.
+enum class Fleets : uint8_t { kMixed, kBoth };  // one in ten, or all
+
+Scenario DrawScenario(uint64_t seed, Traffic traffic = Traffic::kMixed,
+                      Fleets fleets = Fleets::kMixed);
 // Draws an ordinary request with a prompt of `length` tokens, which starts within `span_us` of the
 // first possible time.
 ScenarioRequest DrawRequest(SimRandom& random, uint64_t number, int32_t length, int64_t span_us);
@@ -79,6 +91,13 @@ inline constexpr int64_t kFirstRequestUs = 120'000;  // by then the router follo
 int32_t LeastBlocks(const SimEngineOptions& engine);
 // Turns the prompts of the small scenario into chunked ones.
 void DivideSmallPrompts(Scenario& scenario);
+// Gives all workers both roles and small pools. Call it before anything that depends on the pools.
+void GiveBothRoles(uint64_t seed, Scenario& scenario);
+// Adds requests that fill such pools (scenario_both.cc).
+void AddRequestsForBoth(uint64_t seed, Scenario& scenario);
+// Lets workers change their roles, if nothing else excuses a failure.
+void DrawFlips(uint64_t seed, Scenario& scenario);
+std::string DescribeFlips(const Scenario& scenario);
 // Adds chunked prompts to a scenario, and what they need (scenario_chunks.cc). The rest keeps its
 // meaning.
 void DrawChunks(uint64_t seed, Scenario& scenario);

@@ -118,7 +118,8 @@ class SimWorker::PullingSink final : public ServedPull {
 SimWorker::SimWorker(Options options, Environment environment)
     : options_(std::move(options)),
       environment_(std::move(environment)),
-      epochs_(environment_.seed, "epochs of " + options_.id) {}
+      epochs_(environment_.seed, "epochs of " + options_.id),
+      role_(options_.role) {}
 
 SimWorker::~SimWorker() {
   if (engine_ != nullptr) Kill();
@@ -130,6 +131,7 @@ void SimWorker::Start() {
   if (node().up()) return;
   node().Start();
   draining_ = false;
+  role_ = options_.role;
   registration_ = Registration();
   epoch_ = Epoch(epochs_.Bits() | 1);
   alive_ = std::make_shared<bool>(true);
@@ -179,7 +181,7 @@ void SimWorker::LeaveBehind() {
 void SimWorker::Terminate() {
   if (!node().up() || draining_) return;
   node().Note(0, "SIGTERM");
-  Drain(*this, RpcServerOptions().drain_ms,
+  Drain(*this, {.delay_ms = 0, .drain_ms = RpcServerOptions().drain_ms},
         [this] { engine_->Shutdown([this] { node().Post(0, [this] { Exit(); }); }); });
 }
 
@@ -187,6 +189,13 @@ void SimWorker::Resize(int32_t blocks) {
   if (!node().up() || node().paused() || draining_) return;
   node().Note(0, "resizes its pool of %d blocks to %d", engine_->cache().num_blocks(), blocks);
   engine_->Resize(blocks);
+}
+
+void SimWorker::SetRole(WorkerRole role) {
+  if (!node().up() || node().paused() || draining_) return;
+  node().Note(0, "gets role %d", static_cast<int64_t>(role));
+  role_ = role;
+  if (pauses_) Beat();
 }
 
 void SimWorker::ClearCache(bool prefixes, std::optional<CacheNamespace> only) {
@@ -246,7 +255,8 @@ WorkerReport SimWorker::Report() const {
   if (options_.knows_chunks && status.prompt_chunks != nullptr) chunks = *status.prompt_chunks;
   return ReportOf({.id = options_.id,
                    .address = address(),
-                   .role = options_.role,
+                   .role = role_,
+                   .changes_role = true,
                    .epoch = epoch_,
                    .model_name = "simulated",
                    .draining = draining_ || status.MustDrain(),

@@ -64,6 +64,9 @@ class SimWorker final : private DrainingWorker {
   void Terminate();
   // Resizes the pool, as an operator does. Has no effect while the worker is down or drains.
   void Resize(int32_t blocks);
+  // Changes the worker's role, as an operator does, under the same conditions.
+  void SetRole(WorkerRole role);
+  WorkerRole role() const { return role_; }
   // Clears the worker's caches (SimEngine::Clear), as an operator does, under the same conditions.
   void ClearCache(bool prefixes, std::optional<CacheNamespace> only);
 
@@ -107,6 +110,7 @@ class SimWorker final : private DrainingWorker {
   void OnBeatAnswered(const absl::Status& call, const absl::Status& accepted);
   void ReportDraining() override { draining_ = true; }
   void LeaveRouters(std::function<void()> done) override;
+  void AwaitDelay(int64_t, std::function<void()> done) override { done(); }
   void RefuseCalls() override { limit_->Close(); }
   void AwaitCalls(int64_t most_ms, std::function<void()> done) override;
   void AwaitCallsUntil(int64_t until_us, std::function<void()> done);
@@ -125,6 +129,7 @@ class SimWorker final : private DrainingWorker {
   std::unique_ptr<SimEngine> engine_;
   std::set<std::shared_ptr<SimKvEventStream>> kv_event_streams_;
   std::shared_ptr<bool> alive_;  // tells sinks whether this incarnation is alive
+  WorkerRole role_;
   Registration registration_;
   bool pauses_ = false;  // waiting to send the next heartbeat
   int64_t beats_ = 0;

@@ -32,7 +32,7 @@ PACKAGES = ("absl/", "gtest/", "gmock/", "nlohmann/", "CLI/")  # external header
 LONGEST_FILE = 450
 SIMD_ENDINGS = ("_avx2.cc", "_avx512.cc", "_avx512_no_vnni.cc", "_sse42.cc")  # have their own compile options
 
-TESTED_FOLDERS = ["common", "http", "metrics", "observe", "text", "requests", "openai", "kernels", "cache", "scheduler", "routing", "router",
+TESTED_FOLDERS = ["common", "security", "http", "metrics", "observe", "tracing", "text", "requests", "openai", "kernels", "cache", "scheduler", "routing", "router",
                   "loadtest", "model", "kvtransfer", "engine", "worker_rpc"]
 # Source → the test that covers it under another name. A comment above each group gives the reason.
 TESTED_ELSEWHERE = {
@@ -89,7 +89,7 @@ TESTED_ELSEWHERE = {
 }
 
 # Rows whose files may all use wire types.
-EDGE_ROWS = ["rpc", "worker_rpc", "router/grpc", "router/http", "router/server"]
+EDGE_ROWS = ["rpc", "tracing/otlp", "worker_rpc", "router/grpc", "router/http", "router/server"]
 
 # Functions that return a KV pool's address → the files that may use them, besides tests and benchmarks. These files declare the
 # function, or pass the address directly to kernels or to a device's copy engine.

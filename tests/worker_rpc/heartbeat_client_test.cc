@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -51,6 +52,25 @@ TEST(HeartbeatClient, EveryHeartbeatHasTheStatusOfItsTimeAndTheFingerprint) {
     EXPECT_EQ(heard[i].fingerprint().model(), "m");
     EXPECT_FALSE(heard[i].leaving());
   }
+}
+
+TEST(HeartbeatClient, TellsTheRoleOfNowBesideTheRoleAtTheStart) {
+  FakeRouter router;
+  std::atomic<v1::WorkerRole> role = v1::WORKER_ROLE_PREFILL;
+  HeartbeatClient client({router.address()}, Fingerprint(), [&role] {
+    v1::WorkerStatus status;
+    status.set_role(role);
+    return status;
+  });
+  ASSERT_GE(router.Heard(1).size(), 1u);
+  role = v1::WORKER_ROLE_DECODE;
+  EXPECT_EQ(client.TellNow(kPatientMs), 1);
+  const std::vector<v1::HeartbeatRequest> heard = router.Heard(2);
+  EXPECT_EQ(heard.front().status().role(), v1::WORKER_ROLE_PREFILL);
+  EXPECT_EQ(heard.front().current_role(), v1::WORKER_ROLE_PREFILL);
+  EXPECT_EQ(heard.back().status().role(), v1::WORKER_ROLE_PREFILL)
+      << "older routers refuse a worker whose role changes";
+  EXPECT_EQ(heard.back().current_role(), v1::WORKER_ROLE_DECODE);
 }
 
 TEST(HeartbeatClient, TellsWhereItsMetricsAreAndCountsWhatRoutersAnswer) {
@@ -131,6 +151,50 @@ TEST(HeartbeatClient, ARouterThatRestartsAtItsAddressHearsFromTheWorker) {
   router.reset();
   router = std::make_unique<FakeRouter>("", address);
   EXPECT_FALSE(router->Heard(1).empty());
+}
+
+TEST(HeartbeatClient, ARouterThatIsListedLaterGetsHeartbeats) {
+  FakeRouter first, second;
+  Statuses statuses;
+  HeartbeatClient client({first.address()}, Fingerprint(), statuses.Next());
+  EXPECT_EQ(client.routers(), 1);
+  client.SetRouters({first.address(), second.address()});
+  EXPECT_EQ(client.routers(), 2);
+  EXPECT_FALSE(second.Heard(1).empty());
+  client.Leave();
+  EXPECT_TRUE(first.Heard(1).back().leaving());
+  EXPECT_TRUE(second.Heard(1).back().leaving());
+}
+
+// A router that ends serves for some time after its name does not list it any more.
+TEST(HeartbeatClient, ARouterThatIsNotListedAnyMoreGetsHeartbeatsWhileItAnswers) {
+  FakeRouter router;
+  Statuses statuses;
+  HeartbeatClient client({router.address()}, Fingerprint(), statuses.Next());
+  const size_t before = router.Heard(1).size();
+  client.SetRouters({});
+  const std::vector<v1::HeartbeatRequest> heard = router.Heard(before + 2);
+  ASSERT_GE(heard.size(), before + 2);
+  EXPECT_FALSE(heard.back().leaving());
+  EXPECT_EQ(client.routers(), 1);
+}
+
+TEST(HeartbeatClient, ARouterThatIsNeitherListedNorAnswersIsForgotten) {
+  MetricSet metrics(MetricPrograms::kWorkers);
+  Statuses statuses;
+  HeartbeatClient client({"127.0.0.1:1"}, Fingerprint(), statuses.Next(), /*drain_ms=*/0, "",
+                         &metrics);
+  client.SetRouters({});
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (client.routers() > 0 && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_EQ(client.routers(), 0);
+  EXPECT_EQ(metrics.Cells(Metric::kWorkerRouters), 0);
+  FakeRouter router;
+  client.SetRouters({router.address()});
+  EXPECT_FALSE(router.Heard(1).empty());
+  EXPECT_EQ(client.routers(), 1);
 }
 
 // The newest size that the router has heard of.

@@ -19,6 +19,10 @@ class LoggingWorker final : public DrainingWorker {
     log.emplace_back("leave");
     next = std::move(done);
   }
+  void AwaitDelay(int64_t delay_ms, std::function<void()> done) override {
+    log.push_back("delay " + std::to_string(delay_ms));
+    next = std::move(done);
+  }
   void RefuseCalls() override { log.emplace_back("refuse"); }
   void AwaitCalls(int64_t most_ms, std::function<void()> done) override {
     log.push_back("await " + std::to_string(most_ms));
@@ -32,7 +36,7 @@ class LoggingWorker final : public DrainingWorker {
 
 TEST(WorkerDrain, EachStepBeginsWhenThePreviousOneHasEnded) {
   LoggingWorker worker;
-  Drain(worker, 30'000, [&] { worker.log.emplace_back("drained"); });
+  Drain(worker, {.delay_ms = 0, .drain_ms = 30'000}, [&] { worker.log.emplace_back("drained"); });
   EXPECT_THAT(worker.log, ElementsAre("report", "leave"));
   worker.log.clear();
   std::exchange(worker.next, nullptr)();
@@ -41,6 +45,17 @@ TEST(WorkerDrain, EachStepBeginsWhenThePreviousOneHasEnded) {
   std::exchange(worker.next, nullptr)();
   EXPECT_THAT(worker.log, ElementsAre("cut off", "drained"));
   EXPECT_EQ(worker.next, nullptr);
+}
+
+TEST(WorkerDrain, CallsAreRefusedOnlyAfterTheShutdownDelay) {
+  LoggingWorker worker;
+  Drain(worker, {.delay_ms = 700, .drain_ms = 30'000}, [&] { worker.log.emplace_back("drained"); });
+  worker.log.clear();
+  std::exchange(worker.next, nullptr)();
+  EXPECT_THAT(worker.log, ElementsAre("delay 700"));
+  worker.log.clear();
+  std::exchange(worker.next, nullptr)();
+  EXPECT_THAT(worker.log, ElementsAre("refuse", "await 30000"));
 }
 
 }  // namespace

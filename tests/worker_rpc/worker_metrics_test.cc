@@ -38,6 +38,13 @@ TEST(WorkerMetrics, ShowTheNumbersOfTheStatus) {
   engine.cache.evicted_blocks = 3;
   engine.chunk_cache.lookups = 9;
   engine.chunk_cache.hits = 4;
+  engine.sleeping_chunks = {.entries = 21,
+                            .bytes = 22,
+                            .limit_bytes = 23,
+                            .sleeps = 24,
+                            .wakes = 25,
+                            .damaged = 26,
+                            .dropped = 27};
   engine.waiting = 5;
   engine.running = 6;
   engine.waiting_for_kv = 7;
@@ -76,6 +83,13 @@ TEST(WorkerMetrics, ShowTheNumbersOfTheStatus) {
   EXPECT_EQ(metrics.Cells(Metric::kPrefixHits), 7);
   EXPECT_EQ(metrics.Cells(Metric::kChunkLookups), 9);
   EXPECT_EQ(metrics.Cells(Metric::kChunkMisses), 5);
+  EXPECT_EQ(metrics.Cells(Metric::kSleepingChunks), 21);
+  EXPECT_EQ(metrics.Cells(Metric::kSleepingChunkBytes), 22);
+  EXPECT_EQ(metrics.Cells(Metric::kSleepingChunkLimitBytes), 23);
+  EXPECT_EQ(metrics.Cells(Metric::kChunkSleeps), 24);
+  EXPECT_EQ(metrics.Cells(Metric::kChunkWakes), 25);
+  EXPECT_EQ(metrics.Cells(Metric::kSleepingChunksDamaged), 26);
+  EXPECT_EQ(metrics.Cells(Metric::kSleepingChunksDropped), 27);
   EXPECT_EQ(metrics.Cells(Metric::kKvTransferBytes, KvMedium::kShm), 2);
   EXPECT_EQ(metrics.Cells(Metric::kKvTransferBytes, KvMedium::kNccl), 4);
   EXPECT_EQ(metrics.Cells(Metric::kKvTransferSentBytes, KvMedium::kTcp), 7);

@@ -3,11 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/host_port.h"
 #include "rpc/channel.h"
 #include "tests/e2e/fake_engine.h"
@@ -43,17 +46,21 @@ class WorkerServerTest : public ::testing::Test {
     options.server.listen = listen;
     options.advertise = advertise;
     options.server.drain_ms = 100;
+    options.server.shutdown_delay_ms = shutdown_delay_ms_;
     options.worker_id = "w";
     options.role = v1::WORKER_ROLE_PREFILL;
-    options.routers = {router_.address()};
+    options.routers = routers_;
     return WorkerServer::Start(
         &engine_, &limit_, options,
-        {{.name = "baton.v1.PrefillWorker", .make = [](Engine* engine, ConcurrencyLimit* limit) {
+        {{.name = "baton.v1.PrefillWorker",
+          .make = [](Engine* engine, ConcurrencyLimit* limit, const Tracer*) {
             return std::make_unique<RecordingRole>(engine, limit);
           }}});
   }
 
   FakeRouter router_;
+  std::vector<std::string> routers_ = {router_.address()};
+  int64_t shutdown_delay_ms_ = 0;
   ConcurrencyLimit limit_{4};
   FakeEngine engine_{9, {}};
 };
@@ -114,6 +121,40 @@ TEST_F(WorkerServerTest, LeavesRoutersBeforeItRefusesCalls) {
                 .error_code(),
             grpc::StatusCode::UNAVAILABLE)
       << "the port is closed";
+}
+
+TEST_F(WorkerServerTest, AcceptsCallsDuringTheShutdownDelayButIsNotReady) {
+  shutdown_delay_ms_ = 1500;
+  const auto server = *Start("127.0.0.1:0");
+  router_.Heard(1);
+  const auto channel = MakeChannel(server->address());
+  std::thread shutdown([&] { server->Shutdown(); });
+  const auto heard = [&] { return router_.Heard(1).back(); };
+  while (!heard().leaving()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(server->CurrentStatus().draining());
+  EXPECT_EQ(heard().drain_ms(), 1600) << "delay and drain time";
+  v1::PrefillResponse prefill;
+  grpc::ClientContext context;
+  context.set_deadline(DeadlineIn(20'000));
+  const grpc::Status status =
+      v1::PrefillWorker::NewStub(channel)->Prefill(&context, v1::PrefillRequest(), &prefill);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  shutdown.join();
+  EXPECT_EQ(limit_.Enter().status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(WorkerServerTest, RegistersWithTheAddressesOfAName) {
+  const HostPort at = *ParseHostPort(router_.address());
+  routers_ = {absl::StrCat("dns:///localhost:", at.port)};
+  const auto server = *Start("127.0.0.1:0");
+  EXPECT_FALSE(router_.Heard(1).empty());
+  server->Shutdown();
+  EXPECT_TRUE(router_.Heard(1).back().leaving());
+}
+
+TEST_F(WorkerServerTest, AnInvalidRouterIsAnError) {
+  routers_ = {"dns://server/name:80"};
+  EXPECT_EQ(Start("127.0.0.1:0").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(WorkerServerTest, ATakenOrInvalidAddressIsAnError) {

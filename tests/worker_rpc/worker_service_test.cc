@@ -64,6 +64,53 @@ TEST_F(WorkerServiceTest, DescribesItsTokenizer) {
   EXPECT_EQ(tokenizer.eos_id(), 256);
 }
 
+TEST_F(WorkerServiceTest, ItsRoleChangesWhileItServes) {
+  worker_.service.SetTellRouters([] { return WorkerService::Told{.routers = 2, .confirmed = 1}; });
+  v1::SetRoleRequest request;
+  request.set_role(v1::WORKER_ROLE_PREFILL);
+  v1::SetRoleResponse answer;
+  ASSERT_TRUE(worker_.Ask(&v1::Worker::Stub::SetRole, request, &answer).ok());
+  EXPECT_EQ(answer.before(), v1::WORKER_ROLE_DECODE);
+  EXPECT_EQ(answer.role(), v1::WORKER_ROLE_PREFILL);
+  EXPECT_EQ(answer.routers(), 2);
+  EXPECT_EQ(answer.routers_told(), 1);
+  EXPECT_EQ(Status().role(), v1::WORKER_ROLE_PREFILL);
+  v1::SetRoleResponse again;
+  ASSERT_TRUE(worker_.Ask(&v1::Worker::Stub::SetRole, request, &again).ok());
+  EXPECT_EQ(again.before(), v1::WORKER_ROLE_PREFILL);
+  EXPECT_EQ(again.routers(), 0) << "the routers know the role already";
+}
+
+TEST_F(WorkerServiceTest, OnlyThePlannerWithTheLeaseChangesTheRole) {
+  v1::SetRoleRequest request;
+  request.set_planner("router-a");
+  request.set_lease_ms(RoleLease::kLongestMs);
+  v1::SetRoleResponse answer;
+  ASSERT_TRUE(worker_.Ask(&v1::Worker::Stub::SetRole, request, &answer).ok());
+  EXPECT_EQ(answer.role(), v1::WORKER_ROLE_DECODE) << "it only took the lease";
+  request.set_planner("router-b");
+  request.set_role(v1::WORKER_ROLE_PREFILL);
+  const grpc::Status refused = worker_.Ask(&v1::Worker::Stub::SetRole, request, &answer);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(refused.error_message(), HasSubstr("router-a"));
+  request.set_planner("router-a");
+  ASSERT_TRUE(worker_.Ask(&v1::Worker::Stub::SetRole, request, &answer).ok());
+  EXPECT_EQ(Status().role(), v1::WORKER_ROLE_PREFILL);
+}
+
+TEST_F(WorkerServiceTest, AWrongRoleAndADrainingWorkerAreRefused) {
+  v1::SetRoleRequest request;
+  request.set_role(static_cast<v1::WorkerRole>(4));
+  v1::SetRoleResponse answer;
+  EXPECT_EQ(worker_.Ask(&v1::Worker::Stub::SetRole, request, &answer).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  request.set_role(v1::WORKER_ROLE_BOTH);
+  worker_.service.SetDraining();
+  EXPECT_EQ(worker_.Ask(&v1::Worker::Stub::SetRole, request, &answer).error_code(),
+            grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(Status().role(), v1::WORKER_ROLE_DECODE);
+}
+
 TEST_F(WorkerServiceTest, RefusesASizeBeforeTheEngineIsAsked) {
   v1::ResizePoolRequest request;
   v1::ResizePoolResponse response;

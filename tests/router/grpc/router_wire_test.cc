@@ -35,6 +35,18 @@ TEST(RouterWire, AReportSaysWhichModelAndWhetherThereIsAPrefixCache) {
   }
 }
 
+TEST(RouterWire, TheRoleOfNowReplacesTheRoleAtTheStart) {
+  v1::HeartbeatRequest request;
+  request.mutable_status()->set_role(v1::WORKER_ROLE_DECODE);
+  EXPECT_EQ(ReportFromWire(request)->role, WorkerRole::kDecode);
+  EXPECT_FALSE(ReportFromWire(request)->changes_role) << "an older worker";
+  request.set_current_role(v1::WORKER_ROLE_PREFILL);
+  EXPECT_EQ(ReportFromWire(request)->role, WorkerRole::kPrefill);
+  EXPECT_TRUE(ReportFromWire(request)->changes_role);
+  request.set_current_role(static_cast<v1::WorkerRole>(9));
+  EXPECT_THAT(Refusal(ReportFromWire(request).status()), HasSubstr("current_role is 9"));
+}
+
 TEST(RouterWire, AReportSaysWhatTheWorkerCanDoWithChunkedPrompts) {
   v1::HeartbeatRequest request;
   request.mutable_status()->set_role(v1::WORKER_ROLE_DECODE);
@@ -191,6 +203,28 @@ TEST(RouterWire, TheIndexNamesOnlyRegisteredWorkers) {
   EXPECT_EQ(wire.workers(0).snapshots(), 2);
   EXPECT_EQ(wire.workers(1).worker_id(), "five");
   EXPECT_EQ(wire.workers(1).trouble(), "no \uFFFD");
+}
+
+TEST(RouterWire, ATenantHasItsUseAndItsLimits) {
+  const TenantUse use = {.tenant = "a\xff",
+                         .limits = {.tokens_per_minute = 9, .weight = 0.5},
+                         .running = 1,
+                         .waiting = 2,
+                         .requests = 3,
+                         .refused = 4,
+                         .tokens = 5};
+  v1::TenantStatus wire = TenantToWire(use);
+  EXPECT_EQ(wire.tenant(), "a\uFFFD");
+  EXPECT_EQ(wire.running(), 1);
+  EXPECT_EQ(wire.waiting(), 2);
+  EXPECT_EQ(wire.requests(), 3);
+  EXPECT_EQ(wire.refused(), 4);
+  EXPECT_EQ(wire.tokens(), 5);
+  EXPECT_EQ(wire.weight(), 0.5);
+  EXPECT_EQ(wire.tokens_per_minute(), 9);
+  EXPECT_EQ(wire.requests_per_minute(), 0);
+  EXPECT_FALSE(wire.has_max_priority());
+  EXPECT_EQ(TenantToWire({.limits = {.max_priority = -2}}).max_priority(), -2);
 }
 
 }  // namespace

@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""Measures what tenants of one fleet do to each other. Prints a table; the last line is one JSON object with the figures.
+
+  tenant_shares.py --bin BUILD/bin [--model M.gguf] [--pairs 600] [--seconds 30] [--only shares,timing]
+
+fair_goodput_share   Tenant B sends within its share while tenant A sends ten times as much: tokens of B per second, divided by those
+                     of B alone. Both have the weight 1. fair_ttft_ratio: the same for its 99 % quantile of the time to first token.
+tenant_timing_auc    Time to first token of prompts that another tenant has sent before, against that of new prompts, in pairs that
+                     alternate: the probability that the first is shorter (area under the curve). 0.5: nothing can be told.
+tenant_timing_auc_control  The same for prompts that the same tenant has sent before.
+
+The services and the load generator share this machine's processors. Standard library only.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import pathlib
+import random
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests/e2e"))
+from cluster import default_model, load_condition  # noqa: E402
+from fleet import Process  # noqa: E402
+
+ANSWER_S = 300
+
+
+class Fleet:
+    def __init__(self, options, folder):
+        tenants = pathlib.Path(folder, "tenants.jsonl")
+        tenants.write_text('{"tenant": "a"}\n{"tenant": "b"}\n')
+        self.processes = [Process([os.path.join(options.bin, "baton-router"), "--listen", "127.0.0.1:0", "--http-listen",
+                                   "127.0.0.1:0", "--tenants", str(tenants), "--tenant-window=1", "--min-prefill-workers=1"],
+                                  "listening")]
+        router = self.processes[0]
+        for role in ("prefill", "decode"):
+            self.processes.append(Process([os.path.join(options.bin, f"baton-{role}-worker"), "--model", options.model, "--router",
+                                           router.address, "--worker-id", role, "--threads", "1", "--kv-cache-mib", "512"], "ready"))
+        assert router.popen.stdout.readline().split()[0] == "ready"
+        self.http = router.popen.stdout.readline().split()[1]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            process.close()
+
+    def ask(self, tenant, prompt, max_tokens):
+        """Returns (seconds to the first token, tokens)."""
+        connection = http.client.HTTPConnection(self.http, timeout=ANSWER_S)
+        begun = time.perf_counter()
+        connection.request("POST", "/v1/completions",
+                           json.dumps({"prompt": prompt, "max_tokens": max_tokens, "min_tokens": max_tokens, "temperature": 0,
+                                       "tenant": tenant, "stream": True}), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        if answer.status != 200:
+            raise RuntimeError(answer.read().decode())
+        while not answer.readline().startswith(b"data: "):
+            pass
+        first_s = time.perf_counter() - begun
+        answer.read()
+        connection.close()
+        return first_s, max_tokens
+
+
+def quantile(values, share):
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def send(fleet, options, flood_clients):
+    """Tenant B sends at its rate, tenant A with `flood_clients`. Returns B's (tokens a second, times to first token)."""
+    stopping = threading.Event()
+    lock = threading.Lock()
+    times, tokens, threads = [], 0, []
+
+    def flood(seed):
+        draw = random.Random(seed)
+        while not stopping.is_set():
+            fleet.ask("a", [draw.randrange(100, 1000) for _ in range(options.prompt_tokens)], options.answer_tokens)
+
+    def one(seed):
+        nonlocal tokens
+        draw = random.Random(seed)
+        first_s, count = fleet.ask("b", [draw.randrange(100, 1000) for _ in range(options.prompt_tokens)], options.answer_tokens)
+        with lock:
+            times.append(first_s)
+            tokens += count
+
+    floods = [threading.Thread(target=flood, args=(1000 + i,)) for i in range(flood_clients)]
+    for thread in floods:
+        thread.start()
+    if floods:
+        time.sleep(3)
+    begun = time.perf_counter()
+    requests = int(options.seconds * options.rate)
+    for i in range(requests):
+        wait_s = begun + i / options.rate - time.perf_counter()
+        time.sleep(max(0, wait_s))
+        threads.append(threading.Thread(target=one, args=(i,)))
+        threads[-1].start()
+    for thread in threads:
+        thread.join()
+    took_s = time.perf_counter() - begun
+    stopping.set()
+    for thread in floods:
+        thread.join()
+    return tokens / took_s, times
+
+
+def shares(fleet, options):
+    alone, alone_times = send(fleet, options, 0)
+    shared, shared_times = send(fleet, options, options.flood)
+    ratio = quantile(shared_times, 0.99) / quantile(alone_times, 0.99)
+    print(f"B alone: {alone:.1f} tokens/s, p99 to first token {1000 * quantile(alone_times, 0.99):.0f} ms")
+    print(f"B beside {options.flood} clients of A: {shared:.1f} tokens/s, p99 {1000 * quantile(shared_times, 0.99):.0f} ms")
+    return [{"name": "fair_goodput_share", "value": round(shared / alone, 4), "unit": "ratio", "limit": 1},
+            {"name": "fair_ttft_ratio", "value": round(ratio, 3), "unit": "ratio"}]
+
+
+def area(shorter, longer):
+    """The probability that a value of `shorter` is smaller than one of `longer`."""
+    ordered = sorted([(value, 1) for value in shorter] + [(value, 0) for value in longer])
+    wins, seen = 0, 0
+    for _, is_short in ordered:
+        if is_short:
+            seen += 1
+        else:
+            wins += seen
+    return wins / (len(shorter) * len(longer))
+
+
+def timing(fleet, options):
+    draw = random.Random(options.seed)
+    figures = []
+    for name, warmer in (("tenant_timing_auc", "a"), ("tenant_timing_auc_control", "b")):
+        warm, cold = [], []
+        for pair in range(options.pairs if name == "tenant_timing_auc" else max(50, options.pairs // 6)):
+            prompts = [[draw.randrange(100, 1000) for _ in range(options.prompt_tokens)] for _ in range(2)]
+            fleet.ask(warmer, prompts[0], 1)
+            order = [(prompts[0], warm), (prompts[1], cold)]
+            if pair % 2:
+                order.reverse()
+            for prompt, times in order:
+                times.append(fleet.ask("b", prompt, 1)[0])
+        value = area(warm, cold)
+        print(f"{name}: {value:.4f}; medians {1000 * quantile(warm, 0.5):.1f} ms warmed, {1000 * quantile(cold, 0.5):.1f} ms new, "
+              f"{len(warm)} pairs")
+        figures.append({"name": name, "value": round(value, 4), "unit": "probability"})
+    return figures
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", required=True)
+    parser.add_argument("--model", default=default_model())
+    parser.add_argument("--pairs", type=int, default=600)
+    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--rate", type=float, default=0.5, help="requests of B per second")
+    parser.add_argument("--flood", type=int, default=10, help="clients of A that send without a pause")
+    parser.add_argument("--prompt-tokens", type=int, default=128)
+    parser.add_argument("--answer-tokens", type=int, default=16)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="shares,timing")
+    options = parser.parse_args()
+    figures = []
+    print(load_condition())
+    with tempfile.TemporaryDirectory() as folder, Fleet(options, folder) as fleet:
+        for name, measure in (("shares", shares), ("timing", timing)):
+            if name in options.only.split(","):
+                figures += measure(fleet, options)
+    print(json.dumps({"bench": "tenant_shares", "seed": options.seed, "figures": figures}))
+
+
+main()

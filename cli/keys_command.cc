@@ -1,0 +1,94 @@
+// `baton keys`: makes API keys for the clients of a router.
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_format.h"
+#include "cli/commands.h"
+#include "cli/outcome.h"
+#include "common/entropy.h"
+#include "common/exit_code.h"
+#include "common/file_descriptor.h"
+#include "common/status_macros.h"
+#include "common/str_cat.h"
+#include "security/api_key_file.h"
+
+namespace baton {
+namespace {
+
+constexpr int64_t kSecondsPerDay = 86'400;
+
+struct KeysOptions {
+  std::string tenant;
+  std::string id;
+  std::string role = "client";
+  int32_t days = 0;
+  std::string file;
+};
+
+absl::Status AppendLine(const std::string& path, const std::string& line) {
+  const FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  const bool written =
+      file.get() >= 0 &&
+      write(file.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size()) &&
+      fsync(file.get()) == 0;
+  if (written) return absl::OkStatus();
+  return absl::UnavailableError(StrCat(path, ": ", std::strerror(errno)));
+}
+
+absl::StatusOr<std::string> NewKey(const KeysOptions& options) {
+  ASSIGN_OR_RETURN(std::string key, DrawApiKey());
+  ApiKeyEntry entry;
+  entry.id = options.id.empty() ? absl::StrFormat("key-%08x", EntropyBits() >> 32) : options.id;
+  entry.digest = DigestOfKey(key);
+  entry.tenant = options.tenant;
+  entry.role = options.role == "operator" ? CallerRole::kOperator : CallerRole::kClient;
+  if (options.days > 0) {
+    entry.expires_s = static_cast<int64_t>(std::time(nullptr)) + options.days * kSecondsPerDay;
+  }
+  const std::string line = FormatApiKey(entry);
+  RETURN_IF_ERROR(ParseApiKeys(line).status());
+  if (options.file.empty()) {
+    std::fprintf(stderr, "add this line to the file of the router's --api-keys:\n%s", line.c_str());
+  } else {
+    RETURN_IF_ERROR(AppendLine(options.file, line));
+  }
+  return key;
+}
+
+int PrintNewKey(const KeysOptions& options) {
+  const absl::StatusOr<std::string> key = NewKey(options);
+  if (!key.ok()) return ReportError(key.status());
+  return (std::cout << *key << std::endl) ? kExitSuccess : kExitFailed;
+}
+
+}  // namespace
+
+void AddKeysCommand(CommandLine& line) {
+  CommandLine& keys = line.AddCommand("keys", "Make API keys for the clients of a router");
+  CommandLine& command =
+      keys.AddCommand("new", "Print a new key, once: the router's file has only its hash");
+  auto options = std::make_shared<KeysOptions>();
+  command.Add("--tenant", &options->tenant, "Tenant of all requests with this key").Required();
+  command.Add("--id", &options->id, "Name of the key in the file. Without it, a random one");
+  command.Add("--role", &options->role, "What the key is for")
+      .OneOf({"client", "operator"})
+      .ShowDefault();
+  command.Add("--days", &options->days, "How long the key is valid; 0: for ever")
+      .Range(0, 36'500)
+      .ShowDefault();
+  command.Add("--api-keys", &options->file,
+              "The router's file, to which the key's line is appended. Without it, the line is "
+              "printed to standard error");
+  command.OnRun([options] { return PrintNewKey(*options); });
+}
+
+}  // namespace baton

@@ -1,0 +1,13 @@
+# Writes the files of the status page as constants: cmake -DFOLDER=observe/page -DOUT=FILE.cc -P embed.cmake
+set(out "// Written by observe/page/embed.cmake.\n#include \"observe/status_page.h\"\n\nnamespace baton {\nnamespace {\n\n")
+string(APPEND out "constexpr PageFile kFiles[] = {\n")
+foreach(entry "/|status.html|text/html" "/status.css|status.css|text/css" "/status.js|status.js|text/javascript")
+  string(REPLACE "|" ";" parts "${entry}")
+  list(GET parts 0 path)
+  list(GET parts 1 file)
+  list(GET parts 2 type)
+  file(READ "${FOLDER}/${file}" content)
+  string(APPEND out "    {\"${path}\", \"${type}; charset=utf-8\", R\"baton_page(${content})baton_page\"},\n")
+endforeach()
+string(APPEND out "};\n\n}  // namespace\n\nstd::span<const PageFile> StatusPageFiles() { return kFiles; }\n\n}  // namespace baton\n")
+file(WRITE "${OUT}" "${out}")

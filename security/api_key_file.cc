@@ -1,0 +1,163 @@
+#include "security/api_key_file.h"
+
+#include <openssl/rand.h>
+#include <openssl/sha.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/escaping.h"
+#include "absl/time/time.h"
+#include "common/printable_text.h"
+#include "common/status_macros.h"
+#include "common/str_cat.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kRandomBytes = 32;
+constexpr size_t kShownBytes = 100;
+
+std::string Shown(const std::string& text) { return Printable(text.substr(0, kShownBytes)); }
+
+// Returns the text of a field; an absent field is empty.
+absl::StatusOr<std::string> TextField(const nlohmann::json& object, const char* name) {
+  const auto field = object.find(name);
+  if (field == object.end()) return std::string();
+  if (!field->is_string()) {
+    return absl::InvalidArgumentError(StrCat(name, " is not a text"));
+  }
+  return field->get<std::string>();
+}
+
+absl::StatusOr<KeyDigest> ParseDigest(const std::string& text) {
+  KeyDigest digest;
+  const bool is_hex = text.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
+  if (!is_hex || text.size() != 2 * digest.size()) {
+    return absl::InvalidArgumentError(StrCat("sha256 has ", text.size(), " characters, must be ",
+                                             2 * digest.size(), " hexadecimal digits"));
+  }
+  const std::string bytes = absl::HexStringToBytes(text);
+  std::copy(bytes.begin(), bytes.end(), digest.begin());
+  return digest;
+}
+
+absl::StatusOr<CallerRole> ParseRole(const std::string& text) {
+  if (text.empty() || text == "client") return CallerRole::kClient;
+  if (text == "operator") return CallerRole::kOperator;
+  return absl::InvalidArgumentError(
+      StrCat("role is \"", Shown(text), "\", must be client or operator"));
+}
+
+absl::StatusOr<int64_t> ParseExpiry(const std::string& text) {
+  if (text.empty()) return kNeverExpires;
+  absl::Time time;
+  std::string error;
+  if (!absl::ParseTime(absl::RFC3339_full, text, &time, &error)) {
+    return absl::InvalidArgumentError(
+        StrCat("expires is \"", Shown(text), "\", must be a time such as 2027-01-31T00:00:00Z"));
+  }
+  return absl::ToUnixSeconds(time);
+}
+
+absl::Status CheckKnownFields(const nlohmann::json& object) {
+  for (const auto& [name, value] : object.items()) {
+    if (name != "id" && name != "sha256" && name != "tenant" && name != "role" &&
+        name != "expires") {
+      return absl::InvalidArgumentError(StrCat("there is no field \"", Shown(name), "\""));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ApiKeyEntry> ParseEntry(std::string_view line) {
+  const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) return absl::InvalidArgumentError("it is no JSON object");
+  RETURN_IF_ERROR(CheckKnownFields(object));
+  ApiKeyEntry entry;
+  ASSIGN_OR_RETURN(entry.id, TextField(object, "id"));
+  if (entry.id.empty() || entry.id.size() > kMaxApiKeyIdBytes) {
+    return absl::InvalidArgumentError(
+        StrCat("id has ", entry.id.size(), " bytes, must have 1 to ", kMaxApiKeyIdBytes));
+  }
+  ASSIGN_OR_RETURN(const std::string digest, TextField(object, "sha256"));
+  ASSIGN_OR_RETURN(entry.digest, ParseDigest(digest));
+  ASSIGN_OR_RETURN(entry.tenant, TextField(object, "tenant"));
+  if (entry.tenant.size() > kMaxTenantBytes) {
+    return absl::InvalidArgumentError(
+        StrCat("tenant has ", entry.tenant.size(), " bytes, at most ", kMaxTenantBytes));
+  }
+  ASSIGN_OR_RETURN(const std::string role, TextField(object, "role"));
+  ASSIGN_OR_RETURN(entry.role, ParseRole(role));
+  ASSIGN_OR_RETURN(const std::string expires, TextField(object, "expires"));
+  ASSIGN_OR_RETURN(entry.expires_s, ParseExpiry(expires));
+  return entry;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<ApiKeyEntry>> ParseApiKeys(std::string_view text) {
+  std::vector<ApiKeyEntry> entries;
+  absl::flat_hash_set<std::string> ids;
+  absl::flat_hash_set<std::string> digests;
+  for (int64_t number = 1; !text.empty(); ++number) {
+    const size_t end = text.find('\n');
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    const size_t begin = line.find_first_not_of(" \t\r");
+    if (begin == std::string_view::npos || line[begin] == '#') continue;
+    absl::StatusOr<ApiKeyEntry> entry = ParseEntry(line);
+    if (!entry.ok()) {
+      return absl::InvalidArgumentError(
+          StrCat("line ", number, ": ", std::string(entry.status().message())));
+    }
+    if (entries.size() == kMaxApiKeys) {
+      return absl::InvalidArgumentError(
+          StrCat("line ", number, ": there are more than ", kMaxApiKeys, " keys, the limit"));
+    }
+    if (!ids.insert(entry->id).second) {
+      return absl::InvalidArgumentError(
+          StrCat("line ", number, ": id \"", Shown(entry->id), "\" is there twice"));
+    }
+    if (!digests.emplace(entry->digest.begin(), entry->digest.end()).second) {
+      return absl::InvalidArgumentError(
+          StrCat("line ", number, ": the key of id \"", Shown(entry->id), "\" is there twice"));
+    }
+    entries.push_back(*std::move(entry));
+  }
+  return entries;
+}
+
+std::string FormatApiKey(const ApiKeyEntry& entry) {
+  const std::string digest(entry.digest.begin(), entry.digest.end());
+  nlohmann::ordered_json object = {{"id", entry.id},
+                                   {"sha256", absl::BytesToHexString(digest)},
+                                   {"tenant", entry.tenant},
+                                   {"role", std::string(CallerRoleName(entry.role))}};
+  if (entry.expires_s != kNeverExpires) {
+    object["expires"] = absl::FormatTime(absl::RFC3339_sec, absl::FromUnixSeconds(entry.expires_s),
+                                         absl::UTCTimeZone());
+  }
+  return object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+KeyDigest DigestOfKey(std::string_view key) {
+  KeyDigest digest;
+  SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), digest.data());
+  return digest;
+}
+
+absl::StatusOr<std::string> DrawApiKey() {
+  std::array<unsigned char, kRandomBytes> bytes;
+  if (RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) != 1) {
+    return absl::InternalError("the system has no random bits for a key");
+  }
+  std::string text = absl::WebSafeBase64Escape(
+      absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  while (text.ends_with('=')) text.pop_back();
+  return "bk-" + text;
+}
+
+}  // namespace baton

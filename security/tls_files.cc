@@ -1,0 +1,27 @@
+#include "security/tls_files.h"
+
+#include <memory>
+
+#include "common/status_macros.h"
+#include "security/tls_context.h"
+
+namespace baton {
+
+void RegisterSettings(TlsFiles& files, SettingList& settings) {
+  settings.Add("tls-cert", &files.certificate,
+               "PEM file with this process's certificate, for gRPC and KV transfers. A URI name in "
+               "it gives its role. Empty: no encryption.");
+  settings.Add("tls-key", &files.key,
+               "PEM file with the certificate's key. Empty: the key is in the file of --tls-cert.");
+  settings.Add("tls-ca", &files.authorities,
+               "PEM file with the authorities whose certificates the fleet and its clients have.");
+}
+
+absl::Status CheckFleetTls(const TlsFiles& files) {
+  if (!files.any()) return absl::OkStatus();
+  if (files.certificate.empty()) return absl::InvalidArgumentError("--tls-cert is missing");
+  if (files.authorities.empty()) return absl::InvalidArgumentError("--tls-ca is missing");
+  return TlsContext::Load(files, {.side = TlsSide::kServer, .verify_peer = true}).status();
+}
+
+}  // namespace baton

@@ -1,0 +1,62 @@
+// One TLS connection over a non-blocking socket. The owner waits for the socket; this class reads
+// and writes it. The first reads and writes do the handshake.
+//
+// Thread safety: belongs to one thread at a time.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "security/tls_context.h"
+
+struct ssl_st;  // SSL
+
+namespace baton {
+
+class TlsSession {
+ public:
+  // `socket` is connected, or connecting, and outlives this.
+  TlsSession(const TlsContext& context, int socket);
+  ~TlsSession();
+  TlsSession(const TlsSession&) = delete;
+  TlsSession& operator=(const TlsSession&) = delete;
+
+  // As read and send. They return the bytes moved, or -1 and errno: EAGAIN if the socket is not
+  // ready, EPROTO if TLS fails (see failure()). Read returns 0 if the peer has closed the
+  // connection.
+  ssize_t Read(std::span<std::byte> into);
+  ssize_t Write(std::span<const std::byte> bytes);
+
+  // Continues the handshake without moving data. Returns 1 if it is complete, else as Read.
+  int Handshake();
+  bool established() const;
+
+  // True if received bytes wait here, so that the socket does not report them.
+  bool HasUnread() const;
+  // The last call returned EAGAIN because the socket must first become readable, or writable.
+  bool wants_input() const { return waits_ == Waits::kInput; }
+  bool wants_output() const { return waits_ == Waits::kOutput; }
+
+  // Tells the peer that nothing follows. Does not wait.
+  void CloseSending();
+
+  // Why TLS failed: "certificate verify failed". Empty: it did not.
+  const std::string& failure() const { return failure_; }
+
+ private:
+  enum class Waits { kNothing, kInput, kOutput };
+
+  // Turns the result of an OpenSSL function into that of Read.
+  ssize_t Outcome(int result);
+
+  ssl_st* session_;
+  Waits waits_ = Waits::kNothing;
+  bool is_drained_ = false;  // the last read found no whole record
+  std::string failure_;
+};
+
+}  // namespace baton

@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+"""Tests that hostile clients do not keep others from being served, with real processes and TLS. A good client asks over HTTP while
+others send resets, floods of metadata, requests and answers byte by byte, half of a handshake, or only open connections. Then it
+sends the frames of gRPC's known faults to every port. Prints a line of JSON for each attack: the good client's p99 time to the first
+byte relative to the time without attack, and how much the processes grew. docs/THREATS.md has these figures.
+
+  service_hostile_test.py --bin build/release/bin --model M.gguf [unittest's own arguments]
+
+Standard library only. No test asserts a time.
+"""
+
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import resource
+import socket
+import ssl
+import threading
+import time
+
+from cluster import children_of, load_condition
+from http2_frames import (DATA, END_STREAM, REPLAYS, RST_STREAM, Connection, endless_header, frame, headers, message,
+                          request)
+from service_case import main
+from service_security_test import TIMEOUT_S, TlsService, baton
+
+SECONDS = 6  # of each attack
+GROWTH_MIB = 64
+BODY = {"prompt": "a b c", "max_tokens": 2, "temperature": 0, "stream": True}
+GENERATE = "/baton.v1.Inference/Generate"
+
+
+def quantile(values, share):
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+class HostileClients(TlsService):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        status = json.loads(baton("status", "--router", cls.cluster.router, "--json", *cls.folder.flags("operator")).stdout)
+        cls.workers = [worker["address"] for worker in status["workers"]]
+        cls.pids = children_of(cls.cluster.process.pid)
+        cls.grpc = ssl.create_default_context(cafile=cls.folder.path / "ca.crt")
+        cls.grpc.load_cert_chain(cls.folder.path / "client.pem")
+        cls.fleet = ssl.create_default_context(cafile=cls.folder.path / "ca.crt")
+        cls.fleet.check_hostname = False  # processes check roles, not names
+        cls.fleet.load_cert_chain(cls.folder.path / "operator.pem")
+        cls.alone = cls.first_byte_times(cls, SECONDS, [])
+
+    def first_byte_times(self, seconds, failures):
+        """Asks again and again for this long. Returns the times to the first byte of the answers."""
+        context = ssl.create_default_context(cafile=self.folder.path / "ca.crt")
+        times, end = [], time.monotonic() + seconds
+        while time.monotonic() < end:
+            begin = time.monotonic()
+            connection = http.client.HTTPSConnection(self.http, timeout=TIMEOUT_S, context=context)
+            connection.request("POST", "/v1/completions", json.dumps(BODY),
+                               {"Content-Type": "application/json", "Authorization": f"Bearer {self.key}"})
+            response = connection.getresponse()
+            response.read(1)
+            times.append(time.monotonic() - begin)
+            text = response.read()
+            connection.close()
+            if response.status != 200 or b"[DONE]" not in text:
+                failures.append((response.status, text))
+        return times
+
+    def resident_mib(self):
+        return {pid: int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / (1 << 20) for pid in self.pids}
+
+    def attack(self, name, attacker, threads=1):
+        """Runs attacker(stop) in threads while a good client asks."""
+        before, stop, failures, errors = self.resident_mib(), threading.Event(), [], []
+
+        def guarded():
+            try:
+                attacker(stop)
+            except Exception as error:  # an attacker that ends early is a fault of the test
+                errors.append(error)
+
+        workers = [threading.Thread(target=guarded) for _ in range(threads)]
+        for worker in workers:
+            worker.start()
+        times = self.first_byte_times(SECONDS, failures)
+        stop.set()
+        for worker in workers:
+            worker.join()
+        growth = max(after - before[pid] for pid, after in self.resident_mib().items())
+        print(json.dumps({"attack": name, "answers": len(times), "ttft_p99_ms": round(1e3 * quantile(times, 0.99), 1),
+                          "ttft_p99_to_alone": round(quantile(times, 0.99) / quantile(self.alone, 0.99), 2),
+                          "rss_growth_mib": round(growth, 1), "condition": load_condition()}), flush=True)
+        self.assertEqual(errors, [])
+        self.assertEqual(failures, [])
+        self.assertLessEqual(growth, GROWTH_MIB)
+        self.assertEqual(children_of(self.cluster.process.pid), self.pids, "a process ended")
+
+    def tls(self, address, **options):
+        """Returns a socket with TLS, as a client of the HTTP port."""
+        host, port = address.split(":")
+        raw = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
+        for option, value in options.items():
+            raw.setsockopt(socket.SOL_SOCKET, getattr(socket, option), value)
+        context = ssl.create_default_context(cafile=self.folder.path / "ca.crt")
+        return context.wrap_socket(raw, server_hostname=host)
+
+    def test_reset_storms(self):
+        def storm(stop):
+            stream, connection = 1, Connection(self.cluster.router, self.grpc).open()
+            while not stop.is_set():
+                burst = b""
+                for _ in range(50):
+                    burst += headers(stream, request(GENERATE)) + frame(RST_STREAM, 0, stream, b"\0\0\0\x08")
+                    stream += 2
+                if not connection.send(burst):
+                    connection.close()
+                    stream, connection = 1, Connection(self.cluster.router, self.grpc).open()
+                time.sleep(0.005)
+            connection.close()
+        self.attack("reset storm, gRPC", storm)
+
+    def test_resets_of_http_connections(self):
+        def storm(stop):
+            while not stop.is_set():
+                connection = self.tls(self.http)
+                connection.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {self.key}\r\n"
+                                   "Content-Type: application/json\r\nContent-Length: 60\r\n\r\n".encode()
+                                   + b'{"prompt": "a b c", "max_tokens": 500, "ignore_eos": true}  ')
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                connection.close()
+                time.sleep(0.02)
+        self.attack("reset storm, HTTP", storm)
+
+    def test_floods_of_metadata(self):
+        def flood(stop):
+            small = [(f"name-{i}", "v" * 100) for i in range(100)]
+            large = [(f"name-{i}", "v" * 4000) for i in range(10)]
+            while not stop.is_set():
+                connection, stream = Connection(self.cluster.router, self.grpc).open(), 1
+                for extra in (small, large) * 10:
+                    if not connection.send(headers(stream, request(GENERATE, extra)) + frame(DATA, END_STREAM, stream, message())):
+                        break
+                    stream += 2
+                connection.frames(0.05)
+                connection.close()
+        self.attack("metadata flood, gRPC", flood)
+
+    def test_slow_readers(self):
+        def read_nothing(stop):
+            with contextlib.ExitStack() as stack:
+                for _ in range(40):
+                    connection = stack.enter_context(self.tls(self.http, SO_RCVBUF=4096))
+                    body = json.dumps({**BODY, "max_tokens": 400, "ignore_eos": True})
+                    connection.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {self.key}\r\n"
+                                       f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+                stop.wait()
+        self.attack("40 clients that read nothing, HTTP", read_nothing)
+
+    def test_slow_writers(self):
+        def write_slowly(stop):
+            connections = [self.tls(self.http) for _ in range(200)]
+            letters = iter("POST /v1/completions HTTP/1.1\r\nHost: " + "h" * 1000)
+            while not stop.wait(0.3):
+                letter = next(letters).encode()
+                for connection in connections:
+                    with contextlib.suppress(OSError, ssl.SSLError):
+                        connection.sendall(letter)
+            for connection in connections:
+                connection.close()
+        self.attack("200 clients that write a byte each 0.3 s, HTTP", write_slowly)
+
+    def test_half_open_handshakes(self):
+        def begin_handshakes(stop):
+            ports = [self.http, self.cluster.router, *self.workers]
+            while not stop.is_set():
+                with contextlib.ExitStack() as stack:
+                    for i in range(400):
+                        host, port = ports[i % len(ports)].split(":")
+                        connection = stack.enter_context(contextlib.closing(socket.create_connection((host, int(port)), 20)))
+                        with contextlib.suppress(OSError):
+                            connection.sendall(b"\x16\x03\x01\x02\x00\x01")
+                    stop.wait(1)
+        self.attack("400 half-open handshakes", begin_handshakes)
+
+    def test_connections_until_descriptors_end(self):
+        def open_connections(stop):
+            ports = [self.http, self.cluster.router]
+            with contextlib.ExitStack() as stack:
+                opened = 0
+                while not stop.is_set() and opened < 20_000:
+                    host, port = ports[opened % 2].split(":")
+                    try:
+                        connection = socket.create_connection((host, int(port)), 20)
+                    except OSError:
+                        break
+                    stack.callback(connection.close)
+                    if opened % 3 == 0:
+                        with contextlib.suppress(OSError):
+                            connection.sendall(b"\x16")
+                    opened += 1
+                print(f"opened {opened} connections", flush=True)
+                stop.wait()
+        self.attack("thousands of connections", open_connections)
+
+    def test_the_frames_of_known_faults(self):
+        """Every port survives them. Anonymous connections to gRPC's ports get no further than the handshake."""
+        stranger = ssl.create_default_context(cafile=self.folder.path / "ca.crt")
+        stranger.check_hostname = False
+        ports = {"router, client's certificate": (self.cluster.router, self.grpc), "router, no certificate": (self.cluster.router, stranger),
+                 "worker, operator's certificate": (self.workers[0], self.fleet), "worker, no certificate": (self.workers[0], stranger),
+                 "HTTP": (self.http, stranger), "metrics": (self.metrics, None)}
+        for name, make in [*REPLAYS.items(), ("CVE-2023-33953, 8 MiB", lambda: endless_header(8))]:
+            for port, (address, context) in ports.items():
+                before = self.seconds_of_cpu()
+                try:
+                    connection = Connection(address, context).open()
+                    for piece in make():
+                        if not connection.send(piece):
+                            break
+                    answer = connection.answer(seconds=3)
+                    connection.close()
+                except (OSError, ssl.SSLError) as error:
+                    answer = f"refused: {type(error).__name__}"
+                print(json.dumps({"frames": name, "port": port, "answer": answer,
+                                  "cpu_s": round(self.seconds_of_cpu() - before, 2)}), flush=True)
+        self.assertEqual(children_of(self.cluster.process.pid), self.pids, "a process ended")
+        failures = []
+        self.first_byte_times(1, failures)
+        self.assertEqual(failures, [])
+
+    def seconds_of_cpu(self):
+        ticks = 0
+        for pid in self.pids:
+            fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+            ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+
+if __name__ == "__main__":
+    main(__doc__)

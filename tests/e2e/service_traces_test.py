@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+"""Tests the traces of a real service with a collector of this script, which reads them with the package `opentelemetry-proto`.
+
+  service_traces_test.py --bin build/release/bin [--packages FOLDER] [--model M.gguf] [unittest's own arguments]
+
+Also compares proto/otlp/trace.proto with that package. Without network, the packages cannot be installed, and the script ends with 77.
+"""
+
+import concurrent.futures
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+import urllib.request
+
+from cluster import Cluster, wait_until
+from metrics_scrape import scrape
+from service_case import ARGUMENTS, PATIENT_ROUTER, SEEN_TIMEOUT_S, ServiceTest, inspect_tokens, main, read_texts
+
+NOT_RUN = 77
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+NEEDED = ["grpcio", "opentelemetry-proto"]
+SECRET = "xylophone"  # a word of prompts, which no span may have
+PARENT_SPAN = "00f067aa0ba902b7"
+
+
+def traceparent(trace_id, sampled=True):
+    return f"00-{trace_id}-{PARENT_SPAN}-{'01' if sampled else '00'}"
+
+
+def value_of(any_value):
+    kind = any_value.WhichOneof("value")
+    if kind == "array_value":
+        return [value_of(one) for one in any_value.array_value.values]
+    return getattr(any_value, kind)
+
+
+class FoundSpan:
+    """One span, with the name of its program."""
+
+    def __init__(self, resource, span):
+        self.resource = {attribute.key: value_of(attribute.value) for attribute in resource.attributes}
+        self.service = self.resource["service.name"]
+        self.trace, self.id, self.parent = span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex()
+        self.name, self.kind, self.status = span.name, span.kind, span.status.code
+        self.begin, self.end = span.start_time_unix_nano, span.end_time_unix_nano
+        self.attributes = {attribute.key: value_of(attribute.value) for attribute in span.attributes}
+
+
+class Collector:
+    """A collector at a free port, until close()."""
+
+    def __init__(self):
+        self.spans, self.bytes, self.lock = [], b"", threading.Lock()
+        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
+        trace_service_pb2_grpc.add_TraceServiceServicer_to_server(self, self.server)
+        self.address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
+        self.server.start()
+
+    def Export(self, request, _context):
+        with self.lock:
+            self.bytes += request.SerializeToString()
+            for resource in request.resource_spans:
+                for scope in resource.scope_spans:
+                    self.spans += [FoundSpan(resource.resource, span) for span in scope.spans]
+        return trace_service_pb2.ExportTraceServiceResponse()
+
+    def traces(self):
+        """Returns {trace id: its spans}."""
+        with self.lock:
+            out = {}
+            for span in self.spans:
+                out.setdefault(span.trace, []).append(span)
+            return out
+
+    def close(self):
+        self.server.stop(grace=None).wait()
+
+
+class Messages(unittest.TestCase):
+    def test_ours_are_a_part_of_theirs(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = f"{folder}/ours.binpb"
+            subprocess.run(["protoc", "-I", str(ROOT / "proto"), "otlp/trace.proto", f"--descriptor_set_out={out}"], check=True)
+            ours = descriptor_pb2.FileDescriptorSet.FromString(pathlib.Path(out).read_bytes()).file[0]
+        theirs = {}
+        for module in (trace_service_pb2, trace_pb2, common_pb2, resource_pb2):
+            file = descriptor_pb2.FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
+            theirs |= {message.name: message for message in file.message_type}
+
+        def shape(field):
+            return field.number, field.type, field.label, field.type_name.split(".")[-1]
+
+        self.assertGreater(len(ours.message_type), 9)
+        for message in ours.message_type:
+            other = theirs[message.name]
+            fields = {field.name: shape(field) for field in other.field}
+            for field in message.field:
+                self.assertEqual(shape(field), fields[field.name], f"{message.name}.{field.name}")
+            values = {value.name: value.number for enum in other.enum_type for value in enum.value}
+            for value in (value for enum in message.enum_type for value in enum.value):
+                self.assertEqual(value.number, values[value.name], value.name)
+        [service] = ours.service
+        file = descriptor_pb2.FileDescriptorProto.FromString(trace_service_pb2.DESCRIPTOR.serialized_pb)
+        self.assertEqual((ours.package, service.name), (file.package, file.service[0].name))
+        self.assertEqual(*([(method.name, method.input_type, method.output_type) for method in one.method]
+                           for one in (service, file.service[0])))
+
+
+class TracedService(ServiceTest):
+    """A service whose programs send their spans to `collector`."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.collector = Collector()
+        cls.addClassCleanup(cls.collector.close)
+        endpoint = f"--otlp-endpoint={cls.collector.address}"
+        cls.cluster = cls.enterClassContext(
+            Cluster(ARGUMENTS.bin, ARGUMENTS.model, 1, 1, (*cls.worker_arguments, endpoint), (*PATIENT_ROUTER, endpoint),
+                    up_arguments=["--http-address", "127.0.0.1:0", "--metrics-address", "127.0.0.1:0"]))
+        cls.http = cls.cluster.says("http")
+        cls.metrics = cls.cluster.says("metrics")
+        cls.text_ids = [id for ids in inspect_tokens(read_texts()) for id in ids]
+
+
+class Traces(TracedService):
+    def ask_http(self, trace_id, sampled=True, **body):
+        body = {"messages": [{"role": "user", "content": SECRET}], "max_tokens": 5, "temperature": 0, "ignore_eos": True, **body}
+        request = urllib.request.Request(f"http://{self.http}/v1/chat/completions", json.dumps(body).encode(),
+                                         {"Content-Type": "application/json", "traceparent": traceparent(trace_id, sampled)})
+        with urllib.request.urlopen(request, timeout=300) as answer:
+            return json.loads(answer.read())
+
+    def await_spans(self, trace_id, count=1, names=frozenset()):
+        """Waits until the collector has so many spans of a trace, and these names. Returns {first word of the name: span}."""
+        def found():
+            spans = {span.name.split()[0]: span for span in self.collector.traces().get(trace_id, [])}
+            return spans if len(spans) >= count and names <= set(spans) else None
+        return wait_until(found, SEEN_TIMEOUT_S, f"{count} spans of {trace_id}, {set(names)}")
+
+    def traced(self, count, *arguments):
+        """Sends a prompt through gRPC. Returns (its result, its spans)."""
+        before = set(self.collector.traces())
+        job = {"id": "it", "prompt_token_ids": self.prompt(100, len(before) * 97), "max_tokens": 6, "temperature": 0, "seed": 5,
+               "ignore_eos": True}
+        results, code = self.cluster.generate([job], *arguments)
+        self.assertEqual(code, 0)
+        [trace_id] = wait_until(lambda: set(self.collector.traces()) - before, SEEN_TIMEOUT_S, "a trace")
+        return results["it"], self.await_spans(trace_id, count)
+
+    def assert_parts(self, spans, expected):
+        """Checks that these are all spans, each by its program, and that all are parts of the first."""
+        [(root_name, root)] = [(name, span) for name, span in spans.items() if not span.parent or span.parent == PARENT_SPAN]
+        self.assertEqual({name: span.service for name, span in spans.items()}, {root_name: "baton-router", **expected})
+        for name, span in spans.items():
+            self.assertGreaterEqual(span.end, span.begin, name)
+            if name != root_name:
+                self.assertEqual(span.parent, root.id, name)
+        self.assertEqual(root.kind, 2)
+        return root
+
+    def test_a_prompt_for_the_prefill_worker_has_all_parts(self):
+        result, spans = self.traced(7, "--placement", "remote")
+        root = self.assert_parts(spans, {"tokenize": "baton-router", "route": "baton-router", "queue": "baton-prefill-worker",
+                                         "prefill": "baton-prefill-worker", "transfer": "baton-decode-worker",
+                                         "decode": "baton-decode-worker"})
+        self.assertEqual(root.attributes["gen_ai.operation.name"], "text_completion")
+        self.assertEqual(root.attributes["gen_ai.usage.input_tokens"], 100)
+        self.assertEqual(root.attributes["gen_ai.usage.output_tokens"], 6)
+        self.assertEqual(root.attributes["gen_ai.request.max_tokens"], 6)
+        self.assertEqual(root.attributes["gen_ai.request.seed"], 5)
+        self.assertEqual(root.attributes["gen_ai.response.finish_reasons"], ["length"])
+        self.assertEqual(spans["prefill"].attributes["baton.computed_tokens"], result["ledger"]["computed_tokens"])
+        self.assertEqual(spans["transfer"].attributes["baton.kv_bytes"], result["ledger"]["kv_bytes"])
+        self.assertEqual(spans["decode"].attributes["baton.output_tokens"], 6)
+        self.assertEqual(spans["route"].attributes["baton.prefill_worker"], "prefill-0")
+        self.assertEqual(spans["decode"].resource["service.instance.id"], "decode-0")
+        self.assertLessEqual(spans["queue"].end, spans["prefill"].begin)
+        self.assertLessEqual(spans["transfer"].end, spans["decode"].begin)
+        self.assertLessEqual(spans["tokenize"].end, spans["route"].begin)
+        for name, figure in (("prefill", "prefill_us"), ("queue", "queue_us"), ("tokenize", "tokenize_us")):
+            self.assertEqual((spans[name].end - spans[name].begin) // 1000, result["ledger"][figure], name)
+
+    def test_a_prompt_that_the_decode_worker_computes_has_no_transfer(self):
+        _, spans = self.traced(6, "--placement", "local")
+        self.assert_parts(spans, {"tokenize": "baton-router", "route": "baton-router", "queue": "baton-decode-worker",
+                                  "prefill": "baton-decode-worker", "decode": "baton-decode-worker"})
+
+    def test_a_clients_trace_is_continued_if_it_is_sampled(self):
+        lost, kept = "0af7651916cd43dd8448eb211c80319c", "0af7651916cd43dd8448eb211c80319d"
+        self.ask_http(lost, sampled=False)
+        answer = self.ask_http(kept)
+        spans = self.await_spans(kept, names={"chat", "decode"})
+        root = spans["chat"]
+        self.assertEqual(root.parent, PARENT_SPAN)
+        self.assertEqual(root.attributes["gen_ai.operation.name"], "chat")
+        self.assertEqual(root.attributes["gen_ai.usage.output_tokens"], answer["usage"]["completion_tokens"])
+        self.assertEqual(spans["decode"].parent, root.id)
+        self.assertNotIn(lost, self.collector.traces())
+
+    def test_no_span_has_text(self):
+        trace_id = "0af7651916cd43dd8448eb211c80319e"
+        self.ask_http(trace_id, stop=[SECRET + " stop"], user=SECRET, prompt_cache_key=SECRET)
+        self.await_spans(trace_id, names={"chat", "decode"})
+        with self.collector.lock:
+            self.assertNotIn(SECRET.encode(), self.collector.bytes)
+
+    def test_a_client_that_leaves_ends_its_spans_with_an_error(self):
+        before = set(self.collector.traces())
+        client = self.long_answer()
+        self.wait_for_work("DECODE")
+        client.kill()
+        client.communicate()
+        [trace_id] = wait_until(lambda: set(self.collector.traces()) - before, SEEN_TIMEOUT_S, "the trace")
+        spans = self.await_spans(trace_id, 4)  # tokenize, route, the worker's and the request's
+        self.assertEqual(spans["text_completion"].attributes["error.type"], "cancelled")
+        self.assertEqual({spans[name].status for name in ("text_completion", "decode" if "decode" in spans else "prefill")}, {2})
+        self.cluster.wait_at_rest()
+
+
+class DeadCollector(TracedService):
+    """Requests work as before, and their spans are counted as dropped."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.collector.close()
+
+    def test_a_dead_collector_costs_only_spans(self):
+        results, code = self.cluster.generate([{"id": "it", "prompt_token_ids": self.prompt(50), "max_tokens": 3}])
+        self.assertEqual(code, 0, results)
+        wait_until(lambda: scrape(self.metrics).value("baton_trace_spans_dropped_total") >= 3, SEEN_TIMEOUT_S, "dropped spans")
+        self.assertEqual(scrape(self.metrics).value("baton_trace_spans_total"), 0)
+
+
+def install(folder):
+    """Installs the packages into `folder`, unless they are there. Returns the reason if that fails."""
+    if (folder / "opentelemetry").is_dir() and (folder / "grpc").is_dir():
+        return None
+    try:
+        done = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target",
+                               str(folder), *NEEDED], capture_output=True, text=True, timeout=600)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return None if done.returncode == 0 else done.stderr.strip()[-500:]
+
+
+if __name__ == "__main__":
+    packages = pathlib.Path(tempfile.gettempdir()) / "baton-otlp-packages"
+    if "--packages" in sys.argv:
+        place = sys.argv.index("--packages")
+        packages = pathlib.Path(sys.argv[place + 1])
+        del sys.argv[place:place + 2]
+    if why := install(packages):
+        print(f"not run: {' and '.join(NEEDED)} cannot be installed: {why}")
+        sys.exit(NOT_RUN)
+    sys.path.insert(0, str(packages))
+    import grpc
+    from google.protobuf import descriptor_pb2
+    from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+    from opentelemetry.proto.common.v1 import common_pb2
+    from opentelemetry.proto.resource.v1 import resource_pb2
+    from opentelemetry.proto.trace.v1 import trace_pb2
+    main(__doc__)

@@ -1,0 +1,107 @@
+#include "security/api_key_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// SHA-256 of "secret".
+constexpr char kDigest[] = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+
+std::string Line(const std::string& more, const std::string& id = "a") {
+  return absl::StrCat(R"({"id":")", id, R"(","sha256":")", kDigest, R"(")", more, "}\n");
+}
+
+TEST(ApiKeyFile, ReadsEveryField) {
+  const auto entries =
+      ParseApiKeys("# keys\n\n" + Line(R"(,"tenant":"acme","role":"operator",)"
+                                       R"("expires":"2027-01-31T12:00:00+01:00")"));
+  ASSERT_TRUE(entries.ok()) << entries.status();
+  ASSERT_EQ(entries->size(), 1);
+  const ApiKeyEntry& entry = entries->front();
+  EXPECT_EQ(entry.id, "a");
+  EXPECT_EQ(entry.digest, DigestOfKey("secret"));
+  EXPECT_EQ(entry.tenant, "acme");
+  EXPECT_EQ(entry.role, CallerRole::kOperator);
+  EXPECT_EQ(entry.expires_s, 1801393200);
+}
+
+TEST(ApiKeyFile, HasDefaults) {
+  const auto entries = ParseApiKeys(Line(R"(,"expires":"")"));
+  ASSERT_TRUE(entries.ok()) << entries.status();
+  EXPECT_EQ(entries->front().tenant, "");
+  EXPECT_EQ(entries->front().role, CallerRole::kClient);
+  EXPECT_EQ(entries->front().expires_s, kNeverExpires);
+}
+
+TEST(ApiKeyFile, NamesTheLineAndTheFault) {
+  const struct {
+    std::string text;
+    const char* fault;
+  } cases[] = {
+      {"{", "line 1: it is no JSON object"},
+      {"\n[]\n", "line 2: it is no JSON object"},
+      {"\xff\n", "line 1: it is no JSON object"},
+      {R"({"id":"a","sha256":"00"})", "sha256 has 2 characters, must be 64"},
+      {R"({"id":"a"})", "sha256 has 0 characters"},
+      {R"({"id":"a","sha256":7})", "sha256 is not a text"},
+      {Line("", ""), "id has 0 bytes"},
+      {Line("", std::string(129, 'i')), "id has 129 bytes, must have 1 to 128"},
+      {Line(R"(,"role":"worker")"), "role is \"worker\", must be client or operator"},
+      {Line(R"(,"tenant":")" + std::string(257, 't') + R"(")"), "tenant has 257 bytes"},
+      {Line(R"(,"expires":"soon")"), "expires is \"soon\", must be a time"},
+      {Line(R"(,"secret":"x")"), "there is no field \"secret\""},
+      {Line("") + Line(""), "line 2: id \"a\" is there twice"},
+      {Line("") + Line("", "b"), "line 2: the key of id \"b\" is there twice"},
+  };
+  for (const auto& [text, fault] : cases) {
+    const absl::Status status = ParseApiKeys(text).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(fault)) << text;
+    EXPECT_THAT(std::string(status.message()), Not(HasSubstr(kDigest))) << text;
+  }
+}
+
+TEST(ApiKeyFile, HasALimitOfKeys) {
+  std::string text;
+  for (size_t i = 0; i <= kMaxApiKeys; ++i) {
+    ApiKeyEntry entry;
+    entry.id = absl::StrCat(i);
+    entry.digest = DigestOfKey(entry.id);
+    text += FormatApiKey(entry);
+  }
+  EXPECT_THAT(std::string(ParseApiKeys(text).status().message()),
+              HasSubstr("line 10001: there are more than 10000 keys"));
+}
+
+TEST(ApiKeyFile, ReadsWhatItWrites) {
+  ApiKeyEntry entry;
+  entry.id = "\"quoted\"";
+  entry.digest = DigestOfKey("k");
+  entry.tenant = "ä \\";
+  entry.expires_s = 1801393200;
+  const auto entries = ParseApiKeys(FormatApiKey(entry));
+  ASSERT_TRUE(entries.ok()) << entries.status();
+  EXPECT_EQ(entries->front(), entry);
+}
+
+TEST(ApiKeyFile, DrawsKeysThatDifferAndFitIntoAHeader) {
+  const auto key = DrawApiKey();
+  ASSERT_TRUE(key.ok()) << key.status();
+  EXPECT_EQ(key->size(), 46);
+  EXPECT_EQ(
+      key->find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"),
+      std::string::npos);
+  EXPECT_NE(*key, *DrawApiKey());
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,29 @@
+// Converts spans to messages of OTLP.
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "otlp/trace.pb.h"
+#include "tracing/span.h"
+
+namespace baton {
+
+namespace otlp = opentelemetry::proto::collector::trace::v1;
+
+// The program that the spans come from.
+struct SpanResource {
+  std::string service;   // "baton-router"
+  std::string instance;  // unique among the programs with this name
+  std::string version;
+};
+
+// `unix_offset_us`: microseconds from the zero of Clock::NowUs() to 1970, negated: added to a
+// span's time, it gives the time since 1970. Text that is not UTF-8 is made so.
+otlp::ExportTraceServiceRequest SpansToWire(std::span<const Span> spans,
+                                            const SpanResource& resource, int64_t unix_offset_us);
+
+}  // namespace baton

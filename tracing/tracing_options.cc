@@ -1,0 +1,14 @@
+#include "tracing/tracing_options.h"
+
+namespace baton {
+
+void RegisterSettings(TracingOptions& options, SettingList& settings) {
+  settings.Add("otlp-endpoint", &options.otlp_endpoint,
+               "HOST:PORT of an OpenTelemetry collector that takes traces over gRPC, without TLS. "
+               "Empty: no traces.");
+  settings.Add("trace-sample", &options.sample, 0.0, 1.0,
+               "Share of requests to trace. A request with a traceparent is traced if that says "
+               "so.");
+}
+
+}  // namespace baton

@@ -1,0 +1,6 @@
+// baton-decode-worker: generates tokens, from KV that prefill workers send or that it computes
+// itself.
+
+#include "worker/worker_programs.h"
+
+int main(int argc, char** argv) { return baton::RunWorkerMain(argc, argv, baton::DecodeWorker()); }

@@ -1,0 +1,7 @@
+// baton-worker: computes prompts, generates tokens, or both.
+
+#include "worker/worker_programs.h"
+
+int main(int argc, char** argv) {
+  return baton::RunWorkerMain(argc, argv, baton::WorkerOfAnyRole());
+}
