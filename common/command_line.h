@@ -131,7 +131,7 @@ class CommandLine {
   // Adds text to this command's help, after its options.
   void AddHelpText(const std::string& text);
   // Returns true if the parsed line, a file or a variable gave this command's option `name` a
-  // value. False if the command has no such option.
+  // value.
   bool IsGiven(const std::string& name) const;
   // Describes this command and all commands below it.
   CommandDescription Describe() const;
