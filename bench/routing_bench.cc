@@ -48,7 +48,7 @@ struct BenchOptions {
   double compute_weight = RoutingOptions{}.compute_weight;
   double decode_weight = RoutingOptions{}.decode_weight;
   size_t capacity = 16'384;  // blocks of kMooncakeBlockTokens of each worker's cache
-  FleetOptions fleet;
+  SimulatedFleetOptions fleet;
 };
 
 double Quantile(std::vector<double> values, double q) {
@@ -230,7 +230,7 @@ std::vector<TokenId> TokensOf(const TraceRequest& ids, const WorkloadOptions& wo
 PlayedRun PlayOnce(const BenchOptions& options, const StepTimes& times,
                    const std::vector<TracedRequest>& trace, const NamedPolicy& policy,
                    const TraceRequest& shared) {
-  FleetOptions fleet = options.fleet;
+  SimulatedFleetOptions fleet = options.fleet;
   fleet.routing = PolicyOptions(options);
   fleet.keeps_least_work = true;
   if (!policy.make) fleet.routing.policy = policy.name;

@@ -27,7 +27,7 @@ constexpr char kSimulateHelp[] =
 
 void AddFleetFlags(CommandLine& command, SimulateFlags& flags) {
   constexpr char kGroup[] = "Fleet";
-  FleetOptions& fleet = flags.fleet;
+  SimulatedFleetOptions& fleet = flags.fleet;
   command
       .Add("--profile", &flags.profile_file,
            "Step times of a worker, from `engine_bench --profile FILE`. Without it: those of a "
@@ -35,11 +35,11 @@ void AddFleetFlags(CommandLine& command, SimulateFlags& flags) {
       .Group(kGroup);
   command.Add("--workers", &fleet.workers, "Workers")
       .Group(kGroup)
-      .Range(1, FleetOptions::kMostWorkers)
+      .Range(1, SimulatedFleetOptions::kMostWorkers)
       .ShowDefault();
   command.Add("--routers", &fleet.routers, "Routers, which share the requests equally")
       .Group(kGroup)
-      .Range(1, FleetOptions::kMostRouters)
+      .Range(1, SimulatedFleetOptions::kMostRouters)
       .ShowDefault();
   command
       .Add("--prefill-share", &flags.prefill_share,
@@ -108,7 +108,7 @@ absl::StatusOr<int32_t> PrefillWorkersOf(const SimulateFlags& flags) {
 }
 
 absl::Status CheckFleet(const SimulateFlags& flags) {
-  const FleetOptions& fleet = flags.fleet;
+  const SimulatedFleetOptions& fleet = flags.fleet;
   const int32_t block_size = fleet.worker.block_size;
   if ((block_size & (block_size - 1)) != 0) {
     return absl::InvalidArgumentError(

@@ -19,7 +19,7 @@ namespace baton {
 struct SimulateFlags {
   BenchFlags load;
   std::string profile_file;
-  FleetOptions fleet;
+  SimulatedFleetOptions fleet;
   std::string prefill_share = "0";
   double transfer_gb_per_s = 10;
   double transfer_latency_ms = 1;

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kTickUs = 100'000;
 constexpr int64_t kWindowUs = 60'000'000;
 
-RouterOptions OptionsOf(const FleetOptions& options, int32_t router) {
+RouterOptions OptionsOf(const SimulatedFleetOptions& options, int32_t router) {
   constexpr int64_t kMostUnits = int64_t{1} << 27;
   RouterOptions out;
   out.routing = options.routing;
@@ -45,7 +45,7 @@ double MaxOverMean(const std::vector<double>& loads, size_t border) {
 
 }  // namespace
 
-SimulatedFleet::SimulatedFleet(const FleetOptions& options, const StepTimes* times,
+SimulatedFleet::SimulatedFleet(const SimulatedFleetOptions& options, const StepTimes* times,
                                const Clock* wall, const MakePolicy& make_policy)
     : options_(options), times_(times), wall_(wall) {
   CHECK_GE(options.workers, 1);

@@ -38,7 +38,7 @@
 
 namespace baton {
 
-struct FleetOptions {
+struct SimulatedFleetOptions {
   static constexpr int32_t kMostWorkers = 10'000;
   static constexpr int32_t kMostRouters = 64;
 
@@ -105,8 +105,8 @@ class SimulatedFleet {
       std::function<std::unique_ptr<RoutingPolicy>(const RoutingOptions&, const FleetTruth& truth)>;
 
   // `times` and `wall` must outlive this. `wall` measures the simulator; null: it is not measured.
-  SimulatedFleet(const FleetOptions& options, const StepTimes* times, const Clock* wall = nullptr,
-                 const MakePolicy& make_policy = {});
+  SimulatedFleet(const SimulatedFleetOptions& options, const StepTimes* times,
+                 const Clock* wall = nullptr, const MakePolicy& make_policy = {});
   ~SimulatedFleet();
   SimulatedFleet(const SimulatedFleet&) = delete;
 
@@ -157,7 +157,7 @@ class SimulatedFleet {
   void KeepHashes(std::span<const Hash128> hashes);
   void NoteLeastWork(const DueRequest& due, std::span<const Hash128> hashes, int32_t prompt_tokens);
 
-  const FleetOptions options_;
+  const SimulatedFleetOptions options_;
   const StepTimes* const times_;
   const Clock* const wall_;
   ManualClock clock_;

@@ -35,7 +35,7 @@ Simulation::Simulation(const SimulationOptions& options, const EngineProfile& pr
     : options_(options), times_(profile), trace_(std::move(trace)), wall_(wall) {}
 
 absl::StatusOr<SimulatedRun> Simulation::PlayStep(
-    double rate_per_s, uint64_t step, const FleetOptions& fleet_options,
+    double rate_per_s, uint64_t step, const SimulatedFleetOptions& fleet_options,
     const SimulatedFleet::MakePolicy& make_policy) const {
   WorkloadOptions workload_options = options_.workload;
   LoadRunOptions run_options = options_.run;
@@ -92,7 +92,7 @@ absl::StatusOr<TriedShare> Simulation::FindShare(const OnShare& on_share) const 
   const auto attempt = [&](int32_t prefill_workers) -> absl::Status {
     if (prefill_workers < 0 || prefill_workers >= workers) return absl::OkStatus();
     if (!tried.insert(prefill_workers).second) return absl::OkStatus();
-    FleetOptions fleet = options_.fleet;
+    SimulatedFleetOptions fleet = options_.fleet;
     fleet.prefill_workers = prefill_workers;
     ASSIGN_OR_RETURN(const SimulatedRun run, PlayStep(0, 0, fleet, {}));
     TriedShare share = {.prefill_workers = prefill_workers,
@@ -122,7 +122,7 @@ absl::StatusOr<TriedShare> Simulation::FindShare(const OnShare& on_share) const 
 absl::StatusOr<Simulation::OracleFigures> Simulation::AskOracle(
     int32_t searches, const std::function<void(int32_t, int64_t)>& on_progress) const {
   OracleFigures figures;
-  FleetOptions fleet = options_.fleet;
+  SimulatedFleetOptions fleet = options_.fleet;
   fleet.keeps_least_work = true;
   ASSIGN_OR_RETURN(const SimulatedRun own, PlayStep(0, 0, fleet, {}));
   std::span<const LeastWork> work = own.figures.least_work;
@@ -140,7 +140,7 @@ absl::StatusOr<Simulation::OracleFigures> Simulation::AskOracle(
   return figures;
 }
 
-std::vector<MoreFigure> FiguresOf(const SimulatedRun& run, const FleetOptions& fleet) {
+std::vector<MoreFigure> FiguresOf(const SimulatedRun& run, const SimulatedFleetOptions& fleet) {
   const FleetFigures& it = run.figures;
   const auto share = [&it](int64_t count) {
     return static_cast<double>(count) / static_cast<double>(std::max<int64_t>(1, it.requests));

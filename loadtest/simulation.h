@@ -19,7 +19,7 @@
 namespace baton {
 
 struct SimulationOptions {
-  FleetOptions fleet;
+  SimulatedFleetOptions fleet;
   WorkloadOptions workload;
   LoadRunOptions run;
   bool scales_trace = false;  // the trace gets the mean rate of the arrivals
@@ -83,7 +83,8 @@ class Simulation {
  private:
   // A run at `rate_per_s`, if that is positive. Steps have different prompts; step 0 has those of
   // the options.
-  absl::StatusOr<SimulatedRun> PlayStep(double rate_per_s, uint64_t step, const FleetOptions& fleet,
+  absl::StatusOr<SimulatedRun> PlayStep(double rate_per_s, uint64_t step,
+                                        const SimulatedFleetOptions& fleet,
                                         const SimulatedFleet::MakePolicy& make_policy) const;
 
   SimulationOptions options_;
@@ -93,7 +94,7 @@ class Simulation {
 };
 
 // The figures that only a simulation has.
-std::vector<MoreFigure> FiguresOf(const SimulatedRun& run, const FleetOptions& fleet);
+std::vector<MoreFigure> FiguresOf(const SimulatedRun& run, const SimulatedFleetOptions& fleet);
 // Those of an oracle. nullopt: `absent` says why there are none.
 std::vector<MoreFigure> FiguresOf(const std::optional<Simulation::OracleFigures>& oracle,
                                   const std::string& absent);

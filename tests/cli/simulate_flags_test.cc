@@ -108,7 +108,7 @@ TEST(SimulateFlags, TheyDescribeTheFleetAndTheLoad) {
                                "--oracle",
                                "10"});
   ASSERT_TRUE(flags.plan.ok()) << flags.error << flags.plan.status();
-  const FleetOptions& fleet = flags.plan->options.fleet;
+  const SimulatedFleetOptions& fleet = flags.plan->options.fleet;
   EXPECT_EQ(fleet.workers, 1000);
   EXPECT_EQ(fleet.routers, 4);
   EXPECT_EQ(fleet.prefill_workers, 250);
