@@ -70,7 +70,7 @@ class Access:
         names = [argument for host in range(1, 250) for argument in ("--name", f"{SUBNET}.{host}")]
         subprocess.run([baton, "certs", "new", folder, *names], check=True, capture_output=True)
         keys = os.path.join(folder, "keys.jsonl")
-        key = subprocess.run([baton, "keys", "new", "--tenant", "test", "--file", keys], check=True, capture_output=True,
+        key = subprocess.run([baton, "keys", "new", "--tenant", "test", "--api-keys", keys], check=True, capture_output=True,
                              text=True).stdout.strip()
         authority = os.path.join(folder, "ca.crt")
         self.client_flags, self.operator_flags = (
