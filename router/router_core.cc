@@ -118,8 +118,10 @@ bool RouterCore::HasFleetLocked() const {
   int32_t decode = 0;
   for (const WorkerRecord& worker : registry_.workers()) {
     if (!worker.Usable()) continue;
-    prefill += worker.CanPrefill() ? 1 : 0;
-    decode += worker.CanDecode() ? 1 : 0;
+    // Once the fleet was complete, roles may change, and such workers still serve both.
+    const bool serves_both = has_recovered_ && worker.report.changes_role;
+    prefill += serves_both || worker.CanPrefill() ? 1 : 0;
+    decode += serves_both || worker.CanDecode() ? 1 : 0;
   }
   return prefill >= options_.min_prefill_workers && decode >= options_.min_decode_workers;
 }

@@ -117,7 +117,8 @@ class RouterCore {
 
   // Returns true if a request would succeed now. The first time, every worker must also have
   // settled in the index (FleetIndex). Workers that join later do not make the router unready:
-  // their caches are empty at first, and the index follows them soon.
+  // their caches are empty at first, and the index follows them soon. Neither do workers that
+  // change their roles.
   bool ready();
 
   // The size of pieces that chunks have on most workers.

@@ -460,6 +460,26 @@ TEST_F(RouterCoreTest, TheFirstReadinessWaitsForEveryWorkersEvents) {
   EXPECT_TRUE(core_.ready()) << "workers that join later do not make it unready";
 }
 
+TEST(RouterCore, ChangesOfRolesDoNotMakeItUnready) {
+  const SystemClock clock;
+  RouterOptions options;
+  options.min_prefill_workers = 1;
+  options.index_wait_ms = 0;
+  RouterCore core(options, &clock);
+  WorkerReport one = Report("one", WorkerRole::kDecode);
+  WorkerReport other = Report("other", WorkerRole::kDecode);
+  one.changes_role = other.changes_role = true;
+  for (const WorkerReport& report : {one, other}) ASSERT_TRUE(core.Heartbeat(report).ok());
+  ASSERT_TRUE(core.SetModel(Model()).ok());
+  EXPECT_FALSE(core.ready()) << "no worker has the role prefill at the start";
+  one.role = WorkerRole::kPrefill;
+  ASSERT_TRUE(core.Heartbeat(one).ok());
+  EXPECT_TRUE(core.ready());
+  one.role = WorkerRole::kDecode;
+  ASSERT_TRUE(core.Heartbeat(one).ok());
+  EXPECT_TRUE(core.ready());
+}
+
 TEST_F(RouterCoreTest, AWorkerThatCannotBeFollowedDelaysReadinessForALimitedTime) {
   ASSERT_TRUE(core_.Heartbeat(Report("a")).ok());
   ASSERT_TRUE(core_.SetModel(Model()).ok());
