@@ -78,7 +78,7 @@ class Flips(RoleTest):
 
         def load():
             for turn in itertools.count():
-                placement = ("automatic", "local")[turn % 2]
+                placement = ("auto", "local")[turn % 2]
                 got, code = self.cluster.generate(jobs, "--placement", placement, concurrency=12)
                 self.assertEqual(code, 0, [result["error"] for result in got.values() if "error" in result][:3])
                 self.assert_same_answers(got, want, f"turn {turn} under flips, seed {SEED}")
