@@ -120,7 +120,7 @@ class HostileClients(TlsService):
                 if not connection.send(burst):
                     connection.close()
                     stream, connection = 1, Connection(self.cluster.router, self.grpc).open()
-                time.sleep(0.005)
+                connection.frames(0.01)
             connection.close()
         # gRPC 1.51 parses faster than it ends the calls, so it grows (docs/THREATS.md).
         self.attack("reset storm, gRPC", storm, bounded=False)
