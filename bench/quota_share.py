@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import pathlib
+import random
 import statistics
 import subprocess
 import sys
@@ -74,20 +75,23 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--prompt-tokens", type=int, default=256)
     parser.add_argument("--answer-tokens", type=int, default=32)
+    parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     choices = [0, *range(1, max(2, len(os.sched_getaffinity(0))) + 1)]
+    draw = random.Random(options.seed)
     times = {choice: [] for choice in choices}
     print(load_condition())
     with Quota(options.processors) as quota:
         for _ in range(options.rounds):
-            for choice in choices:
+            # In a new order each time: what else runs on this machine shall not always meet the same number of threads.
+            for choice in draw.sample(choices, len(choices)):
                 times[choice].append(seconds(options, quota, choice))
         time.sleep(0.1)  # the kernel removes ended processes from the group
     medians = {choice: statistics.median(values) for choice, values in times.items()}
     for choice, median in medians.items():
         print(f"--threads {choice or 'default'}: {median:.3f} s")
     best = min(median for choice, median in medians.items() if choice)
-    print(json.dumps({"bench": "quota_share", "seed": 0, "figures": [
+    print(json.dumps({"bench": "quota_share", "seed": options.seed, "figures": [
         {"name": "quota_share", "value": round(best / medians[0], 4), "unit": "ratio", "limit": 1}]}))
 
 

@@ -95,8 +95,6 @@ void SetModes(SSL_CTX* context) {
   SSL_CTX_set_ciphersuites(context, kCiphers);
   SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                 SSL_MODE_RELEASE_BUFFERS);
-  SSL_CTX_set_read_ahead(context, 1);
-  SSL_CTX_set_default_read_buffer_len(context, kReadAheadBytes);
   // A connection that is not closed in TLS's way counts as lost, as a plain one does.
   SSL_CTX_set_options(context, SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_NO_RENEGOTIATION);
   // Tickets would let a client come back for hours after its certificate was replaced.
@@ -132,6 +130,10 @@ absl::StatusOr<std::shared_ptr<const TlsContext>> TlsContext::Load(const TlsFile
   if (native == nullptr) return absl::InternalError(StrCat("TLS: ", OpenSslReason()));
   const std::shared_ptr<TlsContext> context(new TlsContext(native, rules));
   SetModes(native);
+  if (rules.bulk) {
+    SSL_CTX_set_read_ahead(native, 1);
+    SSL_CTX_set_default_read_buffer_len(native, kReadAheadBytes);
+  }
   RETURN_IF_ERROR(TakeCertificate(native, files));
   RETURN_IF_ERROR(TakeAuthorities(native, files, rules));
   const int verify =

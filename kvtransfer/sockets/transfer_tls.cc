@@ -5,7 +5,8 @@
 namespace baton {
 
 absl::StatusOr<std::unique_ptr<TransferTls>> TransferTls::Open(const TlsFiles& files) {
-  TlsRules rules = {.side = TlsSide::kServer, .verify_peer = true, .role = CallerRole::kWorker};
+  TlsRules rules = {
+      .side = TlsSide::kServer, .verify_peer = true, .role = CallerRole::kWorker, .bulk = true};
   std::unique_ptr<TransferTls> tls(new TransferTls);
   ASSIGN_OR_RETURN(tls->accepts_, TlsContextSource::Open(files, rules));
   rules.side = TlsSide::kClient;

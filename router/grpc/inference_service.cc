@@ -68,6 +68,9 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
   if (!client.ok()) return refuse(client.status(), Refusal::kUnauthorized);
   const absl::Status tenant = TakeTenant(*client, *request.mutable_tenant());
   if (!tenant.ok()) return refuse(tenant, Refusal::kUnauthorized);
+  // The client reset the stream before its request came. A storm of resets must not take the places
+  // of others, because gRPC ends such calls late.
+  if (!bytes->Valid()) return refuse(parsed, Refusal::kInvalid);
   absl::StatusOr<ConcurrencyLimit::Slot> slot = limit_->Enter();
   if (!slot.ok()) {
     const bool ending = absl::IsUnavailable(slot.status());

@@ -125,12 +125,18 @@ TEST_F(Commands, ANumberOutOfRangeIsRefusedWithTheLimit) {
   EXPECT_EQ(Run({"generate", "--prompt=a", "--timeout-ms", "9223372036854775807"}), 2);
   EXPECT_THAT(error_, HasSubstr("--timeout-ms: is 9223372036854775807, must be 0 to 31536000000"));
   EXPECT_EQ(Run({"resize", "--worker=a:1", "--blocks=99999999999"}), 2);
-  EXPECT_EQ(Run({"set-role", "--worker=a:1"}), 2);
-  EXPECT_EQ(Run({"set-role", "--worker=a:1", "--role=nothing"}), 2);
-  EXPECT_EQ(Run({"set-role", "--role=both"}), 2) << "without a worker";
   EXPECT_THAT(error_, HasSubstr("--blocks: is 99999999999, must be 1 to 1073741824"));
   EXPECT_EQ(Run({"up", "--ready-timeout-ms=9223372036854775807"}), 2);
   EXPECT_THAT(error_, HasSubstr("must be 1 to 31536000000"));
+}
+
+TEST_F(Commands, SetRoleNeedsAWorkerAndARole) {
+  EXPECT_EQ(Run({"set-role", "--role=both"}), 2);
+  EXPECT_THAT(error_, HasSubstr("--worker"));
+  EXPECT_EQ(Run({"set-role", "--worker=a:1"}), 2);
+  EXPECT_THAT(error_, HasSubstr("--role"));
+  EXPECT_EQ(Run({"set-role", "--worker=a:1", "--role=nothing"}), 2);
+  EXPECT_THAT(error_, HasSubstr("nothing"));
 }
 
 TEST_F(Commands, RouterAndModelAreReadFromVariablesByEveryCommandThatHasThem) {

@@ -63,11 +63,11 @@ TEST(WorkerChoice, ANamesAddressIsNotTrusted) {
 TEST(WorkerChoice, AnErrorGivesTheExitCodeAndAnAddressNeedsNoRouter) {
   ::testing::internal::CaptureStderr();
   const int code = ForEachWorker({.router = "127.0.0.1:1", .worker = "127.0.0.1:7"},
-                                 [](const std::string& address) -> absl::StatusOr<std::string> {
-                                   return absl::InvalidArgumentError("said " + address);
+                                 [](const auto& channel) -> absl::StatusOr<std::string> {
+                                   EXPECT_NE(channel, nullptr);
+                                   return absl::InvalidArgumentError("no");
                                  });
-  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
-            "baton: INVALID_ARGUMENT: said 127.0.0.1:7\n");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "baton: INVALID_ARGUMENT: no\n");
   EXPECT_EQ(code, 2);
 }
 

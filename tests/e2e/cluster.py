@@ -167,7 +167,9 @@ def answer(command, jobs):
     lines = [job if isinstance(job, str) else json.dumps(job) for job in jobs]
     done = subprocess.run(command, input="\n".join(lines) + "\n", capture_output=True, text=True)
     results = {}
-    for line in done.stdout.splitlines():
+    for line in done.stdout.split("\n"):  # not splitlines(): an answer may contain other line separators
+        if not line:
+            continue
         result = json.loads(line)
         results[result["id"] + (f"/{result['choice']}" if "choice" in result else "")] = result
     answered = {result["id"] for result in results.values()}

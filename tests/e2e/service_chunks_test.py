@@ -12,9 +12,9 @@ import pathlib
 import signal
 import subprocess
 import tempfile
-import threading
 
 from cluster import children_of, wait_until
+from fleet import Fleet
 from service_case import ARGUMENTS, PATIENT_ROUTER, SEEN_TIMEOUT_S, ServiceTest, baton, main, run
 
 MODELS = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "models"
@@ -239,35 +239,30 @@ class HandingOver(Chunks):
         self.cluster.wait_at_rest()
 
 
-class LosingWorkers(Chunks):
-    decode = 1
-    router_arguments = ()
-    worker_arguments = (*Chunks.worker_arguments, "--drain-ms=0")
+class LosingAWorker(Chunks):
+    @classmethod
+    def setUpClass(cls):
+        ARGUMENTS.model = str(MODELS / cls.model)
+        cls.cluster = cls.fleet = cls.enterClassContext(
+            Fleet(ARGUMENTS.bin, ARGUMENTS.model, {"decode": 2}, cls.worker_arguments))
 
     def test_another_worker_continues_a_killed_workers_answers(self):
-        # Enough jobs that some are under way on each worker at any time, for several seconds: a worker's report reaches its
-        # router once a second. No job finds a chunk of another.
+        # No job finds a chunk of another.
         jobs = [{"id": f"{i}", **PARTS, **MODES[i % 4], "cache_salt": f"{i}", "max_tokens": 250, "ignore_eos": True,
                  **({"temperature": 0} if i % 2 == 0 else {"temperature": 1.1, "seed": i, "frequency_penalty": 0.4})}
-                for i in range(240)]
+                for i in range(8)]
         want, _ = run(jobs)
-        late = subprocess.Popen(
-            [str(pathlib.Path(ARGUMENTS.bin) / "baton-decode-worker"), "--model", ARGUMENTS.model, "--router",
-             self.cluster.router, "--worker-id", "late", *self.worker_arguments],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.addCleanup(lambda: (late.kill(), late.wait()))
-        wait_until(lambda: "late" in self.cluster.workers(), SEEN_TIMEOUT_S, "the late worker")
-        got = {}
-        client = threading.Thread(target=lambda: got.update(self.cluster.generate(jobs, concurrency=8)[0]))
-        client.start()
-        wait_until(lambda: int(self.cluster.workers()["late"]["decode_tokens"]) > 20, SEEN_TIMEOUT_S,
-                   "answers under way on the late worker")
-        late.kill()
-        client.join()
+        strike = self.fleet.strike_at("Decode<", 40, lambda worker, _: worker.lose())
+        got, _ = self.fleet.generate(jobs, concurrency=len(jobs))
+        self.assertTrue(strike.struck.is_set())
         self.assert_same_answers(got, want, "after the kill")
         self.assertTrue(any(result["ledger"]["resumes"] == 1 for result in got.values()))
-        wait_until(lambda: "late" not in self.cluster.workers(), SEEN_TIMEOUT_S, "the worker gone")
+        self.fleet.make_whole()
         self.cluster.wait_at_rest()
+
+
+class RestartingAWorker(Chunks):
+    decode = 1
 
     def test_a_restarted_worker_computes_its_chunks_again(self):
         job = {"id": "it", **PARTS, **GREEDY}

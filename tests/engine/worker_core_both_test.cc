@@ -2,8 +2,10 @@
 // the prompt that the other waits for.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -24,13 +26,20 @@ struct CrossedRequest {
   std::shared_ptr<PrefillRecord> prefill;
 };
 
-// Opens a request at `decodes` and sends its ticket to `prefills`.
-CrossedRequest Cross(WorkerBench& decodes, WorkerBench& prefills, const std::string& prompt) {
+CrossedRequest Open(WorkerBench& decodes, const std::string& prompt) {
   CrossedRequest request{.prompt = Bytes(prompt), .record = nullptr, .prefill = nullptr};
   request.record = decodes.GenerateRemote(request.prompt, kAnswerTokens);
   EXPECT_TRUE(request.record->ticket.has_value()) << prompt;
-  request.prefill = prefills.Prefill(request.prompt, *request.record->ticket);
   return request;
+}
+
+// Opens a request at each worker, then sends each ticket to the other worker.
+std::pair<CrossedRequest, CrossedRequest> Cross(WorkerBench& one, const std::string& here,
+                                                WorkerBench& other, const std::string& there) {
+  std::pair requests(Open(one, here), Open(other, there));
+  requests.first.prefill = other.Prefill(requests.first.prompt, *requests.first.record->ticket);
+  requests.second.prefill = one.Prefill(requests.second.prompt, *requests.second.record->ticket);
+  return requests;
 }
 
 void ExpectAnswered(const CrossedRequest& request, const WorkerBench& bench) {
@@ -50,8 +59,7 @@ TEST(WorkerCoreBoth, TwoFullWorkersDoNotWaitForEachOther) {
     const auto network = CreateLoopbackNetwork();
     WorkerBench one(options, network, "one");
     WorkerBench other(options, network, "other");
-    const CrossedRequest here = Cross(one, other, "the first prompt ...");
-    const CrossedRequest there = Cross(other, one, "the second one .....");
+    const auto [here, there] = Cross(one, "the first prompt ...", other, "the second one .....");
     RunBoth(one, other);
     ExpectAnswered(here, one);
     ExpectAnswered(there, other);
@@ -65,8 +73,8 @@ TEST(WorkerCoreBoth, AWorkerThatMayComputeForItsPeerTakesNoPromptOver) {
   const auto network = CreateLoopbackNetwork();
   WorkerBench one(kFull, network, "one");
   WorkerBench other({.num_blocks = 64}, network, "other");
-  const CrossedRequest here = Cross(one, other, "the first prompt ...");
-  const CrossedRequest there = Cross(other, one, "2nd one");  // 2 blocks: there is room at `one`
+  // The second prompt has 2 blocks, for which `one` has room.
+  const auto [here, there] = Cross(one, "the first prompt ...", other, "2nd one");
   RunBoth(one, other);
   ExpectAnswered(here, one);
   ExpectAnswered(there, other);
@@ -92,15 +100,16 @@ TEST(WorkerCoreBoth, AWorkerWithoutPeersPromptsWaitsForItsOwn) {
 
 TEST(WorkerCoreBoth, AWorkerThatOnlyDecodesStillTakesPromptsOver) {
   const auto network = CreateLoopbackNetwork();
-  WorkerBench one({.num_blocks = 12}, network, "one");
-  WorkerBench other({.num_blocks = 8}, network, "other");
-  const auto running = one.Generate(Bytes("abc"), 40);
+  WorkerBench one({.num_blocks = 40}, network, "one");
+  WorkerBench other({.num_blocks = 25}, network, "other");
+  const auto running = one.Generate(Bytes("abc"), 60);
   one.Turn();
-  const CrossedRequest here = Cross(one, other, "the first prompt ...");
-  const CrossedRequest there = Cross(other, one, "the second one .....");
-  for (int i = 0; i < 30 && !here.record->finish.has_value(); ++i) {
+  // 20 blocks each. Both workers have room for a hand-off, but not for a prefill besides.
+  const auto [here, there] = Cross(one, std::string(80, 'x'), other, std::string(80, 'y'));
+  for (int i = 0; i < 50 && !here.record->finish.has_value(); ++i) {
     one.Turn();
     other.Turn();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // the transport has a thread
   }
   EXPECT_TRUE(here.record->finish.has_value()) << "it need not wait for the long answer";
   EXPECT_FALSE(running->finish.has_value());

@@ -27,7 +27,7 @@ def read_variables(path):
 class Units(unittest.TestCase):
     def test_every_unit_starts_its_program_with_the_variables_of_its_file(self):
         units = sorted(UNITS.glob("*.service"))
-        self.assertEqual(len(units), 3)
+        self.assertEqual(len(units), 4)
         for unit in units:
             with self.subTest(unit=unit.name):
                 parser = configparser.ConfigParser(interpolation=None)

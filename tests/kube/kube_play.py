@@ -4,8 +4,8 @@ object with the figures. It asserts no times.
 
 If the programs know --tls-cert, all connections are encrypted, and HTTP clients have a key. Clients of HTTP open connections to the
 ready routers, as a Service would choose them. They keep a connection until the router ends
-it. While pods are replaced, they never retry. While pods are killed or paused, they retry requests whose connection broke. Clients
-of gRPC are `baton generate` with all routers and --retries. Every answer must have the tokens of `baton run`.
+it. While pods are replaced, they never retry. While pods are killed or paused, they retry requests whose connection broke, and
+those with the answer 503. Clients of gRPC are `baton generate` with all routers and --retries. Every answer must have the tokens of `baton run`.
 """
 
 import argparse
@@ -42,12 +42,15 @@ PROMPTS = [[3 + i, 17, 40 + 2 * i, 5, 90 - i] * (4 + 8 * i) for i in range(6)]
 TOKENS = 24
 CLIENTS = 3
 ANSWER_S = 120
-PAUSE_S = 6  # longer than --worker-silence-ms and --worker-expiry-ms
+SILENCE_MS = 4000  # longer than the default, because this machine's processors are shared
+PAUSE_S = 8        # longer than that, and than --worker-expiry-ms
 TRIES = 20
+RETRY_S = 0.5
 
 
-def job(index, request_id):
-    return {"id": request_id, "prompt_token_ids": PROMPTS[index], "max_tokens": TOKENS, "temperature": 0}
+def job(index, request_id, salt=""):
+    """With a salt that is new, no cache has the prompt. So a prefill worker computes it and hands its KV over."""
+    return {"id": request_id, "prompt_token_ids": PROMPTS[index], "max_tokens": TOKENS, "temperature": 0, "cache_salt": salt}
 
 
 def references(baton, model):
@@ -70,7 +73,7 @@ class Access:
         names = [argument for host in range(1, 250) for argument in ("--name", f"{SUBNET}.{host}")]
         subprocess.run([baton, "certs", "new", folder, *names], check=True, capture_output=True)
         keys = os.path.join(folder, "keys.jsonl")
-        key = subprocess.run([baton, "keys", "new", "--tenant", "test", "--file", keys], check=True, capture_output=True,
+        key = subprocess.run([baton, "keys", "new", "--tenant", "test", "--api-keys", keys], check=True, capture_output=True,
                              text=True).stdout.strip()
         authority = os.path.join(folder, "ca.crt")
         self.client_flags, self.operator_flags = (
@@ -136,11 +139,12 @@ class Load:
         kept, turn = None, itertools.count(number)
         while not self.stopping.is_set():
             index = next(turn) % len(PROMPTS)
-            kept = self.http_request(kept, index, number)
+            kept = self.http_request(kept, index, number, salt=str(time.monotonic_ns()))
             self.count("http_requests")
 
-    def http_request(self, kept, index, number):
-        body = json.dumps({"prompt": PROMPTS[index], "max_tokens": TOKENS, "temperature": 0, "return_token_ids": True})
+    def http_request(self, kept, index, number, salt):
+        body = json.dumps({"prompt": PROMPTS[index], "max_tokens": TOKENS, "temperature": 0, "return_token_ids": True,
+                           "cache_salt": salt})
         for attempt in range(TRIES):
             try:
                 if kept is None:
@@ -152,13 +156,18 @@ class Load:
                 kept.request("POST", "/v1/completions", body, {"Content-Type": "application/json", **self.access.headers})
                 answer = kept.getresponse()
                 text = answer.read().decode()
-                if answer.status != 200:
+                if answer.status == 503 and self.retry:
+                    self.count("retried")
+                    time.sleep(RETRY_S)
+                elif answer.status != 200:
                     self.fail(f"HTTP {answer.status} from {kept.host}: {text}")
                 elif json.loads(text)["choices"][0]["token_ids"] != self.expected[index]:
                     self.fail(f"other tokens from {kept.host}: {text}")
                 if answer.headers.get("Connection") == "close":
                     kept.close()
-                    return None
+                    kept = None
+                if answer.status == 503 and self.retry:
+                    continue
                 return kept
             except (OSError, http.client.HTTPException) as error:
                 host = kept.host if kept else "no router"
@@ -174,7 +183,7 @@ class Load:
         for batch in itertools.count():
             if self.stopping.is_set():
                 return
-            jobs = [job(i % len(PROMPTS), f"{batch}-{i}") for i in range(2 * len(PROMPTS))]
+            jobs = [job(i % len(PROMPTS), f"{batch}-{i}", f"{os.getpid()}-{batch}-{i}") for i in range(2 * len(PROMPTS))]
             routers = [f"--router={pod.address(GRPC)}" for pod in self.fleet.of_role("router") if not pod.ending]
             done = subprocess.run([self.baton, "generate", *routers, *self.access.client_flags, "--retries", "8", "--jobs", "-", "--json", "--concurrency",
                                    str(CLIENTS)], input="\n".join(map(json.dumps, jobs)), capture_output=True, text=True)
@@ -213,7 +222,11 @@ def render(model):
         pathlib.Path(folder, "kustomization.yaml").write_text(yaml.safe_dump({
             "resources": [overlay], "namespace": "baton",
             "configMapGenerator": [{"name": "baton-model", "behavior": "replace",
-                                    "literals": ["path=/models/model.gguf", f"sha256={digest}"]}]}))
+                                    "literals": ["path=/models/model.gguf", f"sha256={digest}"]}],
+            # The prompts are short; prefill workers shall compute them all the same.
+            "patches": [{"target": {"kind": "Deployment", "name": "baton-router"}, "patch": yaml.safe_dump([
+                {"op": "add", "path": "/spec/template/spec/containers/0/env/-", "value": {"name": name, "value": value}}
+                for name, value in (("BATON_LOCAL_PREFILL_TOKENS", "0"), ("BATON_WORKER_SILENCE_MS", str(SILENCE_MS)))])}]}))
         done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=True)
     return list(yaml.safe_load_all(done.stdout))
 

@@ -15,6 +15,7 @@ import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SUBNET = "10.89.77"
+NETWORK = f"baton-{os.getpid()}"  # podman remembers the addresses of a network that a killed run has left
 START_TIMEOUT_S = 300  # a guard against hangs
 PROBE_S = 1
 GRPC, HTTP, METRICS = 8090, 8000, 9090
@@ -120,7 +121,7 @@ class Pod:
     def start(self):
         # Every router answers to the name of the headless Service.
         alias = ",alias=baton-registry" if self.role == "router" else ""
-        said = self.fleet.podman("podman", "kube", "play", "--network", f"baton:ip={self.ip}{alias}", "-", text=self.manifest())
+        said = self.fleet.podman("podman", "kube", "play", "--network", f"{NETWORK}:ip={self.ip}{alias}", "-", text=self.manifest())
         lines = said.split()
         self.id = lines[lines.index("Pod:") + 1]
 
@@ -169,8 +170,8 @@ class PodFleet:
         self.pods, self.hosts = {}, 10
         self.stopping = threading.Event()
         self.podman("podman", "pod", "rm", "--all", "--force", check=False)
-        self.podman("podman", "network", "rm", "--force", "baton", check=False)
-        self.podman("podman", "network", "create", "--subnet", f"{SUBNET}.0/24", "baton")
+        self.podman("podman", "network", "prune", "--force", check=False)
+        self.podman("podman", "network", "create", "--subnet", f"{SUBNET}.0/24", NETWORK)
         self.prober = threading.Thread(target=self.probe, daemon=True)
         self.prober.start()
         try:
@@ -190,7 +191,7 @@ class PodFleet:
         self.stopping.set()
         self.prober.join()
         self.podman("podman", "pod", "rm", "--all", "--force", "--time", "0", check=False)
-        self.podman("podman", "network", "rm", "--force", "baton", check=False)
+        self.podman("podman", "network", "rm", "--force", NETWORK, check=False)
 
     def add(self, role):
         self.hosts += 1

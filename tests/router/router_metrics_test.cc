@@ -74,7 +74,7 @@ TEST(RouterMetrics, FleetChangesHaveALabelEach) {
   EXPECT_EQ(kFleetChangeNames[static_cast<size_t>(FleetChange::Kind::kJoined)], "joined");
   EXPECT_EQ(kFleetChangeNames[static_cast<size_t>(FleetChange::Kind::kExpired)], "expired");
   EXPECT_EQ(kFleetChangeNames[static_cast<size_t>(FleetChange::Kind::kAnswers)], "answers");
-  EXPECT_EQ(static_cast<size_t>(FleetChange::Kind::kAnswers) + 1, kFleetChangeNames.size());
+  EXPECT_EQ(static_cast<size_t>(FleetChange::Kind::kRoleChanged) + 1, kFleetChangeNames.size());
 }
 
 }  // namespace

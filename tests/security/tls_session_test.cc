@@ -34,6 +34,17 @@ TEST_F(TlsSessionTest, MovesBytesInBothDirections) {
   EXPECT_TRUE(pair_.server().established());
 }
 
+TEST_F(TlsSessionTest, MovesBytesThroughLargerBuffers) {
+  const auto server =
+      *TlsContext::Load(set_.Files("worker"), {.side = TlsSide::kServer, .bulk = true});
+  const auto client =
+      *TlsContext::Load(set_.Files("worker"), {.side = TlsSide::kClient, .bulk = true});
+  TlsPair pair(*server, *client);
+  const std::string text(1'000'000, 'b');
+  EXPECT_EQ(TlsPair::Pass(pair.client(), pair.server(), text) == text, true);
+  EXPECT_EQ(TlsPair::Pass(pair.server(), pair.client(), text) == text, true);
+}
+
 TEST_F(TlsSessionTest, SaysThatItMustWaitForInput) {
   EXPECT_EQ(pair_.server().Handshake(), -1);
   EXPECT_EQ(errno, EAGAIN);

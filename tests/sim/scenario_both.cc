@@ -9,10 +9,12 @@ namespace baton {
 
 void GiveBothRoles(uint64_t seed, Scenario& scenario) {
   SimRandom random(seed, "both roles");
+  if (!random.OneIn(3)) scenario.workers.resize(2);  // they have only each other
   for (SimWorker::Options& worker : scenario.workers) {
     SimEngineOptions& engine = worker.engine;
     worker.role = WorkerRole::kBoth;
-    engine.kv_blocks = LeastBlocks(engine) + static_cast<int32_t>(random.Below(6));
+    engine.kv_blocks = LeastBlocks(engine) + static_cast<int32_t>(random.Below(5));
+    engine.max_running = std::max(engine.max_running, 4);
     engine.step_us = std::min<int64_t>(engine.step_us, 500);
   }
   scenario.router.routing.local_prefill_tokens = 2;
@@ -20,7 +22,8 @@ void GiveBothRoles(uint64_t seed, Scenario& scenario) {
 
 void AddRequestsForBoth(uint64_t seed, Scenario& scenario) {
   SimRandom random(seed, "requests for both roles");
-  const int64_t span_us = random.Between(1, 20) * kMs;
+  // At once, most requests are opened before the first of them is prefilled.
+  const int64_t span_us = random.OneIn(3) ? 20 * kMs : random.Between(10, 2000);
   for (uint64_t more = 2 + random.Below(9); more > 0; --more) {
     const uint64_t number = scenario.requests.size() + 1;
     const auto length = static_cast<int32_t>(random.Between(20, kLongestPrompt));

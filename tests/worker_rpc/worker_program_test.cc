@@ -53,7 +53,7 @@ TEST_F(WorkerProgramDeathTest, AddressesAreCheckedBeforeAModelIsLoaded) {
 }
 
 TEST_F(WorkerProgramDeathTest, WarnsOfAWildcardAddress) {
-  EXPECT_EXIT(RunProgram({"--model=/nowhere/model.gguf", "--listen=0.0.0.0:0"}),
+  EXPECT_EXIT(RunProgram({"--model=/nowhere/model.gguf", "--listen=0.0.0.0:0", "--plaintext"}),
               ::testing::ExitedWithCode(kExitUsage),
               "--listen 0.0.0.0:0 accepts connections to every address");
 }

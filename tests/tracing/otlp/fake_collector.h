@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "otlp/trace.grpc.pb.h"
-#include "rpc/rpc_server.h"
 #include "tracing/otlp/span_wire.h"
 
 namespace baton {
@@ -26,10 +25,18 @@ struct CollectedSpan {
 // A collector that keeps all spans. While it is held, it answers nothing.
 class FakeCollector final : public otlp::TraceService::Service {
  public:
-  FakeCollector()
-      : server_(*RpcServer::Start({.listen = "127.0.0.1:0"}, {this},
-                                  {"opentelemetry.proto.collector.trace.v1.TraceService"})) {}
-  ~FakeCollector() override { Hold(false); }
+  FakeCollector() {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+    address_ = "127.0.0.1:" + std::to_string(port);
+  }
+  ~FakeCollector() override {
+    Hold(false);
+    server_->Shutdown();
+  }
 
   grpc::Status Export(grpc::ServerContext* context, const otlp::ExportTraceServiceRequest* request,
                       otlp::ExportTraceServiceResponse* response) override {
@@ -72,7 +79,7 @@ class FakeCollector final : public otlp::TraceService::Service {
     changed_.wait_for(lock, std::chrono::seconds(20), [&] { return spans_.size() >= least; });
     return spans_;
   }
-  std::string address() const { return server_->address(); }
+  const std::string& address() const { return address_; }
 
  private:
   std::mutex mutex_;
@@ -81,7 +88,8 @@ class FakeCollector final : public otlp::TraceService::Service {
   bool held_ = false;
   int64_t rejects_ = 0;
   std::vector<CollectedSpan> spans_;
-  const std::unique_ptr<RpcServer> server_;
+  std::string address_;
+  std::unique_ptr<grpc::Server> server_;
 };
 
 }  // namespace baton
