@@ -184,9 +184,9 @@ class RouterCore {
   std::optional<Drawn> DrawCandidates(const RouteQuestion& question);
   absl::StatusOr<Route> ChooseAmong(const RouteQuestion& question,
                                     const std::optional<Drawn>& drawn);
-  // Places of the drawn workers and of those that have some of the prompt, rising.
-  std::vector<int32_t> PlacesOf(std::span<const WorkerNumber> drawn,
-                                const RoutingInput& input) const;
+  // Places of the drawn workers and of those that have some of the prompt, rising. Fills
+  // candidate_at_ with their inverse.
+  std::vector<int32_t> PlacesOf(std::span<const WorkerNumber> drawn, const RoutingInput& input);
   // Counts the request on the workers of the plan.
   Route Count(const RouteQuestion& question, const RoutingInput& input, const RoutePlan& plan);
   bool HasFleetLocked() const;
@@ -214,7 +214,8 @@ class RouterCore {
   std::unique_ptr<RoutingPolicy> policy_;
   ThroughputModel speeds_;
   WorkerCandidates candidates_;
-  uint64_t decisions_ = 0;  // among candidates
+  uint64_t decisions_ = 0;             // among candidates
+  std::vector<int32_t> candidate_at_;  // FleetView::candidate_at of the running decision
   std::shared_ptr<const ServedModel> model_;
   LoadShedder waiting_;
   RouterCounters counters_;

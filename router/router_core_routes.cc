@@ -67,8 +67,12 @@ absl::StatusOr<Route> RouterCore::ChooseAmong(const RouteQuestion& question,
   RETURN_IF_ERROR(DemandRoom(question, input));
   std::vector<int32_t> places;
   if (drawn) places = PlacesOf(drawn->workers, input);
-  ASSIGN_OR_RETURN(const RoutePlan plan, policy_->Choose(input, {registry_.workers(), &speeds_,
-                                                                 clock_->NowUs(), places}));
+  const FleetView fleet{.workers = registry_.workers(),
+                        .speeds = &speeds_,
+                        .now_us = clock_->NowUs(),
+                        .candidates = places,
+                        .candidate_at = candidate_at_};
+  ASSIGN_OR_RETURN(const RoutePlan plan, policy_->Choose(input, fleet));
   return Count(question, input, plan);
 }
 
@@ -87,14 +91,17 @@ std::optional<RouterCore::Drawn> RouterCore::DrawCandidates(const RouteQuestion&
   std::lock_guard lock(mutex_);
   if (!IsLarge()) return std::nullopt;
   candidates_.Update(registry_.TakeTouched(), registry_, speeds_);
-  return Drawn{.workers = candidates_.Draw([&question](WorkerNumber number) {
-                 return !question.excluded.contains(number);
-               }),
-               .turn = ++decisions_};
+  const auto accepts = [&](WorkerNumber number) { return !question.excluded.contains(number); };
+  // The order knows only whether a typical prompt fits in.
+  const auto has_room = [&](WorkerNumber number) {
+    const WorkerReport& report = registry_.Find(number)->report;
+    return int64_t{report.available_blocks} * report.block_size >= question.prompt_tokens;
+  };
+  return Drawn{.workers = candidates_.Draw(accepts, has_room), .turn = ++decisions_};
 }
 
 std::vector<int32_t> RouterCore::PlacesOf(std::span<const WorkerNumber> drawn,
-                                          const RoutingInput& input) const {
+                                          const RoutingInput& input) {
   std::vector<int32_t> places;
   places.reserve(drawn.size() + input.cached_tokens.size());
   const WorkerRecord* const first = registry_.workers().data();
@@ -106,6 +113,10 @@ std::vector<int32_t> RouterCore::PlacesOf(std::span<const WorkerNumber> drawn,
   for (const auto& [number, tokens] : input.cached_tokens) add(number);
   std::sort(places.begin(), places.end());
   places.erase(std::unique(places.begin(), places.end()), places.end());
+  candidate_at_.resize(registry_.workers().size());
+  for (size_t i = 0; i < places.size(); ++i) {
+    candidate_at_[static_cast<size_t>(places[i])] = static_cast<int32_t>(i);
+  }
   return places;
 }
 

@@ -143,7 +143,7 @@ double RouteCost::DecodeUs(const WorkerRecord& decode) const {
 
 double RouteCost::LocalUs(const WorkerRecord& decode, const WorkerRecord* prefill) const {
   double us = static_cast<double>(decode.BacklogUs(fleet_.now_us)) + DecodeUs(decode);
-  const Way way = WayOn(decode);
+  const Way& way = WayOn(decode);
   us += SharedCostOf(decode, way);
   const bool charged = prefill != nullptr && !decode.CanPrefill() && !Continues(decode, *prefill);
   if (!charged) return us;
@@ -177,7 +177,13 @@ bool RouteCost::WaitsNoLonger(const WorkerRecord& a, const WorkerRecord& b) cons
   return a.Load() <= b.Load() && a.BacklogUs(fleet_.now_us) <= b.BacklogUs(fleet_.now_us);
 }
 
-RouteCost::Way RouteCost::WayOn(const WorkerRecord& worker) const {
+const RouteCost::Way& RouteCost::WayOn(const WorkerRecord& worker) const {
+  const Known& known = Of(worker);
+  if (!known.way) known.way = FindWay(worker);
+  return *known.way;
+}
+
+RouteCost::Way RouteCost::FindWay(const WorkerRecord& worker) const {
   const WorkerThroughput& speeds = *Of(worker).speeds;
   const int64_t here = Cached(worker);
   const Way alone{.pull = std::nullopt,
@@ -240,7 +246,7 @@ RoutePlan RouteCost::Plan(const WorkerRecord& decode, const WorkerRecord* prefil
   const WorkerRecord& prefiller = prefill != nullptr ? *prefill : decode;
   RoutePlan plan{.decode = decode.number, .prefill = std::nullopt};
   if (prefill != nullptr) plan.prefill = prefill->number;
-  const Way way = WayOn(prefiller);
+  const Way& way = WayOn(prefiller);
   plan.pull = way.pull;
   plan.work = {.tokens = Uncached(prefiller),
                .us = static_cast<int64_t>(way.compute_us),

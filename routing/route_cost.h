@@ -30,7 +30,7 @@
 // Every WorkerRecord argument must be a reference into the fleet of the constructor, not a copy,
 // and one of its candidates.
 //
-// Thread safety: plain data. REQUIRES: the constructor's arguments outlive it.
+// Thread safety: used by one thread at a time. REQUIRES: the constructor's arguments outlive it.
 #pragma once
 
 #include <cstdint>
@@ -74,6 +74,11 @@ class RouteCost {
   RoutePlan Plan(const WorkerRecord& decode, const WorkerRecord* prefill) const;
 
  private:
+  // Cheapest way to get the prompt's KV on a worker.
+  struct Way {
+    std::optional<PrefixPull> pull;
+    double compute_us;  // time for the tokens that are not pulled
+  };
   // Data that is looked up once for every worker.
   struct Known {
     int64_t cached;  // cached prompt tokens that it will use, at most all but one
@@ -81,18 +86,15 @@ class RouteCost {
     // Of a chunked prompt: the worker from which most can be pulled, and how many tokens.
     const WorkerRecord* chunk_source = nullptr;
     int64_t chunk_tokens = 0;
+    mutable std::optional<Way> way = {};  // once WayOn was asked
   };
 
   const Known& Of(const WorkerRecord& worker) const { return known_[fleet_.PlaceOf(worker)]; }
   int64_t Cached(const WorkerRecord& worker) const { return Of(worker).cached; }
   bool HasRoom(const WorkerRecord& worker) const;
   bool Continues(const WorkerRecord& decode, const WorkerRecord& prefill) const;
-  // Cheapest way to get the prompt's KV on a worker.
-  struct Way {
-    std::optional<PrefixPull> pull;
-    double compute_us;  // time for the tokens that are not pulled
-  };
-  Way WayOn(const WorkerRecord& worker) const;
+  const Way& WayOn(const WorkerRecord& worker) const;
+  Way FindWay(const WorkerRecord& worker) const;
   double CostOf(const Way& way) const;
   double SharedCostOf(const WorkerRecord& worker, const Way& way) const;
   void FindHeld();

@@ -19,7 +19,6 @@
 // Thread safety: the host locks.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -145,6 +144,8 @@ struct FleetView {
   int64_t now_us;
   // Places in `workers`, rising, of those that the decision looks at. Empty: all of them.
   std::span<const int32_t> candidates = {};
+  // The inverse: candidate_at[candidates[i]] is i. Its other elements have no meaning.
+  std::span<const int32_t> candidate_at = {};
 
   size_t size() const { return candidates.empty() ? workers.size() : candidates.size(); }
   // REQUIRES: i < size().
@@ -154,10 +155,7 @@ struct FleetView {
   // The inverse of At. REQUIRES: the decision looks at the worker.
   size_t PlaceOf(const WorkerRecord& worker) const {
     const auto place = static_cast<size_t>(&worker - workers.data());
-    if (candidates.empty()) return place;
-    return static_cast<size_t>(
-        std::lower_bound(candidates.begin(), candidates.end(), static_cast<int32_t>(place)) -
-        candidates.begin());
+    return candidates.empty() ? place : static_cast<size_t>(candidate_at[place]);
   }
 };
 

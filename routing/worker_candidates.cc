@@ -9,9 +9,14 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kTypicalPromptTokens = 1024;
+constexpr int64_t kTypicalPromptTokens = WorkerReport::kTypicalPromptTokens;
+// Larger than any real cost: ten years.
+constexpr double kFullUs = 3e14;
 // How many workers of an order are looked at for one that is accepted.
 constexpr size_t kLooksForOne = 4;
+// All places may be renewed once for every so many'th part of the fleet that was updated. So a
+// renewal costs little more than the updates before it.
+constexpr size_t kUpdatesForAll = 4;
 
 bool AreAlike(const WorkerReport& a, const WorkerReport& b) {
   return a.role == b.role && SameKind(a, b) && a.block_size == b.block_size &&
@@ -66,14 +71,9 @@ double WorkerCandidates::CostUs(const WorkerRecord& worker, const ThroughputMode
 
 void WorkerCandidates::Update(std::span<const WorkerNumber> changed, const WorkerRegistry& registry,
                               const ThroughputModel& speeds) {
-  if (!means_ || HasDrifted(speeds)) {
-    means_ = {.fleet = speeds.fleet(),
-              .completion_tokens = speeds.completion_tokens(),
-              .prefill_us = speeds.prefill_us()};
-    groups_.clear();
-    places_.clear();
-    for (const WorkerRecord& worker : registry.workers()) Put(worker, speeds);
-    return;
+  updated_ += changed.size();
+  if (!means_ || (HasDrifted(speeds) && updated_ >= places_.size() / kUpdatesForAll)) {
+    return Renew(registry, speeds);
   }
   for (const WorkerNumber number : changed) {
     const WorkerRecord* const worker = registry.Find(number);
@@ -85,8 +85,41 @@ void WorkerCandidates::Update(std::span<const WorkerNumber> changed, const Worke
   }
 }
 
+void WorkerCandidates::Renew(const WorkerRegistry& registry, const ThroughputModel& speeds) {
+  means_ = {.fleet = speeds.fleet(),
+            .completion_tokens = speeds.completion_tokens(),
+            .prefill_us = speeds.prefill_us()};
+  updated_ = 0;
+  groups_.clear();
+  places_.clear();
+  places_.reserve(registry.workers().size());
+  struct Keys {
+    std::vector<Key> idle, busy, decodes;
+  };
+  std::vector<Keys> keys;  // of each group; sorted keys are cheaper to insert
+  for (const WorkerRecord& worker : registry.workers()) {
+    if (!worker.Usable()) continue;
+    Place& place = Join(worker);
+    SetKeys(worker, speeds, place);
+    keys.resize(groups_.size());
+    Keys& own = keys[place.group];
+    (place.busy ? own.busy : own.idle).push_back(place.key);
+    if (worker.CanDecode()) own.decodes.push_back(place.decode_key);
+  }
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const auto order = [](std::vector<Key>& sorted) {
+      std::sort(sorted.begin(), sorted.end());
+      return Order(sorted.begin(), sorted.end());
+    };
+    groups_[i].idle = order(keys[i].idle);
+    groups_[i].busy = order(keys[i].busy);
+    groups_[i].decodes = order(keys[i].decodes);
+  }
+}
+
 void WorkerCandidates::Clear() {
   means_.reset();
+  updated_ = 0;
   groups_.clear();
   places_.clear();
 }
@@ -99,26 +132,34 @@ size_t WorkerCandidates::GroupOf(const WorkerReport& report) {
   return groups_.size() - 1;
 }
 
-void WorkerCandidates::Put(const WorkerRecord& worker, const ThroughputModel& speeds) {
-  if (!worker.Usable()) return;
-  const auto known = places_.find(worker.number);
-  if (known != places_.end() && !AreAlike(groups_[known->second.group].like, worker.report)) {
-    Remove(worker.number);  // its role has changed
-  }
-  const auto [it, is_new] = places_.try_emplace(worker.number);
-  Place& place = it->second;
-  if (is_new) {
-    place.group = GroupOf(worker.report);
-    place.member = groups_[place.group].members.size();
-    groups_[place.group].members.push_back(worker.number);
-  } else {
-    EraseKeys(place);
-  }
+WorkerCandidates::Place& WorkerCandidates::Join(const WorkerRecord& worker) {
+  Place& place = places_[worker.number];
+  place.group = GroupOf(worker.report);
+  std::vector<WorkerNumber>& members = groups_[place.group].members;
+  place.member = members.size();
+  members.push_back(worker.number);
+  return place;
+}
+
+void WorkerCandidates::SetKeys(const WorkerRecord& worker, const ThroughputModel& speeds,
+                               Place& place) const {
   double us = CostUs(worker, speeds);
+  if (worker.report.IsFull()) us += kFullUs;
   place.decode_key = {us, worker.assigned, worker.number};
   place.busy = !worker.prompts.empty();
   if (place.busy) us += static_cast<double>(worker.prefilling_since_us + worker.pending.us);
   place.key = {us, worker.assigned, worker.number};
+}
+
+void WorkerCandidates::Put(const WorkerRecord& worker, const ThroughputModel& speeds) {
+  auto known = places_.find(worker.number);
+  if (known != places_.end() && !AreAlike(groups_[known->second.group].like, worker.report)) {
+    Remove(worker.number);  // its role has changed
+    known = places_.end();
+  }
+  if (known != places_.end()) EraseKeys(known->second);
+  Place& place = known != places_.end() ? known->second : Join(worker);
+  SetKeys(worker, speeds, place);
   InsertKeys(place);
 }
 
@@ -171,19 +212,29 @@ void WorkerCandidates::TakeFirst(const Group& group, size_t most,
   if (idle + busy < rest) take(group.idle, rest);  // again from the first on; Draw drops doubles
 }
 
-std::vector<WorkerNumber> WorkerCandidates::Draw(const std::function<bool(WorkerNumber)>& accepts) {
+void WorkerCandidates::DrawFrom(const Group& group, size_t first, size_t random,
+                                const std::function<bool(WorkerNumber)>& accepts,
+                                std::vector<WorkerNumber>& out) {
+  TakeFirst(group, first, accepts, out);
+  for (size_t i = 0; i < random && !group.members.empty(); ++i) {
+    const WorkerNumber number = group.members[NextRandom() % group.members.size()];
+    if (accepts(number)) out.push_back(number);
+  }
+}
+
+std::vector<WorkerNumber> WorkerCandidates::Draw(const std::function<bool(WorkerNumber)>& accepts,
+                                                 const std::function<bool(WorkerNumber)>& prefers) {
   std::vector<WorkerNumber> drawn;
   size_t populated = 0;
   for (const Group& group : groups_) populated += group.members.empty() ? 0 : 1;
   if (populated == 0) return drawn;
   const size_t random = std::max<size_t>(1, static_cast<size_t>(count_) / 2 / populated);
   const size_t first = std::max<size_t>(2, static_cast<size_t>(count_) / populated - random);
+  const auto both = [&](WorkerNumber number) { return accepts(number) && prefers(number); };
   for (const Group& group : groups_) {
-    TakeFirst(group, first, accepts, drawn);
-    for (size_t i = 0; i < random && !group.members.empty(); ++i) {
-      const WorkerNumber number = group.members[NextRandom() % group.members.size()];
-      if (accepts(number)) drawn.push_back(number);
-    }
+    const size_t before = drawn.size();
+    DrawFrom(group, first, random, both, drawn);
+    if (drawn.size() == before) DrawFrom(group, first, random, accepts, drawn);
   }
   std::sort(drawn.begin(), drawn.end());
   drawn.erase(std::unique(drawn.begin(), drawn.end()), drawn.end());

@@ -4,19 +4,20 @@
 //  - those that have most of the prompt cached. The caller adds them, from the fleet's index.
 //  - those that would begin a prompt first, by an order that is kept up to date (Draw).
 //  - some random ones (Draw). They bring in workers that the order misplaces, for example because a
-//    worker has no room or has not been measured for a while. "The Power of Two Choices" shows how
-//    few of them are needed.
+//    worker has not been measured for a while. "The Power of Two Choices" shows how few of them are
+//    needed.
 //
 // The order is by the estimated cost of a mean request on an empty cache: the time at which the
 // worker has computed its prompts, and the request's own cost there. So for a prompt that no worker
 // has cached, the least cost in the fleet is among the first of the order, as far as the order is
-// up to date. Workers without a backlog are ordered by the request's own cost alone, and so are all
-// decode workers a second time: the prompt may be computed elsewhere. Each kind of worker
-// (worker_match.h) has an order of its own for each role, so that every decode worker finds prefill
-// workers that may hand over to it.
+// up to date. Full workers come last. Workers without a backlog are ordered by the request's own
+// cost alone, and so are all decode workers a second time: the prompt may be computed elsewhere.
+// Each kind of worker (worker_match.h) has an order of its own for each role, so that every decode
+// worker finds prefill workers that may hand over to it.
 //
 // A worker's place changes when Update names it. All places are renewed when the fleet's mean
-// figures have changed by a tenth (kDrift), because workers without measurements take these.
+// figures have changed by a tenth (kDrift), because workers without measurements take these. But
+// that waits until Update has named a quarter of the fleet, so that it costs little in a large one.
 //
 // The result depends only on the calls and the seed.
 //
@@ -48,9 +49,11 @@ class WorkerCandidates {
   // Takes over the changes of these workers. Those that `registry` lacks have left.
   void Update(std::span<const WorkerNumber> changed, const WorkerRegistry& registry,
               const ThroughputModel& speeds);
-  // Returns different usable workers that `accepts` accepts. There are at least two of each kind
-  // and role, as far as the first of its order are accepted. So there may be more than `count`.
-  std::vector<WorkerNumber> Draw(const std::function<bool(WorkerNumber)>& accepts);
+  // Returns different usable workers that `accepts` accepts, and `prefers` too. From a kind and
+  // role of which none is preferred, it returns others. There are at least two of each kind and
+  // role, as far as the first of its order are accepted. So there may be more than `count`.
+  std::vector<WorkerNumber> Draw(const std::function<bool(WorkerNumber)>& accepts,
+                                 const std::function<bool(WorkerNumber)>& prefers);
 
   // Forgets all workers. The next Update takes over all of the registry.
   void Clear();
@@ -86,6 +89,12 @@ class WorkerCandidates {
   bool HasDrifted(const ThroughputModel& speeds) const;
   double CostUs(const WorkerRecord& worker, const ThroughputModel& speeds) const;
   size_t GroupOf(const WorkerReport& report);
+  // Renews all places.
+  void Renew(const WorkerRegistry& registry, const ThroughputModel& speeds);
+  // Adds a worker to its group, without keys.
+  Place& Join(const WorkerRecord& worker);
+  void SetKeys(const WorkerRecord& worker, const ThroughputModel& speeds, Place& place) const;
+  // REQUIRES: the worker is usable.
   void Put(const WorkerRecord& worker, const ThroughputModel& speeds);
   void Remove(WorkerNumber number);
   void InsertKeys(const Place& place);
@@ -93,6 +102,8 @@ class WorkerCandidates {
   static void TakeFirst(const Group& group, size_t most,
                         const std::function<bool(WorkerNumber)>& accepts,
                         std::vector<WorkerNumber>& out);
+  void DrawFrom(const Group& group, size_t first, size_t random,
+                const std::function<bool(WorkerNumber)>& accepts, std::vector<WorkerNumber>& out);
   uint64_t NextRandom();
 
   const double compute_weight_;
@@ -102,6 +113,7 @@ class WorkerCandidates {
   std::vector<Group> groups_;
   absl::flat_hash_map<WorkerNumber, Place> places_;
   std::optional<Means> means_;
+  size_t updated_ = 0;  // workers that Update named since all places were renewed
 };
 
 }  // namespace baton

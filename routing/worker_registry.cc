@@ -160,9 +160,9 @@ absl::Status WorkerRegistry::Heartbeat(WorkerReport report) {
   }
   const bool changes_role = !joins && worker->report.role != report.role;
   const int32_t others = std::max(0, report.queued - worker->active);
-  // What else a report says does not change how busy the worker is.
+  // Nothing else in a report changes the worker's place among the candidates.
   if (joins || changes_role || others != worker->others ||
-      report.draining != worker->report.draining) {
+      report.draining != worker->report.draining || report.IsFull() != worker->report.IsFull()) {
     NoteTouched(*worker);
   }
   worker->others = others;
@@ -346,10 +346,20 @@ void WorkerRegistry::RemovePrefill(WorkerNumber number, const PrefillWork& work)
 }
 
 const WorkerRecord* WorkerRegistry::Find(WorkerNumber number) const {
-  const auto it = std::lower_bound(
-      workers_.begin(), workers_.end(), number,
+  if (workers_.empty()) return nullptr;
+  const uint32_t first = workers_.front().number.value();
+  const uint32_t last = workers_.back().number.value();
+  if (number.value() < first || number.value() > last) return nullptr;
+  // Numbers rise by at least one from place to place. If none is missing, the two bounds are equal.
+  const size_t most = std::min<size_t>(number.value() - first, workers_.size() - 1);
+  const size_t above = last - number.value();
+  const size_t least = workers_.size() - 1 - std::min(above, workers_.size() - 1);
+  const WorkerRecord* const begin = workers_.data() + least;
+  const WorkerRecord* const end = workers_.data() + most + 1;
+  const WorkerRecord* const it = std::lower_bound(
+      begin, end, number,
       [](const WorkerRecord& worker, WorkerNumber wanted) { return worker.number < wanted; });
-  return it != workers_.end() && it->number == number ? &*it : nullptr;
+  return it != end && it->number == number ? it : nullptr;
 }
 
 WorkerRecord* WorkerRegistry::FindIncarnation(const std::string& id, Epoch epoch) {

@@ -86,6 +86,10 @@ struct WorkerReport {
   double decode_tokens_per_s = 0;  // generated, mean of the last seconds; 0: none, or not reported
   std::shared_ptr<const PromptChunkSupport> chunks = {};  // null: takes no chunked prompts
 
+  static constexpr int64_t kTypicalPromptTokens = 1024;
+  // True if not even a prompt of typical size fits in now.
+  bool IsFull() const { return int64_t{available_blocks} * block_size < kTypicalPromptTokens; }
+
   // Number of a sequence's `tokens` tokens that fit if the sequence is alone on the worker. The KV
   // of the last token is never written, but a contiguous pool reserves its slot.
   int64_t RoomFor(int64_t tokens) const { return RoomFor(tokens, /*padding=*/0, /*shared=*/0); }
@@ -223,9 +227,9 @@ class WorkerRegistry {
   // Changes since the last call, in order. At most the first kMostChanges.
   std::vector<FleetChange> TakeChanges();
 
-  // Workers that have joined, left, or changed in their load, work or reachability since the last
-  // call, each once and in the order of their first change. Empty without
-  // RegistryOptions::notes_touched.
+  // Workers that have joined, left, become full or no longer full, or changed in their load, work
+  // or reachability since the last call, each once and in the order of their first change. Empty
+  // without RegistryOptions::notes_touched.
   std::vector<WorkerNumber> TakeTouched();
   // Lets TakeTouched name the worker: something outside the registry has changed.
   void Touch(WorkerNumber number);
@@ -238,7 +242,8 @@ class WorkerRegistry {
   void AddPrefill(WorkerNumber number, const PrefillWork& work);
   void RemovePrefill(WorkerNumber number, const PrefillWork& work);
 
-  // Null if it is gone. Valid until the next call that changes the registry. O(log workers).
+  // Null if it is gone. Valid until the next call that changes the registry. O(log of the numbers
+  // that are missing among those of the workers).
   const WorkerRecord* Find(WorkerNumber number) const;
   // Ordered by number.
   const std::vector<WorkerRecord>& workers() const { return workers_; }

@@ -172,6 +172,25 @@ TEST(RouterCoreRoutes, AnAnswerThatJustEndedMakesItsWorkerACandidate) {
   EXPECT_EQ(route->plan.decode, WorkerNumber(177));
 }
 
+TEST(RouterCoreRoutes, FullWorkersAreNoCandidatesWhileOthersHaveRoom) {
+  ManualClock clock;
+  RouterCore core(Options(64), &clock);
+  for (int i = 0; i < 300; ++i) {
+    WorkerReport report = Report(absl::StrCat("w", i), WorkerRole::kBoth);
+    const bool has_room = i >= 295;
+    report.available_blocks = has_room ? 1 << 20 : 1;
+    report.queued = has_room ? 20 : 0;  // so the full ones are the first of the order
+    ASSERT_TRUE(core.Heartbeat(report).ok());
+  }
+  core.Tick();
+  for (int i = 0; i < 20; ++i) {
+    const absl::StatusOr<Route> route =
+        core.ChooseRoute({.prompt_hashes = {}, .prompt_tokens = 1000, .excluded = {}});
+    ASSERT_TRUE(route.ok()) << route.status();
+    EXPECT_GT(route->plan.decode, WorkerNumber(295));
+  }
+}
+
 TEST(RouterCoreRoutes, TheOnlyWorkerThatMayTakeARequestIsFound) {
   RoutedFleet fleet(64, 300, false);
   absl::flat_hash_set<WorkerNumber> excluded;

@@ -34,7 +34,7 @@ class WorkerCandidatesTest : public ::testing::Test {
   }
   std::vector<WorkerNumber> Draw() {
     candidates_.Update(registry_.TakeTouched(), registry_, speeds_);
-    return candidates_.Draw(All);
+    return candidates_.Draw(All, All);
   }
   // Gives a worker requests and prompts to compute.
   void Load(WorkerNumber number, int requests, int prompts, std::mt19937& random) {
@@ -116,7 +116,7 @@ TEST_F(WorkerCandidatesTest, FollowEveryChangeOfTheRegistry) {
   for (int i = 0; i < 20; ++i) EXPECT_FALSE(Has(Draw(), workers[70]));
   EXPECT_EQ(candidates_.size(), 99u);
   candidates_.Clear();
-  EXPECT_TRUE(candidates_.Draw(All).empty());
+  EXPECT_TRUE(candidates_.Draw(All, All).empty());
   EXPECT_FALSE(Draw().empty());
   EXPECT_EQ(candidates_.size(), 99u);
 }
@@ -126,9 +126,43 @@ TEST_F(WorkerCandidatesTest, HoldOnlyAcceptedWorkersAndPassOverOthers) {
   for (int i = 0; i < 100; ++i) workers.push_back(Add(WorkerRole::kBoth));
   Draw();
   const auto odd = [](WorkerNumber number) { return number.value() % 2 == 1; };
-  const std::vector<WorkerNumber> drawn = candidates_.Draw(odd);
+  const std::vector<WorkerNumber> drawn = candidates_.Draw(odd, All);
   EXPECT_GE(drawn.size(), size_t{kCount} / 4);
   for (const WorkerNumber number : drawn) EXPECT_TRUE(odd(number));
+}
+
+TEST_F(WorkerCandidatesTest, HoldPreferredWorkersIfThereAreAny) {
+  for (int i = 0; i < 100; ++i) Add(i < 50 ? WorkerRole::kDecode : WorkerRole::kPrefill);
+  Draw();
+  const auto late = [](WorkerNumber number) { return number.value() > 70; };
+  int prefill = 0, decode = 0;
+  for (const WorkerNumber number : candidates_.Draw(All, late)) {
+    const bool prefills = registry_.Find(number)->report.role == WorkerRole::kPrefill;
+    (prefills ? prefill : decode) += 1;
+    EXPECT_TRUE(!prefills || late(number)) << number.value();
+  }
+  EXPECT_GT(prefill, 0);
+  EXPECT_GT(decode, 0) << "none of them is preferred";
+}
+
+// Without drift of the fleet's figures, changes of single workers lead to the same order.
+TEST_F(WorkerCandidatesTest, AreTheSameWhetherAllPlacesOrTheChangedOnesAreRenewed) {
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    for (int i = 0; i < 10; ++i) Add(static_cast<WorkerRole>(random() % 3));
+    WorkerCandidates changed(options_, kCount);
+    WorkerCandidates renewed(options_, kCount);
+    for (int step = 0; step < 50; ++step) {
+      const std::vector<WorkerNumber> touched = registry_.TakeTouched();
+      changed.Update(touched, registry_, speeds_);
+      renewed.Clear();
+      renewed.Update(touched, registry_, speeds_);
+      ASSERT_EQ(changed.Draw(All, All), renewed.Draw(All, All));
+      const auto& workers = registry_.workers();
+      Load(workers[random() % workers.size()].number, 1, static_cast<int>(random() % 2), random);
+    }
+  }
 }
 
 TEST_F(WorkerCandidatesTest, HoldWorkersOfEveryKindAndRole) {
@@ -159,9 +193,9 @@ TEST_F(WorkerCandidatesTest, AreTheSameForTheSameSeedAndRandomOnesDiffer) {
   const std::vector<WorkerNumber> none;
   candidates_.Update(none, registry_, speeds_);
   other.Update(none, registry_, speeds_);
-  const std::vector<WorkerNumber> first = candidates_.Draw(All);
-  EXPECT_EQ(other.Draw(All), first);
-  EXPECT_NE(other.Draw(All), first);
+  const std::vector<WorkerNumber> first = candidates_.Draw(All, All);
+  EXPECT_EQ(other.Draw(All, All), first);
+  EXPECT_NE(other.Draw(All, All), first);
 }
 
 // A worker without measurements takes the fleet's figures, which change as others are measured.

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <random>
 #include <string>
 
 #include "tests/routing/registered_workers.h"
@@ -374,6 +376,41 @@ TEST(WorkerRegistry, NamesTheWorkersWhoseRecordsHaveChanged) {
   clock.AdvanceUs(5'000'000);
   ASSERT_TRUE(registry.Heartbeat(report("a")).ok());
   EXPECT_THAT(registry.TakeTouched(), testing::Contains(kSecond)) << "it has expired";
+  WorkerReport roomy = report("a");
+  roomy.block_size = 16;
+  for (const int32_t blocks : {64, 65}) {
+    roomy.available_blocks = blocks;
+    ASSERT_TRUE(registry.Heartbeat(roomy).ok());
+    EXPECT_EQ(registry.TakeTouched().size(), blocks == 64 ? 1u : 0u) << "it is no longer full";
+  }
+}
+
+TEST(WorkerRegistry, FindsWorkersAmongTheNumbersOfThoseThatLeft) {
+  ManualClock clock;
+  WorkerRegistry registry({.model = "", .expiry_us = 3'000'000}, &clock);
+  for (uint32_t seed = 1; seed <= 5; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    uint32_t last = 0;
+    for (int i = 0; i < 100; ++i) {
+      WorkerReport it;
+      it.id = it.address = std::to_string(seed) + "-" + std::to_string(i);
+      it.epoch = Epoch(1);
+      it.model = it.fingerprint = "m";
+      ASSERT_TRUE(registry.Heartbeat(it).ok());
+      last = registry.workers().back().number.value();
+      const auto& workers = registry.workers();
+      if (random() % 3 > 0) {
+        registry.Leave(std::string(workers[random() % workers.size()].report.id), Epoch(1));
+      }
+    }
+    std::map<uint32_t, const WorkerRecord*> present;
+    for (const WorkerRecord& worker : registry.workers()) present[worker.number.value()] = &worker;
+    for (uint32_t number = 0; number <= last + 2; ++number) {
+      const auto it = present.find(number);
+      EXPECT_EQ(registry.Find(WorkerNumber(number)), it == present.end() ? nullptr : it->second);
+    }
+  }
 }
 
 TEST(WorkerRegistry, CountsTheShapesOfThePoolsThatDecode) {
