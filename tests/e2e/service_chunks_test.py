@@ -51,7 +51,8 @@ class Chunks(ServiceTest):
         return got
 
     def wait_for_index(self):
-        """Waits until the router's index has the chunks that the workers have."""
+        """Waits until the router's index has at least a unit for each chunk of each worker, and none of an empty worker. The index also
+        has units of the parts before and behind the chunks."""
         def listed(worker):
             done = subprocess.run([baton(), "chunks", "--worker", worker["address"], "--json"], capture_output=True, text=True,
                                   check=True)
@@ -60,7 +61,9 @@ class Chunks(ServiceTest):
         def alike():
             status = self.cluster.status()
             units = {worker["worker_id"]: worker["units"] for worker in status["index"]["workers"] if worker["followed"]}
-            return units == {worker["worker_id"]: listed(worker) for worker in status["workers"]}
+            chunks = {worker["worker_id"]: listed(worker) for worker in status["workers"]}
+            return units.keys() == chunks.keys() and all(
+                units[name] >= count if count > 0 else units[name] == 0 for name, count in chunks.items())
         wait_until(alike, SEEN_TIMEOUT_S, "the index and the chunks alike")
 
     def ids(self, text):
@@ -257,7 +260,7 @@ class LosingAWorker(Chunks):
     def setUpClass(cls):
         ARGUMENTS.model = str(MODELS / cls.model)
         cls.cluster = cls.fleet = cls.enterClassContext(
-            Fleet(ARGUMENTS.bin, ARGUMENTS.model, {"decode": 2}, cls.worker_arguments))
+            Fleet(ARGUMENTS.bin, ARGUMENTS.model, {"decode": 2}, cls.worker_arguments, PATIENT_ROUTER))
 
     def test_another_worker_continues_a_killed_workers_answers(self):
         # No job finds a chunk of another.

@@ -18,8 +18,8 @@ import unittest
 
 from cluster import Cluster, busy, children_of, end_with_parent, is_running, wait_until
 from fleet import Fleet
-from service_case import (ARGUMENTS, BLOCK, CHUNK, CONTEXT, SEEN_TIMEOUT_S, ServiceTest, baton, blocks_of, inspect_tokens, main,
-                          read_texts, run)
+from service_case import (ARGUMENTS, BLOCK, CHUNK, CONTEXT, PATIENT_ROUTER, SEEN_TIMEOUT_S, ServiceTest, baton, blocks_of, inspect_tokens,
+                          main, read_texts, run)
 
 
 class CallingOff(ServiceTest):
@@ -138,7 +138,7 @@ class LosingADecodeWorker(ServiceTest):
     @classmethod
     def setUpClass(cls):
         cls.cluster = cls.fleet = cls.enterClassContext(
-            Fleet(ARGUMENTS.bin, ARGUMENTS.model, {"decode": 2}, LosingAWorker.worker_arguments))
+            Fleet(ARGUMENTS.bin, ARGUMENTS.model, {"decode": 2}, LosingAWorker.worker_arguments, PATIENT_ROUTER))
         cls.text_ids = [id for ids in inspect_tokens(read_texts()) for id in ids]
 
     def test_answers_continue_on_another_worker_when_their_decode_worker_ends(self):

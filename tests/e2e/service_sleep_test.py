@@ -28,15 +28,14 @@ class Asleep(Chunks):
         return sum(int(cache["sleeping_entries"]) for cache in self.caches().values())
 
     def wait_for_sleepers(self, count):
-        """Waits until so many chunks sleep, and the router's index knows that."""
         wait_until(lambda: self.sleepers() == count, SEEN_TIMEOUT_S, f"{count} sleeping chunks")
-        self.wait_for_index()
 
     def clear(self):
         """Clears all caches. The status shows it afterwards."""
         for worker in self.cluster.workers().values():
             subprocess.run([baton(), "clear-cache", "--worker", worker["address"]], capture_output=True, check=True)
         self.wait_for_sleepers(0)
+        self.wait_for_index()
 
 
 class Waking(Asleep):
@@ -48,6 +47,7 @@ class Waking(Asleep):
         self.assertEqual(len({result["decode_worker"] for result in cold.values()}), 2, "both workers have some of the chunks")
         # A chunk of either scope is one entry for both kinds of positions.
         self.wait_for_sleepers(2 * len(jobs))
+        self.wait_for_index()
         question = len(self.ids(QUESTION))
         before = {name: int(cache["wakes"]) for name, cache in self.caches().items()}
         for name, result in self.expect_answers_of_run([job | {"chunks": job["chunks"][::-1]} for job in jobs]).items():
@@ -75,6 +75,7 @@ class Waking(Asleep):
         for tenant in ("one", "two"):
             self.expect_answers_of_run([{"id": "it", **PARTS, "tenant": tenant, **GREEDY}])
         self.wait_for_sleepers(2 * len(CHUNKS))
+        self.wait_for_index()
         for worker in self.cluster.workers().values():
             subprocess.run([baton(), "clear-cache", "--worker", worker["address"], "--chunks", "--tenant", "one"],
                            capture_output=True, check=True)
