@@ -14,11 +14,11 @@ import pathlib
 import signal
 import subprocess
 import tempfile
-import time
 import unittest
 
+from cluster import wait_until
 from fleet import Process
-from service_case import ServiceTest, baton, main
+from service_case import SEEN_TIMEOUT_S, ServiceTest, baton, main
 
 FIGURES = ["ttft_p50_ms", "ttft_p99_ms", "itl_p50_ms", "itl_p99_ms", "tpot_p50_ms", "e2e_p99_ms", "output_tokens_per_s",
            "goodput_per_s", "goodput_share", "cached_token_share", "requests_ok", "requests_refused", "requests_failed",
@@ -69,6 +69,9 @@ class OverGrpc(ServiceTest, Bench):
     def run_bench(self, *arguments, **options):
         return self.bench(f"grpc://{self.cluster.router}", "--arrivals=closed", "--concurrency=2", "--output-tokens=4",
                           *arguments, **options)
+
+    def decoded(self):
+        return int(self.cluster.workers()["decode-0"]["decode_tokens"])
 
     def test_every_workload_is_answered(self):
         for workload, arguments in {
@@ -139,13 +142,14 @@ class OverGrpc(ServiceTest, Bench):
         client = subprocess.Popen([baton(), "bench", "--target", f"grpc://{self.cluster.router}", "--arrivals=closed",
                                    "--concurrency=1", "--requests=100000", "--prompt-tokens=4", "--output-tokens=2"],
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        time.sleep(3)
+        decoded = self.decoded()
+        wait_until(lambda: self.decoded() > decoded, SEEN_TIMEOUT_S, "answers in the status")
         client.send_signal(signal.SIGINT)
         output, _ = client.communicate(timeout=60)
         self.assertEqual(client.returncode, 130)
         last = json.loads(output.splitlines()[-1])
         self.assertIn("The run was interrupted.", last["conditions"])
-        self.assertEqual(self.cluster.status()["active_requests"], 0)
+        self.cluster.wait_at_rest()
 
 
 class OnTheMock(Bench):

@@ -3,11 +3,12 @@
 import argparse
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import unittest
 
-from cluster import Cluster, answer, busy, default_model, wait_until
+from cluster import Cluster, answer, default_model, wait_until
 
 TEXTS = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "texts"
 BLOCK = 16
@@ -42,6 +43,14 @@ def run(jobs):
 
 def first_worker(workers, role):
     return next(worker for worker in workers.values() if worker["role"] == f"WORKER_ROLE_{role}")
+
+
+def blocks_of(worker, state):
+    """Asks the worker itself for its blocks in a state: free, cached, owned. The router's number is that of the last heartbeat, which
+    may show an earlier request."""
+    done = subprocess.run([baton(), "inspect", "worker", "--worker", worker["address"]], capture_output=True, text=True,
+                          timeout=60, check=True)
+    return int(re.search(rf"(\d+) {state}\b", done.stdout).group(1))
 
 
 # Long timeouts for tests without faults: a machine that hangs for seconds must not look like a lost worker.
@@ -89,8 +98,9 @@ class ServiceTest(unittest.TestCase):
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def wait_for_work(self, role):
-        wait_until(lambda: busy(first_worker(self.cluster.workers(), role)), SEEN_TIMEOUT_S,
-                   f"work on the {role} worker")
+        """Waits until a request holds blocks of the role's first worker."""
+        worker = first_worker(self.cluster.workers(), role)
+        wait_until(lambda: blocks_of(worker, "owned") > 0, SEEN_TIMEOUT_S, f"work on the {role} worker")
 
 
 def main(description):

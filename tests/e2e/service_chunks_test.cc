@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "router/chunked_request.h"
@@ -102,14 +101,12 @@ TEST_F(ServiceChunksTest, ARepairGoesToAWorkerThatCanDoIt) {
 
 TEST_F(ServiceChunksTest, AnotherWorkerResumesAChunkedPromptAndAnOlderOneIsPassedOver) {
   FakeWorker& lost = AddDecode({.tokens = 3, .finish = false, .chunks = PromptChunkSupport()});
-  std::thread killer([this, &lost] {
-    lost.engine().Eventually([](auto& e) { return e.generated_count() == 1; });
+  const Answer answer = GenerateThen(Request(), [this, &lost](const Answer& begun) {
+    if (begun.text != "abc") return;
     AddDecode();
     AddDecode({.tokens = 5, .chunks = PromptChunkSupport()});
     lost.Die();
   });
-  const Answer answer = Generate(Request());
-  killer.join();
   EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_EQ(answer.text, "abcde");
   EXPECT_EQ(answer.finished.ledger().resumes(), 1);
@@ -123,13 +120,11 @@ TEST_F(ServiceChunksTest, AnotherWorkerResumesAChunkedPromptAndAnOlderOneIsPasse
 
 TEST_F(ServiceChunksTest, AnAnswerThatOnlyOlderWorkersCouldResumeIsUnavailable) {
   FakeWorker& lost = AddDecode({.tokens = 3, .finish = false, .chunks = PromptChunkSupport()});
-  std::thread killer([this, &lost] {
-    lost.engine().Eventually([](auto& e) { return e.generated_count() == 1; });
+  const Answer answer = GenerateThen(Request(), [this, &lost](const Answer& begun) {
+    if (begun.text != "abc") return;
     AddDecode();
     lost.Die();
   });
-  const Answer answer = Generate(Request());
-  killer.join();
   EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(answer.text, "abc");
 }

@@ -50,6 +50,22 @@ class Chunks(ServiceTest):
         self.assert_same_answers(got, want, "the service")
         return got
 
+    def wait_for_index(self):
+        """Waits until the router's index has at least a unit for each chunk of each worker, and none of an empty worker. The index also
+        has units of the parts before and behind the chunks."""
+        def listed(worker):
+            done = subprocess.run([baton(), "chunks", "--worker", worker["address"], "--json"], capture_output=True, text=True,
+                                  check=True)
+            return len(json.loads(done.stdout)["chunks"])
+
+        def alike():
+            status = self.cluster.status()
+            units = {worker["worker_id"]: worker["units"] for worker in status["index"]["workers"] if worker["followed"]}
+            chunks = {worker["worker_id"]: listed(worker) for worker in status["workers"]}
+            return units.keys() == chunks.keys() and all(
+                units[name] >= count if count > 0 else units[name] == 0 for name, count in chunks.items())
+        wait_until(alike, SEEN_TIMEOUT_S, "the index and the chunks alike")
+
     def ids(self, text):
         lines = json.dumps({"text": text}) + "\n"
         done = subprocess.run([baton(), "inspect", "tokens", "--model", ARGUMENTS.model], input=lines, capture_output=True,
@@ -130,10 +146,7 @@ class Caching(Chunks):
         self.assertEqual({result["ledger"]["chunks"] for result in cold.values()}, {2})
         self.assertEqual(len({result["decode_worker"] for result in cold.values()}), 2, "both workers have some of the chunks")
 
-        def indexed():
-            index = self.cluster.status()["index"]
-            return all(worker["followed"] for worker in index["workers"])
-        wait_until(indexed, SEEN_TIMEOUT_S, "the index")
+        self.wait_for_index()
         question = len(self.ids(QUESTION))
         for name, result in self.expect_answers_of_run(
                 [job | {"chunks": job["chunks"][::-1]} for job in jobs]).items():
@@ -145,11 +158,14 @@ class Caching(Chunks):
         # Heartbeats carry the figures.
         def caches():
             return [worker["pool"]["chunk_cache"] for worker in self.cluster.workers().values()]
-        wait_until(lambda: sum(int(cache["hits"]) for cache in caches()) >= 12, SEEN_TIMEOUT_S, "the hits in the status")
-        for figure in ("budget_blocks", "used_blocks", "entries", "lookups", "misses"):
-            self.assertGreater(min(int(cache[figure]) for cache in caches()), 0, figure)
-        shown = subprocess.run([baton(), "status", "--router", self.cluster.router], capture_output=True, text=True, check=True)
-        self.assertIn("prompt chunks: ", shown.stdout)
+        def shown():
+            found = caches()
+            return sum(int(cache["hits"]) for cache in found) >= 12 and all(
+                int(cache[figure]) > 0 for cache in found
+                for figure in ("budget_blocks", "used_blocks", "entries", "lookups", "misses"))
+        wait_until(shown, SEEN_TIMEOUT_S, "the figures of both workers in the status")
+        table = subprocess.run([baton(), "status", "--router", self.cluster.router], capture_output=True, text=True, check=True)
+        self.assertIn("prompt chunks: ", table.stdout)
 
         for worker in self.cluster.workers().values():
             subprocess.run([baton(), "clear-cache", "--worker", worker["address"]], capture_output=True, check=True)
@@ -244,7 +260,7 @@ class LosingAWorker(Chunks):
     def setUpClass(cls):
         ARGUMENTS.model = str(MODELS / cls.model)
         cls.cluster = cls.fleet = cls.enterClassContext(
-            Fleet(ARGUMENTS.bin, ARGUMENTS.model, {"decode": 2}, cls.worker_arguments))
+            Fleet(ARGUMENTS.bin, ARGUMENTS.model, {"decode": 2}, cls.worker_arguments, PATIENT_ROUTER))
 
     def test_another_worker_continues_a_killed_workers_answers(self):
         # No job finds a chunk of another.
@@ -252,7 +268,7 @@ class LosingAWorker(Chunks):
                  **({"temperature": 0} if i % 2 == 0 else {"temperature": 1.1, "seed": i, "frequency_penalty": 0.4})}
                 for i in range(8)]
         want, _ = run(jobs)
-        strike = self.fleet.strike_at("Decode<", 40, lambda worker, _: worker.lose())
+        strike = self.fleet.strike_at("Decode<", 12, lambda worker, _: worker.lose())
         got, _ = self.fleet.generate(jobs, concurrency=len(jobs))
         self.assertTrue(strike.struck.is_set())
         self.assert_same_answers(got, want, "after the kill")

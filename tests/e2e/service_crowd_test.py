@@ -10,11 +10,8 @@
 Standard library only.
 """
 
-import re
-import subprocess
-
 from cluster import wait_until
-from service_case import BLOCK, SEEN_TIMEOUT_S, ServiceTest, baton, main
+from service_case import BLOCK, SEEN_TIMEOUT_S, ServiceTest, blocks_of, main
 
 
 class Crowd(ServiceTest):
@@ -33,17 +30,10 @@ class Crowd(ServiceTest):
     def units(self):
         """Waits until the router's index matches the workers' pools. Returns {worker id: indexed units}."""
         def settled():
-            pools = {name: self.cached_blocks(worker) for name, worker in self.cluster.wait_at_rest().items()}
+            pools = {name: blocks_of(worker, "cached") for name, worker in self.cluster.wait_at_rest().items()}
             index = {worker["worker_id"]: worker["units"] for worker in self.cluster.status()["index"]["workers"]}
             return index if index == pools else None
         return wait_until(settled, SEEN_TIMEOUT_S, "the index and the pools alike")
-
-    @staticmethod
-    def cached_blocks(worker):
-        """Asks the worker itself for its cached blocks. The router's number may be a heartbeat old."""
-        done = subprocess.run([baton(), "inspect", "worker", "--worker", worker["address"]], capture_output=True, text=True,
-                              timeout=60, check=True)
-        return int(re.search(r"(\d+) cached", done.stdout).group(1))
 
     def added(self, before):
         return {name: units - before[name] for name, units in self.units().items()}

@@ -4,7 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <thread>
+#include <map>
+#include <string>
 
 #include "tests/e2e/service_fixture.h"
 
@@ -194,15 +195,13 @@ TEST_F(ServiceFailureTest, AFailedPrefillIsComputedOnTheDecodeWorker) {
 // The second attempt's decode and prefill workers get the tokens that the client already has.
 TEST_F(ServiceFailureTest, AnotherWorkerContinuesWhenOneDiesInMidStream) {
   FakeWorker& lost = AddDecode({.tokens = 3, .finish = false});
-  std::thread killer([this, &lost] {
-    lost.engine().Eventually([](auto& e) { return e.generated_count() == 1; });
+  const Answer answer = GenerateThen(LongPrompt(), [this, &lost](const Answer& begun) {
+    if (begun.text != "abc") return;
     // The workers of the next attempt join while the first worker streams its answer.
     FakeWorker& other = AddDecode({.tokens = 5});
     AddPrefill(other);
     lost.Die();
   });
-  const Answer answer = Generate(LongPrompt());
-  killer.join();
   EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_EQ(answer.text, "abcde");
   EXPECT_EQ(answer.ids, (std::vector<int32_t>{'a', 'b', 'c', 'd', 'e'}));
@@ -226,13 +225,11 @@ TEST_F(ServiceFailureTest, AnotherWorkerContinuesWhenOneDiesInMidStream) {
 // even if another worker continues it.
 TEST_F(ServiceFailureTest, AResumedAnswerEndsAtItsFirstWorkersLimit) {
   FakeWorker& lost = AddDecode({.tokens = 3, .finish = false, .context_length = 300});
-  std::thread killer([this, &lost] {
-    lost.engine().Eventually([](auto& e) { return e.generated_count() == 1; });
+  const Answer answer = GenerateThen(LongPrompt(), [this, &lost](const Answer& begun) {
+    if (begun.text != "abc") return;
     AddDecode({.tokens = 5});
     lost.Die();
   });
-  const Answer answer = Generate(LongPrompt());
-  killer.join();
   EXPECT_EQ(answer.text, "abcde") << answer.status.error_message();
   for (const auto& worker : workers_) {
     const auto asked = worker->engine().generated();
@@ -245,16 +242,15 @@ TEST_F(ServiceFailureTest, AResumedAnswerEndsAtItsFirstWorkersLimit) {
 // gets none.
 TEST_F(ServiceFailureTest, AnotherWorkerContinuesEveryChoice) {
   FakeWorker& lost = AddDecode({.tokens = 3, .finish = false});
-  std::thread killer([this, &lost] {
-    lost.engine().Eventually([](auto& e) { return e.generated_count() == 1; });
+  v1::GenerateRequest request = LongPrompt();
+  request.set_n(2);
+  const std::map<int32_t, std::string> both = {{0, "abc"}, {1, "abc"}};
+  const Answer answer = GenerateThen(request, [&](const Answer& begun) {
+    if (begun.texts != both) return;
     FakeWorker& other = AddDecode({.tokens = 5});
     AddPrefill(other);
     lost.Die();
   });
-  v1::GenerateRequest request = LongPrompt();
-  request.set_n(2);
-  const Answer answer = Generate(request);
-  killer.join();
   EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_EQ(answer.texts, (std::map<int32_t, std::string>{{0, "abcde"}, {1, "abcde"}}));
   EXPECT_EQ(answer.started_count, 1);
@@ -277,12 +273,9 @@ TEST_F(ServiceFailureTest, AnotherWorkerContinuesEveryChoice) {
 
 TEST_F(ServiceFailureTest, AWorkerThatDiesInMidStreamWithoutAnotherIsUnavailable) {
   FakeWorker& decode = AddDecode({.finish = false});
-  std::thread killer([&decode] {
-    decode.engine().Eventually([](auto& e) { return e.generated_count() == 1; });
-    decode.Die();
+  const Answer answer = GenerateThen(LongPrompt(), [&decode](const Answer& begun) {
+    if (begun.text == "abc") decode.Die();
   });
-  const Answer answer = Generate(LongPrompt());
-  killer.join();
   EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::UNAVAILABLE)
       << answer.status.error_message();
   EXPECT_THAT(answer.status.error_message(), HasSubstr("decode worker worker-1 at 127.0.0.1:"));

@@ -14,11 +14,12 @@ import re
 import signal
 import subprocess
 import tempfile
-import threading
 import unittest
 
 from cluster import Cluster, busy, children_of, end_with_parent, is_running, wait_until
-from service_case import ARGUMENTS, BLOCK, CHUNK, CONTEXT, SEEN_TIMEOUT_S, ServiceTest, baton, main, run
+from fleet import Fleet
+from service_case import (ARGUMENTS, BLOCK, CHUNK, CONTEXT, PATIENT_ROUTER, SEEN_TIMEOUT_S, ServiceTest, baton, blocks_of, inspect_tokens,
+                          main, read_texts, run)
 
 
 class CallingOff(ServiceTest):
@@ -102,33 +103,6 @@ class LosingAWorker(ServiceTest):
         wait_until(lambda: "late" not in self.cluster.workers(), SEEN_TIMEOUT_S, "the worker gone")
         self.cluster.wait_at_rest()
 
-    def test_answers_continue_on_another_worker_when_their_decode_worker_ends(self):
-        jobs = [{"id": f"{kind}-{i}", "prompt_token_ids": self.prompt(40 + 7 * i, 50 * i),
-                 "max_tokens": 600, "ignore_eos": True, "stop": ["never to be said"], "logprobs": 1,
-                 **({"temperature": 0} if kind == "greedy" else
-                    {"temperature": 1.1, "seed": 11 + i, "frequency_penalty": 0.4})}
-                for i, kind in enumerate(("greedy", "sampled", "greedy", "sampled"))]
-        want, _ = run(jobs)
-        for end in (signal.SIGKILL, signal.SIGTERM):
-            worker = self.start_worker("decode")
-            salted = [job | {"cache_salt": str(end)} for job in jobs]
-            got = {}
-            client = threading.Thread(target=lambda: got.update(
-                self.cluster.generate(salted, concurrency=len(jobs))[0]))
-            client.start()
-            wait_until(lambda: int(self.cluster.workers()["late"]["decode_tokens"]) > 100,
-                       SEEN_TIMEOUT_S, "answers under way on the late worker")
-            worker.send_signal(end)
-            client.join()
-            self.assert_same_answers(got, want, end.name)
-            self.assertTrue(any(result["ledger"]["resumes"] == 1 for result in got.values()))
-            for name, result in got.items():
-                self.assertEqual(result["usage"]["prompt_tokens"],
-                                 want[name]["usage"]["prompt_tokens"])
-                self.assertEqual(result["usage"]["completion_tokens"], 600)
-            worker.wait()
-            self.wait_until_gone()
-
     def test_requests_are_answered_before_during_and_after_a_prefill_workers_kill(self):
         job = {"id": "it", "prompt_token_ids": self.prompt(300), "max_tokens": 4, "temperature": 0}
         want = run([job])[0]["it"]["token_ids"]
@@ -146,7 +120,8 @@ class LosingAWorker(ServiceTest):
                                   stderr=subprocess.DEVNULL)
         client.stdin.write(json.dumps(long_job) + "\n")
         client.stdin.close()
-        wait_until(lambda: busy(self.cluster.workers()["late"]), SEEN_TIMEOUT_S, "work on it")
+        late = self.cluster.workers()["late"]
+        wait_until(lambda: blocks_of(late, "owned") > 0, SEEN_TIMEOUT_S, "work on it")
         worker.kill()
         during = json.loads(client.stdout.read())
         self.assertEqual(client.wait(), 0, during)
@@ -157,6 +132,36 @@ class LosingAWorker(ServiceTest):
         self.assertEqual(after["token_ids"], want)
         self.assertNotIn("prefill_worker", after)
         self.wait_until_gone()
+
+
+class LosingADecodeWorker(ServiceTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = cls.fleet = cls.enterClassContext(
+            Fleet(ARGUMENTS.bin, ARGUMENTS.model, {"decode": 2}, LosingAWorker.worker_arguments, PATIENT_ROUTER))
+        cls.text_ids = [id for ids in inspect_tokens(read_texts()) for id in ids]
+
+    def test_answers_continue_on_another_worker_when_their_decode_worker_ends(self):
+        jobs = [{"id": f"{kind}-{i}", "prompt_token_ids": self.prompt(40 + 7 * i, 50 * i),
+                 "max_tokens": 600, "ignore_eos": True, "stop": ["never to be said"], "logprobs": 1,
+                 **({"temperature": 0} if kind == "greedy" else
+                    {"temperature": 1.1, "seed": 11 + i, "frequency_penalty": 0.4})}
+                for i, kind in enumerate(("greedy", "sampled", "greedy", "sampled"))]
+        want, _ = run(jobs)
+        for end in (signal.SIGKILL, signal.SIGTERM):
+            salted = [job | {"cache_salt": str(end)} for job in jobs]
+            strike = self.fleet.strike_at("Decode<", 100, lambda worker, _, end=end: worker.process.signal(end))
+            got, _ = self.fleet.generate(salted, concurrency=len(jobs))
+            self.assertTrue(strike.struck.is_set())
+            self.assert_same_answers(got, want, end.name)
+            self.assertTrue(any(result["ledger"]["resumes"] == 1 for result in got.values()))
+            for name, result in got.items():
+                self.assertEqual(result["usage"]["prompt_tokens"],
+                                 want[name]["usage"]["prompt_tokens"])
+                self.assertEqual(result["usage"]["completion_tokens"], 600)
+            strike.where.process.popen.wait()
+            self.fleet.make_whole()
+            self.fleet.wait_at_rest()
 
 
 def worker_of(up):

@@ -145,8 +145,9 @@ class Silence(FaultsTest):
                                                           for worker in self.fleet.by_name.values()])
         jobs = [job | {"max_tokens": 4000} for job in self.jobs("deadline")]
         begin = time.monotonic()
-        got, code = self.fleet.generate(jobs, "--timeout-ms", "3000", concurrency=3)
-        report_time("deadline_overrun_ms", (time.monotonic() - begin) * 1000 - 3000)
+        timeout_ms = 8000  # a busy machine also sends the third message in that time
+        got, code = self.fleet.generate(jobs, "--timeout-ms", str(timeout_ms), concurrency=3)
+        report_time("deadline_overrun_ms", (time.monotonic() - begin) * 1000 - timeout_ms)
         for worker in self.fleet.by_name.values():
             worker.process.thaw()
         self.assertTrue(strike.struck.is_set())

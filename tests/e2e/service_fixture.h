@@ -77,8 +77,12 @@ class ServiceTest : public ::testing::Test {
   // `http`: settings of the second edge; off by default. `tracing`: of the router. `api_keys`: as
   // RouterServerOptions.
   explicit ServiceTest(HttpEdgeOptions http = {}, TracingOptions tracing = {},
-                       std::string api_keys = "")
-      : http_(std::move(http)), tracing_(std::move(tracing)), api_keys_(std::move(api_keys)) {
+                       std::string api_keys = "",
+                       int64_t pull_least_ms = RouterOptions().pull_least_ms)
+      : http_(std::move(http)),
+        tracing_(std::move(tracing)),
+        api_keys_(std::move(api_keys)),
+        pull_least_ms_(pull_least_ms) {
     StartRouter("127.0.0.1:0");
   }
   ~ServiceTest() override {
@@ -93,6 +97,7 @@ class ServiceTest : public ::testing::Test {
     options.tracing = tracing_;
     options.api_keys = api_keys_;
     options.server.drain_ms = 100;
+    options.router.pull_least_ms = pull_least_ms_;
     options.router.index_wait_ms = 60'000;  // long enough to follow all workers on a slow machine
     router_ = *RouterServer::Start(options);
     channel_ = MakeChannel(router_->rpc().address());
@@ -186,12 +191,18 @@ class ServiceTest : public ::testing::Test {
     return request;
   }
   Answer Generate(const v1::GenerateRequest& request, int64_t timeout_ms = 20'000) {
+    return GenerateThen(
+        request, [](const Answer&) {}, timeout_ms);
+  }
+  // Calls `then` after each message of the answer.
+  Answer GenerateThen(const v1::GenerateRequest& request,
+                      const std::function<void(const Answer&)>& then, int64_t timeout_ms = 60'000) {
     grpc::ClientContext context;
     context.set_deadline(DeadlineIn(timeout_ms));
     const auto reader = stub_->Generate(&context, request);
     Answer answer;
     v1::GenerateResponse response;
-    while (reader->Read(&response)) {
+    for (; reader->Read(&response); then(answer)) {
       if (response.has_started()) {
         answer.started = response.started();
         ++answer.started_count;
@@ -214,6 +225,7 @@ class ServiceTest : public ::testing::Test {
   const HttpEdgeOptions http_;
   const TracingOptions tracing_;
   const std::string api_keys_;
+  const int64_t pull_least_ms_;
   const Tracer* tracer_ = nullptr;  // of workers that are added from now on
   std::unique_ptr<RouterServer> router_;
   std::shared_ptr<grpc::Channel> channel_;

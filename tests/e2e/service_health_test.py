@@ -6,6 +6,7 @@ service_health_test.py --bin BUILD/bin [--model M.gguf] [unittest arguments]
 Standard library only.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -94,10 +95,10 @@ class Health(unittest.TestCase):
         usable = {"role": "decode", "state": "usable"}
         wait_until(lambda: scrape(metrics).value("baton_workers", **usable) == 2, START_TIMEOUT_S, "two usable workers")
         worker.freeze()
-        wait_until(lambda: scrape(metrics).value("baton_workers", role="decode", state="silent") == 1, START_TIMEOUT_S,
-                   "a silent worker")
+        # On a busy machine, the other worker may be silent for a moment too.
+        wait_until(lambda: scrape(metrics).value("baton_workers", role="decode", state="silent") == 1 and
+                   status_of(metrics, "/readyz") == 200, START_TIMEOUT_S, "a silent worker, and another one that serves")
         wait_until(lambda: scrape(metrics).value("baton_fleet_changes_total", change="silent") >= 1, START_TIMEOUT_S, "a change")
-        self.assertEqual(status_of(metrics, "/readyz"), 200, "the other worker serves")
         worker.thaw()
         self.await_status(worker.address, "/livez", 200)
         wait_until(lambda: scrape(metrics).value("baton_workers", **usable) == 2, START_TIMEOUT_S, "two usable workers")
@@ -127,8 +128,11 @@ class Health(unittest.TestCase):
 def busiest_thread(pid):
     """Returns the thread of a process that uses most CPU time now."""
     def times():
-        return {int(task.name): sum(map(int, (task / "stat").read_text().rsplit(")", 1)[1].split()[11:13]))
-                for task in pathlib.Path(f"/proc/{pid}/task").iterdir()}
+        found = {}
+        for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended since
+                found[int(task.name)] = sum(map(int, (task / "stat").read_text().rsplit(")", 1)[1].split()[11:13]))
+        return found
     before = times()
     wait_until(lambda: max(value - before.get(thread, 0) for thread, value in times().items()) >= 20, START_TIMEOUT_S,
                "CPU time")

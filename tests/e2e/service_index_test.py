@@ -14,6 +14,7 @@ import unittest
 from random import Random
 
 from cluster import answer, wait_until
+from fleet import free_port
 from service_case import ARGUMENTS, PATIENT_ROUTER, SEEN_TIMEOUT_S, ServiceTest, baton, inspect_tokens, main, read_texts
 
 UNIT = 16  # tokens
@@ -43,7 +44,7 @@ class Process:
 
 class Index(unittest.TestCase):
     def setUp(self):
-        self.router = self.start_router("127.0.0.1:0", decode_workers=1)
+        self.router = self.start_router(f"127.0.0.1:{free_port()}", decode_workers=1)
         self.workers = {}
         self.text_ids = [id for ids in inspect_tokens(read_texts()) for id in ids]
 
@@ -101,7 +102,7 @@ class Index(unittest.TestCase):
         return result["prompt_token_ids"] + result["token_ids"][:-1]
 
     def test_a_killed_workers_entries_are_gone_when_it_restarts_at_its_address(self):
-        worker = self.start_worker("w")
+        worker = self.start_worker("w", f"127.0.0.1:{free_port()}")
         epoch = self.wait_for_units({"w": 0})["workers"]["w"]["epoch"]
         job = {"prompt_token_ids": self.prompt(300)}
         [cold] = self.generate(job)

@@ -12,7 +12,7 @@ import sys
 
 from cluster import START_TIMEOUT_S, Service, wait_until
 from fleet import Process
-from service_case import ARGUMENTS, ServiceTest, inspect_tokens, main, read_texts, run
+from service_case import ARGUMENTS, PATIENT_ROUTER, ServiceTest, inspect_tokens, main, read_texts, run
 
 # The workers' --advertise arguments: two spellings of the same address, and none.
 ADVERTISED = {"prefill": ("--advertise", "::1"), "decode": ("--advertise", "[::1]"), "decode-2": ()}
@@ -25,7 +25,7 @@ class Ipv6Service(Service):
         super().__init__(bin_dir)
         self.processes = []
         try:
-            self.router = self.start("baton-router", "listening", "--listen", "[::1]:0", "--advertise", "::1")
+            self.router = self.start("baton-router", "listening", "--listen", "[::1]:0", "--advertise", "::1", *PATIENT_ROUTER)
             for name, advertise in ADVERTISED.items():
                 self.start(f"baton-{name.split('-')[0]}-worker", "ready", "--model", model, "--router", self.router,
                            "--worker-id", name, "--listen", "[::1]:0", "--transport", "tcp", "--transfer-listen", "[::1]:0",

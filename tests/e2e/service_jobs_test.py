@@ -14,11 +14,14 @@ import pty
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
 from cluster import START_TIMEOUT_S, wait_until
+from fault_proxy import FaultProxy
 from fleet import Process, free_port
+from message_taps import GrpcTap
 from service_case import ARGUMENTS, PATIENT_ROUTER, SEEN_TIMEOUT_S, baton, main
 
 
@@ -143,11 +146,14 @@ class ThroughRouters(JobFiles):
 
     def setUp(self):
         super().setUp()
-        self.addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
-        self.routers = [self.start_router(address) for address in self.addresses]
+        own = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+        self.routers = [self.start_router(address) for address in own]
+        # Clients reach the first router through a proxy, which strikes at a message.
+        self.proxy = self.enterContext(FaultProxy(("127.0.0.1", int(own[0].split(":")[1])), GrpcTap))
+        self.addresses = [self.proxy.address, own[1]]
         worker = Process([str(pathlib.Path(ARGUMENTS.bin) / "baton-decode-worker"), "--model", ARGUMENTS.model,
                           "--worker-id", "decode-0", "--kv-blocks=512", "--threads=1",
-                          *(f"--router={address}" for address in self.addresses)], "ready")
+                          *(f"--router={address}" for address in own)], "ready")
         self.addCleanup(worker.close)
         for address in self.addresses:
             wait_until(lambda: self.status(address).get("ready"), START_TIMEOUT_S, "a router with a worker")
@@ -163,8 +169,9 @@ class ThroughRouters(JobFiles):
         done = subprocess.run([baton(), "status", "--router", address, "--json"], capture_output=True, text=True, timeout=60)
         return json.loads(done.stdout) if done.returncode == 0 else {}
 
-    def wait_for_requests(self):
-        wait_until(lambda: int(self.status(self.addresses[0]).get("active_requests", 0)), SEEN_TIMEOUT_S, "requests")
+    def end_first_router_under_way(self, end):
+        """Sends the signal when an answer has some tokens. The message of the 20th token waits for that."""
+        self.proxy.when("Generate<", 20, lambda _: self.routers[0].signal(end))
 
     def generate(self, jobs, *arguments, routers=None):
         return subprocess.Popen([baton(), "generate", "--json", "--jobs", self.write_jobs(jobs), "--concurrency=3", *arguments,
@@ -176,9 +183,8 @@ class ThroughRouters(JobFiles):
         want = self.token_ids(jobs)
         for end in (signal.SIGKILL, signal.SIGTERM):
             with self.subTest(end=end):
+                self.end_first_router_under_way(end)
                 client = self.generate([job | {"cache_salt": end.name} for job in jobs])
-                self.wait_for_requests()
-                self.routers[0].signal(end)
                 output, error = client.communicate(timeout=600)
                 self.assertEqual(client.returncode, 0, error + output)
                 results = lines_of(output)
@@ -186,7 +192,7 @@ class ThroughRouters(JobFiles):
                 self.assertEqual({result["id"]: result["token_ids"] for result in results}, want)
                 self.assertRegex(error, r"^12 jobs: 12 answered; ")
                 self.routers[0].popen.wait(60)
-                self.routers[0] = self.start_router(self.addresses[0])
+                self.routers[0] = self.start_router(self.routers[0].address)
                 wait_until(lambda: self.status(self.addresses[0]).get("ready"), START_TIMEOUT_S, "the router again")
 
     def test_retries_wait_for_a_router_that_comes_back(self):
@@ -195,16 +201,15 @@ class ThroughRouters(JobFiles):
         client = self.generate(jobs, "--retries=1000", routers=self.addresses[:1])
         time.sleep(1)
         self.assertIsNone(client.poll())
-        self.start_router(self.addresses[0])
+        self.start_router(self.routers[0].address)
         output, error = client.communicate(timeout=600)
         self.assertEqual(client.returncode, 0, error + output)
         self.assertEqual(len(lines_of(output)), 3)
 
     def test_jobs_that_no_router_accepted_have_no_result_and_are_counted(self):
         jobs = self.jobs(60)
+        self.end_first_router_under_way(signal.SIGKILL)
         client = self.generate(jobs, routers=self.addresses[:1])
-        self.wait_for_requests()
-        self.routers[0].kill()
         output, error = client.communicate(timeout=600)
         self.assertEqual(client.returncode, 1)
         results = lines_of(output)
@@ -222,8 +227,10 @@ class ThroughRouters(JobFiles):
 
     def test_ctrl_c_ends_jobs_and_leaves_the_rest_unwritten(self):
         jobs = self.jobs(60, max_tokens=2000)
+        begun = threading.Event()
+        self.proxy.when("Generate<", 20, lambda _: begun.set())
         client = self.generate(jobs)
-        self.wait_for_requests()
+        self.assertTrue(begun.wait(SEEN_TIMEOUT_S))
         client.send_signal(signal.SIGINT)
         output, error = client.communicate(timeout=60)
         self.assertEqual(client.returncode, 130)

@@ -19,7 +19,7 @@ import urllib.request
 
 from cluster import Cluster, START_TIMEOUT_S, wait_until
 from metrics_scrape import get, scrape, status_of
-from service_case import ARGUMENTS, ServiceTest, inspect_tokens, main, read_texts
+from service_case import ARGUMENTS, ServiceTest, blocks_of, inspect_tokens, main, read_texts
 
 # Reads a scrape with the Python client of Prometheus, which may be installed for the system's Python only.
 THEIR_PARSER = """
@@ -60,6 +60,13 @@ class Metrics(ServiceTest):
     def jobs(self, count, length, start=0, max_tokens=6, **fields):
         return [{"id": f"j{i}", "prompt_token_ids": self.prompt(length, start + 1000 * i), "max_tokens": max_tokens,
                  "temperature": 0, "ignore_eos": True, **fields} for i in range(count)]
+
+    def wait_for_index(self):
+        """Waits until the router's index has what the workers have cached."""
+        def alike():
+            units = {worker["worker_id"]: worker["units"] for worker in self.cluster.status()["index"]["workers"]}
+            return units == {name: blocks_of(worker, "cached") for name, worker in self.cluster.wait_at_rest().items()}
+        wait_until(alike, START_TIMEOUT_S, "the index and the pools alike")
 
     def test_targets_list_every_program_and_each_serves_valid_metrics(self):
         targets = self.targets()
@@ -104,8 +111,15 @@ class Metrics(ServiceTest):
         self.assertEqual(code, 0)
         self.refusal({"prompt_token_ids": [1 << 30]})
         self.cluster.wait_at_rest()
-        after = self.scrapes()
         answers = [*results.values(), *again.values()]
+
+        # A sender counts a transfer after its receiver has told it of the end.
+        def all_sent():
+            found = self.scrapes()
+            return found if all(found["prefill"].total(name, **labels) >= before["prefill"].total(name, **labels) + 4
+                                for name, labels in (("baton_kv_transfers_total", {"direction": "sent"}),
+                                                     ("baton_worker_requests_total", {"kind": "prefill"}))) else None
+        after = wait_until(all_sent, START_TIMEOUT_S, "the transfers of four requests")
 
         def grew(role, name, **labels):
             return after[role].total(name, **labels) - before[role].total(name, **labels)
@@ -158,13 +172,12 @@ class Metrics(ServiceTest):
     def test_computing_what_another_worker_has_cached_is_avoidable(self):
         job = self.jobs(1, 320, start=90_000, max_tokens=1)
         self.cluster.generate(job, "--placement", "remote")  # now both workers have it
-        self.cluster.wait_at_rest()
+        self.wait_for_index()
         before = self.scrapes()["router"]
         # Another prompt, computed on the prefill worker and then only there: the decode worker's cache is cleared.
         subprocess.run([self.cluster.baton, "clear-cache", "--router", self.cluster.router, "--worker", "decode-0"],
                        check=True, capture_output=True)
-        wait_until(lambda: any(int(worker["units"]) == 0 for worker in self.cluster.status()["index"]["workers"]
-                               if worker["worker_id"] == "decode-0"), START_TIMEOUT_S, "an index without decode-0's prefixes")
+        self.wait_for_index()
         results, _ = self.cluster.generate(job, "--placement", "local")
         after = self.scrapes()["router"]
         ledger = results["j0"]["ledger"]
@@ -179,15 +192,14 @@ class Metrics(ServiceTest):
 
     def test_metrics_show_the_numbers_of_the_status(self):
         self.cluster.generate(self.jobs(2, 40, start=70_000))
-        self.cluster.wait_at_rest()
-        scrapes = self.scrapes()
 
-        def workers_of_now():  # the status is that of the last heartbeats
-            workers = self.cluster.workers()
-            return workers if all(float(workers[f"{role}-0"]["steps"]) == scrapes[role].value("baton_worker_steps_total")
-                                  for role in ("prefill", "decode")) else None
+        def figures_of_now():  # the status is that of the last heartbeats
+            workers, scrapes = self.cluster.wait_at_rest(), self.scrapes()
+            alike = all(float(workers[f"{role}-0"]["steps"]) == scrapes[role].value("baton_worker_steps_total")
+                        for role in ("prefill", "decode"))
+            return (workers, scrapes) if alike else None
 
-        workers = wait_until(workers_of_now, START_TIMEOUT_S, "heartbeats after the last step")
+        workers, scrapes = wait_until(figures_of_now, START_TIMEOUT_S, "heartbeats after the last step")
         for role, name in (("prefill", "prefill-0"), ("decode", "decode-0")):
             found, worker, pool = scrapes[role], workers[name], workers[name]["pool"]
             for metric, number in (("baton_worker_steps_total", worker["steps"]),
@@ -253,15 +265,14 @@ class Metrics(ServiceTest):
             client.terminate()
             client.communicate()
         wait_until(lambda: scrape(self.router).value("baton_requests_in_flight") == 0, START_TIMEOUT_S, "the end")
-        self.assertGreaterEqual(scrape(self.router).value("baton_requests_total", endpoint="generate", code="cancelled"), 1)
+        wait_until(lambda: scrape(self.router).value("baton_requests_total", endpoint="generate", code="cancelled") >= 1,
+                   START_TIMEOUT_S, "the count of a cancelled request")
 
     def test_the_router_logs_one_line_for_a_request_with_its_id(self):
         self.cluster.generate(self.jobs(1, 20))
-        log = pathlib.Path(self.cluster.log_path).read_text()
-        lines = [line for line in log.splitlines() if "request id=" in line]
-        self.assertTrue(lines)
-        self.assertTrue(any(re.search(r'request id="[^"]+" endpoint=generate code=ok prompt_tokens=20 .* tokens=6 ', line)
-                            for line in lines), lines[-1])
+        # `baton up` copies the router's log into its own.
+        wait_until(lambda: re.search(r'request id="[^"]+" endpoint=generate code=ok prompt_tokens=20 .* tokens=6 ',
+                                     pathlib.Path(self.cluster.log_path).read_text()), START_TIMEOUT_S, "the line in the log")
 
 
 if __name__ == "__main__":

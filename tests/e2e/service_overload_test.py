@@ -13,7 +13,7 @@ import signal
 
 from cluster import wait_until
 from fleet import Fleet
-from service_case import ARGUMENTS, SEEN_TIMEOUT_S, ServiceTest, inspect_tokens, main, read_texts, run
+from service_case import ARGUMENTS, PATIENT_ROUTER, SEEN_TIMEOUT_S, ServiceTest, inspect_tokens, main, read_texts, run
 
 PLACES = 12           # the router's limit of active requests
 MAX_GROWTH_MIB = 256  # of the router
@@ -29,7 +29,7 @@ class Overload(ServiceTest):
     def setUpClass(cls):
         cls.cluster = cls.fleet = cls.enterClassContext(
             Fleet(ARGUMENTS.bin, ARGUMENTS.model, {"prefill": 1, "decode": 1},
-                  ("--hash-logits", "--kv-blocks=512", "--threads=1"), (f"--max-active-requests={PLACES}",)))
+                  ("--hash-logits", "--kv-blocks=512", "--threads=1"), (f"--max-active-requests={PLACES}", *PATIENT_ROUTER)))
         cls.text_ids = [id for ids in inspect_tokens(read_texts()) for id in ids]
 
     def jobs(self, count, **fields):

@@ -23,6 +23,7 @@ import urllib.request
 
 from cluster import START_TIMEOUT_S, Service, wait_until
 from fleet import Process, free_port
+from service_case import PATIENT_ROUTER
 
 MODEL = pathlib.Path(__file__).resolve().parent.parent / "testdata/models/tiny-q8_0.gguf"
 IN_NAMESPACE = "BATON_TEST_OWN_HOSTS"  # the hosts file that /etc/hosts is
@@ -54,8 +55,8 @@ def metric(address, name):
 class Router(Service):
     def __init__(self, listen, *arguments):
         super().__init__(ARGUMENTS.bin)
-        self.process = Process([program("baton-router"), "--listen", listen, "--metrics-listen", "127.0.0.1:0", *arguments],
-                               "listening")
+        self.process = Process([program("baton-router"), "--listen", listen, "--metrics-listen", "127.0.0.1:0", *PATIENT_ROUTER,
+                                *arguments], "listening")
         self.router = self.process.address
         self.metrics = self.process.popen.stdout.readline().split()[1]
 

@@ -28,14 +28,14 @@ class Asleep(Chunks):
         return sum(int(cache["sleeping_entries"]) for cache in self.caches().values())
 
     def wait_for_sleepers(self, count):
-        """Waits until so many chunks sleep, and the router's index knows that."""
         wait_until(lambda: self.sleepers() == count, SEEN_TIMEOUT_S, f"{count} sleeping chunks")
-        wait_until(lambda: all(worker["followed"] for worker in self.cluster.status()["index"]["workers"]), SEEN_TIMEOUT_S,
-                   "the index")
 
-    def clear(self, *arguments):
+    def clear(self):
+        """Clears all caches. The status shows it afterwards."""
         for worker in self.cluster.workers().values():
-            subprocess.run([baton(), "clear-cache", "--worker", worker["address"], *arguments], capture_output=True, check=True)
+            subprocess.run([baton(), "clear-cache", "--worker", worker["address"]], capture_output=True, check=True)
+        self.wait_for_sleepers(0)
+        self.wait_for_index()
 
 
 class Waking(Asleep):
@@ -47,6 +47,7 @@ class Waking(Asleep):
         self.assertEqual(len({result["decode_worker"] for result in cold.values()}), 2, "both workers have some of the chunks")
         # A chunk of either scope is one entry for both kinds of positions.
         self.wait_for_sleepers(2 * len(jobs))
+        self.wait_for_index()
         question = len(self.ids(QUESTION))
         before = {name: int(cache["wakes"]) for name, cache in self.caches().items()}
         for name, result in self.expect_answers_of_run([job | {"chunks": job["chunks"][::-1]} for job in jobs]).items():
@@ -54,9 +55,12 @@ class Waking(Asleep):
             self.assertEqual(result["ledger"]["chunk_hits"], 2)
             self.assertGreater(result["ledger"]["chunk_wake_us"], 0)
             self.assertEqual(result["ledger"]["computed_tokens"], question)
-        self.wait_for_sleepers(2 * len(jobs))
-        wait_until(lambda: sum(int(cache["wakes"]) - before[name] for name, cache in self.caches().items()) >= 2 * len(jobs),
-                   SEEN_TIMEOUT_S, "the wakes in the status")
+
+        def woken_and_asleep():
+            caches = self.caches()
+            return (sum(int(cache["wakes"]) - before[name] for name, cache in caches.items()) >= 2 * len(jobs) and
+                    sum(int(cache["sleeping_entries"]) for cache in caches.values()) == 2 * len(jobs))
+        wait_until(woken_and_asleep, SEEN_TIMEOUT_S, "the wakes in the status, and all chunks asleep again")
         shown = subprocess.run([baton(), "status", "--router", self.cluster.router], capture_output=True, text=True, check=True)
         self.assertIn("sleeping chunks: ", shown.stdout)
         worker = next(iter(self.cluster.workers().values()))["address"]
@@ -71,7 +75,10 @@ class Waking(Asleep):
         for tenant in ("one", "two"):
             self.expect_answers_of_run([{"id": "it", **PARTS, "tenant": tenant, **GREEDY}])
         self.wait_for_sleepers(2 * len(CHUNKS))
-        self.clear("--chunks", "--tenant", "one")
+        self.wait_for_index()
+        for worker in self.cluster.workers().values():
+            subprocess.run([baton(), "clear-cache", "--worker", worker["address"], "--chunks", "--tenant", "one"],
+                           capture_output=True, check=True)
         self.wait_for_sleepers(len(CHUNKS))
         for tenant, hits in (("one", 0), ("two", len(CHUNKS))):
             result = self.expect_answers_of_run([{"id": "it", **PARTS, "tenant": tenant, **GREEDY}])["it"]

@@ -160,7 +160,8 @@ class WithSmallPools(WindowCases, WindowService):
 
 
 class WithAPrefillWorkerStopped(WindowService):
-    router_arguments = ("--index-wait-ms=60000", "--pull-weight=0")
+    # Long enough that a busy machine does not look like a stopped worker.
+    router_arguments = ("--index-wait-ms=60000", "--pull-weight=0", "--worker-silence-ms=4000", "--worker-expiry-ms=60000")
 
     def test_answers_continue(self):
         jobs = self.jobs()

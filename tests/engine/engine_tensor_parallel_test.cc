@@ -115,14 +115,21 @@ TEST(EngineTensorParallel, CancelledRequestsEndAndTheOthersKeepTheirAnswers) {
   const auto engine = Make(options);
   const SinkRecord want = Ask(*one, Request(4));
   for (int round = 0; round < 8; ++round) {
-    auto stays = std::make_shared<WaitingSink>();
-    engine->Generate(Request(4), stays);
-    auto ends = std::make_shared<WaitingSink>();
-    const RequestHandle handle = engine->Generate(TinyRequest(200 + round, 50, round), ends);
-    if (round % 2 == 1) ends->WaitFor([](const SinkRecord& seen) { return !seen.tokens.empty(); });
+    HoldingSink stays, ends;
+    engine->Generate(Request(4), stays.sink());
+    // The request is cancelled before its first step in even rounds, after its first token in odd
+    // ones.
+    if (round % 2 == 0) stays.WaitUntilHeld();
+    if (round % 2 == 1) stays.GoOn();
+    const RequestHandle handle = engine->Generate(TinyRequest(200 + round, 50, round), ends.sink());
+    if (round % 2 == 1) ends.WaitUntilHeld();
     engine->Cancel(handle);
-    EXPECT_EQ(ends->WaitForEnd().error->code(), absl::StatusCode::kCancelled);
-    ExpectSame(stays->WaitForEnd(), want, "round " + std::to_string(round));
+    stays.GoOn();
+    ends.GoOn();
+    const SinkRecord ended = ends.sink()->WaitForEnd();
+    ASSERT_TRUE(ended.error.has_value());
+    EXPECT_EQ(ended.error->code(), absl::StatusCode::kCancelled);
+    ExpectSame(stays.sink()->WaitForEnd(), want, "round " + std::to_string(round));
   }
   EXPECT_EQ(engine->Inspect().status.cache.blocks.owned, 0);
 }

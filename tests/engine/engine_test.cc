@@ -47,11 +47,14 @@ TEST(Engine, ShutsDownWithStepsInFlight) {
 
 TEST(Engine, CancelEndsARequestAndFreesItsBlocks) {
   const auto engine = MakeEngine(TinyOptions());
-  auto sink = std::make_shared<WaitingSink>();
-  const RequestHandle handle = engine->Generate(TinyRequest(20, 450, 1), sink);
-  sink->WaitFor([](const SinkRecord& record) { return !record.tokens.empty(); });
+  HoldingSink holding;
+  const RequestHandle handle = engine->Generate(TinyRequest(20, 450, 1), holding.sink());
+  holding.WaitUntilHeld();
   engine->Cancel(handle);
-  EXPECT_EQ(sink->WaitForEnd().error->code(), absl::StatusCode::kCancelled);
+  holding.GoOn();
+  const SinkRecord record = holding.sink()->WaitForEnd();
+  ASSERT_TRUE(record.error.has_value());
+  EXPECT_EQ(record.error->code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(engine->Inspect().status.cache.blocks.owned, 0);
   engine->Cancel(handle);
   engine->Cancel(987654);
@@ -137,7 +140,9 @@ TEST(Engine, DestructionCancelsRunningWaitingAndQueuedRequests) {
     for (uint64_t i = 0; i < 20; ++i) {
       GenerateRequest request = TinyRequest(20, 450, i);
       request.remote_prefill = i % 5 == 0;
-      sinks.push_back(std::make_shared<WaitingSink>());
+      // Each token takes so long that no answer ends before the engine is destroyed.
+      sinks.push_back(std::make_shared<WaitingSink>(
+          [] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }));
       engine->Generate(request, sinks.back());
     }
   }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -62,6 +63,28 @@ class WaitingSink final : public RequestSink {
   const std::shared_ptr<SinkRecord> record_ = std::make_shared<SinkRecord>();
   RecordingSink recorder_;
   const std::function<void()> on_tokens_;
+};
+
+// A sink whose first tokens block the engine, so that its request is under way until GoOn.
+class HoldingSink {
+ public:
+  ~HoldingSink() { GoOn(); }
+  const std::shared_ptr<WaitingSink>& sink() { return sink_; }
+  // Waits until the engine is blocked.
+  void WaitUntilHeld() { held_.get_future().wait(); }
+  void GoOn() {
+    if (!std::exchange(gone_on_, true)) go_on_.set_value();
+  }
+
+ private:
+  bool first_ = true;  // of the engine thread
+  bool gone_on_ = false;
+  std::promise<void> held_, go_on_;
+  const std::shared_ptr<WaitingSink> sink_ = std::make_shared<WaitingSink>([this] {
+    if (!std::exchange(first_, false)) return;
+    held_.set_value();
+    go_on_.get_future().wait();
+  });
 };
 
 }  // namespace baton

@@ -109,7 +109,7 @@ TEST(WorkerCoreBoth, AWorkerThatOnlyDecodesStillTakesPromptsOver) {
   for (int i = 0; i < 50 && !here.record->finish.has_value(); ++i) {
     one.Turn();
     other.Turn();
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // the transport has a thread
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the transport has a thread
   }
   EXPECT_TRUE(here.record->finish.has_value()) << "it need not wait for the long answer";
   EXPECT_FALSE(running->finish.has_value());

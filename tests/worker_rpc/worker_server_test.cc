@@ -124,7 +124,7 @@ TEST_F(WorkerServerTest, LeavesRoutersBeforeItRefusesCalls) {
 }
 
 TEST_F(WorkerServerTest, AcceptsCallsDuringTheShutdownDelayButIsNotReady) {
-  shutdown_delay_ms_ = 1500;
+  shutdown_delay_ms_ = 4000;  // far longer than the call below takes
   const auto server = *Start("127.0.0.1:0");
   router_.Heard(1);
   const auto channel = MakeChannel(server->address());
@@ -132,7 +132,7 @@ TEST_F(WorkerServerTest, AcceptsCallsDuringTheShutdownDelayButIsNotReady) {
   const auto heard = [&] { return router_.Heard(1).back(); };
   while (!heard().leaving()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_TRUE(server->CurrentStatus().draining());
-  EXPECT_EQ(heard().drain_ms(), 1600) << "delay and drain time";
+  EXPECT_EQ(heard().drain_ms(), 4100) << "delay and drain time";
   v1::PrefillResponse prefill;
   grpc::ClientContext context;
   context.set_deadline(DeadlineIn(20'000));
