@@ -79,7 +79,8 @@ int Run(RunOptions& options) {
 }  // namespace
 
 void AddRunCommand(CommandLine& line) {
-  CommandLine& command = line.AddCommand("run", "Answer in this process, without a service");
+  CommandLine& command =
+      line.AddCommand("run", "Answer prompts in this process, without a service");
   auto options = std::make_shared<RunOptions>();
   AddJobFlags(command, options->jobs);
   RegisterSettings(options->engine, options->settings);
