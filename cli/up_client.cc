@@ -230,8 +230,9 @@ absl::Status Supervise(const UpOptions& options, const std::string& directory, F
       std::cout << metrics << std::endl;
     }
     if (!ready && SteadyClock::now() >= ready_by) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("not ready after ", options.ready_timeout_ms, " ms"));
+      return absl::DeadlineExceededError(absl::StrCat("the service was not ready after ",
+                                                      options.ready_timeout_ms,
+                                                      " ms (--ready-timeout-ms)"));
     }
   }
   return absl::OkStatus();
