@@ -50,12 +50,11 @@ inline constexpr MetricDeclaration kRouterMetrics[] = {
         "worker. pulled: in the cache of a third worker, pulled before. Each token counts once.",
         Labels{MetricLabel{"source", kPromptSourceNames}},
         {.vllm = "vllm:prompt_tokens_total", .sglang = "sglang:prompt_tokens_total"}),
-    Counter(
-        kAvoidablePromptTokens, "baton_avoidable_prompt_tokens_total", "tokens",
-        "Prompt tokens of complete answers that were computed although another worker had them "
-        "cached. For each request: the most prompt tokens, in whole blocks, that one usable "
-        "worker had cached when the request was routed, according to the index, minus the prompt "
-        "tokens that were not computed; at least 0."),
+    Counter(kAvoidablePromptTokens, "baton_avoidable_prompt_tokens_total", "tokens",
+            "Prompt tokens of complete answers that were computed although another worker had them "
+            "cached. For each request: the largest number of prompt tokens, in whole blocks, that "
+            "one usable worker had cached according to the index when the request was routed. From "
+            "this, the prompt tokens that were not computed are subtracted. At least 0."),
     Counter(kOutputTokens, "baton_output_tokens_total", "tokens",
             "Generated tokens sent to clients.", Labels{},
             {.vllm = "vllm:generation_tokens_total", .sglang = "sglang:generation_tokens_total"}),
