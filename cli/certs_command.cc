@@ -15,8 +15,9 @@ namespace {
 
 constexpr char kFilesHelp[] =
     "Files: ca.crt and ca.key are the authority. router.pem, worker.pem, operator.pem and "
-    "client.pem\neach have a key and its certificate: use one for --tls-cert, and ca.crt for "
-    "--tls-ca.\nCertificates for production come from an authority whose key is protected.";
+    "client.pem\neach have a key and its certificate. Use one of them for --tls-cert, and "
+    "ca.crt for --tls-ca.\nFor production, take certificates from an authority whose key is "
+    "protected.";
 
 struct CertsOptions {
   TrialCertificateOptions trial;
@@ -36,7 +37,7 @@ void AddMakeCommand(CommandLine& certs, const char* name, const char* help,
                     absl::Status (*make)(const TrialCertificateOptions&)) {
   CommandLine& command = certs.AddCommand(name, help);
   auto options = std::make_shared<CertsOptions>();
-  command.Add("DIR", &options->trial.directory, "Folder of the files").Required();
+  command.Add("DIR", &options->trial.directory, "Folder for the files").Required();
   command
       .Add("--name", &options->names,
            "DNS name or IP address at which clients reach the router. Without it: localhost, "
@@ -53,10 +54,10 @@ void AddMakeCommand(CommandLine& certs, const char* name, const char* help,
 }  // namespace
 
 void AddCertsCommand(CommandLine& line) {
-  CommandLine& certs = line.AddCommand("certs", "Make certificates for a trial of encryption");
+  CommandLine& certs = line.AddCommand("certs", "Make certificates to try encryption");
   AddMakeCommand(certs, "new", "Make an authority, and a certificate for each role",
                  &MakeTrialCertificates);
-  AddMakeCommand(certs, "renew", "Replace the certificates; the authority stays",
+  AddMakeCommand(certs, "renew", "Replace the certificates and keep the authority",
                  &RenewTrialCertificates);
 }
 

@@ -252,9 +252,9 @@ class Chat {
         return;
       case ChatCommand::kReset:
         conversation_.Reset();
-        return Note("a new conversation");
+        return Note("started a new conversation");
       case ChatCommand::kUndo:
-        return Note(conversation_.Undo() ? "the last question and its answer are forgotten"
+        return Note(conversation_.Undo() ? "removed the last question and its answer"
                                          : "there is nothing to undo");
       case ChatCommand::kSave:
         return Save(parsed.text);
@@ -267,13 +267,13 @@ class Chat {
                     DescribeChatSampling(ModelSampling(), options_.flag_is_given, Sampling()));
       case ChatCommand::kUnknown:
         return Note(UnknownName("command", parsed.text, ChatCommandNames()) +
-                    " For a message that begins with /, write //…; see /help");
+                    " A message that begins with / must be written as //…; see /help");
     }
   }
 
   // Saves the messages, because the user can no longer do it.
   int EndInterrupted() const {
-    std::cerr << "\nbaton: the conversation ends here: it was interrupted" << std::endl;
+    std::cerr << "\nbaton: the conversation was interrupted" << std::endl;
     const bool answered =
         conversation_.messages().size() > (conversation_.system().empty() ? 0 : 1);
     if (answered) {
@@ -285,7 +285,7 @@ class Chat {
   }
 
   void Save(const std::string& path) const {
-    if (path.empty()) return Note("name a file: /save FILE");
+    if (path.empty()) return Note("no file is named: /save FILE");
     const absl::Status saved = conversation_.Save(path);
     if (!saved.ok()) return Problem(saved);
     Note(absl::StrCat(conversation_.messages().size(), " messages saved in ", path));
@@ -387,7 +387,8 @@ class Chat {
 }  // namespace
 
 void AddChatCommand(CommandLine& line) {
-  CommandLine& command = line.AddCommand("chat", "Talk with the model through a router");
+  CommandLine& command =
+      line.AddCommand("chat", "Have a conversation with the model through a router");
   auto options = std::make_shared<ChatOptions>();
   command.Add("--router", &options->client.router, "HOST:PORT of the router")
       .IsHostPort()
@@ -397,8 +398,8 @@ void AddChatCommand(CommandLine& line) {
   command.Add("--system", &options->system, "System message of the conversation");
   command
       .Add("--chunk", &options->chunks,
-           "A chunk of the first question, such as a document to talk about; @FILE reads a file. "
-           "Its KV is reused in other conversations, in any order and beside any other chunks")
+           "A chunk of the first question, such as a document to talk about. @FILE reads a file. "
+           "Other conversations reuse its KV in any order and beside any other chunks")
       .TakesOne()
       .Group("Chunks");
   AddChunkOptionFlags(command, options->job);
@@ -406,8 +407,8 @@ void AddChatCommand(CommandLine& line) {
   if (isatty(STDIN_FILENO) == 1) options->reconnect_ms = kReconnectMs;
   command
       .Add("--reconnect-ms", &options->reconnect_ms,
-           absl::StrCat("Longest time that a message waits for a router that is down, in "
-                        "milliseconds. The default is ",
+           absl::StrCat("How long a message waits for a router that is down, in milliseconds. The "
+                        "default is ",
                         kReconnectMs, " if standard input is a terminal, else 0"))
       .Range(int64_t{0}, kMaxTimeoutMs);
   command.AddFlag("--ledger", &options->ledger, "Print each answer's latency ledger");

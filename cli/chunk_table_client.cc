@@ -8,13 +8,17 @@
 namespace baton {
 
 const char kChunkColumnsHelp[] =
-    "Columns: key: 128-bit hash of what the KV depends on; position: at which the first token was "
-    "computed;\nrefs: requests that use it now; uses: times that a request found it; age: seconds "
-    "since it was stored;\nidle: seconds since it was stored or found last; tier: device, or host "
-    "for a chunk that sleeps in host\nmemory. Sleeping chunks come first, and the least recently "
-    "used "
-    "is the first of each tier. A system part is\nlisted if its last block is not full; its other "
-    "blocks belong to the prefix cache.";
+    "Columns:\n"
+    "  key           128-bit hash of everything that the KV depends on\n"
+    "  position      position at which the first token was computed\n"
+    "  refs          requests that use the chunk now\n"
+    "  uses          how often a request found the chunk\n"
+    "  age           seconds since the chunk was stored\n"
+    "  idle          seconds since the chunk was last stored or found\n"
+    "  tier          device; or host, for a chunk that sleeps in host memory\n"
+    "\n"
+    "Sleeping chunks come first. In each tier, the least recently used chunk comes first. A system "
+    "part is\nlisted if its last block is not full. Its full blocks belong to the prefix cache.";
 
 namespace {
 

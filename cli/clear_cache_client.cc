@@ -50,7 +50,7 @@ void AddClearCacheCommand(CommandLine& line) {
       line.AddCommand("clear-cache", "Clear prefixes and prompt chunks that running workers cache");
   auto options = std::make_shared<ClearOptions>();
   AddWorkerFlags(command, &options->choice);
-  command.AddFlag("--chunks", &options->chunks, "Clear only prompt chunks; cached prefixes stay");
+  command.AddFlag("--chunks", &options->chunks, "Clear only prompt chunks. Cached prefixes stay");
   command.Add("--tenant", &options->tenant,
               "Clear only what requests with this tenant have cached");
   command.Add("--cache-salt", &options->cache_salt,

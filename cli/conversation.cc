@@ -24,9 +24,9 @@ struct CommandRow {
 };
 
 constexpr CommandRow kCommands[] = {
-    {ChatCommand::kHelp, "/help", "", "this list"},
+    {ChatCommand::kHelp, "/help", "", "show this list"},
     {ChatCommand::kReset, "/reset", "", "start a new conversation with the same system message"},
-    {ChatCommand::kUndo, "/undo", "", "forget the last question and its answer"},
+    {ChatCommand::kUndo, "/undo", "", "remove the last question and its answer"},
     {ChatCommand::kSave, "/save", " FILE", "write the conversation to a new file, as a job line"},
     {ChatCommand::kSystem, "/system", " [TEXT]", "show the system message, or replace it"},
     {ChatCommand::kSettings, "/settings", "", "show the sampling settings"},

@@ -62,7 +62,8 @@ void AddDocumentationCommands(CommandLine& line) {
   }
   CommandLine& man = line.AddCommand("man", "Write a manual page for each command");
   auto directory = std::make_shared<std::string>();
-  man.Add("DIRECTORY", directory.get(), "Where to write the pages; created if it does not exist")
+  man.Add("DIRECTORY", directory.get(),
+          "Where to write the pages. It is created if it does not exist")
       .Required();
   man.OnRun([&line, directory] {
     const absl::Status written = WriteManPages(line.Describe(), *directory);

@@ -63,7 +63,8 @@ int Generate(GenerateOptions& options) {
 }  // namespace
 
 void AddGenerateCommand(CommandLine& line) {
-  CommandLine& command = line.AddCommand("generate", "Answer through a router");
+  CommandLine& command =
+      line.AddCommand("generate", "Send prompts to a router and print the answers");
   auto options = std::make_shared<GenerateOptions>();
   command
       .Add("--router", &options->routers,
@@ -74,14 +75,14 @@ void AddGenerateCommand(CommandLine& line) {
       .ShowDefault();
   command
       .Add("--retries", &options->failover.retries,
-           "How often to repeat a request if no router accepts it or its router is lost. The first "
-           "repeat comes after 0.2 s, later ones after at most 2 s. A streamed answer is not "
-           "repeated after it has begun")
+           "How often to repeat a request if no router accepts it, or if its router is lost. The "
+           "first repeat comes after 0.2 s, later ones after at most 2 s. A streamed answer that "
+           "has begun is not repeated")
       .Range(0, kMaxRetries)
       .ShowDefault();
   command
       .Add("--timeout-ms", &options->client.timeout_ms,
-           "Deadline of each request in milliseconds; 0: none")
+           "Deadline of each request in milliseconds. 0: none")
       .Range(int64_t{0}, kMaxTimeoutMs)
       .ShowDefault();
   static const std::map<std::string, v1::PrefillPlacement> kPlacements = {
@@ -95,7 +96,8 @@ void AddGenerateCommand(CommandLine& line) {
             options->client.placement = kPlacements.at(name);
             return absl::OkStatus();
           },
-          "Where prompts are computed: auto, remote (a prefill worker), local (the decode worker)")
+          "Where prompts are computed. auto: the router decides. remote: on a prefill worker. "
+          "local: on the decode worker")
       .OneOf({"auto", "remote", "local"});
   AddConnectionFlags(command, &options->connection);
   AddJobFlags(command, options->jobs);

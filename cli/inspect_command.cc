@@ -172,7 +172,9 @@ CommandLine& AddInspectCommand(CommandLine& line) {
   options->job.sampling.max_tokens = 64;
   options->job.sampling.temperature = 0;
   blocks.Add("--prompt", &options->job.prompt, "Text to continue").Required();
-  blocks.Add("--max-tokens", &options->job.sampling.max_tokens, "Tokens to generate; default: 64")
+  blocks
+      .Add("--max-tokens", &options->job.sampling.max_tokens,
+           "Number of tokens to generate. Default: 64")
       .Range(1, std::numeric_limits<int32_t>::max());
   RegisterSettings(options->engine, options->settings);
   blocks.AddSettings(options->settings, "Engine");

@@ -78,15 +78,15 @@ void AddPartFlags(CommandLine& line, JobFlags& flags,
                   const std::vector<CommandLine::Option>& others) {
   CommandLine::Option question =
       line.Add("--question", &flags.question,
-               "Question behind the chunks; a user's message, as with --chat");
+               "Question that follows the chunks. It is a user's message, as with --chat");
   question.Group("Chunks");
   for (const CommandLine::Option& other : others) question.Excludes(other);
   line.Add("--system", &flags.system, "System message before the chunks")
       .Needs(question)
       .Group("Chunks");
   line.Add("--chunk", &flags.chunks,
-           "A chunk of the prompt, such as a document; @FILE reads a file. Its KV is reused in any "
-           "order and beside any other chunks")
+           "A chunk of the prompt, such as a document. @FILE reads a file. Other requests reuse "
+           "its KV in any order and beside any other chunks")
       .TakesOne()
       .Needs(question)
       .Group("Chunks");
@@ -125,8 +125,8 @@ void AddChunkOptionFlags(CommandLine& line, Job& job) {
           [&job](const std::string& name) {
             return Take(ParseChunkPositions(name), job.chunk_options.positions);
           },
-          "Positions of chunks: overlap, each behind the system part, or sequential, each behind "
-          "the part before it. Default: overlap")
+          "Positions of chunks. overlap: each chunk begins behind the system part. sequential: "
+          "each part begins behind the part before it. Default: overlap")
       .OneOf({"overlap", "sequential"})
       .Group("Chunks");
   line.AddParsed(
@@ -134,7 +134,7 @@ void AddChunkOptionFlags(CommandLine& line, Job& job) {
           [&job](const std::string& name) {
             return Take(ParseChunkScope(name), job.chunk_options.scope);
           },
-          "What a chunk attends to: system, the system part and itself, or alone, only itself. "
+          "What a chunk attends to. system: the system part and itself. alone: only itself. "
           "Default: system")
       .OneOf({"system", "alone"})
       .Group("Chunks");
@@ -143,8 +143,9 @@ void AddChunkOptionFlags(CommandLine& line, Job& job) {
           [&job](const std::string& name) {
             return Take(ParseChunkRepair(name), job.chunk_options.repair);
           },
-          "Chunk tokens to compute again with attention to all parts before them: none, first:K "
-          "(the first K of each chunk) or share:R (this share of them, 0 to 1). Default: none")
+          "Tokens of chunks to compute again, with attention to all parts before them. none; "
+          "first:K: the first K tokens of each chunk; share:R: the share R of all chunk tokens, 0 "
+          "to 1. Default: none")
       .Group("Chunks");
   line.AddParsed(
           "--chunk-separator",
@@ -153,8 +154,8 @@ void AddChunkOptionFlags(CommandLine& line, Job& job) {
             job.chunk_separator = separator;
             return absl::OkStatus();
           },
-          "Text that splits a prompt, or the first user message that contains it, into system "
-          "part, chunks and question, as in 'S##A##B##Q'. Empty: off")
+          "Text that splits a prompt into system part, chunks and question, as in 'S##A##B##Q'. In "
+          "a conversation, it splits the first user message that contains it. Empty: off")
       .Group("Chunks");
 }
 
@@ -163,21 +164,23 @@ void AddJobFlags(CommandLine& line, JobFlags& flags) {
   CommandLine::Option chat =
       line.Add("--chat", &flags.chat,
                "A user's message. The model's chat template makes the prompt from it");
-  CommandLine::Option jobs = line.Add(
-      "--jobs", &flags.jobs,
-      "File with one job on each line, in the format below; - reads standard input. Sampling "
-      "flags are the defaults of the jobs");
+  CommandLine::Option jobs =
+      line.Add("--jobs", &flags.jobs,
+               "File with one job on each line, in the format below. - reads standard input. "
+               "Sampling flags are the defaults of the jobs");
   prompt.Group("Jobs").Excludes(chat).Excludes(jobs);
   chat.Group("Jobs").Excludes(jobs);
   jobs.Group("Jobs");
   AddPartFlags(line, flags, {prompt, chat, jobs});
   AddChunkOptionFlags(line, flags.job);
-  line.Add("--concurrency", &flags.options.concurrency, "Most jobs that run at the same time")
+  line.Add("--concurrency", &flags.options.concurrency,
+           "Largest number of jobs that run at the same time")
       .Range(1, 1024)
       .ShowDefault()
       .Group("Jobs");
   line.Add("--n", &flags.job.n,
-           "Number of answers to the prompt. Each answer's seed is that of the one before, plus 1")
+           "Number of answers to the prompt. The first answer uses the seed; each further one uses "
+           "a seed that is larger by 1")
       .Range(1, kMaxChoices)
       .ShowDefault()
       .Group("Sampling");
@@ -193,12 +196,14 @@ void AddJobFlags(CommandLine& line, JobFlags& flags) {
                "Leave out the latency ledger after a text answer")
       .Group("Jobs");
   line.AddFlag("--ordered", &flags.options.ordered,
-               "Print results in the order of the jobs, not in the order in which they end")
+               "Print results in the order of the jobs. Without it, each result is printed when "
+               "its job ends")
       .Needs(jobs)
       .Group("Jobs");
   line.Add("--resume", &flags.resume,
-           "File of results that --json wrote. Jobs that it answers do not run again; failed jobs "
-           "do. The ids of jobs must differ. To extend the file, append to it: --resume F >> F")
+           "File of results that --json wrote. Jobs with an answer in it do not run again; failed "
+           "jobs do. Each job needs a different id. To extend the file, append to it: --resume F "
+           ">> F")
       .Needs(jobs)
       .Needs(json)
       .Group("Jobs");
@@ -219,16 +224,17 @@ void AddSamplingFlags(CommandLine& line, SamplingParams& s) {
     line.Add(name, field, help).Range(least, most).Group("Sampling");
   };
   add_optional("--max-tokens", &s.max_tokens, 1, kMaxInt,
-               "Most tokens to generate. Without it, up to the end of the context");
+               "Largest number of tokens to generate. Without it, the answer may fill the context");
   add("--min-tokens", &s.min_tokens, 0, kMaxInt,
-      "Least number of tokens to generate, at most --max-tokens. Until then, end tokens, stop "
+      "Smallest number of tokens to generate, at most --max-tokens. Until then, end tokens, stop "
       "tokens and stop strings do not end the answer");
   add("--temperature", &s.temperature, 0.0, kMaxTemperature,
-      "Randomness of the choice; 0 is greedy");
+      "Randomness of the choice. 0: always the most likely token");
   add("--top-k", &s.top_k, 0, kMaxInt,
-      "Choose only among this number of most likely tokens; 0: all");
+      "Choose only among this number of most likely tokens. 0: all");
   add("--top-p", &s.top_p, 0.0, 1.0,
-      "Choose only among the most likely tokens that together have this probability; above 0");
+      "Choose only among the most likely tokens that together have this probability. It must be "
+      "above 0");
   add("--min-p", &s.min_p, 0.0, 1.0,
       "Choose only among tokens with at least this share of the most likely token's probability");
   add("--repetition-penalty", &s.repetition_penalty, kLeastRepetitionPenalty, kMaxRepetitionPenalty,
@@ -245,7 +251,7 @@ void AddSamplingFlags(CommandLine& line, SamplingParams& s) {
                "Report log-probabilities, with this number of alternatives for each token");
   line.AddParsedList(
           "--logit-bias", [&s](const std::string& entry) { return AddLogitBias(entry, s); },
-          "ID:BIAS, added to that token's logit; -100 to 100")
+          "ID:BIAS adds BIAS, -100 to 100, to the logit of token ID")
       .TakesOne()
       .Group("Sampling");
   line.Add("--stop", &s.stop, "Text that ends the answer").TakesOne().Group("Sampling");

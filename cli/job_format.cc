@@ -15,9 +15,9 @@ static_assert(kMaxJobLineBytes == size_t{32} << 20);
 
 constexpr char kHelpAboveFields[] =
     R"(Job lines (--jobs):
-  A job is one line with one JSON object, of at most 32 MiB. It must have one of prompt,
+  A job is one line with one JSON object, of at most 32 MiB. It must have exactly one of prompt,
   prompt_token_ids, messages and question. Every other field is optional. A flag with the name of
-  a field replaces the default given here. null is the same as absent. Other fields are refused.
+  a field replaces the default given here. null is the same as absent. Unknown fields are refused.
 
 )";
 
@@ -28,19 +28,19 @@ constexpr char kHelpBelowFields[] = R"(
   custom_id                   string or whole number; default: the line's number
   method                      "POST"
   url                         "/v1/chat/completions" or "/v1/completions"
-  body                        object with the fields above but id; with messages for the first url,
-                              with prompt, a string or an array of token ids, for the second;
-                              also model, a string that the result repeats and that is not checked
+  body                        object with the fields above except id. The first url needs messages. The
+                              second needs prompt, a string or an array of token ids. model, a string,
+                              is repeated in the result and not checked
 
   Example: {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body":
             {"messages": [{"role": "user", "content": "Why is the sky blue?"}], "max_tokens": 8}}
 
 Results of --jobs:
-  With --json, each choice is a JSON line with the job's id; otherwise it is "[id] text". A failed
+  With --json, each choice is a JSON line with the job's id. Otherwise it is "[id] text". A failed
   job has a line with its id and "error". A line of a batch has one result line in OpenAI's form:
   id, custom_id, response {status_code, request_id, body} and error. Its logprobs name a token as
-  token_id:ID. A job that never began has no result. The last line on standard error says how many
-  never began.)";
+  token_id:ID. A job that never began has no result. The last line on standard error gives the
+  number of such jobs.)";
 
 }  // namespace
 

@@ -104,7 +104,7 @@ absl::Status PrepareToAppend(const AnsweredJobs& answered, const std::string& pa
   }
   if (!answered.torn() || ftruncate(output, answered.whole_bytes()) == 0) return absl::OkStatus();
   return absl::UnavailableError(
-      absl::StrCat("cannot cut the torn line off ", path, ": ", std::strerror(errno)));
+      absl::StrCat("cannot remove the incomplete last line of ", path, ": ", std::strerror(errno)));
 }
 
 absl::StatusOr<int64_t> CountJobsToDo(InputFile& jobs, const Job& defaults,

@@ -74,20 +74,21 @@ int PrintNewKey(const KeysOptions& options) {
 
 void AddKeysCommand(CommandLine& line) {
   CommandLine& keys = line.AddCommand("keys", "Make API keys for the clients of a router");
-  CommandLine& command =
-      keys.AddCommand("new", "Print a new key, once: the router's file has only its hash");
+  CommandLine& command = keys.AddCommand(
+      "new",
+      "Print a new key. It cannot be printed again, because the router's file has only its hash");
   auto options = std::make_shared<KeysOptions>();
   command.Add("--tenant", &options->tenant, "Tenant of all requests with this key").Required();
   command.Add("--id", &options->id, "Name of the key in the file. Without it, a random one");
-  command.Add("--role", &options->role, "What the key is for")
+  command.Add("--role", &options->role, "Role of the key's owner")
       .OneOf({"client", "operator"})
       .ShowDefault();
-  command.Add("--days", &options->days, "How long the key is valid; 0: for ever")
+  command.Add("--days", &options->days, "How many days the key is valid. 0: for ever")
       .Range(0, 36'500)
       .ShowDefault();
   command.Add("--api-keys", &options->file,
-              "The router's file, to which the key's line is appended. Without it, the line is "
-              "printed to standard error");
+              "The router's file of keys. The key's line is appended to it. Without it, the line "
+              "is printed to standard error");
   command.OnRun([options] { return PrintNewKey(*options); });
 }
 

@@ -11,8 +11,8 @@
 int main(int argc, char** argv) {
   google::InitGoogleLogging(argv[0]);
   FLAGS_logtostderr = true;
-  baton::CommandLine line("Baton serves large language models with prefill and decode split.",
-                          "baton");
+  baton::CommandLine line(
+      "Baton serves large language models with prefill and decode in separate processes.", "baton");
   baton::AddRunCommand(line);
   baton::AddPerplexityCommand(line);
   baton::AddSimulateCommand(line);

@@ -64,7 +64,8 @@ absl::StatusOr<PerplexityResult> Measure(const PerplexityOptions& options) {
 
 int Run(const PerplexityOptions& options) {
   if (options.tokens_path.empty() && options.text_path.empty()) {
-    std::fprintf(stderr, "baton: name a text: --tokens or --text (see --help)\n");
+    std::fprintf(stderr,
+                 "baton: no text is named: give --text FILE or --tokens FILE (see --help)\n");
     return kExitUsage;
   }
   const absl::StatusOr<PerplexityResult> result = Measure(options);

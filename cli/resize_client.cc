@@ -48,7 +48,7 @@ absl::StatusOr<std::string> Resize(const ResizeOptions& options,
 
 void AddResizeCommand(CommandLine& line) {
   CommandLine& command = line.AddCommand(
-      "resize", "Grow or shrink the KV pools of running workers that have --kv-cache-max-mib");
+      "resize", "Grow or shrink the KV pools of running workers. They need --kv-cache-max-mib");
   auto options = std::make_shared<ResizeOptions>();
   AddWorkerFlags(command, &options->choice);
   CommandLine::Option mib =

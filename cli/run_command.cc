@@ -79,7 +79,8 @@ int Run(RunOptions& options) {
 }  // namespace
 
 void AddRunCommand(CommandLine& line) {
-  CommandLine& command = line.AddCommand("run", "Answer in this process, without a service");
+  CommandLine& command =
+      line.AddCommand("run", "Answer prompts in this process, without a service");
   auto options = std::make_shared<RunOptions>();
   AddJobFlags(command, options->jobs);
   RegisterSettings(options->engine, options->settings);
@@ -92,21 +93,22 @@ void AddRunCommand(CommandLine& line) {
                                          "compute prompts on a second engine in this process and "
                                          "move the KV over this transport. With nccl, KV goes over "
                                          "TCP if NCCL refuses two engines on one GPU");
-  options->settings.Add("prefill-block-size", &options->prefill_block_size, 0, kMaxBlockSize,
-                        "with --transport: tokens in a KV block of the prefill engine; 0: "
-                        "--block-size");
+  options->settings.Add(
+      "prefill-block-size", &options->prefill_block_size, 0, kMaxBlockSize,
+      "with --transport: tokens in a KV block of the prefill engine. 0: as --block-size");
   options->settings.AddChoice<std::optional<KvLayoutKind>>(
       "prefill-kv-layout", &options->prefill_layout,
       {{"same", std::nullopt},
        {"block-major", KvLayoutKind::kBlockMajor},
        {"layer-major", KvLayoutKind::kLayerMajor}},
-      "with --transport: layout of the prefill engine's pool; same: that of --kv-layout");
-  options->settings.Add("prefill-tensor-parallel", &options->prefill_ranks, 0, kMaxTensorParallel,
-                        "with --transport: tensor-parallel ranks of the prefill engine; 0: "
-                        "--tensor-parallel");
+      "with --transport: layout of the prefill engine's pool. same: as --kv-layout");
+  options->settings.Add(
+      "prefill-tensor-parallel", &options->prefill_ranks, 0, kMaxTensorParallel,
+      "with --transport: tensor-parallel ranks of the prefill engine. 0: as --tensor-parallel");
   command.AddSettings(options->settings, "Engine");
   command.ShowWithSettings([options = options.get()] { return ModelsChatSampling(*options); });
-  command.AddFlag("--verbose", &options->verbose, "Print effective settings and the pool first");
+  command.AddFlag("--verbose", &options->verbose,
+                  "First print the settings that differ from the default, and the KV pool");
   command.OnRun([options] { return Run(*options); });
 }
 

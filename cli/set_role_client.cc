@@ -56,7 +56,7 @@ absl::StatusOr<std::string> SetRole(const SetRoleOptions& options,
 
 void AddSetRoleCommand(CommandLine& line) {
   CommandLine& command = line.AddCommand(
-      "set-role", "Change the role of a running worker; its requests, weights and cache stay");
+      "set-role", "Change the role of a running worker. Its requests, weights and cache stay");
   auto options = std::make_shared<SetRoleOptions>();
   AddWorkerFlags(command, &options->choice);
   command.Add("--role", &options->role, "The new role")
@@ -64,7 +64,8 @@ void AddSetRoleCommand(CommandLine& line) {
       .Required();
   command
       .Add("--hold-s", &options->hold_s,
-           "How long the routers' role planners leave the worker alone, in seconds. 0: not at all")
+           "For this many seconds, the routers' role planners do not change the worker. 0: they "
+           "may change it at once")
       .Range(0, 3600)
       .ShowDefault();
   command.OnRun([options] {

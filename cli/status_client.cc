@@ -154,10 +154,10 @@ void AddStatusCommand(CommandLine& line) {
   command.AddFlag("--index", &options->index,
                   "Also show the router's index of the workers' prefix caches");
   command.AddFlag("--tenants", &options->tenants,
-                  "Also show the tenants of this router: their requests, tokens and limits");
+                  "Also show the requests, tokens and limits of this router's tenants");
   command
       .Add("--watch", &options->watch_s,
-           "Seconds between repetitions, until Ctrl-C. Without a number, 2")
+           "Repeat until Ctrl-C, after this many seconds each time. Without a number, 2")
       .Range(0.1, 3600.0)
       .OptionalValue("2");
   command.AddHelpText(kStatusColumnsHelp);

@@ -152,7 +152,7 @@ std::string RoleLines(const v1::RolePlan& plan) {
   std::string out = absl::StrFormat("roles (%s): ", Printable(plan.mode()));
   if (plan.known()) {
     absl::StrAppendFormat(
-        &out, "wanted %d prefill and %d decode workers, there are %d and %d: ",
+        &out, "the plan wants %d prefill and %d decode workers, there are %d and %d: ",
         plan.wanted_prefill_workers(),
         plan.prefill_workers() + plan.decode_workers() - plan.wanted_prefill_workers(),
         plan.prefill_workers(), plan.decode_workers());
@@ -191,18 +191,22 @@ std::string IndexTable(const v1::IndexStatus& index) {
 
 const char kStatusColumnsHelp[] =
     "Columns:\n"
-    "  state         serving; or why the worker gets no new requests: draining (it is ending;\n"
-    "                  its figures are those of its last heartbeat), silent (it answers no\n"
-    "                  probes), unreachable (a call failed), damaged (its block accounting is "
+    "  state         serving, or why the worker gets no new requests. draining: it is ending, and\n"
+    "                  its figures are from its last heartbeat. silent: it answers no probes.\n"
+    "                  unreachable: a call failed. damaged: its block accounting is "
     "wrong)\n"
-    "  wait run kv   sequences that wait, are in the batch, wait for KV from another worker\n"
-    "  free cached   blocks of the KV pool: free, held only by the prefix cache, held by\n"
-    "  owned step      sequences, held by the running step, all\n"
-    "  total\n"
-    "  room          longest sequence in tokens, prompt and answer, that the worker can hold\n"
+    "  wait          sequences in the queue\n"
+    "  run           sequences in the batch\n"
+    "  kv            sequences that wait for KV from another worker\n"
+    "  free          free blocks of the KV pool\n"
+    "  cached        blocks that only the prefix cache holds\n"
+    "  owned         blocks that sequences hold\n"
+    "  step          blocks that only the running step holds\n"
+    "  total         all blocks of the KV pool\n"
+    "  room          longest sequence, prompt and answer, that the worker can hold, in tokens\n"
     "  hit%          share of looked-up prompt tokens that the prefix cache had; off: no cache\n"
-    "  prompt/s      prompt tokens computed and answer tokens generated in a second, mean of the\n"
-    "  answer/s        last five seconds\n"
+    "  prompt/s      prompt tokens computed per second, mean of the last five seconds\n"
+    "  answer/s      answer tokens generated per second, mean of the last five seconds\n"
     "  uptime        time since the worker started\n"
     "  RSS MiB       resident memory of the process";
 

@@ -230,8 +230,9 @@ absl::Status Supervise(const UpOptions& options, const std::string& directory, F
       std::cout << metrics << std::endl;
     }
     if (!ready && SteadyClock::now() >= ready_by) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("not ready after ", options.ready_timeout_ms, " ms"));
+      return absl::DeadlineExceededError(absl::StrCat("the service was not ready after ",
+                                                      options.ready_timeout_ms,
+                                                      " ms (--ready-timeout-ms)"));
     }
   }
   return absl::OkStatus();
@@ -274,23 +275,23 @@ int Up(UpOptions options) {
 }  // namespace
 
 void AddUpCommand(CommandLine& line) {
-  CommandLine& command = line.AddCommand(
-      "up", "Start a router and workers on this machine and keep them in the foreground");
+  CommandLine& command =
+      line.AddCommand("up", "Start a router and workers on this machine, and end them with Ctrl-C");
   auto options = std::make_shared<UpOptions>();
   FleetOptions& fleet = options->fleet;
   // Does not read BATON_MODEL, because the workers read it themselves after their own files.
-  command.Add("--model", &fleet.model, "GGUF file. Without it, the workers' own setting");
+  command.Add("--model", &fleet.model, "GGUF file. Without it, the workers' own setting decides");
   command
       .Add("--prefill-workers", &options->prefill_workers,
-           "Prefill workers to start. Without it, 1; with --both-workers, 0")
+           "Number of prefill workers. Without it, 1; with --both-workers, 0")
       .Range(0, 64);
   command
       .Add("--decode-workers", &options->decode_workers,
-           "Decode workers to start. Without it, 1; with --both-workers, 0")
+           "Number of decode workers. Without it, 1; with --both-workers, 0")
       .Range(0, 64);
   command
       .Add("--both-workers", &fleet.both_workers,
-           "Workers with both roles to start. `baton set-role` changes the role of any worker")
+           "Number of workers with both roles. `baton set-role` changes the role of any worker")
       .Range(0, 64)
       .ShowDefault();
   command
@@ -306,16 +307,17 @@ void AddUpCommand(CommandLine& line) {
   command
       .Add("--metrics-address", &fleet.metrics_address,
            "HOST:PORT where the router serves its metrics over HTTP. Port 0 means any free port. "
-           "The workers serve theirs at free ports; the router's /targets lists them. Without it, "
-           "the programs' own settings decide, which are off by default")
+           "The workers serve their metrics at free ports, which the router's /targets lists. "
+           "Without it, the programs' own settings decide, which are off by default")
       .IsListenAddress();
-  command.Add("--tls-dir", &fleet.tls_directory,
-              "Folder of `baton certs new`: encrypts gRPC and HTTP with its certificates");
+  command.Add(
+      "--tls-dir", &fleet.tls_directory,
+      "Folder that `baton certs new` made. gRPC and HTTP are encrypted with its certificates");
   command.Add("--api-keys", &fleet.api_keys,
-              "The router's file of API keys, to which `baton keys new` appends");
+              "File of API keys for the router. `baton keys new` appends to it");
   command
       .Add("--ready-timeout-ms", &options->ready_timeout_ms,
-           "Longest time until the service is ready, in milliseconds")
+           "How long to wait until the service is ready, in milliseconds")
       .Range(int64_t{1}, kMaxTimeoutMs)
       .ShowDefault();
   command.AddFlag("--exit-on-failure", &options->exit_on_failure,
@@ -323,14 +325,15 @@ void AddUpCommand(CommandLine& line) {
   command.AddFlag("--verbose", &options->verbose,
                   "Print every setting, not only those that differ from the default");
   command.Add("--worker-argument", &fleet.worker_arguments,
-              "Passed on to every worker, as in --worker-argument=--block-size=32");
+              "Argument for every worker, as in --worker-argument=--block-size=32");
   command.Add("--prefill-argument", &fleet.prefill_arguments,
-              "Passed on to every prefill worker, after the arguments for all workers");
+              "Argument for every prefill worker. It comes after the arguments for all workers");
   command.Add("--decode-argument", &fleet.decode_arguments,
-              "Passed on to every decode worker, after the arguments for all workers");
-  command.Add("--both-argument", &fleet.both_arguments,
-              "Passed on to every worker with both roles, after the arguments for all workers");
-  command.Add("--router-argument", &fleet.router_arguments, "Passed on to the router");
+              "Argument for every decode worker. It comes after the arguments for all workers");
+  command.Add(
+      "--both-argument", &fleet.both_arguments,
+      "Argument for every worker with both roles. It comes after the arguments for all workers");
+  command.Add("--router-argument", &fleet.router_arguments, "Argument for the router");
   command.OnRun([options] { return Up(*options); });
 }
 

@@ -43,7 +43,7 @@ std::string WithName(const NamedWorker& worker, const std::string& text) {
 void AddWorkerFlags(CommandLine& command, WorkerChoice* choice) {
   CommandLine::Option worker = command.Add(
       "--worker", &choice->worker, "Name of the worker in `baton status`, or its HOST:PORT");
-  CommandLine::Option all = command.AddFlag("--all", &choice->all, "Every worker of the router");
+  CommandLine::Option all = command.AddFlag("--all", &choice->all, "All workers of the router");
   worker.Excludes(all);
   command.Add("--router", &choice->router, "HOST:PORT of the router that resolves the names")
       .IsHostPort()
@@ -81,7 +81,7 @@ absl::StatusOr<std::vector<NamedWorker>> FindWorkers(const WorkerChoice& choice,
 
 int ForEachWorker(const WorkerChoice& choice, const WorkerAction& act, bool named) {
   if (!choice.all && choice.worker.empty()) {
-    std::fprintf(stderr, "baton: name a worker: --worker or --all (see --help)\n");
+    std::fprintf(stderr, "baton: no worker is named: give --worker NAME or --all (see --help)\n");
     return kExitUsage;
   }
   const absl::StatusOr<ClientConnection> connection = OpenConnection(choice.connection);

@@ -49,10 +49,14 @@ namespace baton {
 std::string ProgramVersion();
 // Sources of option values other than the command line. Part of every help.
 inline constexpr char kSourcesHelp[] =
-    "--config FILE reads options from a TOML file (kv-blocks = 64; options of a command under "
-    "[up]).\nSettings, --model, and --router, --tls-… and --api-key-file of a `baton` command can "
-    "also come from\nenvironment variables: BATON_KV_BLOCKS sets --kv-blocks. The command line "
-    "overrides the file;\nboth override the variables.";
+    "--config FILE reads options from a TOML file, for example kv-blocks = 64. Options of a "
+    "command "
+    "are in\na section with its name, for example [up]. Environment variables can also set "
+    "options: "
+    "for example,\nBATON_KV_BLOCKS sets --kv-blocks. They can set every setting, and --model, "
+    "--router, --tls-… and\n--api-key-file of `baton` commands. The command line overrides the "
+    "file; "
+    "the file overrides the variables.";
 
 class CommandLine {
  public:

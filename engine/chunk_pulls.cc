@@ -111,8 +111,8 @@ absl::Status ChunkPulls::Expect(RequestHandle handle,
   if (pulled_blocks_ + blocks > most || cache_->available_blocks() - blocks < spare_blocks) {
     return absl::ResourceExhaustedError(
         StrCat("a chunk part of ", blocks, " blocks does not fit: ", pulled_blocks_,
-               " blocks are being pulled, at most ", most, "; ", cache_->available_blocks(),
-               " are available, ", spare_blocks, " must stay so"));
+               " blocks are being pulled, the limit is ", most, "; ", cache_->available_blocks(),
+               " blocks are available, and ", spare_blocks, " of them must stay available"));
   }
   const SequenceId sequence = NewSequence();
   RETURN_IF_ERROR(cache_->BeginPart(sequence, tokens));
@@ -244,7 +244,7 @@ absl::StatusOr<int32_t> ChunkPulls::Send(const SendPrefixRequest& request) {
   const size_t after = exports_.size() + ticket.parts.size();
   if (static_cast<int64_t>(after) > options_.max_transfers) {
     return absl::ResourceExhaustedError(StrCat(exports_.size(), " chunk parts are being sent, ",
-                                               ticket.parts.size(), " more are asked for; the ",
+                                               ticket.parts.size(), " more were requested; the ",
                                                "limit is ", options_.max_transfers));
   }
   int32_t tokens = 0;

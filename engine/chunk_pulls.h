@@ -8,12 +8,11 @@
 //
 // Rules:
 //  1. A chunk travels as its parts (chunk_layout.h), each as a transfer of its own. The ticket
-//  names
-//     them. A part is used only if it landed whole.
-//  2. Parts that are cached here or sleep here, that a request computes or receives here, or that
-//     another pull brings are not asked for. A pull waits for those that another pull brings, and
-//     goes on without them if that pull is cancelled: the source may never have received its
-//     ticket.
+//     names the parts. A part is used only if it landed whole.
+//  2. A pull does not ask for parts that this worker has already: parts that are cached or sleep,
+//     that a request computes or receives, or that another pull brings. A pull waits for parts that
+//     another pull brings. If that pull is cancelled, it continues without them, because the source
+//     may never have received that pull's ticket.
 //  3. A pull uses free blocks and cached prefixes without a user, never blocks of a request. It
 //     leaves `spare_blocks` blocks to sequences. All pulls together use at most half of the pool.
 //     A pull asks for as many parts as fit.

@@ -15,8 +15,8 @@
 //     the part or the request ends earlier.
 //  2. A copy into blocks starts only when no step uses these blocks (StartWakes).
 //  3. Chunks that fall asleep keep their blocks for a moment. Together they have at most half of
-//  the
-//     blocks that the chunk cache may have, or one chunk. Others are lost if they must leave.
+//     the blocks that the chunk cache may have, or they are one chunk. Further chunks that must
+//     leave the chunk cache are lost.
 //  4. A damaged sleeper is dropped. The part is then computed.
 //
 // Thread safety: engine thread only.

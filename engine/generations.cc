@@ -55,7 +55,7 @@ absl::StatusOr<std::shared_ptr<const ChunkLayout>> Generations::PlanParts(
   if (!generate.chunked.has_value()) return nullptr;
   const ChunkedPrompt& prompt = *generate.chunked;
   if (parts_.prompt_parts == nullptr) {
-    return absl::FailedPreconditionError("this worker does not know prompt chunks");
+    return absl::FailedPreconditionError("this worker does not support prompt chunks");
   }
   RETURN_IF_ERROR(parts_.prompt_parts->CheckSupported(prompt.options));
   if (generate.remote_prefill) RETURN_IF_ERROR(PromptParts::CheckHandOff(prompt.options));

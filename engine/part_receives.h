@@ -1,7 +1,7 @@
 // Incoming parts of chunked prompts: KV that a peer sends for parts that this worker lacks.
 //
-//   Expect → part tickets → (blocks land, are verified) → OnEvent: the part is done, or goes on
-//   here
+//   Expect → part tickets → (blocks land, are verified) → OnEvent: the part is done, or continues
+//   on this worker
 //
 // A part belongs to any number of requests (prompt_parts.h), but its transfer belongs to the
 // request that created it. The transfer ends with this request. A part that other requests still

@@ -24,8 +24,8 @@ absl::Status CheckPartTickets(const TransferTicket& ticket, const ChunkLayout& l
   for (const PartTicket& part : ticket.parts) {
     if (part.part <= before || part.part >= parts) {
       return absl::InvalidArgumentError(
-          StrCat("ticket.parts names part ", part.part, " behind part ", before,
-                 "; the parts must rise, and the prompt has ", parts));
+          StrCat("ticket.parts names part ", part.part, " after part ", before,
+                 "; the numbers must rise, and the prompt has ", parts, " parts"));
     }
     before = part.part;
     const auto tokens = static_cast<int32_t>(layout.parts[part.part].tokens.size());

@@ -47,7 +47,7 @@ absl::StatusOr<PeerPrefills::Layout> PeerPrefills::PlanParts(PrefillRequest& pre
   if (!prefill.chunked.has_value()) return nullptr;
   const ChunkedPrompt& prompt = *prefill.chunked;
   if (parts_.prompt_parts == nullptr) {
-    return absl::FailedPreconditionError("this worker does not know prompt chunks");
+    return absl::FailedPreconditionError("this worker does not support prompt chunks");
   }
   RETURN_IF_ERROR(parts_.prompt_parts->CheckSupported(prompt.options));
   RETURN_IF_ERROR(PromptParts::CheckHandOff(prompt.options));

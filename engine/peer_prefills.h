@@ -9,9 +9,8 @@
 //     deadlock. Its announced blocks stay held until the hand-off ends, and the hand-off cannot end
 //     before the prompt is computed. A sequence that needs those blocks and this prefill would wait
 //     for each other.
-//  4. The parts of a chunked prompt that the receiver lacks are sent as they are done
-//  (part_sends.h).
-//     The request ends when they and the question have been sent.
+//  4. A part of a chunked prompt that the receiver lacks is sent when it is done (part_sends.h).
+//     The request ends when all these parts and the question have been sent.
 //
 // Thread safety: engine thread only; sinks are called on it.
 #pragma once

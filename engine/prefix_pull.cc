@@ -145,7 +145,7 @@ absl::Status PrefixPulls::MakeRoom(int32_t tokens, int32_t priority) {
   const std::string of_group = group == 0 ? "" : StrCat("KV group ", group, ": ");
   return absl::ResourceExhaustedError(
       StrCat(of_group, "a prefix of ", more[group], " blocks does not fit: ", pulled_[group],
-             " blocks are being pulled or leased, at most ", most[group]));
+             " blocks are being pulled or leased, the limit is ", most[group]));
 }
 
 bool PrefixPulls::OnEvent(const TransferEvent& event) {
@@ -310,8 +310,8 @@ absl::StatusOr<std::optional<RequestHandle>> PrefixPulls::ToDisplace(int32_t pri
   if (least->second.priority < priority && ending < options_.max_transfers) return least->first;
   return absl::ResourceExhaustedError(StrCat(
       under_way, " prefixes are being sent and ", ending, " are ending; the limit for each is ",
-      options_.max_transfers, "; the lowest priority being sent is ", least->second.priority,
-      ", this one's ", priority));
+      options_.max_transfers, ". The lowest priority that is being sent is ",
+      least->second.priority, ", and the priority of this prefix is ", priority));
 }
 
 void PrefixPulls::CancelExport(RequestHandle handle) {

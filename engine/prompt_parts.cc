@@ -78,8 +78,8 @@ absl::StatusOr<std::shared_ptr<const ChunkLayout>> PromptParts::Plan(const Chunk
                                              options_.max_slots));
   }
   if (layout->shifts() > options_.max_shifted_queries) {
-    return absl::InvalidArgumentError(StrCat("the chunks stand at ", layout->shifts(),
-                                             " different distances from where they are computed; ",
+    return absl::InvalidArgumentError(StrCat("the chunks have ", layout->shifts(),
+                                             " different position shifts; at most ",
                                              options_.max_shifted_queries, " are allowed"));
   }
   return layout;

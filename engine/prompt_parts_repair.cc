@@ -33,9 +33,9 @@ class PromptParts::Repair {
 
 absl::Status PromptParts::CheckHandOff(const ChunkOptions& options) {
   if (options.repair.RepairsNothing()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      StrCat("chunk_repair ", ChunkRepairName(options.repair),
-             " is computed by the worker that answers; prefill the prompt there"));
+  return absl::FailedPreconditionError(StrCat(
+      "chunk_repair ", ChunkRepairName(options.repair),
+      " is not possible on a worker that prefills for another one; prefill on the decode worker"));
 }
 
 PartSpec PromptParts::AddRepair(SequenceId id, Main& main) {

@@ -60,7 +60,7 @@ absl::Status StepPipeline::CopyBlocks(std::span<const BlockCopy> copies) {
 
 absl::Status StepPipeline::ReasonOf(const absl::Status& error) const {
   if (error.ok() || runner_->Health().ok()) return error;
-  return absl::UnavailableError(StrCat("this worker can compute no more: ", error.message()));
+  return absl::UnavailableError(StrCat("this worker cannot compute any more: ", error.message()));
 }
 
 // If no step is in flight, waits for pending copies and releases their blocks. Otherwise the

@@ -33,7 +33,7 @@ scrape_configs:
 
 [deploy/alerts.yaml](../deploy/alerts.yaml) has alerts, [deploy/dashboard.json](../deploy/dashboard.json) a dashboard for Grafana.
 
-Every series is there from the start, with the value 0. The number of series is fixed: labels have the values that the tables name, and no others.
+Every series exists from the start, with the value 0. The number of series is fixed, because labels have only the values that the tables name.
 Metrics of routers count requests of clients. Metrics of workers count the work of one engine. So a request that uses two workers counts once at
 the router, and once at each worker.
 

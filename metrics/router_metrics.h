@@ -14,8 +14,8 @@ inline constexpr MetricDeclaration kRouterMetrics[] = {
             Labels{MetricLabel{"endpoint", kEndpointNames}, kCode},
             {.vllm = "vllm:request_success_total", .sglang = "sglang:num_requests_total"}),
     Counter(kRefused, "baton_requests_refused_total", "requests",
-            "Requests that ended with an error before their first token because the router or the "
-            "workers did not take them. limit: too many at once. overload: it would have missed "
+            "Requests that ended with an error before their first token, because the router or the "
+            "workers refused them. limit: too many at once. overload: it would have missed "
             "its deadline. no_worker: no usable worker. no_room: workers were full. invalid: a "
             "wrong field, or a request that no worker takes. shutdown: the router was ending. "
             "unauthorized: no valid key or certificate.",
@@ -29,8 +29,8 @@ inline constexpr MetricDeclaration kRouterMetrics[] = {
               {.vllm = "vllm:time_to_first_token_seconds",
                .sglang = "sglang:time_to_first_token_seconds"}),
     Histogram(kInterToken, "baton_inter_token_seconds", "seconds",
-              "Time between two messages with tokens of one answer, divided by the tokens of the "
-              "second; counted once for each of these.",
+              "Time between two messages with tokens of one answer, divided by the tokens in the "
+              "second message. It is counted once for each of these tokens.",
               kTokenTimes, Labels{},
               {.vllm = "vllm:inter_token_latency_seconds",
                .sglang = "sglang:inter_token_latency_seconds"}),
@@ -50,20 +50,19 @@ inline constexpr MetricDeclaration kRouterMetrics[] = {
         "worker. pulled: in the cache of a third worker, pulled before. Each token counts once.",
         Labels{MetricLabel{"source", kPromptSourceNames}},
         {.vllm = "vllm:prompt_tokens_total", .sglang = "sglang:prompt_tokens_total"}),
-    Counter(
-        kAvoidablePromptTokens, "baton_avoidable_prompt_tokens_total", "tokens",
-        "Prompt tokens of complete answers that were computed although another worker had them "
-        "cached. For each request: the most prompt tokens, in whole blocks, that one usable "
-        "worker had cached when the request was routed, according to the index, minus the prompt "
-        "tokens that were not computed; at least 0."),
+    Counter(kAvoidablePromptTokens, "baton_avoidable_prompt_tokens_total", "tokens",
+            "Prompt tokens of complete answers that were computed although another worker had them "
+            "cached. For each request: the largest number of prompt tokens, in whole blocks, that "
+            "one usable worker had cached according to the index when the request was routed. From "
+            "this, the prompt tokens that were not computed are subtracted. At least 0."),
     Counter(kOutputTokens, "baton_output_tokens_total", "tokens",
             "Generated tokens sent to clients.", Labels{},
             {.vllm = "vllm:generation_tokens_total", .sglang = "sglang:generation_tokens_total"}),
     Histogram(kRouteSeconds, "baton_route_seconds", "seconds",
               "Time to choose the workers of a request.", kShortTimes),
     Histogram(kRouteEstimateRatio, "baton_route_estimate_ratio", "ratio",
-              "Estimated time to the first token when the request was routed, divided by the "
-              "measured time. Only requests whose first route led to the first token.",
+              "Time to the first token that was estimated when the request was routed, divided by "
+              "the measured time. Only requests whose first route led to the first token count.",
               kRatios),
     Counter(kRoutes, "baton_routes_total", "routes",
             "Routes chosen, by the worker that computes the prompt. A request that moves to "
@@ -71,10 +70,10 @@ inline constexpr MetricDeclaration kRouterMetrics[] = {
             Labels{MetricLabel{"prefill", kPrefillPlaceNames}}),
     Counter(kRoutePulls, "baton_route_pulls_total", "pulls",
             "Prefix pulls that the router asked for. nothing: the receiver lacked nothing, or the "
-            "source had lost it.",
+            "source no longer had the prefix.",
             Labels{MetricLabel{"outcome", kPullOutcomeNames}}),
     Counter(kRequestWorkerLosses, "baton_request_worker_losses_total", "losses",
-            "Times that a request lost its worker, by the worker's role in it.",
+            "How often a request lost a worker, by the worker's role in the request.",
             Labels{MetricLabel{"role", kPrefillPlaceNames}}),
     Counter(kClientStalls, "baton_client_stalls_total", "requests",
             "Answers over gRPC that ended because their client read too slowly."),
@@ -85,7 +84,7 @@ inline constexpr MetricDeclaration kRouterMetrics[] = {
           "one that applies: draining, unreachable, silent.",
           Labels{MetricLabel{"role", kRoleNames}, MetricLabel{"state", kWorkerStateNames}}),
     Counter(kFleetChanges, "baton_fleet_changes_total", "changes",
-            "Changes of workers: joined, left, and so on.",
+            "Changes of the fleet: how often a worker joined, left, and so on.",
             Labels{MetricLabel{"change", kFleetChangeNames}}),
     Counter(kHeartbeats, "baton_heartbeats_total", "heartbeats",
             "Heartbeats of workers that arrived. failed: always 0 at a router.",
@@ -94,16 +93,17 @@ inline constexpr MetricDeclaration kRouterMetrics[] = {
           "Distinct units in the index of the workers' caches. A unit is a run of 16 tokens with "
           "all tokens before it, or a prompt chunk."),
     Gauge(kIndexCapacity, "baton_index_capacity_units", "units",
-          "Most units that the index can hold."),
+          "Largest number of units that the index can hold."),
     Gauge(kIndexMemberships, "baton_index_memberships", "pairs",
           "Pairs of a unit and a worker that has it."),
     Gauge(kIndexPredicted, "baton_index_predicted_units", "units",
-          "Units that finished requests left on workers and that no KV event has reported yet."),
+          "Units that finished requests have left on workers, and that no KV event has reported "
+          "yet."),
     Gauge(kIndexBytes, "baton_index_bytes", "bytes", "Memory that the index uses."),
     Counter(kIndexRefused, "baton_index_refused_units_total", "units",
             "Units that were dropped because the index was full."),
     Counter(kIndexGaps, "baton_index_gaps_total", "gaps",
-            "Times that KV events of a worker were missing. The index then asks for a snapshot."),
+            "How often KV events of a worker were missing. The index then asks for a snapshot."),
     Counter(kIndexSnapshots, "baton_index_snapshots_total", "snapshots",
             "Snapshots of workers' caches that were applied."),
     Gauge(kIndexUnfollowed, "baton_index_unfollowed_workers", "workers",

@@ -29,7 +29,7 @@ inline constexpr MetricDeclaration kWorkerMetrics[] = {
         "Expected time to compute all prompt tokens that are queued or begun: their number times "
         "the mean time of a prompt token in recent steps. 0 until the first prompt was computed."),
     Gauge(kWorkerBacklogTokens, "baton_worker_backlog_tokens", "tokens",
-          "Tokens that are known and not computed yet, of all sequences that do not wait for KV."),
+          "Tokens that are known but not computed yet, in all sequences that do not wait for KV."),
     Histogram(kWorkerQueueSeconds, "baton_worker_queue_seconds", "seconds",
               "Time from the arrival of a request at this engine to its first step.", kLatencies,
               Labels{MetricLabel{"kind", kWorkKindNames}},
@@ -41,19 +41,21 @@ inline constexpr MetricDeclaration kWorkerMetrics[] = {
     Counter(kWorkerFailures, "baton_worker_failures_total", "requests",
             "Requests of this engine that ended with an error, cancellations included."),
     Counter(kWorkerPreemptions, "baton_worker_preemptions_total", "preemptions",
-            "Times that a sequence lost its blocks to another one and had to be recomputed.",
+            "How often a sequence lost its blocks to another one and had to be recomputed.",
             Labels{}, {.vllm = "vllm:num_preemptions_total"}),
     Counter(kWorkerSteps, "baton_worker_steps_total", "steps",
             "Steps: runs of the model over a batch."),
-    Histogram(kWorkerStepSeconds, "baton_worker_step_seconds", "seconds",
-              "Time of a step from its submission, or the end of the step before it, to its end. "
-              "prefill: only chunks of prompts. decode: only rows of one token. mixed: both.",
-              kStepTimes, Labels{MetricLabel{"work", kStepWorkNames}}),
-    Counter(kWorkerPromptTokens, "baton_worker_prompt_tokens_total", "tokens",
-            "Prompt tokens whose KV this worker got, by source. computed: here, also again after a "
-            "preemption. cached: found in its prefix cache. transferred: received from a prefill "
-            "worker. pulled: from another worker's cache.",
-            Labels{MetricLabel{"source", kPromptSourceNames}}),
+    Histogram(
+        kWorkerStepSeconds, "baton_worker_step_seconds", "seconds",
+        "Time of a step, from its submission or from the end of the step before it, to its end. "
+        "prefill: only chunks of prompts. decode: only rows of one token. mixed: both.",
+        kStepTimes, Labels{MetricLabel{"work", kStepWorkNames}}),
+    Counter(
+        kWorkerPromptTokens, "baton_worker_prompt_tokens_total", "tokens",
+        "Prompt tokens whose KV this worker got, by source. computed: by this worker; tokens that "
+        "are recomputed after a preemption count again. cached: found in its prefix cache. "
+        "transferred: received from a prefill worker. pulled: from another worker's cache.",
+        Labels{MetricLabel{"source", kPromptSourceNames}}),
     Counter(kWorkerDecodeTokens, "baton_worker_decode_tokens_total", "tokens",
             "Tokens computed in decode rows."),
     Counter(kWorkerOutputTokens, "baton_worker_output_tokens_total", "tokens",
@@ -67,8 +69,8 @@ inline constexpr MetricDeclaration kWorkerMetrics[] = {
            .sglang = "sglang:cache_config_info",
            .gateway = "cache_config_info"}),
     Gauge(kKvUsedRatio, "baton_kv_used_ratio", "ratio",
-          "Share of the KV pool's blocks that are neither free nor evictable, of the fullest KV "
-          "group. Cached blocks that nothing uses count as free.",
+          "Share of the KV pool's blocks that are neither free nor evictable, in the fullest KV "
+          "group. Cached blocks that no request uses count as free.",
           Labels{},
           {.vllm = "vllm:kv_cache_usage_perc",
            .sglang = "sglang:token_usage",
@@ -86,7 +88,7 @@ inline constexpr MetricDeclaration kWorkerMetrics[] = {
     Counter(kPrefixLookups, "baton_prefix_cache_lookups_total", "lookups",
             "Prompts looked up in the prefix cache."),
     Counter(kPrefixHits, "baton_prefix_cache_hits_total", "lookups",
-            "Prompts of which the prefix cache had a part."),
+            "Prompts for which the prefix cache had at least one block."),
     Counter(kPrefixLookupTokens, "baton_prefix_cache_lookup_tokens_total", "tokens",
             "Tokens of the prompts that were looked up.", Labels{},
             {.vllm = "vllm:prefix_cache_queries_total"}),
@@ -101,21 +103,22 @@ inline constexpr MetricDeclaration kWorkerMetrics[] = {
     Counter(kChunkMisses, "baton_chunk_cache_misses_total", "lookups",
             "Prompt chunks that the chunk cache lacked."),
     Counter(kChunkBypasses, "baton_chunk_cache_bypasses_total", "chunks",
-            "Prompt chunks that had no room in the cache and were freed with their requests."),
+            "Prompt chunks for which the chunk cache had no room. Their blocks were freed with "
+            "their requests."),
     Counter(kChunkEvictions, "baton_chunk_cache_evictions_total", "chunks",
             "Prompt chunks that were evicted."),
     Gauge(kChunkEntries, "baton_chunk_cache_entries", "chunks", "Prompt chunks in the cache."),
     Gauge(kChunkUsedBlocks, "baton_chunk_cache_used_blocks", "blocks",
           "Blocks of cached prompt chunks. They also count as cached in baton_kv_blocks."),
     Gauge(kChunkBudgetBlocks, "baton_chunk_cache_budget_blocks", "blocks",
-          "Most blocks that cached prompt chunks may take."),
+          "Largest number of blocks that cached prompt chunks may take."),
     Gauge(kSleepingChunks, "baton_sleeping_chunks", "chunks",
           "Prompt chunks that sleep in host memory. They are not among "
           "baton_chunk_cache_entries."),
     Gauge(kSleepingChunkBytes, "baton_sleeping_chunk_bytes", "bytes",
           "Host memory of sleeping prompt chunks."),
     Gauge(kSleepingChunkLimitBytes, "baton_sleeping_chunk_limit_bytes", "bytes",
-          "Most host memory for sleeping prompt chunks; 0: no chunk sleeps."),
+          "Largest amount of host memory for sleeping prompt chunks; 0: no chunk sleeps."),
     Counter(kChunkSleeps, "baton_chunk_sleeps_total", "chunks",
             "Prompt chunks that were copied to host memory."),
     Counter(kChunkWakes, "baton_chunk_wakes_total", "chunks",
@@ -132,11 +135,11 @@ inline constexpr MetricDeclaration kWorkerMetrics[] = {
     Counter(kKvTransferBytes, "baton_kv_transfer_bytes_total", "bytes",
             "KV received from other workers and verified, by transport.", Labels{kTransport}),
     Counter(kKvTransferSentBytes, "baton_kv_transfer_sent_bytes_total", "bytes",
-            "KV sent to other workers, by transport. The sum over all workers exceeds that of "
-            "baton_kv_transfer_bytes_total by what was lost on the way.",
+            "KV sent to other workers, by transport. Summed over all workers, it exceeds "
+            "baton_kv_transfer_bytes_total by the KV that was lost on the way.",
             Labels{kTransport}),
     Counter(kKvTransfers, "baton_kv_transfers_total", "transfers",
-            "KV transfers that were completed. A chunked prompt has one for each part.",
+            "Completed KV transfers. A prompt with chunks has one for each part.",
             Labels{MetricLabel{"direction", kDirectionNames}}),
     Counter(kKvTransferFailures, "baton_kv_transfer_failures_total", "transfers",
             "KV transfers that failed. cancelled: the request ended first. timeout: the deadline "

@@ -191,7 +191,7 @@ std::vector<absl::StatusOr<TokenId>> DrawBuffers::Drawn(
     if (token >= 0) {
       drawn.push_back(token);
     } else if (token == kDrawSkipped) {
-      drawn.push_back(absl::CancelledError("the chunk is not wanted any more"));
+      drawn.push_back(absl::CancelledError("the chunk is no longer needed"));
     } else {
       drawn.push_back(DrawError(token, row(slot.draws[i].row)));
     }

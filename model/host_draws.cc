@@ -19,7 +19,7 @@ std::vector<absl::StatusOr<TokenId>> HostDraws::Draw(
       if (i < wanted) {
         drawn.push_back(sampler_.Draw(logits(first_row + draw.row), draw));
       } else {
-        drawn.push_back(absl::CancelledError("the chunk is not wanted any more"));
+        drawn.push_back(absl::CancelledError("the chunk is no longer needed"));
       }
     }
     first_row += chunk.logit_rows;

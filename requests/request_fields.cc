@@ -215,17 +215,17 @@ constexpr RequestField kFields[] = {
     {"prompt_token_ids", "array of token ids, at most 1048576", SetPromptTokenIds},
     {"messages",
      "array of {\"role\": string, \"content\": string}, for the chat template;\n"
-     "\"content\" may be an array of {\"type\": \"text\", \"text\": string}; line breaks\n"
-     "join these texts; parts of other types are refused; one message may have\n"
-     "\"chunks\", an array as below, placed before its content",
+     "\"content\" may be an array of {\"type\": \"text\", \"text\": string}, which are joined\n"
+     "with line breaks; parts of other types are refused; one message may have\n"
+     "\"chunks\", an array as below, which come before its content",
      SetMessages},
     {"question",
-     "string or array of token ids: the last part of a prompt in parts, which is\n"
-     "continued without a template; each part is tokenised alone",
+     "string or array of token ids: the last part of a prompt in parts; the prompt\n"
+     "is continued without a template; each part is tokenised alone",
      SetPart<&ChunkedText::question>},
     {"chunks",
      "with question: array of at most 500 parts, each a string or an array of token\n"
-     "ids; their KV is reused in any order and beside any other chunks",
+     "ids; other requests reuse their KV in any order, beside any other chunks",
      SetChunks},
     {"system", "with question: string or array of token ids; default: empty",
      SetPart<&ChunkedText::system>},
@@ -246,9 +246,10 @@ constexpr RequestField kFields[] = {
      "into system, chunks and question; empty: off",
      SetChunkSeparator},
     {"n", "whole number, 1 to 16: number of answers; default 1", SetNumberOf<&ClientRequest::n>},
-    {"priority", "whole number, -100 to 100; higher runs first; default 0",
+    {"priority", "whole number, -100 to 100; the highest runs first; default 0",
      SetNumberOf<&ClientRequest::priority>},
-    {"max_tokens", "whole number, 1 or more; default: up to the context's end", ReadTogether},
+    {"max_tokens", "whole number, 1 or more; default: the answer may fill the context",
+     ReadTogether},
     {"max_completion_tokens", "another name of max_tokens", ReadTogether},
     {"min_tokens", "whole number, 0 to max_tokens; default 0", SetSamplingNumber<&S::min_tokens>},
     {"temperature", "number, 0 to 100; 0 is greedy; default 1", SetSamplingNumber<&S::temperature>},
@@ -271,9 +272,9 @@ constexpr RequestField kFields[] = {
      "default: none",
      ReadTogether},
     {"top_logprobs", "whole number, 0 to 20, with \"logprobs\": true", ReadTogether},
-    {"tenant", "string, at most 256 bytes; tenants share no cached prefix",
+    {"tenant", "string, at most 256 bytes; different tenants share no cached prefix",
      SetText<&ClientRequest::tenant>},
-    {"cache_salt", "string, at most 256 bytes; salts share no cached prefix",
+    {"cache_salt", "string, at most 256 bytes; different salts share no cached prefix",
      SetText<&ClientRequest::cache_salt>},
     {"session_id",
      "string, at most 128 bytes; some routing policies send requests with\n"

@@ -23,7 +23,7 @@
 
 namespace baton {
 
-// How long a pull is waited for.
+// How long the router waits for a pull.
 int64_t PullTimeoutMs(const RouterOptions& options, const PrefixPull& pull);
 
 class PullFlow {

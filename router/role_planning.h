@@ -1,7 +1,7 @@
-// Carries out what the role planner wishes: when to look at the fleet, which worker to call, and
+// Carries out the role planner's decisions: when to look at the fleet, which worker to call, and
 // what to show.
 //
-//   advise  looks and shows the wish
+//   advise  looks and shows the target split
 //   apply   also flips: kTakeLease at the anchor → kSetRole at the worker
 //
 // The anchor is the usable worker with the smallest id among those that can change their role. All

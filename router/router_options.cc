@@ -52,42 +52,45 @@ void RegisterSettings(RouterOptions& options, SettingList& settings) {
   settings.Add("advertise", &options.advertise,
                "HOST or HOST:PORT to print in the ready line. Empty: the listening address.");
   settings.Add("pin-model", &options.pin_model, WorkerRegistry::kMaxNameBytes,
-               "Name or fingerprint of the model to serve; workers with another model are refused. "
-               "Empty: the first worker's model.");
-  settings.Add(
-      "pin-fingerprint", &options.pin_fingerprint, WorkerRegistry::kMaxNameBytes,
-      "Fingerprint of the workers to serve with, as the router logs it when a worker joins. "
-      "Workers that could give different answers are refused. Empty: the first worker's "
-      "fingerprint.");
+               "Name or fingerprint of the model to serve. Workers with another model are refused. "
+               "Empty: the model of the first worker.");
+  settings.Add("pin-fingerprint", &options.pin_fingerprint, WorkerRegistry::kMaxNameBytes,
+               "Fingerprint that workers must have. The router logs it when a worker joins. "
+               "Workers with another fingerprint are refused, because their answers could differ. "
+               "Empty: the fingerprint of the first worker.");
   settings.Add("mixed-fingerprints", &options.mixed_fingerprints,
-               "Workers of one model with different KV type, backend, numerics or RoPE serve "
-               "together. The exact bits of an answer then depend on the worker.");
+               "Accept workers of one model with different KV types, backends, numerics or RoPE. "
+               "The exact bits of an answer then depend on its worker.");
   RegisterRoutingSettings(options.routing, settings);
   settings.Add("worker-expiry-ms", &options.worker_expiry_ms, int64_t{100}, int64_t{3'600'000},
                "Milliseconds without a heartbeat after which the router forgets a worker.");
   settings.Add("worker-silence-ms", &options.worker_silence_ms, int64_t{40}, int64_t{600'000},
                "Milliseconds without an answer to a probe after which the router moves a worker's "
                "requests to other workers. It sends four probes in that time.");
-  settings.Add("max-workers", &options.max_workers, 1, 1 << 20, "Most workers that may register.");
+  settings.Add("max-workers", &options.max_workers, 1, 1 << 20,
+               "Largest number of registered workers.");
   settings.Add("max-prompt-bytes", &options.max_prompt_bytes, int64_t{1}, int64_t{16} << 20,
                "Longest text of a prompt or conversation, in bytes.");
-  settings.Add("chunk-separator", &options.chunk_separator, size_t{kMaxChunkSeparatorBytes},
-               "Text that splits a prompt, or the first user message that contains it, into "
-               "system part, chunks and question. A request can set its own. Empty: off.");
+  settings.Add(
+      "chunk-separator", &options.chunk_separator, size_t{kMaxChunkSeparatorBytes},
+      "Text that splits a prompt into system part, chunks and question. In a conversation, it "
+      "splits the first user message that contains it. A request can set its own. Empty: off.");
   settings.Add("index-units", &options.index_units, 1, 1 << 27,
-               "Capacity of the router's index, in cached runs of 16 tokens; 20 to 60 bytes each. "
-               "Choose the sum of the workers' pools.");
+               "Capacity of the router's index of cached prefixes, in runs of 16 tokens. Each "
+               "takes 20 to 60 bytes. It should hold the pools of all workers together.");
   settings.Add("request-log-lines", &options.request_log_lines, 0, 1'000'000,
-               "Lines a second in the log about requests that have ended, one for each request. "
-               "More lines are left out and counted. 0: none.");
+               "Largest number of log lines per second about ended requests. Each request has one "
+               "line. Further lines are left out and counted. 0: none.");
   settings.Add("index-wait-ms", &options.index_wait_ms, int64_t{0}, int64_t{3'600'000},
-               "Milliseconds for which a starting router waits for each worker's cached prefixes "
-               "before it is ready without them.");
-  settings.Add("client-stall-ms", &options.client_stall_ms, int64_t{100}, int64_t{3'600'000},
-               "Milliseconds after which a client that reads nothing loses its answer. A slow "
-               "client loses it when it falls behind by ten times as long.");
-  settings.Add("report-wait-ms", &options.report_wait_ms, int64_t{0}, int64_t{60'000},
-               "Milliseconds for which a finished answer waits for its prefill worker's figures.");
+               "How long a starting router waits for the list of each worker's cached prefixes, in "
+               "milliseconds. Then it becomes ready without the list.");
+  settings.Add(
+      "client-stall-ms", &options.client_stall_ms, int64_t{100}, int64_t{3'600'000},
+      "If a client reads nothing for this long, its answer is cancelled, in milliseconds. The "
+      "answer of a slow client is cancelled when its oldest unread message is ten times as old.");
+  settings.Add(
+      "report-wait-ms", &options.report_wait_ms, int64_t{0}, int64_t{60'000},
+      "How long a finished answer waits for the figures of its prefill worker, in milliseconds.");
   settings.Add("pull-patience", &options.pull_patience, 1.0, 1000.0,
                "A pull is cancelled after this multiple of its estimated time. The prompt is then "
                "computed.");
@@ -99,26 +102,26 @@ void RegisterSettings(RouterOptions& options, SettingList& settings) {
       {{"off", RolePlannerMode::kOff},
        {"advise", RolePlannerMode::kAdvise},
        {"apply", RolePlannerMode::kApply}},
-      "Whether the router plans how many workers prefill and how many decode, from the measured "
-      "load: advise shows the wish in `baton status`; apply also changes workers' roles.");
+      "Plan how many workers should prefill and how many should decode, from the measured load. "
+      "advise: `baton status` shows the plan. apply: the router also changes workers' roles.");
   settings.Add("role-planner-period-ms", &options.roles.period_ms, int64_t{1000},
                int64_t{1'200'000},
-               "Shortest time between two changes of roles, in milliseconds. The wish must last as "
-               "long before a worker changes its role.");
+               "Shortest time between two changes of roles, in milliseconds. The router changes a "
+               "role only after the plan has recommended it for this time.");
   settings.Add("min-prefill-workers", &options.min_prefill_workers, 0, 1 << 20,
-               "Prefill workers that the router needs to be ready.");
+               "The router is ready only with this number of prefill workers.");
   settings.Add("min-decode-workers", &options.min_decode_workers, 1, 1 << 20,
-               "Decode workers that the router needs to be ready.");
-  settings.Add(
-      "tenants", &options.tenants,
-      "File of tenants' limits and weights, one JSON object a line. It is read again when it "
-      "changes. Empty: tenants have no limits.");
+               "The router is ready only with this number of decode workers.");
+  settings.Add("tenants", &options.tenants,
+               "File with the limits and weights of tenants, one JSON object a line. It is read "
+               "again when it changes. Empty: tenants have no limits.");
   settings.Add("router-count", &options.router_count, 1, 1024,
-               "Routers of this fleet. Each grants this part of tenants' limits, rounded up.");
-  settings.Add(
-      "tenant-window", &options.tenant_window, 1, 1 << 16,
-      "With --tenants: requests for each worker that may wait for their first token there. "
-      "The others wait at the router, where tenants share the fleet by weight.");
+               "Number of routers N of this fleet. Each router grants 1/N of every limit of a "
+               "tenant, rounded up.");
+  settings.Add("tenant-window", &options.tenant_window, 1, 1 << 16,
+               "With --tenants: for each worker, the largest number of requests that wait at "
+               "workers for their first token. Further requests wait at the router, where tenants "
+               "share the fleet by weight.");
 }
 
 }  // namespace baton

@@ -19,8 +19,8 @@ std::string WhyNot(const RoutingInput& input, std::span<const WorkerRecord> deco
   };
   const auto begin = decode_workers.begin(), end = decode_workers.end();
   if (std::none_of(begin, end, knows)) {
-    return "there is no worker that knows chunks; send the prompt without parts, or use `baton "
-           "run`";
+    return "no worker of this fleet supports prompt chunks; send the prompt without chunks, or use "
+           "`baton run`";
   }
   const auto refuses_repair = std::find_if(begin, end, [&](const WorkerRecord& worker) {
     return knows(worker) && worker.report.chunks->refusal.empty();
@@ -50,8 +50,8 @@ absl::Status CheckTaken(const RoutingInput& input, std::span<const WorkerRecord>
   if (input.placement != Placement::kRemote) return absl::OkStatus();
   if (!input.chunk_repair->RepairsNothing()) {
     return NotTaken(input, absl::StrCat("chunk_repair ", ChunkRepairName(*input.chunk_repair),
-                                        " is computed by the worker that answers; leave the "
-                                        "placement unset"));
+                                        " is not possible on a worker that prefills for another "
+                                        "one; leave the placement unset"));
   }
   const auto hands_over = [&](const WorkerRecord& worker) { return HandsOver(input, worker); };
   const auto prefills = [&](const WorkerRecord& worker) {

@@ -12,7 +12,7 @@ namespace baton {
 
 // OK if a decode worker takes the prompt, or if there is none at all: then the policy says so. Also
 // OK if workers that take it are unusable for now. Otherwise FailedPrecondition with the reason of
-// a worker that refuses it, or that no worker knows chunks. The same if the placement demands a
+// a worker that refuses it, or that no worker supports chunks. The same if the placement demands a
 // prefill worker, and no two workers hand chunked prompts over.
 //
 // For an answer that is resumed, which one worker had taken, the error is Unavailable.

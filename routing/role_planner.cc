@@ -88,7 +88,7 @@ int32_t RolePlanner::BestPrefillCount(const Split& split) const {
   for (int32_t prefill = 0; prefill <= count; ++prefill) {
     if (count - prefill + split.both == 0) continue;
     const double use = UseOf({prefill, count - prefill, split.both});
-    // A split that is hardly better is not wished for.
+    // A split that is hardly better is not worth a flip.
     if (use < least * 0.999) {
       least = use;
       best = prefill;
@@ -135,19 +135,17 @@ std::optional<RoleFlip> RolePlanner::Choose(int direction, int64_t now_us,
 
 std::string RolePlanner::Describe(const Split& split) const {
   std::string text = absl::StrFormat(
-      "prompts keep %.2f workers busy and answers %.2f; the busier role of %d prefill and %d "
-      "decode "
-      "workers",
+      "prompts keep %.2f workers busy, and answers %.2f; with %d prefill and %d decode workers",
       prefill_demand_, decode_demand_, split.prefill, split.decode);
-  if (split.both > 0) absl::StrAppendFormat(&text, ", besides %d with both roles,", split.both);
-  absl::StrAppendFormat(&text, " is used to %.0f%%", 100 * wish_.use);
+  if (split.both > 0) absl::StrAppendFormat(&text, " and %d with both roles", split.both);
+  absl::StrAppendFormat(&text, ", the load of the busier role is %.0f%%", 100 * wish_.use);
   if (wish_.wanted_prefill_workers == split.prefill) return text + ", the least of all splits";
-  absl::StrAppendFormat(&text, ", with %d and %d to %.0f%%", wish_.wanted_prefill_workers,
+  absl::StrAppendFormat(&text, "; with %d and %d, it would be %.0f%%", wish_.wanted_prefill_workers,
                         split.prefill + split.decode - wish_.wanted_prefill_workers,
                         100 * wish_.wanted_use);
-  if (wish_.use < kLeastUse) return text + "; too little to change roles";
+  if (wish_.use < kLeastUse) return text + "; the load is too low to change roles";
   if (direction_ == 0) return text + "; the gain is too small to change roles";
-  if (agreeing_ < kLooks) return text + "; waiting whether that lasts";
+  if (agreeing_ < kLooks) return text + "; the planner waits to see whether this lasts";
   return text;
 }
 

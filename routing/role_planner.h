@@ -2,29 +2,28 @@
 // the measured load.
 //
 // Demand is counted in workers. A demand of 1.5 keeps one and a half workers busy.
-//  - Prompts: the time to compute the uncached tokens of the prompts that arrive in a second, plus
-//    the prompts that already wait, worked off within a period.
-//  - Answers: the larger of two figures. The time that the generated tokens of a second would take
-//    in full batches. And the share of KV blocks and of places in the batch that sequences take,
-//    waiting sequences included.
+//  - Demand of prompts: the time to compute the uncached tokens of the prompts that arrive in a
+//    second, plus the time to compute the prompts that already wait, spread over a period.
+//  - Demand of answers: the larger of two figures. The first is the time that the tokens generated
+//    in a second would take in full batches. The second is the share of KV blocks, and of places in
+//    the batch, that sequences need, waiting sequences included.
 //
-// The use of a split is the demand of its busier role for each of its workers. Workers with both
-// roles help both. Decode workers also compute prompts, if prefill workers have too many of them.
-// That slows their answers, so such prompts count kMixing times.
+// The use of a split is the demand of its busier role, divided by the workers of that role. Workers
+// with both roles help both. Decode workers also compute prompts, if prefill workers have too many
+// of them. That slows their answers, so such prompts count kMixing times.
 //
-// The planner wishes the split with the least use. It flips a worker only by these rules:
-//  1. Flips go towards the wished split, one worker at a time. They begin if that split lowers the
-//     use to kBegin of the present one, and go on as long as each lowers it to kContinue. The use
-//     after a flip counts what the remaining workers must carry.
-//  2. The use is at least kLeastUse now. A fleet with little to do stays as it is.
-//  3. All looks of a period agree on the direction. There are kLooks looks in a period.
-//  4. At most one flip each period. A worker that has joined or has changed its role keeps it for
-//  at
-//     least three periods.
-//  5. Nothing is wished before kLeastFinished requests have finished on warm workers. A worker is
-//     cold for kWarmUpUs after it joined. Its first requests are slow, and do not count.
-//  6. At least one usable worker keeps decoding. There is no other floor, which load could not
-//  move.
+// The target is the split with the least use. The planner flips a worker only by these rules:
+//  1. Flips go towards the target, one worker at a time. They begin if the target lowers the use to
+//     kBegin of the present one. They continue while each flip lowers it to kContinue. The use
+//     after a flip counts the work that the remaining workers must take over.
+//  2. The present use is at least kLeastUse. A fleet with little work stays as it is.
+//  3. All looks of a period agree on the direction. A period has kLooks looks.
+//  4. There is at most one flip in a period. A worker that has joined, or has changed its role,
+//     keeps the role for at least three periods.
+//  5. There is no target before kLeastFinished requests have finished on warm workers. A worker is
+//     cold for kWarmUpUs after it joined. Its first requests are slow and do not count.
+//  6. At least one usable worker keeps decoding. There is no other lower limit, because load could
+//     never change a limit.
 //
 // Pure: time, workers and load are passed in.
 //

@@ -85,12 +85,12 @@ bool MayPrefillFor(const RoutingInput& input, const WorkerRecord& decode,
 }
 
 absl::Status NoWorkerError(Placement placement) {
-  return absl::UnavailableError(placement == Placement::kRemote
-                                    ? "no pair of a prefill and a decode worker is ready with "
-                                      "equal fingerprints, a confirmed pair of backends, "
-                                      "a protocol version in common and, with several KV groups, "
-                                      "blocks on the prefill worker that are not smaller"
-                                    : "no decode worker is ready");
+  return absl::UnavailableError(
+      placement == Placement::kRemote
+          ? "no prefill worker and decode worker are ready that can work together. They need equal "
+            "fingerprints, backends whose bits were confirmed to be equal, and a common protocol "
+            "version. With several KV groups, the prefill worker's blocks must not be smaller"
+          : "no decode worker is ready");
 }
 
 }  // namespace baton

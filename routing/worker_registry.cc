@@ -83,8 +83,8 @@ absl::Status WorkerRegistry::CheckBackend(const WorkerReport& report,
     if (std::find(taken.begin(), taken.end(), worker.number) != taken.end()) continue;
     return absl::FailedPreconditionError(absl::StrCat(
         "the worker has backend ", Shown(report.backend), ", the fleet has ", Shown(backend),
-        "; no test has confirmed that their bits are equal; it can join when the last of those has "
-        "left, or with --mixed-fingerprints"));
+        "; no test has confirmed that their bits are equal. The worker can join when all workers "
+        "with that backend have left, or with --mixed-fingerprints"));
   }
   return absl::OkStatus();
 }
@@ -97,10 +97,11 @@ absl::Status WorkerRegistry::CheckNew(const WorkerReport& report,
         absl::StrCat("model ", report.model, " differs from the fleet's model ", fleet_model_));
   }
   if (others > 0 && !options_.mixed_fingerprints && report.fingerprint != fleet_fingerprint_) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the worker's answers may differ from the fleet's: it has ", Shown(report.fingerprint),
-        "; the fleet has ", Shown(fleet_fingerprint_),
-        "; it can join when the last of those has left, or with --mixed-fingerprints"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the worker's answers may differ from the fleet's: it has ",
+                     Shown(report.fingerprint), "; the fleet has ", Shown(fleet_fingerprint_),
+                     ". The worker can join when all workers of the fleet have left, or with "
+                     "--mixed-fingerprints"));
   }
   RETURN_IF_ERROR(CheckBackend(report, taken));
   if (others >= options_.max_workers) {

@@ -58,7 +58,7 @@ absl::Status CheckMethodsHaveRows(const std::vector<std::string>& services) {
       const std::string method = StrCat("/", name, "/", service->method(i)->name());
       if (WhoMayCall(method).has_value()) continue;
       return absl::InternalError(
-          StrCat(method, " has no row in security/access_table.cc, so nobody may call it"));
+          StrCat(method, " has no row in security/access_table.cc, so no role may call it"));
     }
   }
   return absl::OkStatus();

@@ -68,7 +68,7 @@ std::optional<RoleSet> WhoMayCall(std::string_view name) {
 absl::Status CheckAccess(std::string_view name, RoleSet caller) {
   const std::optional<RoleSet> allowed = WhoMayCall(name);
   if (!allowed.has_value()) {
-    return absl::PermissionDeniedError(StrCat("nobody may call ", name.substr(0, 200)));
+    return absl::PermissionDeniedError(StrCat("no role may call ", name.substr(0, 200)));
   }
   if (allowed->Has(kAnonymous) || caller.Meets(*allowed)) return absl::OkStatus();
   if (caller.empty()) return absl::UnauthenticatedError("unauthenticated");

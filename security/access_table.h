@@ -29,8 +29,8 @@ std::span<const AccessRow> AccessTable();
 std::optional<RoleSet> WhoMayCall(std::string_view name);
 
 // Checks a caller with a certificate or a key. Unauthenticated: the caller has no role.
-// PermissionDenied: it has roles, but none of the row's, or there is no row. `caller` without
-// kAnonymous: every caller counts as anonymous too.
+// PermissionDenied: there is no row, or the caller has none of the row's roles. `caller` need not
+// contain kAnonymous, because every caller counts as anonymous too.
 absl::Status CheckAccess(std::string_view name, RoleSet caller);
 
 }  // namespace baton

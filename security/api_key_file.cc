@@ -27,7 +27,7 @@ absl::StatusOr<std::string> TextField(const nlohmann::json& object, const char* 
   const auto field = object.find(name);
   if (field == object.end()) return std::string();
   if (!field->is_string()) {
-    return absl::InvalidArgumentError(StrCat(name, " is not a text"));
+    return absl::InvalidArgumentError(StrCat(name, " must be a string"));
   }
   return field->get<std::string>();
 }
@@ -74,7 +74,7 @@ absl::Status CheckKnownFields(const nlohmann::json& object) {
 
 absl::StatusOr<ApiKeyEntry> ParseEntry(std::string_view line) {
   const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object()) return absl::InvalidArgumentError("it is no JSON object");
+  if (!object.is_object()) return absl::InvalidArgumentError("it is not a JSON object");
   RETURN_IF_ERROR(CheckKnownFields(object));
   ApiKeyEntry entry;
   ASSIGN_OR_RETURN(entry.id, TextField(object, "id"));
@@ -87,7 +87,7 @@ absl::StatusOr<ApiKeyEntry> ParseEntry(std::string_view line) {
   ASSIGN_OR_RETURN(entry.tenant, TextField(object, "tenant"));
   if (entry.tenant.size() > kMaxTenantBytes) {
     return absl::InvalidArgumentError(
-        StrCat("tenant has ", entry.tenant.size(), " bytes, at most ", kMaxTenantBytes));
+        StrCat("tenant has ", entry.tenant.size(), " bytes, must have at most ", kMaxTenantBytes));
   }
   ASSIGN_OR_RETURN(const std::string role, TextField(object, "role"));
   ASSIGN_OR_RETURN(entry.role, ParseRole(role));
@@ -115,15 +115,15 @@ absl::StatusOr<std::vector<ApiKeyEntry>> ParseApiKeys(std::string_view text) {
     }
     if (entries.size() == kMaxApiKeys) {
       return absl::InvalidArgumentError(
-          StrCat("line ", number, ": there are more than ", kMaxApiKeys, " keys, the limit"));
+          StrCat("line ", number, ": there are more than ", kMaxApiKeys, " keys"));
     }
     if (!ids.insert(entry->id).second) {
       return absl::InvalidArgumentError(
-          StrCat("line ", number, ": id \"", Shown(entry->id), "\" is there twice"));
+          StrCat("line ", number, ": id \"", Shown(entry->id), "\" occurs twice"));
     }
     if (!digests.emplace(entry->digest.begin(), entry->digest.end()).second) {
       return absl::InvalidArgumentError(
-          StrCat("line ", number, ": the key of id \"", Shown(entry->id), "\" is there twice"));
+          StrCat("line ", number, ": the key of id \"", Shown(entry->id), "\" occurs twice"));
     }
     entries.push_back(*std::move(entry));
   }

@@ -45,7 +45,7 @@ absl::StatusOr<std::shared_ptr<const ApiKeys::Entries>> ApiKeys::ReadFile() cons
   text.resize(static_cast<size_t>(file.gcount()));
   if (text.size() > kMaxApiKeyFileBytes) {
     return absl::InvalidArgumentError(
-        StrCat("--api-keys: ", path_, " has more than ", kMaxApiKeyFileBytes, " bytes, the limit"));
+        StrCat("--api-keys: ", path_, " has more than ", kMaxApiKeyFileBytes, " bytes"));
   }
   absl::StatusOr<Entries> entries = ParseApiKeys(text);
   if (!entries.ok()) {

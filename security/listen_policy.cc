@@ -44,8 +44,9 @@ absl::Status CheckPlaintextListen(std::string_view option, const std::string& li
   ASSIGN_OR_RETURN(const HostPort where, ParseHostPort(listen));
   if (IsLoopbackHost(where.host)) return absl::OkStatus();
   return absl::InvalidArgumentError(StrCat(
-      option, " ", listen, " is reachable from other machines, and would not be encrypted. Give ",
-      encrypt_with, "; or --plaintext, if everyone in this network may read and call it"));
+      option, " ", listen,
+      " is reachable from other machines, and it would not be encrypted. Give ", encrypt_with,
+      ", or --plaintext if the network is trusted: everyone there can read and call this port"));
 }
 
 }  // namespace baton

@@ -58,7 +58,7 @@ absl::Status TakeCertificate(SSL_CTX* context, const TlsFiles& files) {
   const X509* own = SSL_CTX_get0_certificate(context);
   if (X509_cmp_current_time(X509_get0_notAfter(own)) < 0) {
     return absl::InvalidArgumentError(
-        StrCat("TLS: certificate ", files.certificate, ": it has expired"));
+        StrCat("TLS: the certificate ", files.certificate, " has expired"));
   }
   return absl::OkStatus();
 }

@@ -29,7 +29,8 @@ struct TlsRules {
   // Checks the chain of the peer's certificate. A server then demands a certificate.
   bool verify_peer = true;
   std::optional<CallerRole> role = {};  // the peer's certificate must have this role
-  // Few connections move many bytes: each fetches several records at once, into a larger buffer.
+  // For few connections that move many bytes: each reads several records at once, into a larger
+  // buffer.
   bool bulk = false;
 };
 

@@ -19,8 +19,10 @@ void RegisterSettings(TlsFiles& files, SettingList& settings) {
 
 absl::Status CheckFleetTls(const TlsFiles& files) {
   if (!files.any()) return absl::OkStatus();
-  if (files.certificate.empty()) return absl::InvalidArgumentError("--tls-cert is missing");
-  if (files.authorities.empty()) return absl::InvalidArgumentError("--tls-ca is missing");
+  if (files.certificate.empty())
+    return absl::InvalidArgumentError("--tls-cert is missing: --tls-key and --tls-ca need it");
+  if (files.authorities.empty())
+    return absl::InvalidArgumentError("--tls-ca is missing: --tls-cert needs it");
   return TlsContext::Load(files, {.side = TlsSide::kServer, .verify_peer = true}).status();
 }
 

@@ -190,8 +190,8 @@ absl::StatusOr<Contents> ContentsOf(const TrialCertificateOptions& options, Call
 
 absl::Status MakeLeaves(const TrialCertificateOptions& options, const Identity& authority) {
   if (options.tenant.size() > kMaxTenantBytes) {
-    return absl::InvalidArgumentError(
-        StrCat("--tenant has ", options.tenant.size(), " bytes, at most ", kMaxTenantBytes));
+    return absl::InvalidArgumentError(StrCat("--tenant has ", options.tenant.size(),
+                                             " bytes, must have at most ", kMaxTenantBytes));
   }
   for (const CallerRole role : kRoles) {
     ASSIGN_OR_RETURN(const Contents contents, ContentsOf(options, role));

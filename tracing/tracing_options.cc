@@ -7,8 +7,8 @@ void RegisterSettings(TracingOptions& options, SettingList& settings) {
                "HOST:PORT of an OpenTelemetry collector that takes traces over gRPC, without TLS. "
                "Empty: no traces.");
   settings.Add("trace-sample", &options.sample, 0.0, 1.0,
-               "Share of requests to trace. A request with a traceparent is traced if that says "
-               "so.");
+               "Share of requests to trace. If a request has a traceparent, the traceparent "
+               "decides instead.");
 }
 
 }  // namespace baton

@@ -1,8 +1,7 @@
 // Drain sequence of a worker: the order in which it stops serving.
 //
-//  1. It reports itself as draining, health checks fail, and it says goodbye to its routers, so
-//  that
-//     they send no new calls.
+//  1. It reports itself as draining, health checks fail, and it says goodbye to its routers. They
+//     send no new calls then.
 //  2. It still accepts calls for the shutdown delay.
 //  3. Calls that still arrive are refused.
 //  4. Running calls may finish, for a bounded time.

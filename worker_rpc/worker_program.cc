@@ -56,42 +56,40 @@ void RegisterRole(WorkerOptions& options, SettingList& settings) {
       {{"both", v1::WORKER_ROLE_BOTH},
        {"prefill", v1::WORKER_ROLE_PREFILL},
        {"decode", v1::WORKER_ROLE_DECODE}},
-      "Role at the start: prefill computes prompts and sends their KV; decode generates tokens; "
-      "both does either. `baton set-role` changes it.");
+      "Role at the start. prefill: compute prompts and send their KV. decode: generate tokens. "
+      "both: do either. `baton set-role` changes it.");
 }
 
 void RegisterSettings(WorkerOptions& options, SettingList& settings) {
   RegisterSettings(options.server, settings);
   settings.Add(
       "advertise", &options.advertise,
-      "HOST or HOST:PORT at which other processes reach this worker; the port defaults to "
-      "that of --listen. If empty, the host of --listen, or 127.0.0.1 if that is a wildcard.");
+      "HOST or HOST:PORT at which other processes reach this worker. Without a port, the port of "
+      "--listen. Empty: the host of --listen, or 127.0.0.1 if that is a wildcard.");
   settings.Add("transfer-listen", &options.transfer_listen,
-               "HOST:PORT for KV transfers from other workers; port 0 picks a free one.");
-  settings.Add(
-      "transfer-advertise", &options.transfer_advertise,
-      "HOST or HOST:PORT at which other workers reach it for KV transfers. If empty, the host "
-      "of --advertise, or else that of --transfer-listen.");
+               "HOST:PORT for KV transfers from other workers. Port 0 picks a free port.");
+  settings.Add("transfer-advertise", &options.transfer_advertise,
+               "HOST or HOST:PORT at which other workers reach this worker for KV transfers. "
+               "Empty: the host of --advertise, or else that of --transfer-listen.");
   settings.AddChoice<TransferMedium>(
       "transport", &options.transport, TransferMediumNames(),
-      "How KV comes from other workers: tcp; shm (shared memory, this host only); nccl (GPU to GPU "
-      "if both workers have NCCL and a device, else tcp); auto (on a GPU as nccl; otherwise shm if "
-      "both are on one host, else tcp).");
+      "How KV comes from other workers. shm: shared memory, on one host only. nccl: from GPU to "
+      "GPU if both workers have a GPU and NCCL, else tcp. auto: on a GPU as nccl; on a CPU shm if "
+      "both workers are on one host, else tcp.");
   settings.Add("nccl-plaintext", &options.engine.nccl_plaintext,
-               "With --tls-cert, lets KV travel over NCCL, which does not encrypt. Without it, KV "
-               "between GPUs goes over TCP.");
+               "With --tls-cert: allow KV over NCCL, which does not encrypt. If off, KV between "
+               "GPUs goes over TCP.");
   settings.Add("metrics-listen", &options.metrics_listen,
-               "HOST:PORT for /metrics, /livez and /readyz over HTTP; port 0 picks a free one. "
+               "HOST:PORT for /metrics, /livez and /readyz over HTTP. Port 0 picks a free port. "
                "Empty: off.");
   RegisterSettings(options.tracing, settings);
   settings.Add(
       "worker-id", &options.worker_id,
-      "Name of this worker in the cluster; if empty, made from role, host and process id.");
-  settings.Add(
-      "nice", &options.nice, 0, 19,
-      "How much CPU priority to give up, as nice(1). `baton up` sets 6 for decode workers if "
-      "prefill workers share the machine: sequences that wait are then decoded in larger "
-      "batches.");
+      "Name of this worker in the fleet. Empty: a name made from role, host and process id.");
+  settings.Add("nice", &options.nice, 0, 19,
+               "Nice value of the process, as in nice(1): a higher value means a lower CPU "
+               "priority. `baton up` sets 6 for decode workers that share a machine with prefill "
+               "workers. Their steps then have larger batches.");
 }
 
 std::string MakeWorkerId(const std::string& prefix) {

@@ -52,7 +52,7 @@ absl::Status CheckRowsOf(const HttpRoutes& routes) {
   for (const HttpRoute& route : routes.All()) {
     if (WhoMayCall(RowOf(route)).has_value()) continue;
     return absl::InternalError(absl::StrCat(
-        RowOf(route), " has no row in security/access_table.cc, so nobody may call it"));
+        RowOf(route), " has no row in security/access_table.cc, so no role may call it"));
   }
   return absl::OkStatus();
 }

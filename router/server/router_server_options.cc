@@ -9,7 +9,8 @@ absl::Status CheckRouterSecurity(const RouterServerOptions& options) {
   RETURN_IF_ERROR(CheckServerSecurity(options.server));
   const TlsFiles& http = options.http.tls;
   if (http.any()) {
-    if (http.certificate.empty()) return absl::InvalidArgumentError("--http-tls-cert is missing");
+    if (http.certificate.empty())
+      return absl::InvalidArgumentError("--http-tls-cert is missing: --http-tls-key needs it");
     return absl::OkStatus();  // HttpEdge::Start checks the files
   }
   if (options.server.plaintext) return absl::OkStatus();

@@ -66,9 +66,10 @@ TEST(StatusTable, ShowsTheWishOfTheRolePlannerWithItsReason) {
   plan.set_last_flip_ms(12'345);
   EXPECT_THAT(
       StatusTable(status, false),
-      HasSubstr("\nroles (advise): wanted 2 prefill and 2 decode workers, there are 1 and 3: "
-                "prompts wait\n  next: decode-1 prefills\n  last of 4: decode-2 decodes, "
-                "12 s ago\n  decode-1 prefills: not carried out: why\n"));
+      HasSubstr(
+          "\nroles (advise): the plan wants 2 prefill and 2 decode workers, there are 1 and 3: "
+          "prompts wait\n  next: decode-1 prefills\n  last of 4: decode-2 decodes, "
+          "12 s ago\n  decode-1 prefills: not carried out: why\n"));
 }
 
 TEST(StatusTable, ShowsTheWorstState) {

@@ -83,7 +83,7 @@ TEST(WorkerChoice, AnErrorWithoutARouterSaysHowToGetOne) {
 TEST(WorkerChoice, RefusesAnEmptyChoice) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(ForEachWorker({}, nullptr), 2);
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("--worker or --all"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("--worker NAME or --all"));
 }
 
 #endif  // BATON_GRPC

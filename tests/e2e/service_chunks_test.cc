@@ -54,7 +54,7 @@ class ServiceChunksTest : public ServiceTest {
 
 TEST_F(ServiceChunksTest, OlderWorkersGetNoChunkedPrompts) {
   FakeWorker& older = AddDecode();
-  ExpectRefused(Request(), "there is no worker that knows chunks");
+  ExpectRefused(Request(), "no worker of this fleet supports prompt chunks");
   FakeWorker& newer = AddDecode({.chunks = PromptChunkSupport()});
   for (int i = 0; i < 6; ++i) {
     const Answer answer = Generate(Request());

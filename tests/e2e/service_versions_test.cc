@@ -46,7 +46,7 @@ TEST_F(ServiceVersionsTest, WorkersWithoutACommonVersionServeButAreNotPaired) {
     FakeWorker& prefill = AddPrefill(decode, {.protocol = range});
     const Answer refused = Generate(Remote());
     EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::UNAVAILABLE) << range.ToString();
-    EXPECT_THAT(refused.status.error_message(), HasSubstr("a protocol version in common"));
+    EXPECT_THAT(refused.status.error_message(), HasSubstr("a common protocol version"));
     const Answer answer = Generate(LongPrompt());
     EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
     EXPECT_EQ(prefill.engine().prefilled().size(), 0u) << range.ToString();

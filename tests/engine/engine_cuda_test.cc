@@ -188,11 +188,12 @@ TEST(EngineOnCuda, AFailedGpuEndsRequestsAsUnavailable) {
     EmulatorLibrary().FailAfter(150);
     int failed = 0;
     for (const std::string& answer : AskAll(**engine, requests)) {
-      failed += answer.starts_with("UNAVAILABLE: this worker can compute no more: CUDA device 0");
+      failed +=
+          answer.starts_with("UNAVAILABLE: this worker cannot compute any more: CUDA device 0");
     }
     EXPECT_GT(failed, 0);
     const std::vector<std::string> later = AskAll(**engine, {TinyRequest(5, 3, 1)});
-    EXPECT_THAT(later[0], HasSubstr("UNAVAILABLE: this worker can compute no more"));
+    EXPECT_THAT(later[0], HasSubstr("UNAVAILABLE: this worker cannot compute any more"));
     EXPECT_EQ((*engine)->DeviceHealth().code(), absl::StatusCode::kInternal);
     EXPECT_TRUE(absl::IsUnavailable((*engine)->CheckWatchdog()));
   }

@@ -53,10 +53,11 @@ TEST(PartTickets, PartsMustRiseAndExist) {
   EXPECT_TRUE(CheckPartTickets(Ticket(), Layout(), 4).ok());
   TransferTicket ticket = Ticket();
   ticket.parts.push_back({.part = 3, .block_count = 1});
-  EXPECT_THAT(Refusal(ticket), HasSubstr("names part 3 behind part 2; the parts must rise, and the "
-                                         "prompt has 3"));
+  EXPECT_THAT(Refusal(ticket),
+              HasSubstr("names part 3 after part 2; the numbers must rise, and the "
+                        "prompt has 3"));
   ticket.parts.back().part = 2;
-  EXPECT_THAT(Refusal(ticket), HasSubstr("names part 2 behind part 2"));
+  EXPECT_THAT(Refusal(ticket), HasSubstr("names part 2 after part 2"));
   ticket.parts = {{.part = -1, .block_count = 1}};
   EXPECT_THAT(Refusal(ticket), HasSubstr("names part -1"));
 }

@@ -102,8 +102,8 @@ TEST(StepFrames, APromptWithMoreShiftsThanAStepIsRefused) {
                                         {.positions = ChunkPositions::kSequential});
   const auto record = bench.Generate(ChunkedRequest(prompt, 6));
   EXPECT_EQ(*record->error,
-            absl::InvalidArgumentError("the chunks stand at 2 different distances from where they "
-                                       "are computed; 1 are allowed"));
+            absl::InvalidArgumentError(
+                "the chunks have 2 different position shifts; at most 1 are allowed"));
 }
 
 }  // namespace

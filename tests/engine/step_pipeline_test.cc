@@ -343,8 +343,9 @@ TEST_F(StepPipelineTest, AFailedDeviceEndsRequestsAsUnavailable) {
   TakeLog();
   FinishOne();
   const std::vector<std::string> log = TakeLog();
-  EXPECT_THAT(log, ::testing::Contains("1 failed: this worker can compute no more: CUDA device 0 "
-                                       "failed: out of order"));
+  EXPECT_THAT(log,
+              ::testing::Contains("1 failed: this worker cannot compute any more: CUDA device 0 "
+                                  "failed: out of order"));
   EXPECT_TRUE(absl::IsUnavailable(answers_.last_failure));
 }
 

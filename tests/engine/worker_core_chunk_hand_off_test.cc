@@ -331,11 +331,11 @@ TEST(WorkerCoreChunkHandOff, HostileTicketsAreRefusedByField) {
   };
   TransferTicket bad = good;
   bad.parts[1].part = 4;
-  EXPECT_THAT(refusal(bad), HasSubstr("names part 4 behind part 0"));
+  EXPECT_THAT(refusal(bad), HasSubstr("names part 4 after part 0"));
   bad.parts[1].part = -1;
   EXPECT_THAT(refusal(bad), HasSubstr("names part -1"));
   bad.parts[1].part = 0;
-  EXPECT_THAT(refusal(bad), HasSubstr("names part 0 behind part 0"));
+  EXPECT_THAT(refusal(bad), HasSubstr("names part 0 after part 0"));
   bad = good;
   bad.parts[2].block_count += 1;
   EXPECT_THAT(refusal(bad), HasSubstr("ticket.parts, part 2"));

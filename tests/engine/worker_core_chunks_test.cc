@@ -273,9 +273,9 @@ TEST(WorkerCoreChunks, RefusesWhatItCannotDoByName) {
   request.chunked->options.repair = {.kind = ChunkRepair::Kind::kShare, .share_millionths = 5};
   EXPECT_EQ(error(no_repair, request).code(), absl::StatusCode::kFailedPrecondition);
   request.remote_prefill = true;
-  EXPECT_EQ(error({}, request),
-            absl::FailedPreconditionError("chunk_repair share:0.000005 is computed by the worker "
-                                          "that answers; prefill the prompt there"));
+  EXPECT_EQ(error({}, request), absl::FailedPreconditionError(
+                                    "chunk_repair share:0.000005 is not possible on a worker that "
+                                    "prefills for another one; prefill on the decode worker"));
   request.remote_prefill = false;
   request.chunked->options.repair.share_millionths = 0;
   EXPECT_EQ(error(no_repair, request), absl::OkStatus());

@@ -267,7 +267,7 @@ TEST(WorkerCoreWindows, APullTakesHalfOfEachGroupsPoolAtMost) {
   ASSERT_TRUE(pull->done.has_value());
   EXPECT_EQ(pull->done->status(),
             absl::ResourceExhaustedError("KV group 2: a prefix of 3 blocks does not fit: 0 blocks "
-                                         "are being pulled or leased, at most 2"));
+                                         "are being pulled or leased, the limit is 2"));
 }
 
 TEST(WorkerCoreWindows, AnIncompleteWindowOfAFailedPullIsNotCached) {

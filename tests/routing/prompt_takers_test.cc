@@ -43,7 +43,7 @@ TEST_F(PromptTakersTest, OrdinaryPromptsAndEmptyFleetsAreNotChecked) {
 TEST_F(PromptTakersTest, WithoutAWorkerThatKnowsChunksTheErrorSaysSo) {
   fleet_.Add(WorkerRole::kDecode);
   Add(WorkerRole::kPrefill, {});
-  ExpectRefused("there is no worker that knows chunks");
+  ExpectRefused("no worker of this fleet supports prompt chunks");
 }
 
 TEST_F(PromptTakersTest, AWorkersReasonIsNamed) {
@@ -83,7 +83,7 @@ TEST_F(PromptTakersTest, ARepairIsNotComputedOnADemandedPrefillWorker) {
   Add(WorkerRole::kDecode, {.repairs_first = true, .hands_over = true});
   Add(WorkerRole::kPrefill, {.repairs_first = true, .hands_over = true});
   input_.chunk_repair = ChunkRepair{.kind = ChunkRepair::Kind::kFirst, .first_tokens = 16};
-  ExpectRefused("chunk_repair first:16 is computed by the worker that answers");
+  ExpectRefused("chunk_repair first:16 is not possible on a worker that prefills");
   input_.placement = Placement::kAutomatic;
   EXPECT_TRUE(Check().ok());
 }

@@ -166,7 +166,7 @@ TEST(RolePlanner, TheRestMustHaveRoomForTheKvOfAWorkerThatGoes) {
 TEST(RolePlanner, AFleetWithLittleToDoAndASmallGainChangeNothing) {
   PlannedFleet idle(1, 3);
   EXPECT_EQ(idle.LooksUntilFlip(0.35, 0.01), 0);
-  EXPECT_THAT(idle.planner.wish().reason, HasSubstr("too little to change roles"));
+  EXPECT_THAT(idle.planner.wish().reason, HasSubstr("the load is too low to change roles"));
   PlannedFleet even(2, 3);
   EXPECT_EQ(even.LooksUntilFlip(2, 2), 0) << "3 and 2 are as good";
   EXPECT_EQ(even.LooksUntilFlip(2.2, 1.6), 0) << "3 and 2 are hardly better";

@@ -47,20 +47,20 @@ TEST(ApiKeyFile, NamesTheLineAndTheFault) {
     std::string text;
     const char* fault;
   } cases[] = {
-      {"{", "line 1: it is no JSON object"},
-      {"\n[]\n", "line 2: it is no JSON object"},
-      {"\xff\n", "line 1: it is no JSON object"},
+      {"{", "line 1: it is not a JSON object"},
+      {"\n[]\n", "line 2: it is not a JSON object"},
+      {"\xff\n", "line 1: it is not a JSON object"},
       {R"({"id":"a","sha256":"00"})", "sha256 has 2 characters, must be 64"},
       {R"({"id":"a"})", "sha256 has 0 characters"},
-      {R"({"id":"a","sha256":7})", "sha256 is not a text"},
+      {R"({"id":"a","sha256":7})", "sha256 must be a string"},
       {Line("", ""), "id has 0 bytes"},
       {Line("", std::string(129, 'i')), "id has 129 bytes, must have 1 to 128"},
       {Line(R"(,"role":"worker")"), "role is \"worker\", must be client or operator"},
       {Line(R"(,"tenant":")" + std::string(257, 't') + R"(")"), "tenant has 257 bytes"},
       {Line(R"(,"expires":"soon")"), "expires is \"soon\", must be a time"},
       {Line(R"(,"secret":"x")"), "there is no field \"secret\""},
-      {Line("") + Line(""), "line 2: id \"a\" is there twice"},
-      {Line("") + Line("", "b"), "line 2: the key of id \"b\" is there twice"},
+      {Line("") + Line(""), "line 2: id \"a\" occurs twice"},
+      {Line("") + Line("", "b"), "line 2: the key of id \"b\" occurs twice"},
   };
   for (const auto& [text, fault] : cases) {
     const absl::Status status = ParseApiKeys(text).status();

@@ -106,7 +106,7 @@ TEST_F(ApiKeysTest, NamesAFileThatCannotBeUsed) {
   Write("{\n");
   const absl::Status wrong = ApiKeys::Open(path_).status();
   EXPECT_EQ(wrong.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(wrong.message()), HasSubstr(path_ + ", line 1: it is no JSON object"));
+  EXPECT_THAT(std::string(wrong.message()), HasSubstr(path_ + ", line 1: it is not a JSON object"));
 }
 
 }  // namespace

@@ -61,8 +61,8 @@ class OtlpExporter {
   grpc::ClientContext* running_ = nullptr;  // of the call that runs; guarded by mutex_
   bool cut_off_ = false;                    // no further call may run; guarded by mutex_
   bool done_ = false;                       // the thread has ended; guarded by mutex_
-  bool fails_ = false;                      // the last batch failed; of the thread
-  std::thread thread_;  // last member: it uses the others
+  bool fails_ = false;                      // the last batch failed; for the thread only
+  std::thread thread_;                      // last member: it uses the others
 };
 
 }  // namespace baton

@@ -21,8 +21,8 @@ struct SpanResource {
   std::string version;
 };
 
-// `unix_offset_us`: microseconds from the zero of Clock::NowUs() to 1970, negated: added to a
-// span's time, it gives the time since 1970. Text that is not UTF-8 is made so.
+// `unix_offset_us`: Unix time in microseconds at which Clock::NowUs() was 0. Added to a span's
+// time, it gives Unix time. Bytes that are not valid UTF-8 are replaced.
 otlp::ExportTraceServiceRequest SpansToWire(std::span<const Span> spans,
                                             const SpanResource& resource, int64_t unix_offset_us);
 

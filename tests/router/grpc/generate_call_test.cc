@@ -164,7 +164,8 @@ TEST_F(GenerateCallTest, APromptInPartsIsRefusedIfNoWorkerKnowsChunks) {
   Call(client)->Start(InParts());
   const absl::Status status = client->AwaitEnd();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("no worker that knows chunks"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("no worker of this fleet supports prompt chunks"));
   EXPECT_TRUE(client->events().empty());
 }
 
