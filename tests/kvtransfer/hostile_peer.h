@@ -17,7 +17,7 @@ namespace baton {
 
 inline constexpr int32_t kTokens = 40;  // three blocks of 16, the last one partly full
 
-inline TransportFactory Tcp(TcpOptions tcp = {}, std::string listen = "127.0.0.1:0") {
+inline TransportFactory Tcp(TcpOptions tcp = kPatient, std::string listen = "127.0.0.1:0") {
   return [=](TransportOptions options) {
     return CreateTcpTransport(listen, "", std::move(options), tcp);
   };

@@ -128,7 +128,7 @@ TEST(SocketTransport, ReconnectsToAReceiverRestartedAtTheSameAddress) {
   TestWorker a(Tcp(), {}, 1);
   std::string listen = "127.0.0.1:0";
   for (uint64_t epoch = 2; epoch < 6; ++epoch) {
-    TestWorker b(Tcp({}, listen), {}, epoch);
+    TestWorker b(Tcp(kPatient, listen), {}, epoch);
     listen = b.transport().address().substr(4);
     const ReceiveSpec spec = Spec(epoch);
     ASSERT_TRUE(b.transport().Expect(spec).ok());
@@ -161,11 +161,11 @@ TEST(SocketTransport, RefusesToAdvertiseAWildcard) {
   EXPECT_FALSE(CreateTcpTransport("127.0.0.1", "", options).ok());
 }
 
-TransportFactory ShmOrTcp(const std::string& name) {
+TransportFactory ShmOrTcp(const std::string& name, TcpOptions tcp = kPatient) {
   return [=](TransportOptions options) {
     return CreateSocketTransport(
         {.tcp_listen = "127.0.0.1:0", .tcp_advertise_host = "", .shm_name = name},
-        std::move(options));
+        std::move(options), tcp);
   };
 }
 
@@ -202,7 +202,7 @@ TEST(SocketTransport, FallsBackToTcpWhenNoProcessOnThisHostHasThatName) {
 
 // A process owns the name but does not speak.
 TEST(SocketTransport, FallsBackToTcpWhenSharedMemoryDoesNotOpen) {
-  TestWorker a(ShmOrTcp(UniqueShmName()), {}, 1);
+  TestWorker a(ShmOrTcp(UniqueShmName(), {}), {}, 1);
   TestWorker b(Tcp(), {}, 2);
   const std::string name = UniqueShmName();
   const absl::StatusOr<FileDescriptor> deaf = ListenUnix(name);
