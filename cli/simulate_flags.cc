@@ -75,7 +75,7 @@ void AddFleetFlags(CommandLine& command, SimulateFlags& flags) {
       .ShowDefault();
   command
       .Add("--transfer-latency-ms", &flags.transfer_latency_ms,
-           "Fixed time of a hand-off or a pull, besides its bytes")
+           "Fixed time in milliseconds of a hand-off or a pull, besides its bytes")
       .Group(kGroup)
       .Range(0.0, 60'000.0)
       .ShowDefault();
