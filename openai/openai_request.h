@@ -4,8 +4,8 @@
 // declared here. Differences from jobs:
 //   - An unknown field is ignored and named in `ignored_fields`.
 //   - A field without effect in Baton is accepted (`user`, `store`, …).
-//   - A field that would change the answer and is not built is InvalidArgument (`tools`, images,
-//   …).
+//   - A field that would change the answer but is not supported is InvalidArgument, for example
+//     `tools`.
 //   - /v1/completions takes a list of prompts, and generates 16 tokens unless the body says more.
 //
 // Bodies are untrusted. `null` is the same as absent. Of equal keys the last one counts, as in
