@@ -125,7 +125,10 @@ TEST(LoadDriver, TurnsOfAChatFollowTheirAnswers) {
   WorkloadOptions options = {
       .kind = WorkloadKind::kChat, .output_tokens = 2, .turns = 3, .think_s = 0};
   const auto workload = WorkloadFor(options);
+  // Each client asks its next turn after an answer, so a slow machine sends the same turns.
   LoadRunOptions run_options = FastRun(30);
+  run_options.arrivals.kind = ArrivalKind::kClosed;
+  run_options.concurrency = 2;
   LoadRun run(run_options, *workload);
   ThreadedTarget target;
   const SystemClock clock;
