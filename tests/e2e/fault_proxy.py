@@ -5,6 +5,7 @@ and calls a test's function when a certain message passes. Standard library only
   proxy.stall(TO_CLIENT)                             # a partition in one direction; proxy.heal() ends it
   proxy.when("Decode<", 3, kill)                     # calls kill() before the third response of Decode passes
   proxy.when("Block>", 1, CORRUPT)
+  proxy.hold("Decode>")                              # keeps requests of Decode back; proxy.release() ends it
 
 Settings of a direction apply to all connections, present and future. A fault at a message strikes once. The proxy runs on its
 own thread and calls actions there.
@@ -15,7 +16,7 @@ import socket
 import struct
 import threading
 
-from message_taps import TO_CLIENT, TO_SERVER, BytesTap
+from message_taps import DATA, TO_CLIENT, TO_SERVER, BytesTap
 
 BOTH = (TO_SERVER, TO_CLIENT)
 CHUNK_BYTES = 1 << 16
@@ -62,6 +63,7 @@ class FaultProxy:
         self.refusing = False
         self.triggers = {}  # message name → [(count at which the action runs, action)]
         self.counts = {}    # message name → messages counted so far
+        self.holding = set()  # message names
         self.connections = set()
         self.loop = asyncio.new_event_loop()
         started = threading.Event()
@@ -102,6 +104,18 @@ class FaultProxy:
         def add():
             self.triggers.setdefault(name, []).append((self.counts.get(name, 0) + nth, action))
         self.on_thread(add)
+
+    def hold(self, name):
+        """Keeps all calls of gRPC with such a request back from now on, until release(). Everything else passes, so that the connection
+        stays alive however long that takes."""
+        self.on_thread(lambda: self.holding.add(name))
+
+    def release(self):
+        def pass_all():
+            self.holding.clear()
+            for connection in self.connections:
+                connection.pass_held()
+        self.on_thread(pass_all)
 
     def forget(self):
         """Removes all triggers."""
@@ -182,6 +196,7 @@ class Connection:
         self.proxy = proxy
         self.tap = proxy.tap()
         self.writers = {TO_CLIENT: client_writer}
+        self.held = {}  # stream of HTTP/2 → frames that are kept back
 
     def cut(self):
         """Resets the connection at both ends."""
@@ -190,6 +205,20 @@ class Connection:
             if held.fileno() >= 0:
                 held.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()
+
+    def keeps_back(self, name, frame):
+        stream = frame[5:9]
+        if name in self.proxy.holding:
+            self.held.setdefault(stream, [])
+        if stream not in self.held or frame[3] != DATA:
+            return False
+        self.held[stream].append(frame)
+        return True
+
+    def pass_held(self):
+        for frames in self.held.values():
+            self.writers[TO_SERVER].write(b"".join(frames))
+        self.held.clear()
 
     async def pass_on(self, direction, reader):
         queue = asyncio.Queue()
@@ -225,6 +254,8 @@ class Connection:
                 await writer.drain()
                 self.cut()
                 raise
+            if direction == TO_SERVER and (name in self.proxy.holding or self.held) and self.keeps_back(name, unit):
+                continue
             writer.write(unit)
             await writer.drain()
         if writer.can_write_eof():

@@ -19,7 +19,9 @@ import threading
 import unittest
 
 from cluster import START_TIMEOUT_S, Service, wait_until
-from fleet import Process
+from fault_proxy import FaultProxy
+from fleet import Process, free_port
+from message_taps import GrpcTap
 
 MODEL = pathlib.Path(__file__).resolve().parent.parent / "testdata/models/tiny-q8_0.gguf"
 ARGUMENTS = argparse.Namespace()
@@ -42,9 +44,12 @@ class Tenants(unittest.TestCase, Service):
                                "--tenants", str(cls.file), "--worker-silence-ms=60000", "--worker-expiry-ms=60000"], "listening")
         cls.addClassCleanup(cls.process.close)
         cls.router = cls.process.address
-        cls.worker = Process([os.path.join(bin_dir, "baton-decode-worker"), "--model", str(MODEL), "--router", cls.router,
-                              "--worker-id", "w", "--threads", "1", "--kv-blocks", "512"], "ready")
-        cls.addClassCleanup(cls.worker.close)
+        port = free_port()
+        cls.proxy = cls.enterClassContext(FaultProxy(("127.0.0.1", port), GrpcTap))
+        worker = Process([os.path.join(bin_dir, "baton-decode-worker"), "--model", str(MODEL), "--router", cls.router,
+                          "--worker-id", "w", "--threads", "1", "--kv-blocks", "512", "--listen", f"127.0.0.1:{port}",
+                          "--advertise", cls.proxy.address], "ready")
+        cls.addClassCleanup(worker.close)
         assert cls.process.popen.stdout.readline().split()[0] == "ready"
         cls.http = cls.process.popen.stdout.readline().split()[1]
 
@@ -90,16 +95,16 @@ class Tenants(unittest.TestCase, Service):
 
     @contextlib.contextmanager
     def running(self, tenant, **fields):
-        """A request that runs inside the block, because its worker is frozen, and has succeeded after it."""
+        """A request that runs inside the block, because it does not reach its worker, and has succeeded after it."""
         answers = []
         client = threading.Thread(target=lambda: answers.append(self.ask(tenant, **fields)))
-        self.worker.freeze()
+        self.proxy.hold("Decode>")
         try:
             client.start()
             wait_until(lambda: (self.use_of(tenant) or {"running": 0})["running"] == 1, START_TIMEOUT_S, "a running request")
             yield
         finally:
-            self.worker.thaw()
+            self.proxy.release()
             client.join()
         self.assertEqual(answers[0][0], 200, answers)
         wait_until(lambda: self.use_of(tenant)["running"] == 0, START_TIMEOUT_S, "the request ended")
@@ -125,7 +130,7 @@ class Tenants(unittest.TestCase, Service):
         wait_until(lambda: self.use_of("late")["requests_per_minute"] == 1, START_TIMEOUT_S, "the new limit")
         self.assertEqual(self.ask("late")[0], 200)
         self.assert_refused(self.ask("late"), "requests_per_minute of 1")
-        self.file.write_text('{"tenant": "late", "requests_per_minut": 5}\n')
+        self.write({"tenant": "late", "requests_per_minut": 5})
         wait_until(lambda: "there is no field" in self.process.log(), START_TIMEOUT_S, "the error in the log")
         self.assertEqual(self.use_of("late")["requests_per_minute"], 1)
         self.write(*lines)

@@ -106,7 +106,9 @@ TEST_P(InProcessPairTest, CancelReachesThePrefillToo) {
     (*pair)->Cancel((*pair)->Generate(TinyRequest(60, 400, 1), sink));
     const SinkRecord record = sink->WaitForEnd();
     cancelled = record.error.has_value();
-    if (cancelled) EXPECT_EQ(record.error->code(), absl::StatusCode::kCancelled);
+    if (cancelled) {
+      EXPECT_EQ(record.error->code(), absl::StatusCode::kCancelled);
+    }
   }
   EXPECT_TRUE(cancelled);
   EXPECT_TRUE(Ask(**pair, TinyRequest(60, 4, 1)).finish.has_value());
