@@ -194,7 +194,7 @@ const char kStatusColumnsHelp[] =
     "  state         serving, or why the worker gets no new requests. draining: it is ending, and\n"
     "                  its figures are from its last heartbeat. silent: it answers no probes.\n"
     "                  unreachable: a call failed. damaged: its block accounting is "
-    "wrong)\n"
+    "wrong.\n"
     "  wait          sequences in the queue\n"
     "  run           sequences in the batch\n"
     "  kv            sequences that wait for KV from another worker\n"
