@@ -2,7 +2,7 @@
 """Compares a Baton service with llama-server under load. scripts/serving_peer.sh builds both and calls this.
 
     serving_peer.py --baton FILE --server FILE --model FILE [--threads N] [--rounds 3] [--clients 1,4,16,64] [--requests N]
-                    [--trace FILE] [--policies NAME,…]
+                    [--trace FILE] [--policies NAME,…] [--flash on,off]
 
 `baton bench` sends the same requests to both over HTTP: token ids, answers of planned length. One service runs at a time, with all
 threads; a round measures both, and the next round begins with the other. The figure of a case is the median over the rounds of
@@ -15,7 +15,8 @@ where only the tokens of answers count whose first token came within the objecti
     trace          --trace, a Mooncake trace, in its own order and spacing at --trace-rate; prompts shrink to a 32nd
     trace, POLICY  the same with two decode workers, which share the threads, under each routing policy of --policies
 
-llama-server runs with one slot for each client, enough HTTP threads, and flash attention on and off; the better one counts.
+llama-server runs with one slot for each client, enough HTTP threads, and flash attention on and off; the better one counts. --flash
+leaves one out, which saves time.
 Baton runs as `baton up` with --prefill-workers and --decode-workers. Services and load generator share the processors.
 The last line of the output is a JSON object. Standard library only.
 """
@@ -118,7 +119,7 @@ def measure_peer(options, case, flash, seed):
 
 def compare(options, case):
     """Measures a case in alternation. Returns its figure."""
-    ours, peers = [], {"on": [], "off": []}
+    ours, peers = [], {mode: [] for mode in options.flash}
     for number in range(options.rounds):
         seed = options.seed + number
         turns = [lambda: ours.append(measure_ours(options, case, seed))]
@@ -160,8 +161,11 @@ def main(argv=None):
     parser.add_argument("--trace-ttft-ms", type=int, default=2000)
     parser.add_argument("--trace-context", type=int, default=4096, help="tokens that a prompt and its answer may have")
     parser.add_argument("--policies", type=lambda text: [part for part in text.split(",") if part], default=[], help="with --trace")
+    parser.add_argument("--flash", type=lambda text: text.split(","), default=["on", "off"], help="of llama-server: on, off, or both")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(argv)
+    if not set(options.flash) <= {"on", "off"}:
+        parser.error("--flash must be on, off, or on,off")
     if options.rounds < 1 or options.requests < 1 or any(clients < 1 for clients in options.clients):
         parser.error("--rounds, --requests and every number of --clients must be 1 or more")
     load = " ".join(map(str, os.getloadavg()))
@@ -170,6 +174,7 @@ def main(argv=None):
     figures = [compare(options, case) for case in cases_of(options)]
     conditions = [f"{options.threads} threads; the services and the load generator share the processors.",
                   f"{options.rounds} rounds; requests of {options.prompt_tokens} and {options.output_tokens} tokens, {options.requests} a client.",
+                  f"llama-server: flash attention {' and '.join(options.flash)}.",
                   f"baton up: {options.prefill_workers} prefill and {options.decode_workers} decode workers.",
                   f"Load of the machine at the start, at the end: {load}, {' '.join(map(str, os.getloadavg()))}"]
     print("\n".join(conditions))

@@ -1,10 +1,32 @@
 #!/usr/bin/env bash
-# Prints the path of llama.cpp's llama-server, the peer of some benchmarks. Builds it once, from the PyPI source package
-# llama-cpp-python in ${XDG_CACHE_HOME:-~/.cache}/baton/peers, in the folder of scripts/engine_peer.sh. That takes some minutes.
+# Prints the path of llama.cpp's server, the peer of some benchmarks. Peers live in ${XDG_CACHE_HOME:-~/.cache}/baton/peers.
+#   scripts/llama_server.sh [--wheel]
+#   default   llama-server, built once from the PyPI source package llama-cpp-python, in the folder of scripts/engine_peer.sh.
+#             That takes some minutes.
+#   --wheel   the prebuilt llama.cpp of the PyPI wheel xllamacpp, behind llama-server's options (bench/llama_wheel_server.py). It may
+#             lack this processor's instructions: standard error shows which it has. A processor with AVX-512 needs the build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+home=${XDG_CACHE_HOME:-$HOME/.cache}/baton/peers
+
+if [ "${1:-}" = --wheel ]; then
+  venv=$home/xllamacpp
+  server=$venv/llama-server
+  wheel=$(grep -o 'xllamacpp==[0-9.]*' scripts/engine_peer.sh)
+  if ! "$venv/bin/python" -c 'import numpy, xllamacpp' 2> /dev/null; then
+    echo "llama_server: installing $wheel in $venv …" >&2
+    python3 -m venv "$venv"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check numpy "$wheel" >&2
+  fi
+  printf '#!/bin/sh\nexec "%s" -B "%s" "$@"\n' "$venv/bin/python" "$PWD/bench/llama_wheel_server.py" > "$server"
+  chmod +x "$server"
+  echo "llama_server: $("$server" --about)" >&2
+  echo "$server"
+  exit
+fi
+
 version=$(sed -n 's/^version=//p' scripts/engine_peer.sh)
-source=${XDG_CACHE_HOME:-$HOME/.cache}/baton/peers/llama-cpp-python-$version
+source=$home/llama-cpp-python-$version
 server=$source/build/bin/llama-server
 if ! [ -x "$server" ]; then
   echo "llama_server: building llama-server in $source …" >&2

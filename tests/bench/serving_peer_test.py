@@ -73,6 +73,10 @@ class ServingPeer(unittest.TestCase):
         self.assertEqual((one["ours_ttft_p50_ms"], one["ours_failed"]), (600, 1))
         self.assertIn("-fa off", one["peer_name"])
 
+    def test_one_mode_of_the_peer_can_be_left_out(self):
+        self.assertEqual(self.compare("--clients", "4", "--flash", "on")["to_peer_output_tokens_4"]["value"], 6)
+        self.assertEqual(len(self.log), 4)
+
     def test_both_get_the_same_requests_and_rounds_alternate(self):
         self.compare("--clients", "4", "--seed", "7")
         self.assertEqual(self.log, [["7", "300.0", "4", "None"], ["7", "50.0", "4", "None"], ["7", "100.0", "4", "None"],

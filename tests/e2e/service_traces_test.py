@@ -6,78 +6,27 @@
 Also compares proto/otlp/trace.proto with that package. Without network, the packages cannot be installed, and the script ends with 77.
 """
 
-import concurrent.futures
 import json
 import pathlib
 import subprocess
 import sys
 import tempfile
-import threading
 import unittest
 import urllib.request
 
 from cluster import Cluster, wait_until
 from metrics_scrape import scrape
+from otlp_collector import DEFAULT_FOLDER, Collector, needs_packages
 from service_case import ARGUMENTS, PATIENT_ROUTER, SEEN_TIMEOUT_S, ServiceTest, inspect_tokens, main, read_texts
 
 NOT_RUN = 77
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-NEEDED = ["grpcio", "opentelemetry-proto"]
 SECRET = "xylophone"  # a word of prompts, which no span may have
 PARENT_SPAN = "00f067aa0ba902b7"
 
 
 def traceparent(trace_id, sampled=True):
     return f"00-{trace_id}-{PARENT_SPAN}-{'01' if sampled else '00'}"
-
-
-def value_of(any_value):
-    kind = any_value.WhichOneof("value")
-    if kind == "array_value":
-        return [value_of(one) for one in any_value.array_value.values]
-    return getattr(any_value, kind)
-
-
-class FoundSpan:
-    """One span, with the name of its program."""
-
-    def __init__(self, resource, span):
-        self.resource = {attribute.key: value_of(attribute.value) for attribute in resource.attributes}
-        self.service = self.resource["service.name"]
-        self.trace, self.id, self.parent = span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex()
-        self.name, self.kind, self.status = span.name, span.kind, span.status.code
-        self.begin, self.end = span.start_time_unix_nano, span.end_time_unix_nano
-        self.attributes = {attribute.key: value_of(attribute.value) for attribute in span.attributes}
-
-
-class Collector:
-    """A collector at a free port, until close()."""
-
-    def __init__(self):
-        self.spans, self.bytes, self.lock = [], b"", threading.Lock()
-        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
-        trace_service_pb2_grpc.add_TraceServiceServicer_to_server(self, self.server)
-        self.address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
-        self.server.start()
-
-    def Export(self, request, _context):
-        with self.lock:
-            self.bytes += request.SerializeToString()
-            for resource in request.resource_spans:
-                for scope in resource.scope_spans:
-                    self.spans += [FoundSpan(resource.resource, span) for span in scope.spans]
-        return trace_service_pb2.ExportTraceServiceResponse()
-
-    def traces(self):
-        """Returns {trace id: its spans}."""
-        with self.lock:
-            out = {}
-            for span in self.spans:
-                out.setdefault(span.trace, []).append(span)
-            return out
-
-    def close(self):
-        self.server.stop(grace=None).wait()
 
 
 class Messages(unittest.TestCase):
@@ -236,31 +185,17 @@ class DeadCollector(TracedService):
         self.assertEqual(scrape(self.metrics).value("baton_trace_spans_total"), 0)
 
 
-def install(folder):
-    """Installs the packages into `folder`, unless they are there. Returns the reason if that fails."""
-    if (folder / "opentelemetry").is_dir() and (folder / "grpc").is_dir():
-        return None
-    try:
-        done = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target",
-                               str(folder), *NEEDED], capture_output=True, text=True, timeout=600)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    return None if done.returncode == 0 else done.stderr.strip()[-500:]
-
-
 if __name__ == "__main__":
-    packages = pathlib.Path(tempfile.gettempdir()) / "baton-otlp-packages"
+    packages = DEFAULT_FOLDER
     if "--packages" in sys.argv:
         place = sys.argv.index("--packages")
         packages = pathlib.Path(sys.argv[place + 1])
         del sys.argv[place:place + 2]
-    if why := install(packages):
-        print(f"not run: {' and '.join(NEEDED)} cannot be installed: {why}")
+    if why := needs_packages(packages):
+        print(f"not run: {why}")
         sys.exit(NOT_RUN)
-    sys.path.insert(0, str(packages))
-    import grpc
     from google.protobuf import descriptor_pb2
-    from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+    from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
     from opentelemetry.proto.common.v1 import common_pb2
     from opentelemetry.proto.resource.v1 import resource_pb2
     from opentelemetry.proto.trace.v1 import trace_pb2
