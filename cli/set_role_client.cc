@@ -7,10 +7,10 @@
 #include "absl/strings/str_format.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "cli/client_commands.h"
-#include "cli/status_table_client.h"
 #include "cli/worker_choice_client.h"
 #include "rpc/channel.h"
 #include "rpc/status_conversion.h"
+#include "rpc/worker_role_name.h"
 
 namespace baton {
 namespace {
@@ -42,8 +42,8 @@ absl::StatusOr<std::string> SetRole(const SetRoleOptions& options,
     return absl::UnimplementedError("this worker is of an older build, whose role cannot change");
   }
   if (!status.ok()) return FromGrpcStatus(status);
-  std::string text =
-      absl::StrFormat("%s, was %s\n", RoleName(answer.role()), RoleName(answer.before()));
+  std::string text = absl::StrFormat("%s, was %s\n", WorkerRoleName(answer.role()),
+                                     WorkerRoleName(answer.before()));
   if (const int32_t missing = answer.routers() - answer.routers_told(); missing > 0) {
     text.insert(text.size() - 1,
                 absl::StrFormat("; %d of %d routers have not confirmed the new role", missing,

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/printable_text.h"
+#include "rpc/worker_role_name.h"
 
 namespace baton {
 namespace {
@@ -83,7 +84,7 @@ Row Titles() {
 Row WorkerRow(const v1::WorkerStatus& worker) {
   const v1::PoolStatus& pool = worker.pool();
   return {Printable(worker.worker_id()),
-          RoleName(worker.role()),
+          WorkerRoleName(worker.role()),
           WorkerState(worker),
           Printable(worker.address()),
           absl::StrCat(worker.waiting()),
@@ -209,19 +210,6 @@ const char kStatusColumnsHelp[] =
     "  answer/s      answer tokens generated per second, mean of the last five seconds\n"
     "  uptime        time since the worker started\n"
     "  RSS MiB       resident memory of the process";
-
-const char* RoleName(v1::WorkerRole role) {
-  switch (role) {
-    case v1::WORKER_ROLE_PREFILL:
-      return "prefill";
-    case v1::WORKER_ROLE_DECODE:
-      return "decode";
-    case v1::WORKER_ROLE_BOTH:
-      return "both";
-    default:
-      return "?";
-  }
-}
 
 const char* WorkerState(const v1::WorkerStatus& worker) {
   if (worker.unreachable()) return "unreachable";

@@ -12,8 +12,6 @@ namespace baton {
 // Returns "serving", or why the worker gets no new requests: "draining", "silent", "unreachable" or
 // "damaged" (the integrity check of its blocks failed).
 const char* WorkerState(const v1::WorkerStatus& worker);
-// Returns "prefill", "decode", "both", or "?" for a role that this build does not know.
-const char* RoleName(v1::WorkerRole role);
 
 // Returns lines for the router, a row for each worker, and lines for refused workers. With `index`,
 // also shows what the router knows of the workers' prefix caches.

@@ -2,21 +2,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rpc/worker_role_name.h"
 #include "text/utf8.h"
 
 namespace baton {
 namespace {
-
-const char* RoleName(v1::WorkerRole role) {
-  switch (role) {
-    case v1::WORKER_ROLE_PREFILL:
-      return "prefill";
-    case v1::WORKER_ROLE_DECODE:
-      return "decode";
-    default:
-      return "both";
-  }
-}
 
 nlohmann::json Entry(const std::string& address, const std::string& role,
                      const std::string& worker) {
@@ -32,7 +22,7 @@ std::string MetricsTargetsToJson(const std::string& router_address,
   nlohmann::json out = nlohmann::json::array();
   out.push_back(Entry(router_address, "router", ""));
   for (const MetricsTarget& worker : workers) {
-    out.push_back(Entry(worker.address, RoleName(worker.role), worker.worker_id));
+    out.push_back(Entry(worker.address, WorkerRoleName(worker.role), worker.worker_id));
   }
   return out.dump();
 }

@@ -6,24 +6,12 @@
 #include <string_view>
 
 #include "absl/strings/str_format.h"
+#include "rpc/worker_role_name.h"
 
 namespace baton {
 namespace {
 
 using nlohmann::json;
-
-std::string RoleText(v1::WorkerRole role) {
-  switch (role) {
-    case v1::WORKER_ROLE_PREFILL:
-      return "prefill";
-    case v1::WORKER_ROLE_DECODE:
-      return "decode";
-    case v1::WORKER_ROLE_BOTH:
-      return "both";
-    default:
-      return "unknown";
-  }
-}
 
 std::string StateText(const v1::WorkerStatus& worker) {
   if (worker.silent()) return "silent";
@@ -49,7 +37,7 @@ json WorkerToJson(const v1::WorkerStatus& worker, const std::string& state,
   const v1::ChunkCacheStatus& chunks = pool.chunk_cache();
   return {{"id", worker.worker_id()},
           {"address", worker.address()},
-          {"role", RoleText(worker.role())},
+          {"role", WorkerRoleName(worker.role())},
           {"state", state},
           {"waiting", worker.waiting()},
           {"running", worker.running()},
