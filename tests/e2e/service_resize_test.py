@@ -79,7 +79,7 @@ class ResizeCases:
         operator = threading.Thread(target=play)
         operator.start()
         try:
-            for turn in itertools.takewhile(lambda turn: turn < 2 or resizes[0] < 5, itertools.count()):
+            for turn in itertools.takewhile(lambda turn: turn < 2 or (resizes[0] < 5 and operator.is_alive()), itertools.count()):
                 got, code = self.cluster.generate([job | {"cache_salt": f"turn {turn}"} for job in jobs], concurrency=8)
                 self.assertEqual(code, 0, f"seed {SEED}: {[r['error'] for r in got.values() if 'error' in r]}")
                 self.assert_same_answers(got, want, f"resized, seed {SEED}")
