@@ -28,7 +28,7 @@ TEST(RpcServerOptions, RefusePlaintextThatOtherMachinesReach) {
   EXPECT_TRUE(CheckServerSecurity({.listen = "0.0.0.0:0", .plaintext = true}).ok());
   const absl::Status refused = CheckServerSecurity({.listen = "0.0.0.0:0"});
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("--tls-cert and --tls-ca; or --plaintext"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("--tls-cert and --tls-ca, or --plaintext"));
   const TrialSet set;
   EXPECT_TRUE(CheckServerSecurity({.listen = "0.0.0.0:0", .tls = set.Files("router")}).ok());
 }

@@ -28,7 +28,7 @@ TEST(ListenPolicy, RefusesAPortThatOtherMachinesReach) {
     const absl::Status refused = CheckPlaintextListen("--listen", listen, "--tls-cert");
     EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << listen;
     EXPECT_THAT(std::string(refused.message()), HasSubstr(std::string("--listen ") + listen));
-    EXPECT_THAT(std::string(refused.message()), HasSubstr("--tls-cert; or --plaintext"));
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("--tls-cert, or --plaintext"));
   }
   EXPECT_EQ(CheckPlaintextListen("--listen", "nowhere", "x").code(),
             absl::StatusCode::kInvalidArgument);
