@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import importlib
+import os
 import pathlib
 import subprocess
 import sys
@@ -23,6 +24,7 @@ def needs_packages(folder):
         if done.returncode != 0:
             return f"{' and '.join(NEEDED)} cannot be installed: {done.stderr.strip()[-500:]}"
     sys.path.insert(0, str(folder))
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # gRPC would warn of every process that the test starts
     return None
 
 
