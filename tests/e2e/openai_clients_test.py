@@ -30,7 +30,7 @@ CLIENTS = {
 WITHOUT_REQUIREMENTS = {"guidellm": ("guidellm==0.8.1",)}
 NEEDS_TOKENIZER = ("aiperf", "guidellm")
 NOT_RUN = 77
-CLIENT_TIMEOUT_S = 900  # guards against hangs; the load generators start many processes
+CLIENT_TIMEOUT_S = 2400  # guards against hangs; the load generators start many processes
 
 
 def client_python(client):
