@@ -33,7 +33,7 @@ class StepTimes {
   // Time of tokens [cached, total) of a prompt alone on a worker, in chunks of `chunk` tokens.
   // Without the start of each step, which decoding sequences may pay.
   double PrefillUs(int64_t cached, int64_t total, int32_t chunk) const;
-  // No step computes these tokens in less, whatever else it computes.
+  // The shortest time of any step that computes these tokens.
   double LeastPrefillUs(int64_t cached, int64_t total) const;
   double start_us() const { return start_us_; }
   const EngineProfile& profile() const { return profile_; }
