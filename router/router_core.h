@@ -170,7 +170,7 @@ class RouterCore {
 
  private:
   absl::StatusOr<Route> Choose(const RouteQuestion& question);
-  // Workers to look at whatever they have cached.
+  // Workers that a decision looks at even if they have cached nothing of the prompt.
   struct Drawn {
     std::vector<WorkerNumber> workers;
     uint64_t turn;  // number of the decision
