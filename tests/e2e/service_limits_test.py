@@ -28,7 +28,7 @@ class AtALimit:
         for index in range(JOBS):
             left = draw.choice((draw.randint(-2, 3), draw.randint(0, 2 * BLOCK), draw.randint(0, self.limit - 1)))
             if index == 0:
-                left = -1  # one prompt is too long, whatever the seed
+                left = -1  # one prompt is too long with every seed
             job = {"id": f"j{index}", "prompt_token_ids": self.prompt(max(1, self.limit - left), 37 * index),
                    "temperature": draw.choice((0, 0.9)), "seed": index, "ignore_eos": draw.random() < 0.7}
             room = max(1, left)
