@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cache/cache_key.h"
 #include "common/check.h"
 #include "common/error_details.h"
 #include "common/printable_text.h"
@@ -101,8 +102,15 @@ absl::StatusOr<std::unique_ptr<TenantVisit>> TenantGate::Enter(std::string_view 
     tenant.requests.Take(1);
   }
   ++tenant.use.running;
-  return std::unique_ptr<TenantVisit>(
+  std::unique_ptr<TenantVisit> visit(
       new TenantVisit(this, &tenant, next_id_++, std::min(priority, limits.max_priority), now_us));
+  if (limits.kv_share > 0) {
+    visit->cache_owner_ = {
+        .id = MakeNamespace({.tenant = name, .cache_salt = "", .lora = "", .model_revision = ""})
+                  .low(),
+        .share = limits.kv_share};
+  }
+  return visit;
 }
 
 TenantGate::Starts TenantGate::TakeStarts() {

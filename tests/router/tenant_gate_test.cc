@@ -232,5 +232,20 @@ TEST_F(TenantGateTest, ThreadsLeaveNothingBehind) {
   EXPECT_EQ(order_.size(), 2u) << "all places of the window are free";
 }
 
+TEST_F(TenantGateTest, AVisitOfATenantWithAShareNamesTheOwnerOfItsCache) {
+  SetTable(R"({"tenant": "a", "kv_share": 0.25})"
+           "\n"
+           R"({"tenant": "b", "kv_share": 0.5})");
+  const auto first = Enter("a"), second = Enter("a"), other = Enter("b"), none = Enter("c");
+  ASSERT_TRUE(first->cache_owner() && second->cache_owner() && other->cache_owner());
+  EXPECT_EQ(first->cache_owner()->share, 0.25);
+  EXPECT_EQ(*first->cache_owner(), *second->cache_owner());
+  EXPECT_NE(first->cache_owner()->id, other->cache_owner()->id);
+  EXPECT_EQ(none->cache_owner(), std::nullopt);
+  EXPECT_EQ(UseOf("a").limits.kv_share, 0.25);
+  SetTable(R"({"tenant": "a"})");
+  EXPECT_EQ(Enter("a")->cache_owner(), std::nullopt);
+}
+
 }  // namespace
 }  // namespace baton
