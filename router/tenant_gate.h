@@ -89,6 +89,7 @@ class TenantGate {
   struct Tenant {
     std::string name;
     TenantUse use;
+    size_t entered = 0;  // of the running requests: those that do not wait for a turn yet
     MinuteBucket requests;
     MinuteBucket tokens;
     double mean_request_us = 0;  // time from Enter to the end, over recent requests
@@ -129,6 +130,9 @@ class TenantVisit {
   // The owner of what the request caches, with the tenant's kv_share; nothing: it has no share.
   const std::optional<CacheOwner>& cache_owner() const { return cache_owner_; }
 
+  // Requests that probably get their first token before this one: those that have started, and
+  // those that have an earlier turn. REQUIRES: AwaitTurn was not called.
+  size_t Ahead() const;
   // Errors as Enter. REQUIRES: called at most once.
   absl::Status Reserve(int64_t tokens);
   // Returns true if the request may start now. Otherwise `start` runs when it is its turn. It does
@@ -160,5 +164,10 @@ class TenantVisit {
   double weight_ = 1;            // when it was queued
   std::function<void()> start_;  // while it waits
 };
+
+// Requests ahead of a new one at most. No visit: any number, because requests take no turns.
+inline size_t MostAhead(const TenantVisit* visit) {
+  return visit == nullptr ? std::numeric_limits<size_t>::max() : visit->Ahead();
+}
 
 }  // namespace baton

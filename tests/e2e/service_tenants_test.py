@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 from cluster import START_TIMEOUT_S, Service, wait_until
@@ -61,12 +62,12 @@ class Tenants(unittest.TestCase, Service):
         new.write_text("".join(json.dumps(tenant) + "\n" for tenant in tenants))
         new.rename(cls.file)
 
-    def open(self, tenant, max_tokens=2, **fields):
+    def open(self, tenant, max_tokens=2, timeout_ms=ANSWER_S * 1000, **fields):
         connection = http.client.HTTPConnection(self.http, timeout=ANSWER_S)
         self.addCleanup(connection.close)
         connection.request("POST", "/v1/completions",
                            json.dumps({"prompt": PROMPT, "max_tokens": max_tokens, "temperature": 0, "tenant": tenant, **fields}),
-                           {"Content-Type": "application/json"})
+                           {"Content-Type": "application/json", "Baton-Timeout-Ms": str(timeout_ms)})
         return connection.getresponse()
 
     def ask(self, tenant, **fields):
@@ -152,6 +153,26 @@ class Tenants(unittest.TestCase, Service):
         flood.join()
         use = self.use_of("flood")
         self.assertEqual((use["running"], use["waiting"], use["requests"]), (0, 0, 60))
+
+    def test_requests_that_wait_for_their_turn_are_ahead_of_others_of_their_tenant_only(self):
+        jobs = [{"id": str(i), "prompt_token_ids": PROMPT, "max_tokens": 2, "tenant": "queue"} for i in range(24)]
+        answers = []
+        queue = threading.Thread(target=lambda: answers.append(self.generate(jobs, concurrency=24)))
+        self.proxy.hold("Decode>")
+        try:
+            queue.start()
+            wait_until(lambda: (self.use_of("queue") or {"waiting": 0})["waiting"] == 22, START_TIMEOUT_S, "requests that wait")
+            time.sleep(4)  # no first token comes in this time, so the queue is seen to be slow, with or without earlier requests
+            status, headers, body = self.ask("queue", timeout_ms=1000)
+            self.assertEqual((status, body["error"]["code"]), (503, "overloaded"), body)
+            self.assertIn("24 requests wait ahead of this one", body["error"]["message"])
+            self.assertGreaterEqual(int(headers["Retry-After"]), 1)
+            status, _, body = self.ask("a tenant without requests", timeout_ms=1000)
+            self.assertEqual(status, 504, body)  # it was not refused: few are ahead of it. Its deadline passed
+        finally:
+            self.proxy.release()
+            queue.join()
+        self.assertEqual(answers[0][1], 0, answers)
 
     def test_a_wrong_file_ends_the_program_with_its_line(self):
         wrong = self.file.with_suffix(".wrong")

@@ -247,5 +247,20 @@ TEST_F(TenantGateTest, AVisitOfATenantWithAShareNamesTheOwnerOfItsCache) {
   EXPECT_EQ(Enter("a")->cache_owner(), std::nullopt);
 }
 
+TEST_F(TenantGateTest, AheadAreTheStartedRequestsAndThoseWithAnEarlierTurn) {
+  gate_.SetWindow(2);
+  std::vector<std::unique_ptr<TenantVisit>> visits;
+  for (int i = 0; i < 30; ++i) visits.push_back(Wait("flood", 10, "f"));
+  const auto next = Enter("flood"), later = Enter("flood");
+  EXPECT_EQ(next->Ahead(), 31u) << "all of its tenant, and one that will wait soon";
+  const auto other = Enter("light");
+  EXPECT_LE(other->Ahead(), 3u);
+  EXPECT_EQ(MostAhead(other.get()), other->Ahead());
+  EXPECT_GT(MostAhead(nullptr), 1'000'000u);
+  EXPECT_EQ(Enter("light", 1)->Ahead(), 3u) << "two have started, and one of its tenant waits soon";
+  visits.clear();
+  EXPECT_EQ(other->Ahead(), 0u);
+}
+
 }  // namespace
 }  // namespace baton
