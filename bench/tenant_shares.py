@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Measures what tenants of one fleet do to each other. Prints a table; the last line is one JSON object with the figures.
 
-  tenant_shares.py --bin BUILD/bin [--model M.gguf] [--pairs 600] [--seconds 30] [--only shares,timing]
+  tenant_shares.py --bin BUILD/bin [--model M.gguf] [--pairs 600] [--seconds 30] [--only shares,timing,hits]
 
 fair_goodput_share   Tenant B sends within its share while tenant A sends ten times as much: tokens of B per second, divided by those
                      of B alone. Both have the weight 1. fair_ttft_ratio: the same for its 99 % quantile of the time to first token.
 tenant_timing_auc    Time to first token of prompts that another tenant has sent before, against that of new prompts, in pairs that
                      alternate: the probability that the first is shorter (area under the curve). 0.5: nothing can be told.
 tenant_timing_auc_control  The same for prompts that the same tenant has sent before.
+
+kv_share_hits        Cached prompt tokens of B while A floods a small KV pool of one worker, divided by those of B alone. B has a kv_share of
+                     half of it, which its prefixes fit into. kv_share_hits_without: the same without the share.
 
 The services and the load generator share this machine's processors. Standard library only.
 """
@@ -31,16 +34,16 @@ ANSWER_S = 300
 
 
 class Fleet:
-    def __init__(self, options, folder):
+    def __init__(self, options, folder, roles=("prefill", "decode"), pool=("--kv-cache-mib", "512"), kv_share=0):
         tenants = pathlib.Path(folder, "tenants.jsonl")
-        tenants.write_text('{"tenant": "a"}\n{"tenant": "b"}\n')
+        tenants.write_text(f'{{"tenant": "a"}}\n{{"tenant": "b", "kv_share": {kv_share}}}\n')
         self.processes = [Process([os.path.join(options.bin, "baton-router"), "--listen", "127.0.0.1:0", "--http-listen",
-                                   "127.0.0.1:0", "--tenants", str(tenants), "--tenant-window=1", "--min-prefill-workers=1"],
+                                   "127.0.0.1:0", "--tenants", str(tenants), "--tenant-window=1", f"--min-prefill-workers={roles.count('prefill')}"],
                                   "listening")]
         router = self.processes[0]
-        for role in ("prefill", "decode"):
+        for role in roles:
             self.processes.append(Process([os.path.join(options.bin, f"baton-{role}-worker"), "--model", options.model, "--router",
-                                           router.address, "--worker-id", role, "--threads", "1", "--kv-cache-mib", "512"], "ready"))
+                                           router.address, "--worker-id", role, "--threads", "1", *pool], "ready"))
         assert router.popen.stdout.readline().split()[0] == "ready"
         self.http = router.popen.stdout.readline().split()[1]
 
@@ -156,6 +159,50 @@ def timing(fleet, options):
     return figures
 
 
+def cached_tokens(fleet, tenant, prompt, answer_tokens):
+    connection = http.client.HTTPConnection(fleet.http, timeout=ANSWER_S)
+    connection.request("POST", "/v1/completions",
+                       json.dumps({"prompt": prompt, "max_tokens": answer_tokens, "temperature": 0, "tenant": tenant}),
+                       {"Content-Type": "application/json"})
+    answer = json.loads(connection.getresponse().read())
+    connection.close()
+    return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def hits_of(options, kv_share):
+    """Returns the cached prompt tokens of B (alone, while A floods). B repeats prompts that need a quarter of the pool."""
+    draw = random.Random(options.seed)
+
+    def prompt():
+        return [draw.randrange(100, 1000) for _ in range(options.prompt_tokens)]
+
+    blocks_of_one = options.prompt_tokens // 16 + 2
+    pool = ("--block-size", "16", "--kv-blocks", str(16 * blocks_of_one))
+    with tempfile.TemporaryDirectory() as folder, Fleet(options, folder, ("decode",), pool, kv_share) as fleet:
+        prompts = [prompt() for _ in range(4)]
+        for one in prompts:
+            cached_tokens(fleet, "b", one, 1)
+        counts = []
+        for flooded in (False, True):
+            count = 0
+            for _ in range(options.rounds):
+                for one in prompts:
+                    for _ in range(8 if flooded else 0):
+                        cached_tokens(fleet, "a", prompt(), 1)
+                    count += cached_tokens(fleet, "b", one, 1)
+            counts.append(count)
+    return counts
+
+
+def hits(options):
+    figures = []
+    for name, kv_share in (("kv_share_hits", 0.5), ("kv_share_hits_without", 0)):
+        alone, flooded = hits_of(options, kv_share)
+        print(f"{name}: {flooded} cached tokens of B while A floods, {alone} alone; kv_share {kv_share}")
+        figures.append({"name": name, "value": round(flooded / alone, 4), "unit": "ratio", "limit": 1})
+    return figures
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", required=True)
@@ -167,14 +214,19 @@ def main():
     parser.add_argument("--prompt-tokens", type=int, default=128)
     parser.add_argument("--answer-tokens", type=int, default=16)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="shares,timing")
+    parser.add_argument("--rounds", type=int, default=5, help="for kv_share_hits: how often B repeats its 4 prompts")
+    parser.add_argument("--only", default="shares,timing,hits")
     options = parser.parse_args()
     figures = []
     print(load_condition())
-    with tempfile.TemporaryDirectory() as folder, Fleet(options, folder) as fleet:
-        for name, measure in (("shares", shares), ("timing", timing)):
-            if name in options.only.split(","):
-                figures += measure(fleet, options)
+    wanted = options.only.split(",")
+    if {"shares", "timing"} & set(wanted):
+        with tempfile.TemporaryDirectory() as folder, Fleet(options, folder) as fleet:
+            for name, measure in (("shares", shares), ("timing", timing)):
+                if name in wanted:
+                    figures += measure(fleet, options)
+    if "hits" in wanted:
+        figures += hits(options)
     print(json.dumps({"bench": "tenant_shares", "seed": options.seed, "figures": figures}))
 
 

@@ -27,6 +27,7 @@ class EvictionQueue {
   bool Contains(int32_t node, EvictionKey key) const { return entries_.contains({key, node}); }
   // The node with the lowest key. On equal keys, the lower node. REQUIRES: not empty.
   int32_t First() const { return entries_.begin()->node; }
+  EvictionKey FirstKey() const { return entries_.begin()->key; }
 
   // Writes the next nodes to evict, in order, until `out` is full. Returns how many it wrote.
   size_t First(std::span<int32_t> out) const;

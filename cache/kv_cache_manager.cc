@@ -77,7 +77,7 @@ absl::Status KvCacheManager::BeginRuns(SequenceId id, int32_t max_tokens) {
 
 absl::StatusOr<int32_t> KvCacheManager::Begin(SequenceId id, CacheNamespace cache_namespace,
                                               std::span<const CacheUnit> units, int32_t max_tokens,
-                                              int32_t priority) {
+                                              int32_t priority, const CacheOwner& owner) {
   CHECK(!Contains(id)) << "sequence " << id << " already exists";
   CHECK_GE(max_tokens, static_cast<int64_t>(units.size()));
   if (!options_.paged) {
@@ -86,7 +86,7 @@ absl::StatusOr<int32_t> KvCacheManager::Begin(SequenceId id, CacheNamespace cach
     RadixMatch match;
     if (rules_.caches) {
       match = cache_.tree().Match(NamespaceOf(id, cache_namespace), units, MaxMatchBlocks(units),
-                                  MinMatchBlocks(), priority);
+                                  MinMatchBlocks(), priority, owner);
     }
     tables_.Begin(id, std::move(match));
     windows_.Begin(id, tables_.Table(id), priority);
@@ -158,7 +158,7 @@ void KvCacheManager::InsertFullBlocks(SequenceId id) {
   if (inserted.count == 0) return;
   if (!windows_.empty()) {
     const auto blocks = tables_.Table(id).subspan(inserted.first, inserted.count);
-    windows_.Insert(id, inserted.first, blocks);
+    windows_.Insert(id, inserted.first, blocks, cache_.tree().OwnerOf(blocks[0]));
   }
   Trace(AllocationEvent::Kind::kInsert, id, inserted.committed, inserted.fresh);
 }

@@ -18,7 +18,8 @@
 //     sequence holds.
 //  2. A match ends at a block boundary at least one token before the end of the known units.
 //  3. Cached blocks that no sequence or transfer uses are evictable. Reserve evicts them before it
-//     fails. Above the high watermark they are evicted early, down to the low watermark.
+//     fails, first those of owners that are over their share of the pool. Above the high watermark
+//     they are evicted early, down to the low watermark.
 //
 // A model with sliding windows has more KV groups (kv_cache_spec.h). Group 0 has full attention.
 // The prefix tree, matches and KV events use its blocks. `options.windows` are groups 1, 2, ...,
@@ -53,6 +54,7 @@
 #include "cache/block_counts.h"
 #include "cache/cache_key.h"
 #include "cache/cache_kind.h"
+#include "cache/cache_owners.h"
 #include "cache/eviction_policy.h"
 #include "cache/full_tables.h"
 #include "cache/index/indexed_worker.h"
@@ -153,10 +155,12 @@ class KvCacheManager {
   // sequence: the prompt and, after a preemption, the generated tokens. Returns the number of
   // matched tokens, which are already committed. In contiguous mode it reserves the whole run for
   // max_tokens, and fails with ResourceExhausted if no such run is free. Cached blocks that the
-  // sequence uses get at least its priority. REQUIRES: id is new; max_tokens >= units.size().
+  // sequence uses get at least its priority. From now on the namespace has this owner, and the
+  // owner this share (cache_owners.h). REQUIRES: id is new; max_tokens >= units.size(); share in
+  // [0, 1].
   absl::StatusOr<int32_t> Begin(SequenceId id, CacheNamespace cache_namespace,
                                 std::span<const CacheUnit> units, int32_t max_tokens,
-                                int32_t priority = 0);
+                                int32_t priority = 0, const CacheOwner& owner = {});
 
   // Starts a sequence that imports a prefix from another worker's cache. `units` are whole blocks.
   // Locks the part that is cached here, without counting a lookup, and reserves the rest. Returns
@@ -167,7 +171,7 @@ class KvCacheManager {
   // multiple of the block size.
   absl::StatusOr<int32_t> BeginImport(SequenceId id, CacheNamespace cache_namespace,
                                       std::span<const CacheUnit> units, int32_t spare_blocks,
-                                      int32_t priority = 0);
+                                      int32_t priority = 0, const CacheOwner& owner = {});
   // For another worker's cache: returns the cached blocks of the longest prefix of `units`, from
   // block `first_block` on, each with a transfer's hold. Counts as a use of the prefix, not as a
   // lookup. Returns nothing if sequences may still need the window's free blocks.
@@ -180,8 +184,8 @@ class KvCacheManager {
   absl::Status BeginPart(SequenceId id, int32_t tokens);
   // Starts a sequence of whole cached blocks: locks them and takes no new block. Returns false,
   // with nothing taken, if one of them is not cached or sequences share no prefixes. Does not count
-  // a lookup. It only ends by Release. REQUIRES: id is new; units.size() is a multiple of the block
-  // size; no windows.
+  // a lookup. The namespace keeps its owner. It only ends by Release. REQUIRES: id is new;
+  // units.size() is a multiple of the block size; no windows.
   bool BeginCached(SequenceId id, CacheNamespace cache_namespace, std::span<const CacheUnit> units,
                    int32_t priority = 0);
   // The cached prefix of whole blocks that BeginCached would find. Changes nothing.
@@ -325,6 +329,10 @@ class KvCacheManager {
   // are freed at once, others when their last hold is released. Returns how many were freed at
   // once. With chunk-only, sequences share no prefixes, so there is no namespace to name.
   int32_t ClearCache(std::optional<CacheNamespace> only = {}) { return cache_.ClearTree(only); }
+  // Same effect on the owner as Begin, if a prefix of this namespace is cached.
+  void SetOwner(CacheNamespace cache_namespace, const CacheOwner& owner) {
+    cache_.tree().SetOwner(cache_namespace, owner);
+  }
   // True if a prefix of this namespace is cached.
   bool HasPrefixes(CacheNamespace cache_namespace) const {
     return cache_.tree().nodes().roots().contains(cache_namespace);

@@ -10,7 +10,8 @@ namespace baton {
 
 absl::StatusOr<int32_t> KvCacheManager::BeginImport(SequenceId id, CacheNamespace cache_namespace,
                                                     std::span<const CacheUnit> units,
-                                                    int32_t spare_blocks, int32_t priority) {
+                                                    int32_t spare_blocks, int32_t priority,
+                                                    const CacheOwner& owner) {
   CHECK(!Contains(id)) << "sequence " << id << " already exists";
   CHECK_EQ(units.size() % options_.block_size, 0u);
   if (!rules_.shares) {
@@ -32,8 +33,8 @@ absl::StatusOr<int32_t> KvCacheManager::BeginImport(SequenceId id, CacheNamespac
   RETURN_IF_ERROR(windows_.CheckRoomToImport(peek.blocks * options_.block_size,
                                              static_cast<int32_t>(units.size()),
                                              missing > 0 ? spare_blocks : 0));
-  tables_.Begin(id,
-                cache_.tree().Match(cache_namespace, units, blocks, /*min_blocks=*/0, priority));
+  tables_.Begin(
+      id, cache_.tree().Match(cache_namespace, units, blocks, /*min_blocks=*/0, priority, owner));
   windows_.Begin(id, tables_.Table(id), priority);
   const int32_t matched = tables_.matched(id);
   Trace(AllocationEvent::Kind::kMatch, id, matched, peek.blocks);

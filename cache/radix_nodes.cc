@@ -63,6 +63,7 @@ RadixNodes::Index RadixNodes::AddChild(Index parent, std::span<const CacheUnit> 
   nodes_[child].parent = parent;
   nodes_[child].begin = nodes_[parent].end();
   nodes_[child].generation = nodes_[parent].generation;
+  nodes_[child].owner = nodes_[parent].owner;
   nodes_[child].tag = TagOf(parent, first);
   nodes_[child].use.created = Tick();
   ++nodes_[parent].child_count;
@@ -94,6 +95,7 @@ RadixNodes::Index RadixNodes::Split(Index lower_index, int32_t blocks) {
   upper.begin = lower.begin;
   lower.begin += blocks;
   upper.generation = lower.generation;
+  upper.owner = lower.owner;
   upper.tag = lower.tag;
   lower.tag = TagOf(upper_index, FirstUnits(lower));
   upper.child_count = 1;
@@ -221,6 +223,7 @@ absl::Status RadixNodes::CheckNode(Index index) const {
   const RadixNode& parent = nodes_[node.parent];
   if (node.begin != parent.end()) return broken("does not begin where its parent ends");
   if (node.generation != parent.generation) return broken("generation differs from the parent's");
+  if (node.owner != parent.owner) return broken("owner differs from the parent's");
   if (FindChild(node.parent, FirstUnits(node)) != index) {
     return broken("not found from its parent");
   }

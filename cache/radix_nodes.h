@@ -15,6 +15,7 @@
 //  3. All nodes of a path are reachable, or none is.
 //  4. The lower part of a split keeps its index. The upper part gets a copy of its lock count, its
 //     times, its number of uses and its priority.
+//  5. All nodes below a root have its owner.
 //
 // Cost: a lookup is O(1) and compares one block. A walk is O(units compared), a split O(block ids
 // of the edge). Nothing recurses.
@@ -32,6 +33,7 @@
 #include "absl/status/status.h"
 #include "cache/block_units.h"
 #include "cache/cache_key.h"
+#include "cache/cache_owners.h"
 #include "cache/eviction_policy.h"
 #include "cache/radix_children.h"
 #include "common/strong_int.h"
@@ -52,8 +54,9 @@ struct RadixNodeState {
   uint32_t tag = 0;           // hash of its parent and its first block
   bool live = false;
   bool is_root = false;
-  bool is_cut_off = false;  // a root that Clear kept because of locks below it
-  bool is_queued = false;   // queued for eviction (evictable_nodes.h)
+  bool is_cut_off = false;        // a root that Clear kept because of locks below it
+  bool is_queued = false;         // queued for eviction (evictable_nodes.h)
+  OwnerSlot owner = kCommonSlot;  // the same as that of its root
   NodeUse use;
   CacheNamespace cache_namespace;  // roots only
 };

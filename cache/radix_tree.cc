@@ -27,7 +27,7 @@ RadixTree::RadixTree(int32_t block_size, BlockAllocator* allocator, EvictionPoli
     : block_size_(block_size),
       allocator_(allocator),
       nodes_(block_size, allocator->capacity(), hash_seed, hash_mask),
-      evictable_(policy, &nodes_),
+      evictable_(policy, &nodes_, &owners_),
       locks_(&nodes_, &evictable_) {}
 
 RadixTree::~RadixTree() {
@@ -117,9 +117,11 @@ RadixNodeIndex RadixTree::NodeEndingAt(const Position& position) {
 }
 
 RadixMatch RadixTree::Match(CacheNamespace cache_namespace, std::span<const CacheUnit> units,
-                            int32_t max_blocks, int32_t min_blocks, int32_t priority) {
+                            int32_t max_blocks, int32_t min_blocks, int32_t priority,
+                            std::optional<CacheOwner> owner) {
   RadixMatch match;
   const RadixNodeIndex root = nodes_.FindOrAddRoot(cache_namespace);
+  if (owner.has_value()) SetOwnerOf(root, *owner);
   Position end = nodes_.Walk(root, units, max_blocks, [&](const RadixNode& node, int32_t blocks) {
     match.blocks.insert(match.blocks.end(), node.blocks.begin(), node.blocks.begin() + blocks);
   });
@@ -244,15 +246,18 @@ absl::Status RadixTree::CheckInvariants() const {
   RETURN_IF_ERROR(nodes_.CheckInvariants());
   RETURN_IF_ERROR(locks_.CheckInvariants());
   RETURN_IF_ERROR(evictable_.CheckInvariants());
+  RETURN_IF_ERROR(CheckOwners());
   for (const RadixNode& node : nodes_.slots()) {
     if (node.live) RETURN_IF_ERROR(CheckNode(node));
   }
   for (const WindowCache* window : windows_) {
     for (int32_t i = 0; i < allocator_->capacity(); ++i) {
-      if (window->At(BlockId(i)) == kNoBlock || ContainsBlock(BlockId(i))) continue;
-      return absl::InternalError(StrCat("radix tree: block ", i,
-                                        " is not in the tree, but has a block of window ",
-                                        window->window()));
+      const BlockId block(i);
+      if (window->At(block) == kNoBlock) continue;
+      if (ContainsBlock(block) && window->OwnerOf(window->At(block)) == OwnerOf(block)) continue;
+      return absl::InternalError(StrCat("radix tree: block ", i, " has a block of window ",
+                                        window->window(),
+                                        ", but is not in the tree or has another owner"));
     }
   }
   return absl::OkStatus();

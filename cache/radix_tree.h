@@ -11,8 +11,9 @@
 // so is everything below it. A split leaves locks and policy data valid. Transfers and steps lock
 // the blocks that they read in the same way (PinBlock).
 //
-// Eviction takes blocks from the end of the leaf that the policy selects (eviction_policy.h). A
-// parent that becomes a leaf is queued then. The time of a node's last use is the time of its
+// Eviction takes blocks from the end of the leaf that the policy selects (eviction_policy.h), first
+// from owners that are over their share of the pool (cache_owners.h, owner_queues.h). A parent that
+// becomes a leaf is queued then. The time of a node's last use is the time of its
 // latest unlock.
 //
 // Clear forgets everything, or one namespace, at once. Unlocked blocks are freed. Locked blocks can
@@ -40,6 +41,8 @@
 //  3. A root without child and lock is removed, so unused namespaces cost nothing.
 //  4. Every node below a root that Clear cut off is locked.
 //  5. The published set is the set of full runs on the paths that a match can walk.
+//  6. An owner's number of namespaces is the number of roots that have its slot. A window block has
+//     the owner of its full block.
 //
 // Cost: match and insert O(units compared), a split O(block ids of the edge), lock and unlock
 // O(nodes on the path), eviction O(log nodes) per node and O(1) per block. Nothing recurses, so
@@ -57,6 +60,7 @@
 #include "absl/status/status.h"
 #include "cache/block_allocator.h"
 #include "cache/cache_key.h"
+#include "cache/cache_owners.h"
 #include "cache/evictable_nodes.h"
 #include "cache/eviction_policy.h"
 #include "cache/index/kv_event_batcher.h"
@@ -136,9 +140,16 @@ class RadixTree {
 
   // Locks the longest cached prefix of `units`. It is whole blocks, at most max_blocks of them, and
   // every window is whole at its end. A prefix shorter than min_blocks counts as no match. Every
-  // node under the lock gets at least this priority.
+  // node under the lock gets at least this priority. From now on, the namespace belongs to `owner`,
+  // if given, with its present share; O(nodes of the tree) if it belonged to another one.
   RadixMatch Match(CacheNamespace cache_namespace, std::span<const CacheUnit> units,
-                   int32_t max_blocks, int32_t min_blocks = 0, int32_t priority = 0);
+                   int32_t max_blocks, int32_t min_blocks = 0, int32_t priority = 0,
+                   std::optional<CacheOwner> owner = {});
+  // Same effect on the owner as Match, if the namespace exists.
+  void SetOwner(CacheNamespace cache_namespace, const CacheOwner& owner) {
+    const RadixNodeIndex root = nodes_.FindRoot(cache_namespace);
+    if (root != kNoNode) SetOwnerOf(root, owner);
+  }
   // Finds the same prefix, but changes nothing.
   RadixPeek Peek(CacheNamespace cache_namespace, std::span<const CacheUnit> units,
                  int32_t max_blocks) const;
@@ -197,6 +208,10 @@ class RadixTree {
   int32_t protected_blocks() const { return evictable_.protected_blocks(); }
   bool ContainsBlock(BlockId block) const { return nodes_.node_of(block) != kNoNode; }
   const RadixNodes& nodes() const { return nodes_; }
+  const CacheOwners& owners() const { return owners_; }
+  // The owner of a block. REQUIRES: it is in the tree.
+  OwnerSlot OwnerOf(BlockId block) const { return nodes_[nodes_.node_of(block)].owner; }
+  int32_t cached_blocks(OwnerSlot owner) const { return evictable_.cached_blocks(owner); }
   RadixStats Stats() const;
   // Recounts every invariant. Internal names the first violation. O(nodes + blocks).
   absl::Status CheckInvariants() const;
@@ -218,11 +233,16 @@ class RadixTree {
               std::span<const BlockId> blocks);
   void Unlock(RadixNodeIndex node);
 
+  // radix_tree_owners.cc
+  void SetOwnerOf(RadixNodeIndex root, const CacheOwner& owner);
+  void Reown(RadixNodeIndex root, OwnerSlot owner);
+  absl::Status CheckOwners() const;
+
   // radix_tree_eviction.cc
   bool IsPublished(const RadixNode& node) const {
     return events_.has_value() && nodes_.IsReachable(node);
   }
-  void PrefetchVictims() const;
+  void PrefetchVictims(OwnerSlot owner) const;
   int32_t DropTail(RadixNodeIndex leaf, int32_t kept);
   int32_t DropUpwards(RadixNodeIndex leaf);
   void RemoveNode(RadixNodeIndex node);
@@ -234,6 +254,7 @@ class RadixTree {
   const int32_t block_size_;
   BlockAllocator* const allocator_;
   RadixNodes nodes_;
+  CacheOwners owners_;
   EvictableNodes evictable_;
   RadixLocks locks_;
   std::optional<RadixEvents> events_;

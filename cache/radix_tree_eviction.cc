@@ -27,7 +27,7 @@ int32_t RadixTree::DropTail(RadixNodeIndex leaf, int32_t kept) {
     allocator_->ReleaseHold(block, BlockHolder::kCache);
     CHECK(allocator_->is_free(block)) << "evicted block " << block << " is in use";
   }
-  evictable_.Dropped(dropped);
+  evictable_.Dropped(node, dropped);
   if (kept == 0) {
     evictable_.Unqueue(leaf);
     RemoveNode(leaf);
@@ -37,6 +37,7 @@ int32_t RadixTree::DropTail(RadixNodeIndex leaf, int32_t kept) {
 
 // REQUIRES: the node has no child, no lock and no block.
 void RadixTree::RemoveNode(RadixNodeIndex index) {
+  if (nodes_[index].is_root) owners_.RemoveNamespace(nodes_[index].owner);
   const RadixNodeIndex parent = nodes_.Remove(index);
   if (parent == kNoNode) return;
   if (nodes_[parent].is_root) {
@@ -59,11 +60,12 @@ int32_t RadixTree::DropUpwards(RadixNodeIndex leaf) {
   return removed;
 }
 
-// Prefetches the memory of the next evictions, so that their cache misses overlap. It prefetches
-// everything for the first kVictimsAhead leaves, and only the nodes for as many after them.
-void RadixTree::PrefetchVictims() const {
+// Prefetches the memory of the owner's next evictions, so that their cache misses overlap. It
+// prefetches everything for the first kVictimsAhead leaves, and only the nodes for as many after
+// them.
+void RadixTree::PrefetchVictims(OwnerSlot owner) const {
   std::array<RadixNodeIndex, 2 * kVictimsAhead> ahead;
-  const auto leaves = std::span(ahead).first(evictable_.First(ahead));
+  const auto leaves = std::span(ahead).first(evictable_.First(owner, ahead));
   for (const RadixNodeIndex leaf : leaves) {
     __builtin_prefetch(&nodes_[leaf]);
     __builtin_prefetch(&nodes_[leaf].blocks);
@@ -80,10 +82,11 @@ void RadixTree::PrefetchVictims() const {
 int32_t RadixTree::Evict(int32_t count) {
   int32_t evicted = 0;
   for (size_t leaves = 0; evicted < count && !evictable_.empty(); ++leaves) {
-    if (leaves % kVictimsAhead == 0) PrefetchVictims();
     // Asks the queue again each time, because a removed leaf may have made its parent the next one.
-    const RadixNodeIndex leaf = evictable_.First();
-    evicted += DropTail(leaf, std::max(0, nodes_[leaf].size() - (count - evicted)));
+    const OwnerQueues::Victim victim = evictable_.First(allocator_->limit());
+    if (leaves % kVictimsAhead == 0) PrefetchVictims(victim.slot);
+    const int32_t most = std::min(count - evicted, victim.most_blocks);
+    evicted += DropTail(victim.entry, std::max(0, nodes_[victim.entry].size() - most));
     ++totals_.evictions;
   }
   totals_.evicted_blocks += evicted;
@@ -143,7 +146,7 @@ int32_t RadixTree::Clear() {
   nodes_.MakeAllUnreachable();  // existing nodes are not published from here on
   if (events_) events_->Cleared();
   int32_t removed = 0;
-  while (!evictable_.empty()) removed += DropTail(evictable_.First(), 0);
+  while (!evictable_.empty()) removed += DropTail(evictable_.First(allocator_->limit()).entry, 0);
   totals_.removed_blocks += removed;
   nodes_.CutOffAll();
   return removed;

@@ -21,7 +21,8 @@
 //  2. The eviction queue has exactly the cached blocks that no sequence, transfer or step holds. So
 //     free + evictable blocks can be allocated at any time.
 //  3. A cached block's id is below the pool's limit. So a shrinking pool waits only for holds.
-//  4. pinned_only counts the blocks that have a hold of a transfer or step but none of a sequence.
+//  4. An owner's cached blocks are those cached blocks that have its slot.
+//  5. pinned_only counts the blocks that have a hold of a transfer or step but none of a sequence.
 //
 // Cost: O(log blocks) for a hold or an eviction, O(1) otherwise. LongestWhole reads at most the
 // whole path. After SGLang's SWA radix cache and vLLM's sliding-window manager.
@@ -35,8 +36,9 @@
 
 #include "absl/status/status.h"
 #include "cache/block_allocator.h"
+#include "cache/cache_owners.h"
 #include "cache/eviction_policy.h"
-#include "cache/eviction_queue.h"
+#include "cache/owner_queues.h"
 #include "common/strong_int.h"
 
 namespace baton {
@@ -50,10 +52,11 @@ struct WindowPoolOptions {
 
 class WindowCache {
  public:
-  // `full_blocks` is the capacity of the full-attention group. REQUIRES: window >= 1, block_size >=
-  // 1, num_blocks >= 1, max_blocks is 0 or at least num_blocks (CHECK).
+  // `full_blocks` is the capacity of the full-attention group. `owners` are those of the tree; with
+  // nullptr, nothing is protected. REQUIRES: window >= 1, block_size >= 1, num_blocks >= 1,
+  // max_blocks is 0 or at least num_blocks (CHECK); `owners` outlives this.
   WindowCache(const WindowPoolOptions& options, int32_t block_size, int32_t full_blocks,
-              EvictionPolicy policy);
+              EvictionPolicy policy, const CacheOwners* owners = nullptr);
   // Releases every cached block. REQUIRES: no sequence, transfer or step holds a block.
   ~WindowCache();
   WindowCache(const WindowCache&) = delete;
@@ -73,9 +76,13 @@ class WindowCache {
   BlockId At(BlockId full) const { return window_of_[full.value()]; }
   // The full block beside a window block. kNoBlock if the window block is not cached.
   BlockId FullOf(BlockId block) const { return full_of_[block.value()]; }
-  // Caches `block` beside `full`, with at least this priority. Does nothing if the id is above the
-  // pool's limit. REQUIRES: `full` has no window block; `block` is held and not cached (CHECK).
-  void Put(BlockId full, BlockId block, int32_t priority);
+  // Caches `block` beside `full`, with at least this priority and with the owner of `full`. Does
+  // nothing if the id is above the pool's limit. REQUIRES: `full` has no window block; `block` is
+  // held and not cached (CHECK).
+  void Put(BlockId full, BlockId block, int32_t priority, OwnerSlot owner = kCommonSlot);
+  // The tree gives these full blocks to another owner.
+  void Reown(std::span<const BlockId> full, OwnerSlot owner);
+  OwnerSlot OwnerOf(BlockId block) const { return owner_[block.value()]; }
   // The tree frees these full blocks, so their window blocks are no longer cached.
   void Drop(std::span<const BlockId> full);
 
@@ -89,7 +96,8 @@ class WindowCache {
   void AddHold(BlockId block, BlockHolder holder, int32_t priority = INT32_MIN);
   void ReleaseHold(BlockId block, BlockHolder holder);
 
-  // Evicts up to `count` blocks in the policy's order. Returns how many it evicted.
+  // Evicts up to `count` blocks in the policy's order, first of owners that are over their share of
+  // this pool (owner_queues.h). Returns how many it evicted.
   int32_t Evict(int32_t count);
   // Moves the pool's limit. Blocks above it are no longer cached. Blocks without holds become free
   // at once, others when their last hold is released. REQUIRES: 1 <= limit <= capacity.
@@ -119,7 +127,8 @@ class WindowCache {
   std::vector<BlockId> window_of_;  // by id of the full block
   std::vector<BlockId> full_of_;    // by id of the window block
   std::vector<NodeUse> use_;        // by id of the window block, while it is cached
-  EvictionQueue eviction_queue_;    // of window blocks
+  std::vector<OwnerSlot> owner_;    // the same
+  OwnerQueues eviction_queue_;      // of window blocks
   uint64_t tick_ = 0;
   int32_t pinned_only_ = 0;
   int64_t evicted_blocks_ = 0;

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "cache/cache_owners.h"
 #include "cache/window_cache.h"
 #include "common/strong_int.h"
 
@@ -29,6 +30,10 @@ class WindowCaches {
       for (const WindowCache* window : windows_) whole = window->LongestWhole(path.first(whole));
     }
     return whole;
+  }
+  // The tree gives these full blocks to another owner.
+  void Reown(std::span<const BlockId> full, OwnerSlot owner) {
+    for (WindowCache* window : windows_) window->Reown(full, owner);
   }
   // The tree frees these full blocks.
   void Drop(std::span<const BlockId> full) {

@@ -17,7 +17,7 @@ WindowGroups::WindowGroups(std::span<const WindowPoolOptions> windows, const Opt
   for (const WindowPoolOptions& window : windows) {
     groups_.push_back(std::make_unique<WindowTables>(1 + size(), window, options.block_size,
                                                      options.max_step_tokens, options.full_blocks,
-                                                     options.policy));
+                                                     options.policy, &tree->owners()));
     tree->AddWindow(&groups_.back()->cache());
   }
 }
@@ -69,8 +69,9 @@ void WindowGroups::Trim(WindowTables& group, SequenceId id, int32_t committed) {
   Trace(group, id, committed, held);
 }
 
-void WindowGroups::Insert(SequenceId id, int32_t first, std::span<const BlockId> full) {
-  for (const auto& group : groups_) group->Insert(id, first, full);
+void WindowGroups::Insert(SequenceId id, int32_t first, std::span<const BlockId> full,
+                          OwnerSlot owner) {
+  for (const auto& group : groups_) group->Insert(id, first, full, owner);
 }
 
 absl::Status WindowGroups::CheckRoomToFork(SequenceId parent, int32_t committed) const {

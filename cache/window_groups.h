@@ -65,7 +65,7 @@ class WindowGroups {
 
   // Frees the blocks that no token after `committed` sees.
   void FreeBehind(SequenceId id, int32_t committed);
-  void Insert(SequenceId id, int32_t first, std::span<const BlockId> full);
+  void Insert(SequenceId id, int32_t first, std::span<const BlockId> full, OwnerSlot owner);
   absl::Status CheckRoomToFork(SequenceId parent, int32_t committed) const;
   void Fork(SequenceId parent, SequenceId child, int32_t committed);
   void Release(SequenceId id);

@@ -19,12 +19,13 @@ int32_t BlocksTouched(int64_t slots, int32_t block_size) {
 }  // namespace
 
 WindowTables::WindowTables(int32_t group, const WindowPoolOptions& options, int32_t block_size,
-                           int32_t max_step_tokens, int32_t full_blocks, EvictionPolicy policy)
+                           int32_t max_step_tokens, int32_t full_blocks, EvictionPolicy policy,
+                           const CacheOwners* owners)
     : group_(group),
       block_size_(block_size),
       max_step_tokens_(max_step_tokens),
       most_blocks_(BlocksTouched(int64_t{options.window} - 1 + max_step_tokens, block_size)),
-      cache_(options, block_size, full_blocks, policy) {
+      cache_(options, block_size, full_blocks, policy, owners) {
   CHECK_GE(max_step_tokens, 1);
 }
 
@@ -186,7 +187,8 @@ void WindowTables::Trim(SequenceId id, int32_t committed) {
   SetCharge(table, ChargeOf(static_cast<int32_t>(table.blocks.size()), committed, table.held));
 }
 
-void WindowTables::Insert(SequenceId id, int32_t first, std::span<const BlockId> full) {
+void WindowTables::Insert(SequenceId id, int32_t first, std::span<const BlockId> full,
+                          OwnerSlot owner) {
   SequenceTable& table = Get(id);
   const int32_t end = std::min(first + static_cast<int32_t>(full.size()), table.end);
   for (int32_t i = std::max(first, table.begin); i < end; ++i) {
@@ -194,7 +196,7 @@ void WindowTables::Insert(SequenceId id, int32_t first, std::span<const BlockId>
     if (own == kNoBlock) continue;
     const BlockId cached = cache_.At(full[i - first]);
     if (cached == kNoBlock) {
-      cache_.Put(full[i - first], own, table.priority);
+      cache_.Put(full[i - first], own, table.priority, owner);
     } else if (cached != own) {
       cache_.AddHold(cached, BlockHolder::kSequence, table.priority);
       cache_.ReleaseHold(std::exchange(own, cached), BlockHolder::kSequence);

@@ -50,7 +50,8 @@ class WindowTables {
   // that may be reserved for steps and not committed. REQUIRES: as in WindowCache; max_step_tokens
   // >= 1.
   WindowTables(int32_t group, const WindowPoolOptions& options, int32_t block_size,
-               int32_t max_step_tokens, int32_t full_blocks, EvictionPolicy policy);
+               int32_t max_step_tokens, int32_t full_blocks, EvictionPolicy policy,
+               const CacheOwners* owners = nullptr);
   WindowTables(const WindowTables&) = delete;
   WindowTables& operator=(const WindowTables&) = delete;
 
@@ -86,9 +87,10 @@ class WindowTables {
   // step may reach.
   void Trim(SequenceId id, int32_t committed);
   // Caches the sequence's blocks from number `first` on beside the tree's blocks `full` of the same
-  // tokens. If a window block is already cached there, the table takes it and the sequence's own is
-  // freed.
-  void Insert(SequenceId id, int32_t first, std::span<const BlockId> full);
+  // tokens, which `owner` owns. If a window block is already cached there, the table takes it and
+  // the sequence's own is freed.
+  void Insert(SequenceId id, int32_t first, std::span<const BlockId> full,
+              OwnerSlot owner = kCommonSlot);
   // ResourceExhausted, with both numbers, if there is no room for a fork at `committed` tokens.
   absl::Status CheckRoomToFork(SequenceId parent, int32_t committed) const;
   // REQUIRES: CheckRoomToFork succeeded; child is new.

@@ -255,7 +255,7 @@ std::string TenantRows(const v1::GetStatusResponse& status) {
   }
   const auto limit = [](int64_t value) { return value == 0 ? "-" : absl::StrCat(value); };
   std::vector<Row> rows = {{"tenant", "run", "wait", "requests", "refused", "tokens", "weight",
-                            "requests/min", "tokens/min", "concurrent", "priority"}};
+                            "requests/min", "tokens/min", "concurrent", "priority", "KV share"}};
   for (const v1::TenantStatus& tenant : status.tenants()) {
     rows.push_back({absl::StrCat("\"", Printable(tenant.tenant()), "\""),
                     absl::StrCat(tenant.running()), absl::StrCat(tenant.waiting()),
@@ -263,7 +263,8 @@ std::string TenantRows(const v1::GetStatusResponse& status) {
                     absl::StrCat(tenant.tokens()), absl::StrFormat("%g", tenant.weight()),
                     limit(tenant.requests_per_minute()), limit(tenant.tokens_per_minute()),
                     limit(tenant.concurrent_requests()),
-                    tenant.has_max_priority() ? absl::StrCat("<= ", tenant.max_priority()) : "-"});
+                    tenant.has_max_priority() ? absl::StrCat("<= ", tenant.max_priority()) : "-",
+                    tenant.kv_share() == 0 ? "-" : absl::StrFormat("%g", tenant.kv_share())});
   }
   const std::vector<size_t> widths = Widths(rows);
   std::string out;

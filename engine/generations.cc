@@ -73,6 +73,8 @@ absl::Status Generations::Admit(SequenceSpec spec, NewChoices& choices,
   using Use = PromptParts::Use;
   if (remote_prefill) RETURN_IF_ERROR(receives_->CheckTransport());
   if (layout != nullptr) {
+    // The system part is cached under this namespace, the rest under that of the sequence.
+    parts_.cache->SetOwner(layout->cache_namespace, spec.cache_owner);
     for (const auto& choice : choices.live) {
       // The other choices are forked later.
       const bool computes = choice->id() == spec.id;

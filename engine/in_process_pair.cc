@@ -59,6 +59,7 @@ class InProcessPair::RequestSinkOfPair final : public RequestSink {
                          .generated = {},
                          .sampling = request.sampling,
                          .cache_namespace = request.cache_namespace,
+                         .cache_owner = request.cache_owner,
                          .priority = request.priority,
                          .ticket = {}},
         sink_(std::move(sink)) {

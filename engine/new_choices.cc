@@ -100,6 +100,7 @@ SequenceSpec DescribeSequence(const ChoiceOptions& options, const KvCacheManager
   SequenceSpec spec{.id = computes.id(),
                     .tokens = {},
                     .cache_namespace = generate.cache_namespace,
+                    .cache_owner = generate.cache_owner,
                     .max_tokens = LongestSequence(options, generate),
                     .priority = generate.priority};
   int32_t part_tokens = 0;

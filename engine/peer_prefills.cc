@@ -99,11 +99,13 @@ absl::Status PeerPrefills::Queue(RequestHandle handle, const Prefill& made, Pref
   SequenceSpec spec{.id = SequenceOf(handle),
                     .tokens = std::move(prefill.prompt),
                     .cache_namespace = prefill.cache_namespace,
+                    .cache_owner = prefill.cache_owner,
                     .max_tokens = made.tokens,
                     .priority = prefill.priority};
   if (layout == nullptr) return admission_->Queue(std::move(spec));
   spec.cache_namespace = layout->derived_namespace;
   spec.part_blocks = layout->BlocksOfParts(parts_.cache->options().block_size);
+  parts_.cache->SetOwner(layout->cache_namespace, spec.cache_owner);
   parts_.prompt_parts->Add(spec.id, layout, parts_.clock->NowUs() - made.arrival_us,
                            PromptParts::Use::kSent);
   absl::Status queued = admission_->Queue(std::move(spec));

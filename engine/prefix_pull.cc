@@ -53,8 +53,9 @@ absl::Status PrefixPulls::Begin(RequestHandle handle, const PullRequest& request
   }
   RETURN_IF_ERROR(MakeRoom(static_cast<int32_t>(units.size()), request.priority));
   const SequenceId id(handle);
-  ASSIGN_OR_RETURN(const int32_t matched, cache_->BeginImport(id, request.cache_namespace, units,
-                                                              spare_blocks, request.priority));
+  ASSIGN_OR_RETURN(const int32_t matched,
+                   cache_->BeginImport(id, request.cache_namespace, units, spare_blocks,
+                                       request.priority, request.cache_owner));
   if (matched == static_cast<int32_t>(units.size())) {
     LeaseOut(id, matched, request.priority);
     cache_->Release(id, /*keep=*/true);

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cache/cache_key.h"
+#include "cache/cache_owners.h"
 #include "common/choices.h"
 #include "common/prompt_chunks.h"
 #include "common/sampling_params.h"
@@ -45,6 +46,7 @@ struct GenerateRequest {
   std::vector<GeneratedPart> generated;  // empty, or one for each choice
   SamplingParams sampling;               // validated by the engine; seed set
   CacheNamespace cache_namespace{0};
+  CacheOwner cache_owner = {};  // of the namespace
   int32_t priority = 0;         // −100–100
   bool remote_prefill = false;  // issue a ticket and wait for a peer's KV
   int64_t timeout_ms = 0;       // 0: none
@@ -132,6 +134,7 @@ struct PrefillRequest {
   GeneratedPart generated;  // computed after the prompt, before the first token; needs n = 1
   SamplingParams sampling;
   CacheNamespace cache_namespace{0};
+  CacheOwner cache_owner = {};  // of the namespace
   int32_t priority = 0;
   TransferTicket ticket;
 };
@@ -152,8 +155,9 @@ struct PrefillResult {
 struct PullRequest {
   std::vector<TokenId> tokens;  // a part-full last block is ignored
   CacheNamespace cache_namespace{0};
-  int64_t timeout_ms = 0;  // 0: the limit for transfers
-  int32_t priority = 0;    // of the request that needs the prefix
+  CacheOwner cache_owner = {};  // of the namespace
+  int64_t timeout_ms = 0;       // 0: the limit for transfers
+  int32_t priority = 0;         // of the request that needs the prefix
   // If set, the chunks of this prompt are pulled instead of a prefix, and `tokens` is unused. A
   // chunk depends only on its scope and the system part, so the prompt needs to have only the
   // chunks to pull. Its question may be empty. The system part itself is not pulled.

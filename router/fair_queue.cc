@@ -1,6 +1,7 @@
 #include "router/fair_queue.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "common/check.h"
@@ -43,6 +44,24 @@ bool FairQueue::Remove(uint64_t id) {
   level.waiting.erase(waiting);
   places_.erase(place);
   return true;
+}
+
+size_t FairQueue::Ahead(std::string_view tenant, int32_t priority) const {
+  size_t ahead = 0;
+  for (const auto& [of, level] : levels_) {
+    if (of < priority) break;
+    if (of > priority) {
+      ahead += level.waiting.size();
+      continue;
+    }
+    const auto finish = level.finish_tags.find(tenant);
+    const double start = finish == level.finish_tags.end()
+                             ? level.virtual_time
+                             : std::max(level.virtual_time, finish->second);
+    const auto after = level.waiting.lower_bound(Key(start, arrivals_));
+    ahead += static_cast<size_t>(std::distance(level.waiting.begin(), after));
+  }
+  return ahead;
 }
 
 void FairQueue::Correct(std::string_view tenant, int32_t priority, double weight,

@@ -43,6 +43,8 @@ class FairQueue {
   // clients.
   void ForgetIdle();
 
+  // Number of requests in the queue that would go before a new one of this tenant. O(this number).
+  size_t Ahead(std::string_view tenant, int32_t priority) const;
   size_t size() const { return places_.size(); }
 
  private:

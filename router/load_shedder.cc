@@ -8,7 +8,8 @@
 
 namespace baton {
 
-absl::Status LoadShedder::MayJoin(int64_t now_us, int64_t left_us, int32_t priority) const {
+absl::Status LoadShedder::MayJoin(int64_t now_us, int64_t left_us, int32_t priority,
+                                  size_t most_ahead) const {
   const int32_t counted = std::clamp(priority, -kMostPriority, kMostPriority);
   size_t before = 0;
   int64_t first_joined_us = std::numeric_limits<int64_t>::max();
@@ -17,6 +18,7 @@ absl::Status LoadShedder::MayJoin(int64_t now_us, int64_t left_us, int32_t prior
     before += joined_us.size();
     first_joined_us = std::min(first_joined_us, *joined_us.begin());
   }
+  before = std::min(before, most_ahead);
   if (before < kAlwaysAdmitted) return absl::OkStatus();
   const int64_t first_us = now_us - first_joined_us;
   const auto intervals = static_cast<int64_t>(served_.size()) - 1;

@@ -7,8 +7,9 @@
 // recent requests got their first tokens while there was a line. Until that pace is known, the
 // estimate is how long the oldest request ahead has waited. The estimate needs no knowledge of
 // machines or prompts. Requests of the same or a higher priority are ahead, as in the workers'
-// queues. Later requests with a higher priority cannot be foreseen. Requests without a deadline are
-// always accepted.
+// queues. Tenants take turns, so fewer of them may be ahead; the caller then says how many. Later
+// requests with a higher priority cannot be foreseen. Requests without a deadline are always
+// accepted.
 //
 // Thread safety: the host's lock.
 #pragma once
@@ -17,6 +18,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
@@ -46,8 +48,9 @@ class LoadShedder {
 
   // Returns OK if a new request may join. `left_us` is the time to its deadline. ResourceExhausted
   // if it would probably wait longer than half of that; RetryAfterMs (common/error_details.h) then
-  // says when to try again.
-  absl::Status MayJoin(int64_t now_us, int64_t left_us, int32_t priority = 0) const;
+  // says when to try again. At most `most_ahead` requests are ahead of it.
+  absl::Status MayJoin(int64_t now_us, int64_t left_us, int32_t priority = 0,
+                       size_t most_ahead = std::numeric_limits<size_t>::max()) const;
   Place Join(int64_t now_us, int32_t priority = 0);
   // The request got its first token (Served) or will never get one (GaveUp). Ignored if no request
   // has this place.

@@ -248,9 +248,9 @@ size_t RouterCore::waiting() const {
   return waiting_.size();
 }
 
-absl::Status RouterCore::MayWait(int64_t left_us, int32_t priority) const {
+absl::Status RouterCore::MayWait(int64_t left_us, int32_t priority, size_t most_ahead) const {
   std::lock_guard lock(mutex_);
-  return waiting_.MayJoin(clock_->NowUs(), left_us, priority);
+  return waiting_.MayJoin(clock_->NowUs(), left_us, priority, most_ahead);
 }
 
 LoadShedder::Place RouterCore::Waits(int32_t priority) {

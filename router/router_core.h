@@ -151,10 +151,11 @@ class RouterCore {
   void Remember(WorkerNumber number, std::span<const Hash128> hashes);
 
   // Returns an error if a request with `left_us` to its deadline would probably miss it
-  // (LoadShedder::MayJoin).
-  absl::Status MayWait(int64_t left_us, int32_t priority) const;
-  // Adds a request to the queue for first tokens. The caller passes its place to WaitsNoMore when
-  // the request leaves the queue; `served` says if it got its first token.
+  // (LoadShedder::MayJoin). At most `most_ahead` requests are ahead of it (MostAhead).
+  absl::Status MayWait(int64_t left_us, int32_t priority, size_t most_ahead) const;
+  // Adds a request to the queue for first tokens, before it waits for its tenant's turn. The caller
+  // passes its place to WaitsNoMore when the request leaves the queue; `served` says if it got its
+  // first token.
   LoadShedder::Place Waits(int32_t priority);
   void WaitsNoMore(const LoadShedder::Place& place, bool served);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cache/cache_key.h"
 #include "common/check.h"
 #include "common/error_details.h"
 #include "common/printable_text.h"
@@ -101,8 +102,16 @@ absl::StatusOr<std::unique_ptr<TenantVisit>> TenantGate::Enter(std::string_view 
     tenant.requests.Take(1);
   }
   ++tenant.use.running;
-  return std::unique_ptr<TenantVisit>(
+  ++tenant.entered;
+  std::unique_ptr<TenantVisit> visit(
       new TenantVisit(this, &tenant, next_id_++, std::min(priority, limits.max_priority), now_us));
+  if (limits.kv_share > 0) {
+    visit->cache_owner_ = {
+        .id = MakeNamespace({.tenant = name, .cache_salt = "", .lora = "", .model_revision = ""})
+                  .low(),
+        .share = limits.kv_share};
+  }
+  return visit;
 }
 
 TenantGate::Starts TenantGate::TakeStarts() {
@@ -159,6 +168,12 @@ absl::Status TenantVisit::Reserve(int64_t tokens) {
   return absl::OkStatus();
 }
 
+size_t TenantVisit::Ahead() const {
+  std::lock_guard lock(gate_->mutex_);
+  // Requests of this tenant that will enter the queue soon come before this one.
+  return gate_->started_ + gate_->queue_.Ahead(tenant_->name, priority_) + tenant_->entered - 1;
+}
+
 bool TenantVisit::AwaitTurn(std::function<void()> start) {
   TenantGate::Starts starts;
   bool now = false;
@@ -166,6 +181,7 @@ bool TenantVisit::AwaitTurn(std::function<void()> start) {
     std::lock_guard lock(gate_->mutex_);
     if (stage_ != Stage::kEntered) return false;
     stage_ = Stage::kWaits;
+    --tenant_->entered;
     start_ = std::move(start);
     weight_ = tenant_->use.limits.weight;
     gate_->queue_.Push(id_, tenant_->name, priority_, weight_, static_cast<double>(reserved_));
@@ -206,7 +222,9 @@ void TenantVisit::End(int64_t used_tokens) {
       gate_->waiting_.erase(id_);
       --use.waiting;
       dropped = std::move(start_);
-    } else if (stage != Stage::kEntered) {
+    } else if (stage == Stage::kEntered) {
+      --tenant_->entered;
+    } else {
       gate_->queue_.Correct(tenant_->name, priority_, weight_,
                             static_cast<double>(used_tokens - reserved_));
     }

@@ -2,8 +2,8 @@
 // fairly.
 //
 // A request makes one visit:
-//  1. Enter checks requests_per_minute and concurrent_requests, and lowers the priority to
-//     max_priority.
+//  1. Enter checks requests_per_minute and concurrent_requests, lowers the priority to
+//     max_priority, and notes the kv_share, which workers obey.
 //  2. Reserve takes the tokens of its prompt and its longest answer from tokens_per_minute.
 //  3. AwaitTurn lets it start at once, or when it is its turn. At most `window` requests that have
 //     started wait for their first token. The others wait here, in the order of FairQueue. So the
@@ -29,6 +29,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -36,6 +37,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "cache/cache_owners.h"
 #include "common/clock.h"
 #include "router/fair_queue.h"
 #include "router/minute_bucket.h"
@@ -87,6 +89,7 @@ class TenantGate {
   struct Tenant {
     std::string name;
     TenantUse use;
+    size_t entered = 0;  // of the running requests: those that do not wait for a turn yet
     MinuteBucket requests;
     MinuteBucket tokens;
     double mean_request_us = 0;  // time from Enter to the end, over recent requests
@@ -124,7 +127,12 @@ class TenantVisit {
   TenantVisit& operator=(const TenantVisit&) = delete;
 
   int32_t priority() const { return priority_; }
+  // The owner of what the request caches, with the tenant's kv_share; nothing: it has no share.
+  const std::optional<CacheOwner>& cache_owner() const { return cache_owner_; }
 
+  // Requests that probably get their first token before this one: those that have started, and
+  // those that have an earlier turn. REQUIRES: AwaitTurn was not called.
+  size_t Ahead() const;
   // Errors as Enter. REQUIRES: called at most once.
   absl::Status Reserve(int64_t tokens);
   // Returns true if the request may start now. Otherwise `start` runs when it is its turn. It does
@@ -148,6 +156,7 @@ class TenantVisit {
   TenantGate::Tenant* const tenant_;
   const uint64_t id_;
   const int32_t priority_;
+  std::optional<CacheOwner> cache_owner_;  // set by Enter
   const int64_t entered_us_;
   // The gate's lock guards these.
   Stage stage_ = Stage::kEntered;
@@ -155,5 +164,10 @@ class TenantVisit {
   double weight_ = 1;            // when it was queued
   std::function<void()> start_;  // while it waits
 };
+
+// Requests ahead of a new one at most. No visit: any number, because requests take no turns.
+inline size_t MostAhead(const TenantVisit* visit) {
+  return visit == nullptr ? std::numeric_limits<size_t>::max() : visit->Ahead();
+}
 
 }  // namespace baton

@@ -28,14 +28,14 @@ absl::Status ReadInteger(const JsonPlace& place, const nlohmann::json& value, In
   return absl::OkStatus();
 }
 
-absl::Status ReadWeight(const JsonPlace& place, const nlohmann::json& value, double& out) {
+absl::Status ReadNumber(const JsonPlace& place, const nlohmann::json& value, double least,
+                        double most, double& out) {
   if (!value.is_number()) return place.FaultOf("must be a number");
-  const auto weight = value.get<double>();
-  if (!(weight >= TenantTable::kLeastWeight && weight <= TenantTable::kMostWeight)) {
-    return place.FaultOf(absl::StrCat("is ", value.dump(), "; ", TenantTable::kLeastWeight, "–",
-                                      TenantTable::kMostWeight, " is allowed"));
+  const auto number = value.get<double>();
+  if (!(number >= least && number <= most)) {
+    return place.FaultOf(absl::StrCat("is ", value.dump(), "; ", least, "–", most, " is allowed"));
   }
-  out = weight;
+  out = number;
   return absl::OkStatus();
 }
 
@@ -59,14 +59,18 @@ absl::Status ReadField(const std::string& name, const JsonPlace& place, const nl
     return ReadInteger<int32_t>(place, value, 1, TenantTable::kMaxConcurrent,
                                 limits.concurrent_requests);
   }
-  if (name == "weight") return ReadWeight(place, value, limits.weight);
+  if (name == "weight") {
+    return ReadNumber(place, value, TenantTable::kLeastWeight, TenantTable::kMostWeight,
+                      limits.weight);
+  }
+  if (name == "kv_share") return ReadNumber(place, value, 0, 1, limits.kv_share);
   if (name == "max_priority") {
     return ReadInteger<int32_t>(place, value, -kMostPriority, kMostPriority, limits.max_priority);
   }
   return place.FaultAtKey(
       absl::StrCat("there is no field \"", name,
                    "\"; known are tenant, requests_per_minute, tokens_per_minute, "
-                   "concurrent_requests, weight and max_priority"));
+                   "concurrent_requests, weight, max_priority and kv_share"));
 }
 
 absl::StatusOr<std::pair<std::string, TenantLimits>> ReadLine(std::string_view text, int64_t line) {
@@ -100,6 +104,11 @@ absl::StatusOr<TenantTable> TenantTable::Parse(std::string_view text) {
     bool is_new = true;
     if (tenant.first == kOthers) {
       is_new = !std::exchange(has_others, true);
+      if (tenant.second.kv_share > 0) {
+        return JsonPlace(line, number)
+            .Member("kv_share")
+            .FaultOf("needs a tenant with a line of its own; \"*\" stands for many");
+      }
       out.others_ = tenant.second;
     } else {
       is_new = out.named_.emplace(tenant.first, tenant.second).second;

@@ -3,6 +3,7 @@
 // Each line of the file is a JSON object:
 //
 //   {"tenant": "acme", "requests_per_minute": 600, "tokens_per_minute": 100000, "weight": 2}
+//   {"tenant": "globex", "kv_share": 0.25}
 //   {"tenant": "*", "concurrent_requests": 4, "max_priority": 0}
 //
 // "*" stands for every tenant without a line of its own. A limit that a line does not name does not
@@ -33,6 +34,9 @@ struct TenantLimits {
   double weight = 1;
   // Requests of a higher priority get this one.
   int32_t max_priority = std::numeric_limits<int32_t>::max();
+  // Share of each worker's KV pool in which this tenant's cached prefixes are not evicted for
+  // others (cache/cache_owners.h). 0: none. Only a tenant with a line of its own can have one.
+  double kv_share = 0;
 
   bool operator==(const TenantLimits&) const = default;
 };

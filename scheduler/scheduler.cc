@@ -394,8 +394,9 @@ void Scheduler::AddAdmissible(std::vector<Prefill>& prefills, SchedulerOutput& o
 // nothing on failure.
 absl::Status Scheduler::TakeBlocks(const Sequence& sequence, bool imports) {
   const SequenceSpec& spec = sequence.spec;
-  absl::StatusOr<int32_t> matched = cache_->Begin(
-      spec.id, spec.cache_namespace, UnitsFromTokens(spec.tokens), spec.max_tokens, spec.priority);
+  absl::StatusOr<int32_t> matched =
+      cache_->Begin(spec.id, spec.cache_namespace, UnitsFromTokens(spec.tokens), spec.max_tokens,
+                    spec.priority, spec.cache_owner);
   RETURN_IF_ERROR(matched.status());
   absl::Status status = imports ? cache_->ReserveForImport(spec.id, sequence.known())
                                 : cache_->Reserve(spec.id, sequence.known());

@@ -106,9 +106,10 @@ struct SequenceSpec {
   SequenceId id;
   std::vector<TokenId> tokens;  // the prompt
   CacheNamespace cache_namespace;
-  int32_t max_tokens = 0;   // largest length, prompt included
-  int32_t priority = 0;     // higher first
-  int32_t forks = 0;        // sequences that will be forked from it
+  CacheOwner cache_owner = {};  // of the namespace
+  int32_t max_tokens = 0;       // largest length, prompt included
+  int32_t priority = 0;         // higher first
+  int32_t forks = 0;            // sequences that will be forked from it
   int32_t fork_blocks = 0;  // blocks that all forks together need at once, besides one each to grow
   // The main sequence of a chunked prompt: the most blocks that its parts take together. 0: a
   // sequence without parts.
@@ -334,7 +335,7 @@ class Scheduler {
   bool AdmitWithParts(Sequence& main, SchedulerOutput& output);
   absl::Status BeginParts(std::vector<PartSpec> parts, const Sequence& main, bool imports);
   absl::Status BeginHandOff(const Sequence& sequence);
-  absl::Status TakeBlocksOfPart(const PartSpec& part, int32_t priority);
+  absl::Status TakeBlocksOfPart(const PartSpec& part, const SequenceSpec& main);
   void RaisePriority(SequenceId part, int32_t priority);
   void TakeFrame(Sequence& main);
   int64_t PrefillTokensAhead(int32_t priority) const;

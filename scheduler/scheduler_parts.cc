@@ -108,7 +108,7 @@ absl::Status Scheduler::BeginHandOff(const Sequence& sequence) {
 absl::Status Scheduler::BeginParts(std::vector<PartSpec> parts, const Sequence& main,
                                    bool imports) {
   for (size_t i = 0; i < parts.size(); ++i) {
-    absl::Status taken = TakeBlocksOfPart(parts[i], main.spec.priority);
+    absl::Status taken = TakeBlocksOfPart(parts[i], main.spec);
     if (taken.ok()) continue;
     for (size_t begun = 0; begun < i; ++begun) cache_->Release(parts[begun].id, /*keep=*/false);
     return taken;
@@ -152,14 +152,16 @@ void Scheduler::PartArrived(SequenceId id, int32_t committed) {
   CommittedPart(part);
 }
 
-absl::Status Scheduler::TakeBlocksOfPart(const PartSpec& part, int32_t priority) {
+absl::Status Scheduler::TakeBlocksOfPart(const PartSpec& part, const SequenceSpec& main) {
   const bool repairs = part.repair_blocks > 0;
   CHECK(repairs || !part.tokens.empty()) << "part " << part.id << " has no tokens";
   const int32_t tokens = repairs ? part.repair_blocks * cache_->options().block_size
                                  : static_cast<int32_t>(part.tokens.size());
   if (part.shares_prefix) {
     const std::vector<CacheUnit> units = UnitsFromTokens(part.tokens);
-    RETURN_IF_ERROR(cache_->Begin(part.id, part.cache_namespace, units, tokens, priority).status());
+    RETURN_IF_ERROR(
+        cache_->Begin(part.id, part.cache_namespace, units, tokens, main.priority, main.cache_owner)
+            .status());
   } else {
     RETURN_IF_ERROR(cache_->BeginPart(part.id, tokens));
   }

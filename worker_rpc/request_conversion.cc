@@ -33,6 +33,14 @@ absl::StatusOr<std::optional<ChunkedPrompt>> ChunkedFromWire(const WireRequest& 
   return ChunkedPromptFromWire(wire.chunked(), token_ids);
 }
 
+template <typename WireRequest>
+absl::StatusOr<CacheOwner> OwnerFromWire(const WireRequest& wire) {
+  const double share = wire.cache_owner().share();
+  if (share >= 0 && share <= 1) return CacheOwner{.id = wire.cache_owner().id(), .share = share};
+  return absl::InvalidArgumentError(
+      absl::StrCat("cache_owner.share is ", share, "; 0–1 is allowed"));
+}
+
 // Prompt tokens that count against the context before the prompt is converted. The parts of a
 // chunked prompt may exceed the context together.
 template <typename WireRequest>
@@ -69,6 +77,7 @@ absl::Status CheckPromptSize(int64_t prompt_tokens, int64_t generated_tokens,
 absl::StatusOr<GenerateRequest> GenerateRequestFromWire(v1::DecodeRequest&& wire,
                                                         SamplingParams sampling) {
   GenerateRequest out;
+  ASSIGN_OR_RETURN(out.cache_owner, OwnerFromWire(wire));
   ASSIGN_OR_RETURN(out.chunked, ChunkedFromWire(wire, wire.prompt_token_ids_size()));
   out.prompt = out.chunked ? FlatTokens(*out.chunked) : TokenIdsFromWire(wire.prompt_token_ids());
   out.request_id = std::move(*wire.mutable_request_id());
@@ -87,6 +96,7 @@ absl::StatusOr<GenerateRequest> GenerateRequestFromWire(v1::DecodeRequest&& wire
 absl::StatusOr<PrefillRequest> PrefillRequestFromWire(v1::PrefillRequest&& wire,
                                                       SamplingParams sampling) {
   PrefillRequest out;
+  ASSIGN_OR_RETURN(out.cache_owner, OwnerFromWire(wire));
   ASSIGN_OR_RETURN(out.chunked, ChunkedFromWire(wire, wire.prompt_token_ids_size()));
   ASSIGN_OR_RETURN(out.ticket, TicketFromWire(wire.ticket()));
   out.request_id = std::move(*wire.mutable_request_id());
@@ -101,6 +111,7 @@ absl::StatusOr<PrefillRequest> PrefillRequestFromWire(v1::PrefillRequest&& wire,
 
 absl::StatusOr<PullRequest> PullRequestFromWire(const v1::PullPrefixRequest& wire) {
   PullRequest out;
+  ASSIGN_OR_RETURN(out.cache_owner, OwnerFromWire(wire));
   ASSIGN_OR_RETURN(out.chunked, ChunkedFromWire(wire, wire.token_ids_size()));
   out.tokens = TokenIdsFromWire(wire.token_ids());
   out.cache_namespace = CacheNamespace(wire.cache_namespace(), wire.cache_namespace_high());

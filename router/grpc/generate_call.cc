@@ -283,6 +283,7 @@ void GenerateCall::Describe(WorkerRequest& request) const {
   request.set_cache_namespace(asked.cache_namespace.low());
   request.set_cache_namespace_high(asked.cache_namespace.high());
   request.set_priority(priority_);
+  SetCacheOwner(request);
   request.set_n(asked.choices.n());
   if (trace_ != nullptr) request.set_trace_parent(trace_->ForWorkers());
 }

@@ -144,6 +144,13 @@ class GenerateCall final : public ClientListener,
   // Fills the fields that decode and prefill workers have in common.
   template <typename WorkerRequest>
   void Describe(WorkerRequest& request) const;
+  // Names the owner of what the request caches, if its tenant has a kv_share.
+  template <typename WorkerRequest>
+  void SetCacheOwner(WorkerRequest& request) const {
+    if (visit_ == nullptr || !visit_->cache_owner().has_value()) return;
+    request.mutable_cache_owner()->set_id(visit_->cache_owner()->id);
+    request.mutable_cache_owner()->set_share(visit_->cache_owner()->share);
+  }
 
   const ConcurrencyLimit::Slot slot_;  // first member, so that it is released last
   const GenerateHost host_;

@@ -23,6 +23,7 @@ void GenerateCall::StartPull(int32_t attempt) {
   request.set_cache_namespace(asked.cache_namespace.low());
   request.set_cache_namespace_high(asked.cache_namespace.high());
   request.set_priority(priority_);
+  SetCacheOwner(request);
   request.set_timeout_ms(PullTimeoutMs(*host_.options, pull));
   pull_ = std::make_shared<PullCall>(
       host_.channels->Get(route.prefiller_address(), route.prefiller_epoch()),

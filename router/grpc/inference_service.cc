@@ -85,7 +85,8 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
     priority = visit->priority();
   }
   const CallDeadline deadline(MicrosecondsLeft(*context), host_.clock);
-  const absl::Status timely = host_.core->MayWait(deadline.LeftUs(), priority);
+  const absl::Status timely =
+      host_.core->MayWait(deadline.LeftUs(), priority, MostAhead(visit.get()));
   if (!timely.ok()) return refuse(timely, Refusal::kOverload);
   const auto model = host_.core->model();
   const size_t tokens =

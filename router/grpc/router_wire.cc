@@ -181,6 +181,7 @@ v1::TenantStatus TenantToWire(const TenantUse& use) {
   if (use.limits.max_priority != TenantLimits().max_priority) {
     out.set_max_priority(use.limits.max_priority);
   }
+  out.set_kv_share(use.limits.kv_share);
   return out;
 }
 

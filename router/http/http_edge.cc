@@ -307,9 +307,9 @@ void HttpEdge::StartCalls(OpenAiEndpoint endpoint, const HttpRequest& request,
   if (!visits.ok()) return refuse(visits.status(), Refusal::kLimit);
   const int32_t priority =
       visits->front() == nullptr ? read->prompts.front().priority : visits->front()->priority();
-  if (absl::Status timely = host_.core->MayWait(deadline.LeftUs(), priority); !timely.ok()) {
-    return refuse(timely, Refusal::kOverload);
-  }
+  const absl::Status timely =
+      host_.core->MayWait(deadline.LeftUs(), priority, MostAhead(visits->front().get()));
+  if (!timely.ok()) return refuse(timely, Refusal::kOverload);
   // All prompts get their places before one of them starts.
   std::vector<ConcurrencyLimit::Slot> slots;
   slots.push_back(std::move(slot));

@@ -41,13 +41,14 @@ class EvictableNodesTest : public testing::Test {
   }
   std::vector<Index> Order() const {
     std::array<Index, 8> out;
-    const size_t count = evictable_.First(out);
+    const size_t count = evictable_.First(kCommonSlot, out);
     return {out.begin(), out.begin() + count};
   }
 
   int32_t next_ = 0;
   RadixNodes nodes_{1, 64, /*hash_seed=*/0, UINT32_MAX};
-  EvictableNodes evictable_{EvictionPolicy::kLru, &nodes_};
+  CacheOwners owners_;
+  EvictableNodes evictable_{EvictionPolicy::kLru, &nodes_, &owners_};
   Index root_ = nodes_.FindOrAddRoot(CacheNamespace(1));
 };
 
@@ -69,7 +70,7 @@ TEST_F(EvictableNodesTest, LeavesAreQueuedInTheOrderOfTheirLastUse) {
   Unlock(first);
   EXPECT_THAT(Order(), ElementsAre(second, first));
   Lock(second);
-  EXPECT_EQ(evictable_.First(), first);
+  EXPECT_EQ(evictable_.First(64).entry, first);
   Unlock(second);
   EXPECT_THAT(Order(), ElementsAre(first, second));
   EXPECT_TRUE(evictable_.CheckInvariants().ok()) << evictable_.CheckInvariants();
@@ -84,7 +85,7 @@ TEST_F(EvictableNodesTest, AParentIsQueuedOnceItIsALeaf) {
   EXPECT_THAT(Order(), ElementsAre(child)) << "the parent has a child";
   evictable_.QueueIfLeaf(parent);
   EXPECT_THAT(Order(), ElementsAre(child));
-  evictable_.Dropped(1);
+  evictable_.Dropped(nodes_[child], 1);
   evictable_.Unqueue(child);
   nodes_.PopBlock(child);
   nodes_.Remove(child);
@@ -118,12 +119,27 @@ TEST_F(EvictableNodesTest, InvariantChecksNameTheViolation) {
   nodes_[node].use.last_used = 9;
   EXPECT_THAT(evictable_.CheckInvariants().ToString(), HasSubstr("eviction queue differs"));
   nodes_[node].use.last_used = 0;
-  evictable_.Dropped(1);
+  evictable_.Dropped(nodes_[node], 1);
   EXPECT_THAT(evictable_.CheckInvariants().ToString(),
-              HasSubstr("counts 1 evictable and 0 protected blocks, recount finds 2 and 0"));
+              HasSubstr("counts 1 blocks of owner slot 0, recount finds 2"));
   evictable_.Added(nodes_[node], 1);
   evictable_.WatchFrom(BlockId(1));
   EXPECT_THAT(evictable_.CheckInvariants().ToString(), HasSubstr("is not noted"));
+}
+
+TEST_F(EvictableNodesTest, AnotherOwnerGetsTheNodeItsBlocksAndItsPlaceInTheQueue) {
+  const Index node = Add(root_, 2), other = Add(root_, 1);
+  for (const Index leaf : {node, other}) evictable_.QueueIfLeaf(leaf);
+  const OwnerSlot slot = owners_.SlotOf({.id = 7, .share = 0.5});
+  owners_.AddNamespace(slot);
+  evictable_.Reown(node, slot);
+  EXPECT_EQ(nodes_[node].owner, slot);
+  EXPECT_EQ(evictable_.cached_blocks(slot), 2);
+  EXPECT_EQ(evictable_.cached_blocks(kCommonSlot), 1);
+  EXPECT_THAT(Order(), ElementsAre(other));
+  EXPECT_EQ(evictable_.First(/*pool_blocks=*/4).entry, other) << "the owner is not over its share";
+  EXPECT_EQ(evictable_.First(/*pool_blocks=*/2).entry, node);
+  EXPECT_TRUE(evictable_.CheckInvariants().ok()) << evictable_.CheckInvariants();
 }
 
 }  // namespace

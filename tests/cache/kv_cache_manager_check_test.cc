@@ -82,6 +82,9 @@ class Lives {
   Map::iterator Any() {
     return lives_.empty() ? lives_.end() : std::next(lives_.begin(), random_() % lives_.size());
   }
+  CacheOwner AnyOwner(CacheNamespace space) {
+    return {.id = space.low(), .share = 0.25 * (random_() % 4)};
+  }
   CacheUnit AnyUnit() { return random_() % 6 == 0 ? 1 : 0; }
   uint64_t& Slot(SequenceId id, int32_t slot) {
     const BlockId block = cache_.BlockTable(id)[slot / options_.block_size];
@@ -99,7 +102,7 @@ class Lives {
     const int32_t max_tokens = static_cast<int32_t>(units.size()) + random_() % 10;
     const SequenceId id(++next_);
     const int32_t peeked = cache_.PeekMatch(space, units, id);
-    const auto matched = cache_.Begin(id, space, units, max_tokens, random_() % 3);
+    const auto matched = cache_.Begin(id, space, units, max_tokens, random_() % 3, AnyOwner(space));
     if (!matched.ok()) {
       ASSERT_FALSE(options_.paged);
       return;
@@ -125,7 +128,7 @@ class Lives {
     const SequenceId id(++next_);
     const int32_t spare = random_() % 4;
     const int32_t available = cache_.available_blocks();
-    const auto cached = cache_.BeginImport(id, space, units, spare, random_() % 3);
+    const auto cached = cache_.BeginImport(id, space, units, spare, random_() % 3, AnyOwner(space));
     if (options_.kind != CacheKind::kRadix) {
       ASSERT_EQ(cached.status().code(), absl::StatusCode::kFailedPrecondition);
       return;

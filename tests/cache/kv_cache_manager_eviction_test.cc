@@ -135,5 +135,37 @@ TEST_F(KvCacheManagerTest, SendingAPrefixDoesNotRaiseItsPriority) {
   EXPECT_EQ(cache.PeekMatch(kSpace, Units(9, 100)), 8);
 }
 
+TEST_F(KvCacheManagerTest, AnOwnersShareOutlastsAFloodAndBelongsToTheLatestRequest) {
+  KvCacheManager cache(Options(8), &clock_);
+  const CacheOwner owner{.id = 5, .share = 0.5};
+  const auto run = [&](CacheNamespace space, CacheUnit first, int32_t tokens,
+                       const CacheOwner& of) {
+    EXPECT_TRUE(cache.Begin(kA, space, Units(tokens, first), tokens, 0, of).ok());
+    const int32_t matched = cache.committed(kA);
+    EXPECT_TRUE(cache.Reserve(kA, tokens).ok());
+    cache.Commit(kA, Units(tokens - matched, first + matched));
+    cache.Release(kA, /*keep=*/true);
+    EXPECT_TRUE(cache.CheckConservation().ok()) << cache.CheckConservation();
+  };
+  const auto kept = [&] { return cache.PeekMatch(kSpace, Units(25)); };
+  const auto flood = [&] {
+    for (CacheUnit i = 1; i <= 5; ++i) run(CacheNamespace(2), 1000 * i, 16, {});
+  };
+  run(kSpace, 0, 24, owner);
+  flood();
+  EXPECT_EQ(kept(), 16) << "half of 8 blocks of 4 tokens";
+  cache.SetOwner(kSpace, {.id = 5, .share = 0.25});
+  flood();
+  EXPECT_EQ(kept(), 8);
+  const HeldBlocks held = cache.HoldPrefix(kSpace, Units(8), 0);
+  EXPECT_EQ(held.blocks.size(), 2u);
+  cache.ReleaseTransferHold(held.blocks);
+  flood();
+  EXPECT_EQ(kept(), 8) << "another worker's pull does not change the owner";
+  run(kSpace, 0, 8, {});
+  flood();
+  EXPECT_EQ(kept(), 0) << "a request without a share ends the share";
+}
+
 }  // namespace
 }  // namespace baton

@@ -151,7 +151,8 @@ class WindowLives {
     const BlockCounts needed = cache_.BlocksToAdmit(space, units, size, id);
     if ((cache_.AvailableBlocks() - needed).FirstBelowZero() >= 0) return;
     const int32_t peeked = cache_.PeekMatch(space, units, id);
-    const auto matched = cache_.Begin(id, space, units, size, random_() % 3);
+    const CacheOwner owner{.id = space.low(), .share = 0.25 * (random_() % 4)};
+    const auto matched = cache_.Begin(id, space, units, size, random_() % 3, owner);
     ASSERT_TRUE(matched.ok() || !options_.paged) << matched.status();
     if (!matched.ok()) return;
     ASSERT_EQ(*matched, peeked);

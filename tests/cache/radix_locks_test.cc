@@ -26,7 +26,8 @@ class RadixLocksTest : public testing::Test {
   }
 
   RadixNodes nodes_{1, 64, /*hash_seed=*/0, UINT32_MAX};
-  EvictableNodes evictable_{EvictionPolicy::kLru, &nodes_};
+  CacheOwners owners_;
+  EvictableNodes evictable_{EvictionPolicy::kLru, &nodes_, &owners_};
   RadixLocks locks_{&nodes_, &evictable_};
   const Index root_ = nodes_.FindOrAddRoot(CacheNamespace(1));
   const Index upper_ = Add(root_, 0);
@@ -47,7 +48,7 @@ TEST_F(RadixLocksTest, ALockCountsAtEachNodeOfItsPath) {
   EXPECT_EQ(evictable_.evictable_blocks(), 2);
   EXPECT_EQ(locks_.Unlock(branch_), root_);
   EXPECT_EQ(evictable_.protected_blocks(), 4);
-  EXPECT_EQ(evictable_.First(), branch_);
+  EXPECT_EQ(evictable_.First(64).entry, branch_);
 }
 
 TEST_F(RadixLocksTest, ALockThatMovesDownIsAUseOfWhatItNewlyCoversAlone) {

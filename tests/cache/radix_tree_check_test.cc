@@ -100,13 +100,39 @@ class RadixModel {
     }
   }
 
+  // The namespace gets this owner, as in RadixTree::Match. `locks` tell if it exists already.
+  void SetOwner(CacheUnit space, const std::vector<Lock>& locks, std::optional<CacheOwner> owner) {
+    bool exists = false;
+    for (const auto& [path, entry] : entries_) exists |= path[0] == space;
+    for (const Lock& lock : locks) exists |= !lock.cut_off && lock.path[0] == space;
+    if (!exists) owner_of_[space] = 0;
+    if (!owner) return;
+    if (owner->share > 0) owner_of_[space] = owner->id;
+    if (owner_of_[space] != 0) share_of_[owner_of_[space]] = owner->share;
+  }
+  // By owner: whether it has more blocks than its share of the pool.
+  std::map<uint64_t, bool> OverShare(int32_t pool) const {
+    std::map<uint64_t, int64_t> cached;
+    for (const auto& [path, entry] : entries_) ++cached[OwnerOf(path)];
+    std::map<uint64_t, bool> over;
+    for (const auto& [id, blocks] : cached) {
+      over[id] = id == 0 || blocks > static_cast<int64_t>(share_of_.at(id) * pool);
+    }
+    return over;
+  }
   // Prefix of the next block to evict, or nullopt. The policy selects it among leaves without a
-  // lock.
-  std::optional<Path> Victim(const std::vector<Lock>& locks) const {
+  // lock, first among those of owners that are over their share of the pool.
+  std::optional<Path> Victim(const std::vector<Lock>& locks, int32_t pool) const {
     const std::pair<const Path, Entry>* victim = nullptr;
+    const std::map<uint64_t, bool> over_share = OverShare(pool);
+    const auto goes_before = [&](const auto& a, const auto& b) {
+      const bool over = over_share.at(OwnerOf(a.first));
+      if (over != over_share.at(OwnerOf(b.first))) return over;
+      return GoesBefore(a.second.node, b.second.node);
+    };
     for (const auto& entry : entries_) {
       if (!IsLeaf(entry.first) || Covered(entry.first, locks)) continue;
-      if (victim == nullptr || GoesBefore(entry.second.node, victim->second.node)) victim = &entry;
+      if (victim == nullptr || goes_before(entry, *victim)) victim = &entry;
     }
     if (victim == nullptr) return std::nullopt;
     return victim->first;
@@ -158,18 +184,26 @@ class RadixModel {
     }
     return false;
   }
+  uint64_t OwnerOf(const Path& path) const {
+    const auto owner = owner_of_.find(path[0]);
+    return owner == owner_of_.end() ? 0 : owner->second;
+  }
   int32_t block_size_;
   EvictionPolicy policy_;
   std::map<Path, Entry> entries_;
   std::map<int32_t, Node> nodes_;
+  std::map<CacheUnit, uint64_t> owner_of_;  // by namespace; 0: common
+  std::map<uint64_t, double> share_of_;
   int32_t next_node_ = 0;
   uint64_t tick_ = 0;
 };
 
 class RadixDriver {
  public:
-  RadixDriver(uint32_t seed, EvictionPolicy policy, int32_t block_size, int32_t pool)
+  RadixDriver(uint32_t seed, EvictionPolicy policy, int32_t block_size, int32_t pool,
+              bool has_owners)
       : random_(seed),
+        has_owners_(has_owners),
         block_size_(block_size),
         allocator_(pool),
         // Hashes with no bit, with two bits, or whole.
@@ -216,13 +250,19 @@ class RadixDriver {
 
   void Match() {
     if (locks_.size() == 6) return Unlock();
-    Path path = RandomPath({1 + random_() % 2}, 10);
+    Path path = RandomPath({1 + random_() % (has_owners_ ? 3 : 2)}, 10);
     if (random_() % 2 == 0) path.push_back(0);  // a partial block has no effect
     const int32_t most = random_() % 12, least = random_() % 3;
     const int32_t priority = static_cast<int32_t>(random_() % 5) - 2;
     int32_t expected = std::min(most, model_.Matched(path));
     if (expected < least) expected = 0;
-    RadixMatch match = tree_.Match(CacheNamespace(path[0]), Units(path), most, least, priority);
+    std::optional<CacheOwner> owner;
+    if (has_owners_ && random_() % 8 > 0) {  // namespaces 1 and 3 have the same owner
+      owner = {.id = 1 + path[0] % 2, .share = random_() % 4 == 0 ? 0 : 0.1 * (random_() % 6)};
+    }
+    model_.SetOwner(path[0], locks_, owner);
+    RadixMatch match =
+        tree_.Match(CacheNamespace(path[0]), Units(path), most, least, priority, owner);
     ASSERT_EQ(match.blocks.size(), expected);
     path = model_.Prefix(path, expected);
     for (int32_t i = 0; i < expected; ++i) {
@@ -288,7 +328,7 @@ class RadixDriver {
   void Evict(int32_t count) {
     std::vector<BlockId> expected;
     while (static_cast<int32_t>(expected.size()) < count) {
-      const std::optional<Path> victim = model_.Victim(locks_);
+      const std::optional<Path> victim = model_.Victim(locks_, allocator_.limit());
       if (!victim) break;
       expected.push_back(model_.At(*victim));
       model_.Remove(*victim);
@@ -335,8 +375,9 @@ class RadixDriver {
     ExpectGone(expected);
   }
 
-  // Clears everything, or one namespace.
+  // Clears everything, or one namespace. The model does not count cut-off blocks for owners.
   void Clear() {
+    if (has_owners_) UnlockAll();
     std::optional<CacheUnit> only;
     if (const std::vector<Path> paths = model_.Paths(); !paths.empty() && random_() % 2 == 0) {
       only = paths[random_() % paths.size()][0];
@@ -367,6 +408,7 @@ class RadixDriver {
   }
 
   std::mt19937 random_;
+  const bool has_owners_;
   const int32_t block_size_;
   BlockAllocator allocator_;
   RadixTree tree_;
@@ -376,11 +418,11 @@ class RadixDriver {
 };
 
 TEST(RadixTreeCheck, AgreesWithALiteralModelOverRandomOperationsUnderEveryPolicy) {
-  constexpr int kSeeds = 6 * kEvictionPolicies, kSteps = 15'000;
+  constexpr int kSeeds = 8 * kEvictionPolicies, kSteps = 11'000;
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     const auto policy = static_cast<EvictionPolicy>(seed % kEvictionPolicies);
     SCOPED_TRACE(testing::Message() << "seed " << seed << ", policy " << static_cast<int>(policy));
-    RadixDriver driver(seed, policy, 1 << (seed % 3), 20 + 10 * (seed % 4));
+    RadixDriver driver(seed, policy, 1 << (seed % 3), 20 + 10 * (seed % 4), seed % 2 == 0);
     for (int step = 0; step < kSteps; ++step) {
       driver.Step();
       ASSERT_FALSE(testing::Test::HasFatalFailure()) << "step " << step;

@@ -140,5 +140,26 @@ TEST(WindowCache, NoBlockAboveTheLimitStaysOrBecomesCached) {
   EXPECT_TRUE(cache.CheckInvariants().ok()) << cache.CheckInvariants();
 }
 
+TEST(WindowCache, OwnersOverTheirShareOfThisPoolLoseTheirBlocksFirst) {
+  CacheOwners owners;
+  const OwnerSlot owner = owners.SlotOf({.id = 1, .share = 0.25});
+  owners.AddNamespace(owner);
+  WindowCache cache({.window = 6, .num_blocks = 8, .max_blocks = 8}, 4, 40, EvictionPolicy::kLru,
+                    &owners);
+  const std::vector<BlockId> path = Path(8);
+  const std::vector<BlockId> own = Fill(cache, path);
+  cache.Reown(std::span(path).first(3), owner);  // while they are held
+  LetGo(cache, own);
+  cache.Reown(std::span(path).subspan(3, 1), owner);  // while it is queued
+  EXPECT_TRUE(cache.CheckInvariants().ok()) << cache.CheckInvariants();
+  EXPECT_EQ(cache.OwnerOf(own[3]), owner);
+  EXPECT_EQ(cache.Evict(6), 6);
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_EQ(cache.At(path[i]) != kNoBlock, i == 2 || i == 3) << "block " << i;
+  }
+  EXPECT_EQ(cache.Evict(2), 2) << "then the policy decides";
+  EXPECT_TRUE(cache.CheckInvariants().ok()) << cache.CheckInvariants();
+}
+
 }  // namespace
 }  // namespace baton

@@ -214,10 +214,11 @@ TEST(StatusTable, EachTenantHasARowWithItsLimits) {
   tenant.set_weight(2.5);
   tenant.set_requests_per_minute(600);
   tenant.set_max_priority(-1);
+  tenant.set_kv_share(0.375);
   const std::string rows = TenantRows(status);
   const std::vector<std::string> lines = absl::StrSplit(rows, '\n');
   ASSERT_EQ(lines.size(), 3u) << rows;
-  for (const char* text : {"12345", "2.5", "600", "<= -1", "-"}) {
+  for (const char* text : {"12345", "2.5", "600", "<= -1", "-", "0.375"}) {
     EXPECT_THAT(lines[1], HasSubstr(text));
   }
   EXPECT_EQ(lines[0].size(), lines[1].size()) << rows;

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Limits of tenants on real processes: refusals with the limit and the time to return, settled tokens, a file that changes.
+"""Limits of tenants on real processes: refusals with the limit and the time to return, settled tokens, a file that changes, shares
+of the KV pool.
 
   service_tenants_test.py --bin BUILD/bin [unittest's own arguments, such as -k file]
 
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 from cluster import START_TIMEOUT_S, Service, wait_until
@@ -60,12 +62,12 @@ class Tenants(unittest.TestCase, Service):
         new.write_text("".join(json.dumps(tenant) + "\n" for tenant in tenants))
         new.rename(cls.file)
 
-    def open(self, tenant, max_tokens=2, **fields):
+    def open(self, tenant, max_tokens=2, timeout_ms=ANSWER_S * 1000, **fields):
         connection = http.client.HTTPConnection(self.http, timeout=ANSWER_S)
         self.addCleanup(connection.close)
         connection.request("POST", "/v1/completions",
                            json.dumps({"prompt": PROMPT, "max_tokens": max_tokens, "temperature": 0, "tenant": tenant, **fields}),
-                           {"Content-Type": "application/json"})
+                           {"Content-Type": "application/json", "Baton-Timeout-Ms": str(timeout_ms)})
         return connection.getresponse()
 
     def ask(self, tenant, **fields):
@@ -152,6 +154,26 @@ class Tenants(unittest.TestCase, Service):
         use = self.use_of("flood")
         self.assertEqual((use["running"], use["waiting"], use["requests"]), (0, 0, 60))
 
+    def test_requests_that_wait_for_their_turn_are_ahead_of_others_of_their_tenant_only(self):
+        jobs = [{"id": str(i), "prompt_token_ids": PROMPT, "max_tokens": 2, "tenant": "queue"} for i in range(24)]
+        answers = []
+        queue = threading.Thread(target=lambda: answers.append(self.generate(jobs, concurrency=24)))
+        self.proxy.hold("Decode>")
+        try:
+            queue.start()
+            wait_until(lambda: (self.use_of("queue") or {"waiting": 0})["waiting"] == 22, START_TIMEOUT_S, "requests that wait")
+            time.sleep(4)  # no first token comes in this time, so the queue is seen to be slow, with or without earlier requests
+            status, headers, body = self.ask("queue", timeout_ms=1000)
+            self.assertEqual((status, body["error"]["code"]), (503, "overloaded"), body)
+            self.assertIn("24 requests wait ahead of this one", body["error"]["message"])
+            self.assertGreaterEqual(int(headers["Retry-After"]), 1)
+            status, _, body = self.ask("a tenant without requests", timeout_ms=1000)
+            self.assertEqual(status, 504, body)  # it was not refused: few are ahead of it. Its deadline passed
+        finally:
+            self.proxy.release()
+            queue.join()
+        self.assertEqual(answers[0][1], 0, answers)
+
     def test_a_wrong_file_ends_the_program_with_its_line(self):
         wrong = self.file.with_suffix(".wrong")
         wrong.write_text('{"tenant": "a"}\n{"tenant": "b", "weight": -1}\n')
@@ -160,6 +182,52 @@ class Tenants(unittest.TestCase, Service):
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("line 2", done.stderr)
         self.assertIn("weight", done.stderr)
+
+
+class SharesOfTheKvPool(unittest.TestCase, Service):
+    """One worker with a pool of 16 blocks of 16 tokens. Tenant "b" has a share of half of it."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = cls.enterClassContext(tempfile.TemporaryDirectory())
+        cls.file = pathlib.Path(folder, "tenants.jsonl")
+        cls.file.write_text('{"tenant": "b", "kv_share": 0.5}\n{"tenant": "c"}\n')
+        bin_dir = ARGUMENTS.bin
+        cls.baton = os.path.join(bin_dir, "baton")
+        router = Process([os.path.join(bin_dir, "baton-router"), "--listen", "127.0.0.1:0", "--tenants", str(cls.file)], "listening")
+        cls.addClassCleanup(router.close)
+        cls.router = router.address
+        worker = Process([os.path.join(bin_dir, "baton-decode-worker"), "--model", str(MODEL), "--router", cls.router, "--worker-id",
+                          "w", "--threads", "1", "--kv-blocks", "16", "--block-size", "16"], "ready")
+        cls.addClassCleanup(worker.close)
+        assert router.popen.stdout.readline().split()[0] == "ready"
+
+    def cached(self, tenant, first):
+        """Sends a prompt of 100 tokens and returns how many of them were cached."""
+        results, code = self.generate([{"id": "a", "prompt_token_ids": [first] + [5] * 99, "max_tokens": 2, "temperature": 0,
+                                        "tenant": tenant}])
+        self.assertEqual(code, 0, results)
+        return results["a"]["cached_tokens"]
+
+    def flood(self):
+        for first in range(10, 20):
+            self.assertEqual(self.cached("a", first), 0)
+
+    def test_a_flood_of_another_tenant_evicts_prefixes_except_those_within_a_share(self):
+        for tenant, kept in (("c", 0), ("b", 96)):
+            self.assertEqual(self.cached(tenant, 3), 0)
+            self.assertEqual(self.cached(tenant, 3), 96, "alone, its prefix stays")
+            self.flood()
+            self.assertEqual(self.cached(tenant, 3), kept, tenant)
+        done = subprocess.run([self.baton, "status", "--router", self.router, "--tenants"], capture_output=True, text=True)
+        self.assertRegex(done.stdout, r'(?m)^"b" .* 0\.5$')
+        # Without the share in the file, the next request of the tenant ends it at the workers.
+        self.file.write_text('{"tenant": "b"}\n')
+        wait_until(lambda: self.cached("b", 3) == 96 and not any(t.get("kv_share") for t in self.status()["tenants"]),
+                   START_TIMEOUT_S, "the new file")
+        self.assertEqual(self.cached("b", 3), 96)
+        self.flood()
+        self.assertEqual(self.cached("b", 3), 0)
 
 
 if __name__ == "__main__":

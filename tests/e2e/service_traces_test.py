@@ -6,8 +6,12 @@
 Also compares proto/otlp/trace.proto with that package. Without network, the packages cannot be installed, and the script ends with 77.
 """
 
+import hashlib
 import json
+import os
 import pathlib
+import shutil
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -17,9 +21,10 @@ import urllib.request
 from cluster import Cluster, wait_until
 from metrics_scrape import scrape
 from otlp_collector import DEFAULT_FOLDER, Collector, needs_packages
-from service_case import ARGUMENTS, PATIENT_ROUTER, SEEN_TIMEOUT_S, ServiceTest, inspect_tokens, main, read_texts
+from service_case import ARGUMENTS, PATIENT_ROUTER, SEEN_TIMEOUT_S, ServiceTest, baton, inspect_tokens, main, read_texts
 
 NOT_RUN = 77
+PACKAGES = DEFAULT_FOLDER
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SECRET = "xylophone"  # a word of prompts, which no span may have
 PARENT_SPAN = "00f067aa0ba902b7"
@@ -170,6 +175,70 @@ class Traces(TracedService):
         self.cluster.wait_at_rest()
 
 
+class Secrets(unittest.TestCase):
+    """A service with TLS and API keys that sends its spans to `collector`. The Python example is its client."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.collector = Collector()
+        cls.addClassCleanup(cls.collector.close)
+        folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        cls.certificates = folder / "certificates"
+        keys, cls.key_file, cls.stubs = folder / "keys", folder / "key", folder / "stubs"
+        subprocess.run([baton(), "certs", "new", cls.certificates, "--tenant", "acme"], check=True, capture_output=True)
+        cls.key = subprocess.run([baton(), "keys", "new", "--api-keys", keys, "--tenant", "acme"], check=True, capture_output=True,
+                                 text=True).stdout.strip()
+        cls.key_file.write_text(cls.key + "\n")
+        cls.stubs.mkdir()
+        subprocess.run(["protoc", "-I", str(ROOT / "proto"), f"--python_out={cls.stubs}", f"--grpc_python_out={cls.stubs}",
+                        f"--plugin=protoc-gen-grpc_python={shutil.which('grpc_python_plugin')}", "baton/v1/inference.proto",
+                        "baton/v1/tenant.proto", "baton/v1/roles.proto"], check=True)
+        endpoint = f"--otlp-endpoint={cls.collector.address}"
+        cls.cluster = cls.enterClassContext(
+            Cluster(ARGUMENTS.bin, ARGUMENTS.model, 1, 1, ("--kv-blocks=512", endpoint), (*PATIENT_ROUTER, "--grpc-public", endpoint),
+                    up_arguments=["--http-address", "127.0.0.1:0", "--tls-dir", str(cls.certificates), "--api-keys", str(keys)]))
+        cls.http = cls.cluster.says("http")
+
+    def client(self, *flags):
+        """Runs the example with stubs."""
+        return subprocess.run([sys.executable, "-B", ROOT / "examples/python/client.py", self.cluster.router, "Hello", "--max-tokens",
+                               "4", *flags], env={**os.environ, "PYTHONPATH": f"{self.stubs}:{PACKAGES}"}, capture_output=True, text=True,
+                              timeout=300)
+
+    def test_the_example_shows_a_key_or_a_certificate(self):
+        authorities = ["--tls-ca", self.certificates / "ca.crt"]
+        for flags in (["--api-key-file", self.key_file], ["--tls-cert", self.certificates / "client.pem"],
+                      ["--tls-cert", self.certificates / "client.pem", "--tls-key", self.certificates / "client.pem"]):
+            done = self.client(*authorities, *flags)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("tokens, the first after", done.stderr)
+        done = self.client(*authorities)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("UNAUTHENTICATED", done.stderr)
+        self.assertEqual(self.client().returncode, 1, "without encryption")
+
+    def test_no_span_has_a_secret(self):
+        authorities = ["--tls-ca", self.certificates / "ca.crt"]
+        self.assertEqual(self.client(*authorities, "--api-key-file", self.key_file).returncode, 0)
+        self.assertEqual(self.client(*authorities, "--tls-cert", self.certificates / "client.pem").returncode, 0)
+        trace_id = "0af7651916cd43dd8448eb211c80319f"
+        request = urllib.request.Request(f"https://{self.http}/v1/completions", json.dumps({"prompt": "a", "max_tokens": 2}).encode(),
+                                         {"Content-Type": "application/json", "Authorization": f"Bearer {self.key}",
+                                          "traceparent": traceparent(trace_id)})
+        context = ssl.create_default_context(cafile=self.certificates / "ca.crt")
+        with urllib.request.urlopen(request, timeout=300, context=context) as answer:
+            self.assertEqual(answer.status, 200)
+        wait_until(lambda: len(self.collector.traces()) >= 3 and
+                   any(span.name.startswith("decode") for span in self.collector.traces().get(trace_id, [])), SEEN_TIMEOUT_S, "spans")
+        digest = hashlib.sha256(self.key.encode())
+        lines = {line for file in self.certificates.iterdir() if b"PRIVATE KEY" in (text := file.read_bytes())
+                 for line in text.splitlines() if len(line) > 20}
+        self.assertGreater(len(lines), 4)
+        with self.collector.lock:
+            for secret in (self.key.encode(), digest.digest(), digest.hexdigest().encode(), *lines):
+                self.assertNotIn(secret, self.collector.bytes)
+
+
 class DeadCollector(TracedService):
     """Requests work as before, and their spans are counted as dropped."""
 
@@ -191,6 +260,7 @@ if __name__ == "__main__":
         place = sys.argv.index("--packages")
         packages = pathlib.Path(sys.argv[place + 1])
         del sys.argv[place:place + 2]
+    PACKAGES = packages
     if why := needs_packages(packages):
         print(f"not run: {why}")
         sys.exit(NOT_RUN)

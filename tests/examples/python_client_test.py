@@ -32,6 +32,17 @@ class WithoutStubs(unittest.TestCase):
         self.assertEqual(client("What is gravity?").returncode, 2)
         self.assertIn("error: the following arguments are required: question", client().stderr)
 
+    def test_connection_flags_that_do_not_fit_are_refused(self):
+        for flags, says in ((["--tls-cert", "c.pem"], "need --tls-ca"), (["--tls-key", "k.pem"], "need --tls-ca"),
+                            (["--tls-ca", "a", "--tls-key", "k"], "--tls-key needs --tls-cert"),
+                            (["--api-key-file", "key"], "--api-key-file needs --tls-ca"),
+                            (["--tls-ca", "/nowhere/ca.crt"], "--tls-ca: "),
+                            (["--tls-ca", CLIENT, "--api-key-file", "/dev/null"], "the first line is empty")):
+            done = client("What is gravity?", *map(str, flags))
+            self.assertNotEqual(done.returncode, 0, flags)
+            self.assertIn(says, done.stderr)
+            self.assertNotIn("Traceback", done.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()

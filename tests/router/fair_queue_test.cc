@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <random>
@@ -160,6 +161,38 @@ TEST(FairQueue, RandomOrdersLoseAndRepeatNothing) {
     }
     ASSERT_EQ(queue.size(), waiting.size());
   }
+}
+
+TEST(FairQueue, AheadAreTheRequestsThatGoBeforeANewOne) {
+  for (uint32_t seed = 1; seed <= 50; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    const std::string tenants[] = {"a", "b", "c"};
+    FairQueue queue;
+    for (uint64_t id = 0; id < 60; ++id) {
+      const std::string& tenant = tenants[random() % 3];
+      const auto priority = static_cast<int32_t>(random() % 2);
+      const size_t expected = queue.Ahead(tenant, priority);
+      if (id == 59) {
+        queue.Push(id, tenant, priority, 1, 10);
+        const std::vector<uint64_t> order = PopAll(queue);
+        EXPECT_EQ(std::find(order.begin(), order.end(), id) - order.begin(), expected);
+      } else {
+        queue.Push(id, tenant, priority, 1 + random() % 3, random() % 50);
+        if (random() % 3 == 0) queue.Pop();
+      }
+    }
+  }
+}
+
+TEST(FairQueue, AFloodIsNotAheadOfAnotherTenant) {
+  FairQueue queue;
+  EXPECT_EQ(queue.Ahead("a", 0), 0u);
+  for (uint64_t id = 0; id < 100; ++id) queue.Push(id, "flood", 0, 1, 10);
+  EXPECT_EQ(queue.Ahead("flood", 0), 100u);
+  EXPECT_LE(queue.Ahead("b", 0), 1u);
+  EXPECT_EQ(queue.Ahead("b", -1), 100u);
+  EXPECT_EQ(queue.Ahead("flood", 1), 0u);
 }
 
 }  // namespace

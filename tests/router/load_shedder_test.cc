@@ -126,5 +126,15 @@ TEST(LoadShedder, PrioritiesOutOfRangeCountAsTheNearest) {
   EXPECT_EQ(line.Join(0, std::numeric_limits<int32_t>::min()).priority, -100);
 }
 
+TEST(LoadShedder, WhereTenantsTakeTurnsTheCallerKnowsHowManyAreAheadAtMost) {
+  const LoadShedder line = PacedLine(40);
+  const int64_t now_us = 100'000'000;
+  EXPECT_FALSE(line.MayJoin(now_us, 4'000'000, 0).ok());
+  EXPECT_FALSE(line.MayJoin(now_us, 4'000'000, 0, 1000).ok()) << "no more than there are";
+  EXPECT_TRUE(line.MayJoin(now_us, 1, 0, LoadShedder::kAlwaysAdmitted - 1).ok());
+  const absl::Status refused = line.MayJoin(now_us, 1, 0, 20);
+  EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("20 requests wait ahead"));
+}
+
 }  // namespace
 }  // namespace baton

@@ -232,5 +232,35 @@ TEST_F(TenantGateTest, ThreadsLeaveNothingBehind) {
   EXPECT_EQ(order_.size(), 2u) << "all places of the window are free";
 }
 
+TEST_F(TenantGateTest, AVisitOfATenantWithAShareNamesTheOwnerOfItsCache) {
+  SetTable(R"({"tenant": "a", "kv_share": 0.25})"
+           "\n"
+           R"({"tenant": "b", "kv_share": 0.5})");
+  const auto first = Enter("a"), second = Enter("a"), other = Enter("b"), none = Enter("c");
+  ASSERT_TRUE(first->cache_owner() && second->cache_owner() && other->cache_owner());
+  EXPECT_EQ(first->cache_owner()->share, 0.25);
+  EXPECT_EQ(*first->cache_owner(), *second->cache_owner());
+  EXPECT_NE(first->cache_owner()->id, other->cache_owner()->id);
+  EXPECT_EQ(none->cache_owner(), std::nullopt);
+  EXPECT_EQ(UseOf("a").limits.kv_share, 0.25);
+  SetTable(R"({"tenant": "a"})");
+  EXPECT_EQ(Enter("a")->cache_owner(), std::nullopt);
+}
+
+TEST_F(TenantGateTest, AheadAreTheStartedRequestsAndThoseWithAnEarlierTurn) {
+  gate_.SetWindow(2);
+  std::vector<std::unique_ptr<TenantVisit>> visits;
+  for (int i = 0; i < 30; ++i) visits.push_back(Wait("flood", 10, "f"));
+  const auto next = Enter("flood"), later = Enter("flood");
+  EXPECT_EQ(next->Ahead(), 31u) << "all of its tenant, and one that will wait soon";
+  const auto other = Enter("light");
+  EXPECT_LE(other->Ahead(), 3u);
+  EXPECT_EQ(MostAhead(other.get()), other->Ahead());
+  EXPECT_GT(MostAhead(nullptr), 1'000'000u);
+  EXPECT_EQ(Enter("light", 1)->Ahead(), 3u) << "two have started, and one of its tenant waits soon";
+  visits.clear();
+  EXPECT_EQ(other->Ahead(), 0u);
+}
+
 }  // namespace
 }  // namespace baton

@@ -6,6 +6,8 @@
 #include <limits>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+
 namespace baton {
 namespace {
 
@@ -28,7 +30,7 @@ TEST(TenantTable, ReadsALineForEachTenantAndOneForAllOthers) {
   const auto table = TenantTable::Parse(
       "# limits\n"
       "{\"tenant\": \"acme\", \"requests_per_minute\": 600, \"tokens_per_minute\": 100000, "
-      "\"concurrent_requests\": 16, \"weight\": 2.5, \"max_priority\": 3}\r\n"
+      "\"concurrent_requests\": 16, \"weight\": 2.5, \"max_priority\": 3, \"kv_share\": 0.25}\r\n"
       "\n"
       "{\"tenant\": \"*\", \"concurrent_requests\": 4}\n"
       "{\"tenant\": \"\", \"max_priority\": -100}");
@@ -37,7 +39,8 @@ TEST(TenantTable, ReadsALineForEachTenantAndOneForAllOthers) {
                              .tokens_per_minute = 100'000,
                              .concurrent_requests = 16,
                              .weight = 2.5,
-                             .max_priority = 3};
+                             .max_priority = 3,
+                             .kv_share = 0.25};
   EXPECT_EQ(table->LimitsOf("acme"), acme);
   EXPECT_TRUE(table->IsListed("acme"));
   EXPECT_FALSE(table->IsListed("*"));
@@ -64,6 +67,14 @@ TEST(TenantTable, AnErrorNamesLineFieldAndRange) {
   EXPECT_THAT(TableError("{"), HasSubstr("line 1"));
   EXPECT_THAT(TableError("{\"tenant\": \"a\"}\n{\"tenant\": \"a\"}"),
               AllOf(HasSubstr("line 2"), HasSubstr("earlier")));
+  for (const char* share : {"-0.1", "1.5", "\"half\"", "null"}) {
+    EXPECT_THAT(TableError(absl::StrCat("{\"tenant\": \"a\", \"kv_share\": ", share, "}")),
+                HasSubstr("kv_share"));
+  }
+  EXPECT_THAT(TableError("{\"tenant\": \"a\", \"kv_share\": 2}"), HasSubstr("0–1"));
+  EXPECT_THAT(TableError("{\"tenant\": \"*\", \"kv_share\": 0.5}"),
+              AllOf(HasSubstr("kv_share"), HasSubstr("line of its own")));
+  EXPECT_TRUE(TenantTable::Parse("{\"tenant\": \"*\", \"kv_share\": 0}").ok());
   EXPECT_THAT(TableError("{\"tenant\": \"*\"}\n{\"tenant\": \"*\"}"), HasSubstr("earlier"));
 }
 

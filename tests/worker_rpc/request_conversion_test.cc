@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -226,6 +227,27 @@ TEST(RequestConversion, PrefillsPullsAndSendsCarryChunkedPrompts) {
     send.mutable_ticket()->mutable_ticket()->add_parts();
   }
   EXPECT_EQ(SendPrefixRequestFromWire(send).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(RequestConversion, TheOwnerOfTheCacheArrivesAndItsShareIsChecked) {
+  const auto check = [](auto convert, auto wire) {
+    EXPECT_EQ(convert(wire)->cache_owner, CacheOwner()) << "older routers leave it out";
+    wire.mutable_cache_owner()->set_id(7);
+    wire.mutable_cache_owner()->set_share(0.25);
+    EXPECT_EQ(convert(wire)->cache_owner, (CacheOwner{.id = 7, .share = 0.25}));
+    for (const double share : {-0.01, 1.01, std::nan(""), HUGE_VAL, -HUGE_VAL}) {
+      wire.mutable_cache_owner()->set_share(share);
+      const absl::Status status = convert(wire).status();
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << share;
+      EXPECT_THAT(std::string(status.message()), HasSubstr("cache_owner.share"));
+    }
+  };
+  check([](v1::DecodeRequest wire) { return GenerateRequestFromWire(std::move(wire), {}); },
+        v1::DecodeRequest());
+  check([](v1::PrefillRequest wire) { return PrefillRequestFromWire(std::move(wire), {}); },
+        v1::PrefillRequest());
+  check([](const v1::PullPrefixRequest& wire) { return PullRequestFromWire(wire); },
+        v1::PullPrefixRequest());
 }
 
 }  // namespace

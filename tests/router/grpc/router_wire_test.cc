@@ -225,6 +225,8 @@ TEST(RouterWire, ATenantHasItsUseAndItsLimits) {
   EXPECT_EQ(wire.requests_per_minute(), 0);
   EXPECT_FALSE(wire.has_max_priority());
   EXPECT_EQ(TenantToWire({.limits = {.max_priority = -2}}).max_priority(), -2);
+  EXPECT_EQ(wire.kv_share(), 0);
+  EXPECT_EQ(TenantToWire({.limits = {.kv_share = 0.25}}).kv_share(), 0.25);
 }
 
 }  // namespace
