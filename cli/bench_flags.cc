@@ -149,6 +149,8 @@ std::vector<std::pair<std::string, std::string>> SettingsOf(const CommandLine& c
            {"chunk-tokens", absl::StrCat(workload.chunk_tokens)},
            {"trace", flags.trace},
            {"trace-block-tokens", absl::StrCat(workload.trace_block_tokens)},
+           {"swing-ratio", absl::StrCat(workload.swing_ratio)},
+           {"swing-period-s", absl::StrCat(workload.swing_period_s)},
            {"slo", ObjectivesText(flags.objectives)}}) {
     if (command.IsGiven(absl::StrCat("--", name))) out.emplace_back(name, value);
   }
@@ -257,6 +259,20 @@ void AddWorkloadFlags(CommandLine& command, BenchFlags& flags) {
   add("--chunk-pool", &workload.chunk_pool, 1, 1'000'000, "Of chunks: number of different chunks");
   add("--chunks", &workload.chunks, 1, 500, "Of chunks: chunks of a prompt");
   add("--chunk-tokens", &workload.chunk_tokens, 1, kMaxLength, "Of chunks: tokens of a chunk");
+  command
+      .Add("--swing-ratio", &workload.swing_ratio,
+           "Of swing: how many times as long prompts are as answers, and later answers as prompts. "
+           "--prompt-tokens and --output-tokens are the long ones")
+      .Group(kGroup)
+      .Range(1.0, 1e6)
+      .ShowDefault();
+  command
+      .Add(
+          "--swing-period-s", &workload.swing_period_s,
+          "Of swing: seconds of a period. The first half has long prompts, the second long answers")
+      .Group(kGroup)
+      .Range(0.001, 86400.0)
+      .ShowDefault();
   command
       .Add("--trace", &flags.trace,
            "File of the workloads mooncake (JSON lines) and azure (CSV); - reads standard input")

@@ -20,6 +20,7 @@
 #include "common/exit_code.h"
 #include "common/status_macros.h"
 #include "loadtest/load_report.h"
+#include "loadtest/role_study.h"
 
 namespace baton {
 namespace {
@@ -34,6 +35,7 @@ class SimulateRunner {
                  std::vector<TracedRequest> trace)
       : flags_(flags),
         plan_(std::move(plan)),
+        profile_(profile),
         simulation_(plan_.options, profile, std::move(trace), &clock_),
         display_(stderr, TakesEscapes(STDERR_FILENO)) {}
 
@@ -58,6 +60,7 @@ class SimulateRunner {
     }
     result.more_figures = FiguresOf(run, simulation_.options().fleet);
     RETURN_IF_ERROR(AskOracle(result));
+    RETURN_IF_ERROR(StudyRolesFor(result));
     result.records = std::move(run.records);
     result.clipped = run.clipped;
     display_.Clear();
@@ -133,9 +136,19 @@ class SimulateRunner {
     return absl::OkStatus();
   }
 
+  absl::Status StudyRolesFor(LoadResult& result) {
+    if (!flags_.role_study) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const RoleStudy study,
+                     StudyRoles(simulation_.options(), profile_,
+                                [this](const std::string& line) { ShowStep(line); }));
+    for (MoreFigure& figure : FiguresOf(study)) result.more_figures.push_back(std::move(figure));
+    return absl::OkStatus();
+  }
+
   const SimulateFlags& flags_;
   const SimulatePlan plan_;
   const SystemClock clock_;
+  const EngineProfile profile_;
   Simulation simulation_;
   ProgressDisplay display_;
 };

@@ -1,10 +1,13 @@
 #include "cli/simulate_flags.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "cli/input_file.h"
 #include "common/status_macros.h"
 #include "router/router_options.h"
@@ -24,6 +27,22 @@ constexpr char kSimulateHelp[] =
     "\n"
     "Measure a profile with `engine_bench --profile FILE`. docs/SIMULATE.md shows how to plan a "
     "fleet.";
+
+// In the order of RolePlannerMode.
+const std::vector<std::string>& PlannerModes() {
+  static const std::vector<std::string> kModes = {"off", "advise", "apply"};
+  return kModes;
+}
+
+absl::StatusOr<RolePlannerMode> ParsePlannerMode(const std::string& name) {
+  const auto& modes = PlannerModes();
+  const auto at = std::find(modes.begin(), modes.end(), name);
+  if (at == modes.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("is \"", name, "\", must be one of ", absl::StrJoin(modes, ", ")));
+  }
+  return static_cast<RolePlannerMode>(at - modes.begin());
+}
 
 void AddFleetFlags(CommandLine& command, SimulateFlags& flags) {
   constexpr char kGroup[] = "Fleet";
@@ -47,6 +66,24 @@ void AddFleetFlags(CommandLine& command, SimulateFlags& flags) {
            "every worker does both. best: search the share with the most good requests (--slo), or "
            "without objectives with the shortest answers")
       .Group(kGroup)
+      .ShowDefault();
+  command
+      .AddParsed(
+          "--role-planner",
+          [&fleet](const std::string& name) {
+            ASSIGN_OR_RETURN(fleet.roles.mode, ParsePlannerMode(name));
+            return absl::OkStatus();
+          },
+          "Plan roles from the load, as `baton-router --role-planner` does. apply: the first "
+          "router "
+          "also changes them; needs --prefill-share above 0. Default: off")
+      .Group(kGroup)
+      .OneOf(PlannerModes());
+  command
+      .Add("--role-planner-period-ms", &fleet.roles.period_ms,
+           "Shortest time between two changes of roles, in milliseconds")
+      .Group(kGroup)
+      .Range(int64_t{1000}, int64_t{1'200'000})
       .ShowDefault();
   command.Add("--kv-tokens", &fleet.worker.pool_tokens, "Tokens that the KV pool of a worker holds")
       .Group(kGroup)
@@ -107,6 +144,25 @@ absl::StatusOr<int32_t> PrefillWorkersOf(const SimulateFlags& flags) {
   return workers;
 }
 
+absl::Status CheckRoles(const SimulateFlags& flags, int32_t prefill_workers) {
+  const bool applies = flags.fleet.roles.mode == RolePlannerMode::kApply;
+  if (applies && prefill_workers == 0 && flags.prefill_share != "best") {
+    return absl::InvalidArgumentError(
+        "--role-planner apply needs --prefill-share above 0: it changes only workers that prefill "
+        "or decode, and workers of both roles stay");
+  }
+  if (!flags.role_study) return absl::OkStatus();
+  if (!applies) return absl::InvalidArgumentError("--role-study needs --role-planner apply");
+  if (flags.load.workload.kind != WorkloadKind::kSwing) {
+    return absl::InvalidArgumentError("--role-study needs --workload swing");
+  }
+  if (flags.load.objectives.empty()) return absl::InvalidArgumentError("--role-study needs --slo");
+  if (flags.load.find_rate) {
+    return absl::InvalidArgumentError("--role-study and --find-rate exclude each other");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckFleet(const SimulateFlags& flags) {
   const SimulatedFleetOptions& fleet = flags.fleet;
   const int32_t block_size = fleet.worker.block_size;
@@ -140,6 +196,10 @@ void AddSettingsOf(const CommandLine& command, const SimulateFlags& flags,
   add("workers", plan.options.fleet.workers);
   add("routers", plan.options.fleet.routers);
   add("prefill-share", flags.prefill_share);
+  if (flags.fleet.roles.mode != RolePlannerMode::kOff) {
+    add("role-planner", PlannerModes()[static_cast<size_t>(flags.fleet.roles.mode)]);
+    add("role-planner-period-ms", flags.fleet.roles.period_ms);
+  }
   add("routing-policy", plan.options.fleet.routing.policy);
   add("routing-candidates", plan.options.fleet.routing.candidates);
   for (const char* name : {"--kv-tokens", "--block-size", "--step-tokens", "--max-running"}) {
@@ -169,6 +229,12 @@ void AddSimulateFlags(CommandLine& command, SimulateFlags& flags) {
       .Group("Result")
       .Range(0, 1'000'000)
       .ShowDefault();
+  command
+      .AddFlag("--role-study", &flags.role_study,
+               "With --role-planner apply and --workload swing: also play the load under every "
+               "fixed split, and under one that changes at each swing. Gives planner_to_best_fixed "
+               "and planner_to_oracle")
+      .Group("Result");
   RegisterRoutingSettings(flags.fleet.routing, flags.routing);
   command.AddSettings(flags.routing, "Routing");
   command.AddHelpText(kSimulateHelp);
@@ -182,6 +248,7 @@ absl::StatusOr<SimulatePlan> PlanSimulation(const CommandLine& command, const Si
   SimulationOptions& options = plan.options;
   options.fleet = flags.fleet;
   ASSIGN_OR_RETURN(options.fleet.prefill_workers, PrefillWorkersOf(flags));
+  RETURN_IF_ERROR(CheckRoles(flags, options.fleet.prefill_workers));
   plan.finds_share = flags.prefill_share == "best";
   options.fleet.bytes_per_us = flags.transfer_gb_per_s * 1000;
   options.fleet.call_us = std::llround(flags.transfer_latency_ms * 1000);

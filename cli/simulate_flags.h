@@ -24,6 +24,7 @@ struct SimulateFlags {
   double transfer_gb_per_s = 10;
   double transfer_latency_ms = 1;
   int32_t oracle = 0;
+  bool role_study = false;
   SettingList routing;  // settings of fleet.routing
 };
 

@@ -111,13 +111,14 @@ void EngineMachines::Publish() {
 }
 
 // Counting takes time for each sequence, so it does not happen at every step.
-int64_t EngineMachines::BacklogTokens() const {
-  if (scheduler_.waiting_count() + scheduler_.running_count() == 0) return 0;
+EngineMachines::Backlog EngineMachines::CountBacklog() const {
+  if (scheduler_.waiting_count() + scheduler_.running_count() == 0) return {};
   const int64_t now_us = environment_.clock->NowUs();
-  if (now_us - backlog_counted_us_ < kBacklogUs) return backlog_tokens_;
+  if (now_us - backlog_counted_us_ < kBacklogUs) return backlog_;
   backlog_counted_us_ = now_us;
-  backlog_tokens_ = scheduler_.UncomputedTokens();
-  return backlog_tokens_;
+  backlog_ = {.tokens = scheduler_.UncomputedTokens(),
+              .prompt_tokens = scheduler_.PromptTokensLeft()};
+  return backlog_;
 }
 
 EngineStatus EngineMachines::Status() const {
@@ -150,7 +151,9 @@ EngineStatus EngineMachines::Status() const {
   status.preemptions = scheduler_.preemption_count();
   status.requests = counters.requests;
   status.failures = counters.failures;
-  status.backlog_tokens = BacklogTokens();
+  const Backlog backlog = CountBacklog();
+  status.backlog_tokens = backlog.tokens;
+  status.prompt_tokens_left = backlog.prompt_tokens;
   status.backlog_us = core_.PrefillUs(status.backlog_tokens);
   if (environment_.transport != nullptr) status.moved_kv = environment_.transport->moved_bytes();
   status.conservation_error = std::string(integrity_check_.error().message());

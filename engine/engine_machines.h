@@ -106,7 +106,11 @@ class EngineMachines {
   static constexpr int64_t kBacklogUs = 100'000;
 
   absl::Status CheckIntegrity() const;
-  int64_t BacklogTokens() const;
+  struct Backlog {
+    int64_t tokens = 0;         // Scheduler::UncomputedTokens
+    int64_t prompt_tokens = 0;  // Scheduler::PromptTokensLeft
+  };
+  Backlog CountBacklog() const;
   void Publish();
 
   const EngineMachinesOptions options_;
@@ -120,7 +124,7 @@ class EngineMachines {
   WorkerCore core_;
   EngineLoop loop_;
   const std::shared_ptr<const PromptChunkSupport> chunk_support_;
-  mutable int64_t backlog_tokens_ = 0;  // when they were counted last
+  mutable Backlog backlog_;  // when it was counted last
   mutable int64_t backlog_counted_us_ = 0;
 };
 

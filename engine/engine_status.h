@@ -50,6 +50,7 @@ struct EngineStatus {
   // Tokens that are known and not computed yet, without sequences that wait for KV. At most 100 ms
   // old.
   int64_t backlog_tokens = 0;
+  int64_t prompt_tokens_left = 0;  // Scheduler::PromptTokensLeft; as old
   int64_t backlog_us = 0;          // expected time to compute them; 0 before the first prompt
   std::string conservation_error;  // of IdleIntegrityCheck; empty: none found
 

@@ -19,14 +19,14 @@ LoadRun::LoadRun(const LoadRunOptions& options, Workload& workload)
 }
 
 void LoadRun::PlanNext() {
+  const bool is_traced = options_.arrivals.kind == ArrivalKind::kTrace;
+  int64_t at_us = is_traced ? 0 : times_.NextUs();
+  workload_.set_at_us(at_us);
   std::optional<LoadRequest> next = workload_.Next();
   if (!next) return;
-  int64_t at_us = 0;
-  if (options_.arrivals.kind == ArrivalKind::kTrace) {
+  if (is_traced) {
     const auto traced_us = static_cast<double>(next->trace_at_us.value_or(0));
     at_us = static_cast<int64_t>(traced_us / options_.trace_speed);
-  } else {
-    at_us = times_.NextUs();
   }
   Plan(std::move(*next), at_us);
 }
@@ -62,6 +62,7 @@ void LoadRun::OnEnd(const LoadRequest& request, const AnswerContent& answer, int
   if (std::optional<FollowUp> next = workload_.After(request, answer)) {
     Plan(std::move(next->request), end_us + next->pause_us);
   } else if (closed()) {
+    workload_.set_at_us(end_us);
     if (std::optional<LoadRequest> first = workload_.Next()) Plan(std::move(*first), end_us);
   }
 }

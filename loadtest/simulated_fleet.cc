@@ -47,7 +47,7 @@ double MaxOverMean(const std::vector<double>& loads, size_t border) {
 
 SimulatedFleet::SimulatedFleet(const SimulatedFleetOptions& options, const StepTimes* times,
                                const Clock* wall, const MakePolicy& make_policy)
-    : options_(options), times_(times), wall_(wall) {
+    : options_(options), times_(times), wall_(wall), planning_(options.roles) {
   CHECK_GE(options.workers, 1);
   CHECK_GE(options.routers, 1);
   CHECK_LT(options.prefill_workers, options.workers);
@@ -55,6 +55,8 @@ SimulatedFleet::SimulatedFleet(const SimulatedFleetOptions& options, const StepT
     workers_.push_back(std::make_unique<SimulatedWorker>(options.worker, times, &clock_));
   }
   published_.resize(workers_.size());
+  generated_.resize(workers_.size());
+  SetSplit(options.prefill_workers);
   truth_ = {.workers = &workers_, .times = times};
   StartRouters(make_policy);
 }
@@ -88,11 +90,10 @@ WorkerReport SimulatedFleet::ReportOf(int32_t worker) const {
   report.address = report.id;
   report.epoch = Epoch(1);
   report.model = report.fingerprint = "model";
-  report.role = WorkerRole::kBoth;
-  if (options_.prefill_workers > 0) {
-    report.role = worker < options_.prefill_workers ? WorkerRole::kPrefill : WorkerRole::kDecode;
-  }
+  report.role = roles_[static_cast<size_t>(worker)];
+  report.changes_role = true;
   report.queued = it.queued();
+  report.prompt_tokens_left = it.prompt_tokens_left();
   report.block_size = options_.worker.block_size;
   report.available_blocks = it.available_blocks();
   report.pool_tokens = options_.worker.pool_tokens;
@@ -102,14 +103,61 @@ WorkerReport SimulatedFleet::ReportOf(int32_t worker) const {
 }
 
 void SimulatedFleet::Heartbeat(int32_t worker) {
-  const WorkerReport report = ReportOf(worker);
+  WorkerReport report = ReportOf(worker);
+  report.decode_tokens_per_s = DecodeTokensPerS(worker);
   for (const std::unique_ptr<Router>& router : routers_) {
     CHECK(router->core->Heartbeat(report).ok());
   }
 }
 
+double SimulatedFleet::DecodeTokensPerS(int32_t worker) {
+  constexpr int64_t kMeanOverUs = 5'000'000;
+  auto& counts = generated_[static_cast<size_t>(worker)];
+  counts.emplace_back(NowUs(), At(worker).generated_tokens());
+  while (counts.size() > 2 && counts[1].first <= NowUs() - kMeanOverUs) counts.pop_front();
+  const auto us = static_cast<double>(counts.back().first - counts.front().first);
+  const auto tokens = static_cast<double>(counts.back().second - counts.front().second);
+  return us > 0 ? tokens / us * 1e6 : 0;
+}
+
 void SimulatedFleet::Tick() {
   for (const std::unique_ptr<Router>& router : routers_) router->core->Tick();
+  PlanRoles();
+}
+
+// ---- roles --------------------------------------------------------------------------------------
+
+void SimulatedFleet::SetSplit(int32_t prefill_workers) {
+  roles_.assign(workers_.size(), prefill_workers > 0 ? WorkerRole::kDecode : WorkerRole::kBoth);
+  std::fill_n(roles_.begin(), prefill_workers, WorkerRole::kPrefill);
+}
+
+void SimulatedFleet::SetRole(int32_t worker, WorkerRole role) {
+  roles_[static_cast<size_t>(worker)] = role;
+  figures_.role_changes.push_back({.at_us = NowUs(), .worker = worker});
+  Heartbeat(worker);
+}
+
+void SimulatedFleet::PlanRoles() {
+  if (!planning_.LookIsDue(clock_.NowUs())) return;
+  RouterCore& core = *routers_.front()->core;
+  const std::optional<RoleCall> call =
+      planning_.Look(clock_.NowUs(), core.Workers(), core.TakeRoleLoad());
+  const RoleWish& wish = planning_.wish();
+  figures_.wanted_prefill_workers = wish.known ? wish.wanted_prefill_workers : -1;
+  if (call) MakeRoleCall(*call);
+}
+
+void SimulatedFleet::MakeRoleCall(const RoleCall& call) {
+  Add(options_.call_us, [this, call] {
+    const std::vector<WorkerRecord> workers = routers_.front()->core->Workers();
+    const auto called = std::find_if(workers.begin(), workers.end(), [&](const auto& worker) {
+      return worker.report.id == call.worker_id;
+    });
+    CHECK(called != workers.end());
+    if (call.role) SetRole(WorkerOf(called->number), *call.role);
+    if (const auto next = planning_.OnAnswer(clock_.NowUs(), absl::OkStatus())) MakeRoleCall(*next);
+  });
 }
 
 void SimulatedFleet::Publish(int32_t worker) {
@@ -206,6 +254,12 @@ void SimulatedFleet::Add(int64_t in_us, std::function<void()> happen) {
 
 std::vector<RequestRecord> SimulatedFleet::Run(LoadRun& run) {
   run_ = &run;
+  for (const RoleSplit& split : options_.role_splits) {
+    Add(split.at_us, [this, split] {
+      SetSplit(split.prefill_workers);
+      for (int32_t i = 0; i < options_.workers; ++i) Heartbeat(i);
+    });
+  }
   const int64_t began_us = wall_ == nullptr ? 0 : wall_->NowUs();
   int64_t next_tick_us = kTickUs;
   // Heartbeats are spread over their interval.
@@ -265,7 +319,9 @@ void SimulatedFleet::FillLoads() {
     loads.push_back(worker->work_us());
     figures_.preemptions += worker->preemptions();
   }
-  const auto border = static_cast<size_t>(options_.prefill_workers);
+  // Workers whose roles change belong to one pool.
+  const bool is_fixed = figures_.role_changes.empty() && options_.role_splits.empty();
+  const auto border = static_cast<size_t>(is_fixed ? options_.prefill_workers : 0);
   figures_.max_over_mean_load = MaxOverMean(loads, border);
   // Windows after the last arrival only drain, so they do not count.
   const size_t count = std::clamp<size_t>(static_cast<size_t>(last_intended_us_ / kWindowUs), 1,

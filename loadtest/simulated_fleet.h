@@ -6,6 +6,10 @@
 // events of all caches, and heartbeats. So it knows of the others' requests only what heartbeats
 // tell.
 //
+// With `roles`, the first router's role planner changes workers' roles, as RoleChanger does in
+// production: its calls take `call_us`, and the worker then sends a heartbeat at once. The other
+// routers do not plan. In production, only the router with the lease changes roles.
+//
 // What passes between processes takes time: `call_us` for a hand-off or a pull, `event_us` for KV
 // events, and the bytes of KV at `bytes_per_us`. Hand-offs travel while the prompt is computed. A
 // worker serves any number of transfers at full bandwidth, and its own work is not slowed down.
@@ -18,11 +22,13 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <queue>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -34,9 +40,16 @@
 #include "loadtest/simulated_worker.h"
 #include "loadtest/step_times.h"
 #include "router/failure_detector.h"
+#include "router/role_planning.h"
 #include "router/router_core.h"
 
 namespace baton {
+
+// From `at_us` on, the first `prefill_workers` workers prefill and the others decode.
+struct RoleSplit {
+  int64_t at_us = 0;
+  int32_t prefill_workers = 0;
+};
 
 struct SimulatedFleetOptions {
   static constexpr int32_t kMostWorkers = 10'000;
@@ -51,7 +64,9 @@ struct SimulatedFleetOptions {
   int64_t call_us = 1000;
   int64_t event_us = 1000;
   int64_t heartbeat_us = 1'000'000;
-  bool keeps_least_work = false;  // fill FleetFigures::least_work
+  RolePlanningOptions roles = {.mode = RolePlannerMode::kOff};
+  std::vector<RoleSplit> role_splits;  // by time; for oracles of roles
+  bool keeps_least_work = false;       // fill FleetFigures::least_work
 };
 
 // What one request needs at least, if every prefix that any earlier request had is cached.
@@ -60,6 +75,12 @@ struct LeastWork {
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;
   int32_t output_tokens = 0;
+};
+
+// A change of a worker's role by the planner.
+struct RoleChange {
+  int64_t at_us = 0;
+  int32_t worker = 0;
 };
 
 struct FleetFigures {
@@ -73,6 +94,8 @@ struct FleetFigures {
   int64_t preemptions = 0;
   double max_over_mean_load = 0;         // of the work in the whole run
   double window_max_over_mean_load = 0;  // mean over windows of one minute
+  std::vector<RoleChange> role_changes;  // by the role planner, in order
+  int32_t wanted_prefill_workers = -1;   // of its last look; -1: it knows too little, or is off
   std::vector<int32_t> prefilled_by;     // by order of sending; -1: not computed
   std::vector<LeastWork> least_work;     // in order of sending
   // The simulator's own work.
@@ -139,6 +162,12 @@ class SimulatedFleet {
   void Heartbeat(int32_t worker);
   void Tick();
   WorkerReport ReportOf(int32_t worker) const;
+  // Tokens that the worker generated in a second, as a mean of the last seconds.
+  double DecodeTokensPerS(int32_t worker);
+  void SetRole(int32_t worker, WorkerRole role);
+  void SetSplit(int32_t prefill_workers);
+  void PlanRoles();
+  void MakeRoleCall(const RoleCall& call);
   void Send(DueRequest due);
   void Ended(Call& call);
   // Begins a step of an idle worker that has work.
@@ -164,6 +193,10 @@ class SimulatedFleet {
   const int64_t start_us_ = clock_.NowUs();
   std::vector<std::unique_ptr<SimulatedWorker>> workers_;
   std::vector<uint64_t> published_;  // batches of each worker
+  std::vector<WorkerRole> roles_;
+  // Times and generated tokens at the last heartbeats of each worker.
+  std::vector<std::deque<std::pair<int64_t, int64_t>>> generated_;
+  RolePlanning planning_;
   std::vector<std::unique_ptr<Router>> routers_;
   FleetTruth truth_;
   LoadRun* run_ = nullptr;

@@ -95,6 +95,7 @@ bool SimulatedWorker::TakeToken(uint64_t request, Sequence& sequence) {
   if (!only_prefills) {
     scheduler_.AppendToken(SequenceId(request), AnswerToken(request, sequence.generated));
     ++sequence.generated;
+    ++generated_tokens_;
     --remaining_output_;
   }
   if (!only_prefills && sequence.generated < sequence.output_tokens) return false;

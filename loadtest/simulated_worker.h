@@ -96,7 +96,9 @@ class SimulatedWorker {
 
   // Figures of a heartbeat.
   int32_t queued() const;
+  int64_t prompt_tokens_left() const { return scheduler_.PromptTokensLeft(); }
   int32_t available_blocks() const { return cache_.available_blocks(); }
+  int64_t generated_tokens() const { return generated_tokens_; }  // by steps, since the start
   int64_t preemptions() const { return scheduler_.preemption_count(); }
   // What an oracle knows. Prompt tokens that are not computed yet count with their own place.
   int64_t RemainingPrefillUs() const;
@@ -129,6 +131,7 @@ class SimulatedWorker {
   absl::flat_hash_map<uint64_t, std::vector<CacheUnit>> pulls_;
   int64_t remaining_output_ = 0;
   int64_t context_tokens_ = 0;
+  int64_t generated_tokens_ = 0;
   SchedulerOutput step_;  // the running one
   std::vector<StepEvent> events_;
   std::vector<PrefillPiece> pieces_;

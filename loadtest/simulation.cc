@@ -94,6 +94,7 @@ absl::StatusOr<TriedShare> Simulation::FindShare(const OnShare& on_share) const 
     if (!tried.insert(prefill_workers).second) return absl::OkStatus();
     SimulatedFleetOptions fleet = options_.fleet;
     fleet.prefill_workers = prefill_workers;
+    fleet.roles.mode = RolePlannerMode::kOff;
     ASSIGN_OR_RETURN(const SimulatedRun run, PlayStep(0, 0, fleet, {}));
     TriedShare share = {.prefill_workers = prefill_workers,
                         .requests = static_cast<int64_t>(run.records.size())};
@@ -153,6 +154,11 @@ std::vector<MoreFigure> FiguresOf(const SimulatedRun& run, const SimulatedFleetO
           {"local_prefill_share", share(it.local_prefills), "1", ""},
           {"pull_share", share(it.pulls), "1", ""},
           {"preemptions", static_cast<double>(it.preemptions), "preemptions", ""},
+          {"role_changes", static_cast<double>(it.role_changes.size()), "changes", ""},
+          {"wanted_prefill_workers",
+           it.wanted_prefill_workers >= 0 ? std::optional<double>(it.wanted_prefill_workers)
+                                          : std::nullopt,
+           "workers", "no role planner, or too few requests for it"},
           {"max_over_mean_load", it.max_over_mean_load, "1", ""},
           {"window_max_over_mean_load", it.window_max_over_mean_load, "1", ""},
           {"events_per_s", if_measured(it.events_per_s()), "events/s", no_clock},

@@ -62,6 +62,32 @@ class PrefixWorkload final : public SeededWorkload {
   }
 };
 
+int32_t ShortLength(int32_t tokens, double ratio) {
+  return std::max(1, static_cast<int32_t>(std::lround(tokens / ratio)));
+}
+
+class SwingWorkload final : public SeededWorkload {
+ public:
+  explicit SwingWorkload(const WorkloadOptions& options) : SeededWorkload(options) {}
+
+  std::optional<LoadRequest> Next() override {
+    LoadRequest request = NewRequest();
+    const bool answers_are_long = at_us_ / options_.swing_half_us() % 2 == 1;
+    const int32_t tokens =
+        DrawLength(answers_are_long ? options_.output_tokens : options_.prompt_tokens);
+    request.prompt_tokens = request.output_tokens = tokens;
+    (answers_are_long ? request.prompt_tokens : request.output_tokens) =
+        ShortLength(tokens, options_.swing_ratio);
+    Clip(options_.context_length, request.prompt_tokens, request.output_tokens);
+    request.pieces.push_back(
+        {.role = PieceRole::kPrompt,
+         .tokens = tokens_.Of(TokenKey::kRequest, static_cast<uint64_t>(request.number),
+                              request.prompt_tokens),
+         .answer = {}});
+    return request;
+  }
+};
+
 class ChunkWorkload final : public SeededWorkload {
  public:
   explicit ChunkWorkload(const WorkloadOptions& options) : SeededWorkload(options) {}
@@ -233,6 +259,16 @@ absl::Status CheckWorkload(const WorkloadOptions& options, size_t traced) {
   if (options.context_length == 1) {
     return absl::InvalidArgumentError("the context length is 1, must be at least 2");
   }
+  if (options.kind == WorkloadKind::kSwing) {
+    if (!(options.swing_ratio >= 1)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--swing-ratio is ", options.swing_ratio, ", must be at least 1"));
+    }
+    if (options.swing_half_us() < 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--swing-period-s is ", options.swing_period_s, ", must be positive"));
+    }
+  }
   if (options.kind != WorkloadKind::kChunks) return absl::OkStatus();
   if (options.chunks > options.chunk_pool) {
     return absl::InvalidArgumentError(absl::StrCat("--chunks is ", options.chunks,
@@ -254,8 +290,8 @@ absl::Status CheckWorkload(const WorkloadOptions& options, size_t traced) {
 }  // namespace
 
 const std::vector<std::string>& WorkloadNames() {
-  static const std::vector<std::string> kNames = {"synthetic", "shared-prefix", "chat",
-                                                  "chunks",    "mooncake",      "azure"};
+  static const std::vector<std::string> kNames = {"synthetic", "shared-prefix", "chat", "chunks",
+                                                  "mooncake",  "azure",         "swing"};
   return kNames;
 }
 
@@ -267,6 +303,13 @@ absl::StatusOr<WorkloadKind> ParseWorkloadKind(const std::string& name) {
         absl::StrCat("is \"", name, "\", must be one of ", absl::StrJoin(names, ", ")));
   }
   return static_cast<WorkloadKind>(at - names.begin());
+}
+
+SwingLengths SwingLengthsOf(const WorkloadOptions& options, int32_t half) {
+  if (half == 1) {
+    return {ShortLength(options.output_tokens, options.swing_ratio), options.output_tokens};
+  }
+  return {options.prompt_tokens, ShortLength(options.prompt_tokens, options.swing_ratio)};
 }
 
 std::optional<FollowUp> Workload::After(const LoadRequest& /*request*/,
@@ -299,6 +342,8 @@ absl::StatusOr<std::unique_ptr<Workload>> MakeWorkload(const WorkloadOptions& op
       return std::make_unique<ChatWorkload>(options);
     case WorkloadKind::kChunks:
       return std::make_unique<ChunkWorkload>(options);
+    case WorkloadKind::kSwing:
+      return std::make_unique<SwingWorkload>(options);
     case WorkloadKind::kMooncake:
     case WorkloadKind::kAzure:
       break;

@@ -6,6 +6,8 @@
 //   chunks         a system part, some chunks out of a pool, and a question
 //   mooncake       a trace with hash ids: equal ids give equal tokens
 //   azure          a trace with lengths only
+//   swing          prompts that share nothing. For half a period, prompts are long and answers
+//                  short; for the other half, the reverse
 //
 // The same options give the same requests. Only the answers inside later turns of a chat come from
 // the target.
@@ -32,6 +34,7 @@ enum class WorkloadKind : uint8_t {
   kChunks,
   kMooncake,
   kAzure,
+  kSwing,
 };
 
 // In the order of WorkloadKind.
@@ -59,6 +62,12 @@ struct WorkloadOptions {
   int32_t chunks = 4;                // chunks: of a prompt
   int32_t chunk_tokens = 256;        // chunks
   int32_t trace_block_tokens = 512;  // mooncake: tokens that stand for one block of 512
+  // swing: first, prompts have prompt_tokens tokens and answers 1 / swing_ratio of them. After half
+  // a period, answers have output_tokens tokens and prompts 1 / swing_ratio of them.
+  double swing_ratio = 16;
+  double swing_period_s = 240;
+
+  int64_t swing_half_us() const { return static_cast<int64_t>(swing_period_s * 5e5); }
 };
 
 // Requests that were shortened because the context would not hold them.
@@ -79,6 +88,9 @@ class Workload {
   virtual ~Workload() = default;
   // Returns the next request that depends on no answer. nullopt: the trace has ended.
   virtual std::optional<LoadRequest> Next() = 0;
+  // Time at which the request of the following calls of Next will be sent, from the start of the
+  // run. Only workloads that change with time use it.
+  void set_at_us(int64_t at_us) { at_us_ = at_us; }
   // Returns the request that follows the answer to `request`, if there is one. A conversation whose
   // answer is not whole ends.
   virtual std::optional<FollowUp> After(const LoadRequest& request, const AnswerContent& answer);
@@ -91,7 +103,15 @@ class Workload {
   void Clip(int32_t context_length, int32_t& prompt_tokens, int32_t& output_tokens);
 
   ClipCounts clipped_;
+  int64_t at_us_ = 0;
 };
+
+// Mean lengths of the swing's halves: 0 has long prompts, 1 has long answers.
+struct SwingLengths {
+  int32_t prompt_tokens = 0;
+  int32_t output_tokens = 0;
+};
+SwingLengths SwingLengthsOf(const WorkloadOptions& options, int32_t half);
 
 // `trace` is only for the kinds with a trace, and empty for the others. InvalidArgument names an
 // option that does not fit: a context that holds no request, a trace without requests.

@@ -44,6 +44,9 @@ WorkerReport ReportOf(Heartbeat heartbeat) {
   out.kv_groups = static_cast<int32_t>(std::clamp<int64_t>(heartbeat.kv_groups, 1, kMostKvGroups));
   out.draining = heartbeat.draining;
   out.queued = Counted(int64_t{heartbeat.waiting} + heartbeat.running + heartbeat.waiting_for_kv);
+  if (heartbeat.prompt_tokens_left) {
+    out.prompt_tokens_left = Counted(*heartbeat.prompt_tokens_left);
+  }
   // A pool that shrank must still give up its retiring blocks.
   out.available_blocks =
       Counted(int64_t{heartbeat.free_blocks} + heartbeat.cached_blocks - heartbeat.retiring_blocks);

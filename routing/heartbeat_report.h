@@ -48,6 +48,7 @@ struct Heartbeat {
   int32_t waiting = 0;
   int32_t running = 0;
   int32_t waiting_for_kv = 0;
+  std::optional<int64_t> prompt_tokens_left = {};  // absent: an older worker
 
   // The pool, in blocks of KV group 0.
   int32_t block_size = 0;

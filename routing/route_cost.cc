@@ -117,15 +117,23 @@ int64_t RouteCost::Uncached(const WorkerRecord& worker) const {
   return std::max<int64_t>(1, input_.prompt_tokens - Cached(worker));
 }
 
+double RouteCost::BacklogUs(const WorkerRecord& worker) const {
+  const auto own_us = static_cast<double>(worker.BacklogUs(fleet_.now_us));
+  if (worker.others_tokens == 0) return own_us;
+  const auto age_us = static_cast<double>(fleet_.now_us - worker.last_heard_us);
+  return own_us + std::max(0.0, fleet_.speeds->PromptTokensUs(worker.others_tokens) - age_us);
+}
+
 bool RouteCost::HasRoom(const WorkerRecord& worker) const {
   return int64_t{worker.report.available_blocks} * worker.report.block_size >= Uncached(worker);
 }
 
 double RouteCost::PrefillUs(const WorkerRecord& worker) const {
-  double us =
-      static_cast<double>(worker.BacklogUs(fleet_.now_us)) + SharedCostOf(worker, WayOn(worker));
+  double us = BacklogUs(worker) + SharedCostOf(worker, WayOn(worker));
   // On a worker that only prefills, requests of other routers also wait for prefill.
-  if (!worker.CanDecode()) us += worker.others * fleet_.speeds->prefill_us();
+  if (!worker.CanDecode() && !worker.report.prompt_tokens_left) {
+    us += worker.others * fleet_.speeds->prefill_us();
+  }
   if (!HasRoom(worker)) us += kNoRoomUs;
   return us;
 }
@@ -142,7 +150,7 @@ double RouteCost::DecodeUs(const WorkerRecord& decode) const {
 }
 
 double RouteCost::LocalUs(const WorkerRecord& decode, const WorkerRecord* prefill) const {
-  double us = static_cast<double>(decode.BacklogUs(fleet_.now_us)) + DecodeUs(decode);
+  double us = BacklogUs(decode) + DecodeUs(decode);
   const Way& way = WayOn(decode);
   us += SharedCostOf(decode, way);
   const bool charged = prefill != nullptr && !decode.CanPrefill() && !Continues(decode, *prefill);
@@ -154,7 +162,7 @@ bool RouteCost::ComputesLocally(const WorkerRecord& decode, const WorkerRecord& 
   if (Uncached(decode) <= options_.local_prefill_tokens) return true;
   // A next turn stays with the earlier turns, unless the backlog there costs more than computing
   // the missing tokens on the prefill worker.
-  const double waits_us = static_cast<double>(decode.BacklogUs(fleet_.now_us));
+  const double waits_us = BacklogUs(decode);
   if (Continues(decode, prefill) && waits_us <= PrefillUs(prefill)) return true;
   return LocalUs(decode, &prefill) <= RemoteUs(decode, prefill);
 }
@@ -174,7 +182,7 @@ bool RouteCost::MayStay(const WorkerRecord& decode) const {
 }
 
 bool RouteCost::WaitsNoLonger(const WorkerRecord& a, const WorkerRecord& b) const {
-  return a.Load() <= b.Load() && a.BacklogUs(fleet_.now_us) <= b.BacklogUs(fleet_.now_us);
+  return a.Load() <= b.Load() && BacklogUs(a) <= BacklogUs(b);
 }
 
 const RouteCost::Way& RouteCost::WayOn(const WorkerRecord& worker) const {
@@ -251,7 +259,7 @@ RoutePlan RouteCost::Plan(const WorkerRecord& decode, const WorkerRecord* prefil
   plan.work = {.tokens = Uncached(prefiller),
                .us = static_cast<int64_t>(way.compute_us),
                .prefix = input_.held_prefix};
-  plan.first_token_us = prefiller.BacklogUs(fleet_.now_us) + plan.work.us;
+  plan.first_token_us = static_cast<int64_t>(BacklogUs(prefiller)) + plan.work.us;
   if (plan.pull) plan.first_token_us += plan.pull->us;
   if (prefill != nullptr) plan.first_token_us += static_cast<int64_t>(HandOffUs(decode));
   for (size_t i = 0; i < fleet_.size(); ++i) {

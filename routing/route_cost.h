@@ -91,6 +91,9 @@ class RouteCost {
 
   const Known& Of(const WorkerRecord& worker) const { return known_[fleet_.PlaceOf(worker)]; }
   int64_t Cached(const WorkerRecord& worker) const { return Of(worker).cached; }
+  // Time until the worker has computed the prompts that it has now, those of other routers
+  // included.
+  double BacklogUs(const WorkerRecord& worker) const;
   bool HasRoom(const WorkerRecord& worker) const;
   bool Continues(const WorkerRecord& decode, const WorkerRecord& prefill) const;
   const Way& WayOn(const WorkerRecord& worker) const;

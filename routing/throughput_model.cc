@@ -24,7 +24,10 @@ void ThroughputModel::Learn(const FinishedRequest& request) {
   LearnDecode(fleet_, request);
   LearnDecode(At(request.decode), request);
   if (request.completion_tokens > 0) MoveMean(completion_tokens_, request.completion_tokens);
-  if (request.prefill_us > 0) MoveMean(prefill_us_, request.prefill_us);
+  if (request.prefill_us > 0 && request.computed_tokens > 0) {
+    MoveMean(prefill_us_, request.prefill_us);
+    MoveMean(computed_tokens_, request.computed_tokens);
+  }
 }
 
 void ThroughputModel::Learn(const FinishedPull& pull) {

@@ -50,6 +50,10 @@ class ThroughputModel {
   // Means of recent requests.
   double completion_tokens() const { return completion_tokens_; }
   double prefill_us() const { return prefill_us_; }
+  // Expected time to compute so many prompt tokens of several requests, on a mean worker.
+  double PromptTokensUs(int64_t tokens) const {
+    return static_cast<double>(tokens) * prefill_us_ / computed_tokens_;
+  }
 
  private:
   WorkerThroughput& At(WorkerNumber number);
@@ -62,6 +66,7 @@ class ThroughputModel {
   absl::flat_hash_map<WorkerNumber, WorkerThroughput> of_worker_;
   double completion_tokens_ = 128;
   double prefill_us_ = 50'000;
+  double computed_tokens_ = 256;  // in prefill_us_
 };
 
 }  // namespace baton

@@ -63,7 +63,7 @@ double WorkerCandidates::CostUs(const WorkerRecord& worker, const ThroughputMode
   }
   if (worker.CanDecode()) {
     us += decode_weight_ * means_->completion_tokens * own.StepUs(worker.Load() + 1);
-  } else {
+  } else if (!worker.report.prompt_tokens_left) {
     us += worker.others * means_->prefill_us;
   }
   return us;
@@ -88,7 +88,8 @@ void WorkerCandidates::Update(std::span<const WorkerNumber> changed, const Worke
 void WorkerCandidates::Renew(const WorkerRegistry& registry, const ThroughputModel& speeds) {
   means_ = {.fleet = speeds.fleet(),
             .completion_tokens = speeds.completion_tokens(),
-            .prefill_us = speeds.prefill_us()};
+            .prefill_us = speeds.prefill_us(),
+            .prompt_token_us = speeds.PromptTokensUs(1)};
   updated_ = 0;
   groups_.clear();
   places_.clear();
@@ -146,8 +147,13 @@ void WorkerCandidates::SetKeys(const WorkerRecord& worker, const ThroughputModel
   double us = CostUs(worker, speeds);
   if (worker.report.IsFull()) us += kFullUs;
   place.decode_key = {us, worker.assigned, worker.number};
-  place.busy = !worker.prompts.empty();
-  if (place.busy) us += static_cast<double>(worker.prefilling_since_us + worker.pending.us);
+  place.busy = !worker.prompts.empty() || worker.others_tokens > 0;
+  if (place.busy) {
+    us += static_cast<double>(
+        (worker.prompts.empty() ? worker.last_heard_us : worker.prefilling_since_us) +
+        worker.pending.us);
+    us += static_cast<double>(worker.others_tokens) * means_->prompt_token_us;
+  }
   place.key = {us, worker.assigned, worker.number};
 }
 

@@ -84,6 +84,7 @@ class WorkerCandidates {
     WorkerThroughput fleet;
     double completion_tokens = 0;
     double prefill_us = 0;
+    double prompt_token_us = 0;
   };
 
   bool HasDrifted(const ThroughputModel& speeds) const;

@@ -23,6 +23,14 @@ int64_t WorkerRecord::BacklogUs(int64_t now_us) const {
   return pending.us - std::min(elapsed_us, prompts.front().us);
 }
 
+int64_t WorkerRecord::BacklogTokens(int64_t now_us) const {
+  if (prompts.empty()) return 0;
+  const PrefillWork& first = prompts.front();
+  const auto elapsed_us = static_cast<double>(std::max<int64_t>(0, now_us - prefilling_since_us));
+  const double share = first.us > 0 ? std::min(1.0, elapsed_us / static_cast<double>(first.us)) : 1;
+  return pending.tokens - static_cast<int64_t>(share * static_cast<double>(first.tokens));
+}
+
 absl::Status WorkerRegistry::Check(const WorkerReport& report) const {
   for (const auto& [name, value] :
        {std::pair<const char*, const std::string&>("worker_id", report.id),
@@ -161,13 +169,17 @@ absl::Status WorkerRegistry::Heartbeat(WorkerReport report) {
   }
   const bool changes_role = !joins && worker->report.role != report.role;
   const int32_t others = std::max(0, report.queued - worker->active);
+  const int64_t now_us = clock_->NowUs();
+  const int64_t left = others > 0 ? report.prompt_tokens_left.value_or(0) : 0;
+  const int64_t others_tokens = std::max<int64_t>(0, left - worker->BacklogTokens(now_us));
   // Nothing else in a report changes the worker's place among the candidates.
-  if (joins || changes_role || others != worker->others ||
+  if (joins || changes_role || others != worker->others || others_tokens != worker->others_tokens ||
       report.draining != worker->report.draining || report.IsFull() != worker->report.IsFull()) {
     NoteTouched(*worker);
   }
   worker->others = others;
-  worker->last_heard_us = clock_->NowUs();
+  worker->others_tokens = others_tokens;
+  worker->last_heard_us = now_us;
   Store(std::move(report), *worker);
   if (joins) worker->joined_us = worker->last_heard_us;
   if (joins || changes_role) worker->role_since_us = worker->last_heard_us;

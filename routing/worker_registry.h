@@ -31,6 +31,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -74,7 +75,9 @@ struct WorkerReport {
   int32_t kv_groups = 1;     // of the model
   bool prefix_cache = true;  // keeps the KV of finished sequences
   bool draining = false;
-  int32_t queued = 0;              // sequences waiting, running and waiting for KV
+  int32_t queued = 0;  // sequences waiting, running and waiting for KV
+  // Prompt tokens that it still has to compute, of all routers; nullopt: not reported.
+  std::optional<int64_t> prompt_tokens_left = {};
   int32_t block_size = 0;          // tokens
   int32_t available_blocks = 0;    // free, or cached and evictable
   int64_t pool_tokens = 0;         // tokens that its whole pool holds; 0: not reported
@@ -125,8 +128,11 @@ struct WorkerRecord {
   int64_t role_since_us = 0;  // when it joined or last changed its role
   bool unreachable = false;
   bool silent = false;
-  int32_t active = 0;    // requests of this router running there
-  int32_t others = 0;    // sequences of other routers there, at the last heartbeat
+  int32_t active = 0;  // requests of this router running there
+  int32_t others = 0;  // sequences of other routers there, at the last heartbeat
+  // Prompt tokens of other routers that it had to compute at the last heartbeat; 0: none, or the
+  // worker does not report them.
+  int64_t others_tokens = 0;
   int64_t assigned = 0;  // requests of this router, total
   // Prompts of this router that it must still compute, in the order in which they were sent.
   std::vector<PrefillWork> prompts;
@@ -145,6 +151,8 @@ struct WorkerRecord {
   // Expected time until it has computed all prompts that this router gave it, one after the other.
   // If the first takes longer than expected, its remaining time counts as zero.
   int64_t BacklogUs(int64_t now_us) const;
+  // This router's prompt tokens there that are not computed yet, as BacklogUs estimates.
+  int64_t BacklogTokens(int64_t now_us) const;
 };
 
 // A change of a worker's state.

@@ -76,6 +76,8 @@ absl::Status Scheduler::Add(SequenceSpec spec) {
   }
   const Order order{.priority = spec.priority, .arrival = arrivals_++};
   Sequence& sequence = Remember(std::move(spec), SequencePhase::kWaiting, order);
+  sequence.cached_at_add = cache_->PeekMatch(
+      sequence.spec.cache_namespace, UnitsFromTokens(sequence.spec.tokens), sequence.spec.id);
   waiting_.emplace(sequence.order, &sequence);
   return absl::OkStatus();
 }

@@ -240,6 +240,10 @@ class Scheduler {
   int64_t preemption_count() const;
   // Known tokens that are not committed, of all sequences that do not wait for KV. O(sequences).
   int64_t UncomputedTokens() const;
+  // Expected tokens to compute of all prompts: what running prefills lack, and what queued
+  // sequences lack beyond the prefix that was cached when they joined the queue. A running sequence
+  // that lacks one token does not count: that is a row of a decode. O(sequences).
+  int64_t PromptTokensLeft() const;
   // Returns true if Schedule could produce a chunk or report an exhausted sequence. After a
   // Schedule that produced nothing it is false until something changes.
   bool has_work() const;
@@ -260,9 +264,10 @@ class Scheduler {
     SequencePhase phase = SequencePhase::kWaiting;
     Order order;
     int32_t forked = 0;
-    int32_t in_flight = 0;  // tokens in chunks in flight, after the committed ones
-    int32_t pending = 0;    // tokens that steps in flight sample
-    int64_t last_step = 0;  // the latest step that computes some of it
+    int32_t cached_at_add = 0;  // tokens of its prompt that were cached when it joined the queue
+    int32_t in_flight = 0;      // tokens in chunks in flight, after the committed ones
+    int32_t pending = 0;        // tokens that steps in flight sample
+    int64_t last_step = 0;      // the latest step that computes some of it
     std::shared_ptr<const SequenceFrame> frame;
     bool is_part = false;
     bool inserts = false;           // a part that shares its prefix

@@ -1,4 +1,5 @@
-// Admission checks of Scheduler: room for a sequence now, and room at all.
+// Admission checks of Scheduler: room for a sequence now, and room at all. Also what is left to
+// compute.
 #include <algorithm>
 #include <optional>
 
@@ -164,6 +165,21 @@ std::vector<SequenceId> Scheduler::PoolResized() {
     if (CanNeverBegin(*sequence)) out.push_back(sequence->spec.id);
   }
   return out;
+}
+
+// Preempted sequences count whole, although the cache may still have much of them.
+int64_t Scheduler::PromptTokensLeft() const {
+  int64_t tokens = 0;
+  for (const auto& [order, sequence] : waiting_) {
+    tokens += sequence->known() - sequence->cached_at_add;
+  }
+  for (const auto* computing : {&running_, &parts_}) {
+    for (const auto& [order, sequence] : *computing) {
+      const int32_t left = sequence->known() - Committed(*sequence);
+      if (left > 1) tokens += left;
+    }
+  }
+  return tokens;
 }
 
 }  // namespace baton

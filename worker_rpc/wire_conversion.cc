@@ -302,6 +302,7 @@ v1::WorkerStatus WorkerStatusToWire(const WorkerIdentity& identity, Epoch epoch,
   out.set_waiting(status.waiting);
   out.set_running(status.running);
   out.set_waiting_for_kv(status.waiting_for_kv);
+  out.set_prompt_tokens_left(status.prompt_tokens_left);
   out.set_active_transfers(status.active_transfers);
   out.set_steps(status.steps);
   out.set_prefill_tokens(status.prefill_tokens);

@@ -148,6 +148,42 @@ TEST(SimulateFlags, WhatDoesNotFitTogetherIsAnErrorThatNamesTheFlags) {
   EXPECT_EQ(SimulateFlagsOf({"--workers", "10001"}).code, 2);
 }
 
+TEST(SimulateFlags, ThePlannerOfRolesNeedsWorkersThatItMayChange) {
+  const std::vector<std::string> apply = {"--role-planner", "apply"};
+  const auto with = [](std::vector<std::string> flags, const std::vector<std::string>& more) {
+    flags.insert(flags.end(), more.begin(), more.end());
+    return SimulateFlagsOf(flags);
+  };
+  EXPECT_EQ(SimulateFlagsOf({}).plan->options.fleet.roles.mode, RolePlannerMode::kOff);
+  EXPECT_THAT(with(apply, {}).fault(), HasSubstr("needs --prefill-share above 0"));
+  EXPECT_THAT(with(apply, {"--prefill-share", "0.0"}).fault(), HasSubstr("above 0"));
+  EXPECT_TRUE(with(apply, {"--prefill-share", "best"}).plan.ok());
+  const auto good = with(apply, {"--prefill-share", "0.5", "--role-planner-period-ms", "2000"});
+  ASSERT_TRUE(good.plan.ok()) << good.plan.status();
+  EXPECT_EQ(good.plan->options.fleet.roles.mode, RolePlannerMode::kApply);
+  EXPECT_EQ(good.plan->options.fleet.roles.period_ms, 2000);
+  EXPECT_THAT(good.plan->load.settings, Contains(Pair("role-planner", "apply")));
+  EXPECT_EQ(SimulateFlagsOf({"--role-planner", "soon"}).code, 2);
+  EXPECT_EQ(SimulateFlagsOf({"--role-planner-period-ms", "999"}).code, 2);
+  EXPECT_EQ(SimulateFlagsOf({"--role-planner-period-ms", "1200001"}).code, 2);
+  EXPECT_EQ(SimulateFlagsOf({"--swing-ratio", "0.5"}).code, 2);
+  EXPECT_EQ(SimulateFlagsOf({"--swing-ratio", "nan"}).code, 2);
+  EXPECT_EQ(SimulateFlagsOf({"--swing-period-s", "0"}).code, 2);
+}
+
+TEST(SimulateFlags, AStudyOfRolesNeedsAPlannerASwingAndObjectives) {
+  std::vector<std::string> flags = {"--role-study"};
+  EXPECT_THAT(SimulateFlagsOf(flags).fault(), HasSubstr("needs --role-planner apply"));
+  flags.insert(flags.end(), {"--role-planner", "apply", "--prefill-share", "0.5"});
+  EXPECT_THAT(SimulateFlagsOf(flags).fault(), HasSubstr("needs --workload swing"));
+  flags.insert(flags.end(), {"--workload", "swing"});
+  EXPECT_THAT(SimulateFlagsOf(flags).fault(), HasSubstr("needs --slo"));
+  flags.insert(flags.end(), {"--slo", "ttft_ms=500"});
+  EXPECT_TRUE(SimulateFlagsOf(flags).plan.ok());
+  flags.insert(flags.end(), {"--find-rate"});
+  EXPECT_THAT(SimulateFlagsOf(flags).fault(), HasSubstr("exclude each other"));
+}
+
 TEST(SimulateFlags, ProfilesAreReadFromFilesWithErrorsThatNameThem) {
   const ProfileFile good(ProfileText(ComputedProfile()));
   const absl::StatusOr<EngineProfile> read = ReadProfile(good.path());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "tests/loadtest/simulated_fleets.h"
@@ -145,6 +146,84 @@ TEST(SimulatedFleet, CandidatesGiveNearlyTheTimesOfAFullScan) {
   options.fleet.routing.candidates = 0;
   const double all = MeanTtftMs(PlaySmall(options));
   EXPECT_NEAR(some, all, 0.05 * all);
+}
+
+// 4 workers under a role planner, and load that swings.
+SimulationOptions SwingingFleet() {
+  SimulationOptions options = SmallSimulation(4, 7, 0);
+  options.fleet.worker = {};
+  options.fleet.prefill_workers = 2;
+  options.fleet.roles = {.mode = RolePlannerMode::kApply, .period_ms = 2000};
+  options.workload = {.kind = WorkloadKind::kSwing,
+                      .seed = 1,
+                      .context_length = 65'536,
+                      .prompt_tokens = 4096,
+                      .output_tokens = 3072,
+                      .length_spread = 0.3,
+                      .swing_period_s = 240};
+  options.run.duration_us = 480'000'000;
+  return options;
+}
+
+std::vector<std::pair<int64_t, int32_t>> ChangesOf(const SimulatedRun& run) {
+  std::vector<std::pair<int64_t, int32_t>> out;
+  for (const RoleChange& change : run.figures.role_changes) {
+    out.emplace_back(change.at_us, change.worker);
+  }
+  return out;
+}
+
+TEST(SimulatedFleet, ThePlannerChangesRolesAfterEachSwing) {
+  const SimulationOptions options = SwingingFleet();
+  const SimulatedRun run = PlaySmall(options);
+  EXPECT_EQ(WholeAnswers(run), std::ssize(run.records));
+  std::set<int64_t> swings;
+  for (const RoleChange& change : run.figures.role_changes) {
+    swings.insert(change.at_us / options.workload.swing_half_us());
+  }
+  EXPECT_EQ(swings, (std::set<int64_t>{0, 1, 2, 3}));
+  const SimulatedRun again = PlaySmall(options);
+  EXPECT_EQ(ChangesOf(again), ChangesOf(run)) << "the same seed gives the same changes";
+  EXPECT_EQ(TimesOf(again), TimesOf(run));
+}
+
+TEST(SimulatedFleet, ThePlannerLeavesAConstantLoadAlone) {
+  SimulationOptions options = SwingingFleet();
+  options.workload.kind = WorkloadKind::kSynthetic;
+  options.workload.output_tokens = 256;
+  options.fleet.prefill_workers = 3;
+  options.fleet.roles.period_ms = 10'000;
+  const SimulatedRun run = PlaySmall(options);
+  EXPECT_TRUE(ChangesOf(run).empty());
+  EXPECT_GE(run.figures.wanted_prefill_workers, 0) << "the planner knew enough to change roles";
+}
+
+TEST(SimulatedFleet, ThePlannerOnlyAdvisesIfItMayNotChangeRoles) {
+  SimulationOptions options = SwingingFleet();
+  options.run.duration_us = 60'000'000;
+  options.fleet.roles.mode = RolePlannerMode::kAdvise;
+  const SimulatedRun advised = PlaySmall(options);
+  EXPECT_TRUE(ChangesOf(advised).empty());
+  EXPECT_GE(advised.figures.wanted_prefill_workers, 0);
+  options.fleet.roles.mode = RolePlannerMode::kOff;
+  const SimulatedRun off = PlaySmall(options);
+  EXPECT_EQ(off.figures.wanted_prefill_workers, -1);
+  EXPECT_EQ(TimesOf(off), TimesOf(advised));
+}
+
+TEST(SimulatedFleet, RolesChangeAtTheTimesOfASchedule) {
+  SimulationOptions options = SwingingFleet();
+  options.fleet.roles.mode = RolePlannerMode::kOff;
+  options.run.duration_us = 90'000'000;
+  const SimulatedRun fixed = PlaySmall(options);
+  options.fleet.role_splits = {{.at_us = 60'000'000, .prefill_workers = 1}};
+  const SimulatedRun changed = PlaySmall(options);
+  EXPECT_EQ(WholeAnswers(changed), std::ssize(changed.records));
+  const auto first_difference = std::mismatch(
+      fixed.records.begin(), fixed.records.end(), changed.records.begin(), changed.records.end(),
+      [](const auto& a, const auto& b) { return a.end_us == b.end_us; });
+  ASSERT_NE(first_difference.first, fixed.records.end());
+  EXPECT_GE(first_difference.first->end_us, 60'000'000);
 }
 
 TEST(SimulatedFleet, KnowsTheLeastWorkOfEachRequest) {

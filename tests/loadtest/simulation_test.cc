@@ -77,10 +77,10 @@ TEST(Simulation, FiguresSayWhatTheSimulatorDid) {
   ASSERT_TRUE(run.ok());
   std::vector<std::string> names;
   for (const MoreFigure& figure : FiguresOf(*run, options.fleet)) names.push_back(figure.name);
-  EXPECT_EQ(names, (std::vector<std::string>{"prefill_workers", "local_prefill_share", "pull_share",
-                                             "preemptions", "max_over_mean_load",
-                                             "window_max_over_mean_load", "events_per_s",
-                                             "decisions_per_s"}));
+  EXPECT_EQ(names, (std::vector<std::string>{
+                       "prefill_workers", "local_prefill_share", "pull_share", "preemptions",
+                       "role_changes", "wanted_prefill_workers", "max_over_mean_load",
+                       "window_max_over_mean_load", "events_per_s", "decisions_per_s"}));
   EXPECT_EQ(run->figures.decisions, 50);
   EXPECT_GT(run->figures.events, 50);
   for (const MoreFigure& figure : FiguresOf(std::nullopt, "needs --oracle")) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string>
 #include <vector>
@@ -42,8 +43,9 @@ size_t CommonPrefix(const LoadRequest& a, const LoadRequest& b) {
 }
 
 TEST(Workload, TheSameSeedGivesTheSameRequests) {
-  for (const WorkloadKind kind : {WorkloadKind::kSynthetic, WorkloadKind::kSharedPrefix,
-                                  WorkloadKind::kChat, WorkloadKind::kChunks}) {
+  for (const WorkloadKind kind :
+       {WorkloadKind::kSynthetic, WorkloadKind::kSharedPrefix, WorkloadKind::kChat,
+        WorkloadKind::kChunks, WorkloadKind::kSwing}) {
     const WorkloadOptions options = {.kind = kind, .seed = 4, .length_spread = 0.5};
     const auto first = Make(options);
     const auto second = Make(options);
@@ -225,6 +227,33 @@ TEST(Workload, EqualHashIdsGiveEqualTokenPrefixes) {
   }
 }
 
+TEST(Workload, ASwingHasLongPromptsForHalfAPeriodAndThenLongAnswers) {
+  const WorkloadOptions options = {.kind = WorkloadKind::kSwing,
+                                   .seed = 3,
+                                   .prompt_tokens = 3200,
+                                   .output_tokens = 800,
+                                   .length_spread = 0.5,
+                                   .swing_ratio = 16,
+                                   .swing_period_s = 10};
+  const auto workload = Make(options);
+  for (int64_t at_s = 0; at_s < 40; ++at_s) {
+    workload->set_at_us(at_s * 1'000'000);
+    const LoadRequest request = *workload->Next();
+    EXPECT_EQ(AllTokens(request).size(), static_cast<size_t>(request.prompt_tokens));
+    const bool answers_are_long = at_s / 5 % 2 == 1;
+    const int32_t mean = answers_are_long ? 800 : 3200;
+    const int32_t longer = answers_are_long ? request.output_tokens : request.prompt_tokens;
+    const int32_t shorter = answers_are_long ? request.prompt_tokens : request.output_tokens;
+    EXPECT_GE(longer, mean / 2) << at_s;
+    EXPECT_LE(longer, mean * 3 / 2) << at_s;
+    EXPECT_NEAR(longer / 16.0, shorter, 0.5) << at_s;
+  }
+  EXPECT_EQ(SwingLengthsOf(options, 0).prompt_tokens, 3200);
+  EXPECT_EQ(SwingLengthsOf(options, 0).output_tokens, 200);
+  EXPECT_EQ(SwingLengthsOf(options, 1).prompt_tokens, 50);
+  EXPECT_EQ(SwingLengthsOf(options, 1).output_tokens, 800);
+}
+
 TEST(Workload, WhatIsClippedIsCounted) {
   const std::vector<TracedRequest> trace = {
       {.at_us = 0, .prompt_tokens = 60, .output_tokens = 10, .hash_ids = {}},
@@ -259,8 +288,19 @@ TEST(Workload, OptionsThatDoNotFitAreNamed) {
                               .status()
                               .message()),
               HasSubstr("the target's context holds 100"));
-  EXPECT_THAT(std::string(ParseWorkloadKind("x").status().message()),
-              HasSubstr("must be one of synthetic, shared-prefix, chat, chunks, mooncake, azure"));
+  EXPECT_THAT(
+      std::string(ParseWorkloadKind("x").status().message()),
+      HasSubstr("must be one of synthetic, shared-prefix, chat, chunks, mooncake, azure, swing"));
+  EXPECT_THAT(
+      std::string(
+          MakeWorkload({.kind = WorkloadKind::kSwing, .swing_ratio = 0.5}, {}).status().message()),
+      HasSubstr("--swing-ratio is 0.5, must be at least 1"));
+  EXPECT_THAT(
+      std::string(
+          MakeWorkload({.kind = WorkloadKind::kSwing, .swing_period_s = 0}, {}).status().message()),
+      HasSubstr("--swing-period-s is 0, must be positive"));
+  EXPECT_FALSE(MakeWorkload({.kind = WorkloadKind::kSwing, .swing_ratio = NAN}, {}).ok());
+  EXPECT_FALSE(MakeWorkload({.kind = WorkloadKind::kSwing, .swing_period_s = NAN}, {}).ok());
 }
 
 }  // namespace

@@ -60,6 +60,16 @@ TEST(HeartbeatReport, TakesRatesOnlyIfTheyAreNumbers) {
             1e9);
 }
 
+TEST(HeartbeatReport, ClampsThePromptTokensThatAreLeft) {
+  EXPECT_EQ(ReportOf({}).prompt_tokens_left, std::nullopt) << "an older worker";
+  EXPECT_EQ(ReportOf({.prompt_tokens_left = 0}).prompt_tokens_left, 0);
+  EXPECT_EQ(ReportOf({.prompt_tokens_left = 5000}).prompt_tokens_left, 5000);
+  EXPECT_EQ(ReportOf({.prompt_tokens_left = -1}).prompt_tokens_left, 0);
+  EXPECT_EQ(
+      ReportOf({.prompt_tokens_left = std::numeric_limits<int64_t>::max()}).prompt_tokens_left,
+      1 << 30);
+}
+
 TEST(HeartbeatReport, SaysWhatTheWorkerCanDoWithChunkedPrompts) {
   EXPECT_EQ(ReportOf({}).chunks, nullptr) << "an older worker";
   const PromptChunkSupport support{.piece_tokens = 512, .refusal = "windows"};

@@ -166,6 +166,37 @@ TEST_F(RouteCostTest, ThePlanHasTheExpectedTimeToTheFirstToken) {
   EXPECT_EQ(plan(false).first_token_us, static_cast<int64_t>(compute_us) + backlog_us);
 }
 
+TEST_F(RouteCostTest, PromptsOfOtherRoutersAreWaitedForToo) {
+  const auto first_token_us = [this] {
+    return Ask([this](const RouteCost& cost) { return cost.Plan(decode(), nullptr); })
+        .first_token_us;
+  };
+  const int64_t alone_us = first_token_us();
+  WorkerRecord& worker = fleet_.workers[1];
+  worker.others_tokens = 2000;
+  worker.last_heard_us = fleet_.now_us;
+  const auto others_us = static_cast<int64_t>(fleet_.speeds.PromptTokensUs(2000));
+  EXPECT_GT(others_us, 0);
+  EXPECT_NEAR(static_cast<double>(first_token_us()), static_cast<double>(alone_us + others_us), 2);
+  fleet_.now_us += others_us / 2;  // it computes them meanwhile
+  EXPECT_NEAR(static_cast<double>(first_token_us()), static_cast<double>(alone_us + others_us / 2),
+              2);
+  fleet_.now_us += others_us;
+  EXPECT_EQ(first_token_us(), alone_us);
+}
+
+TEST_F(RouteCostTest, SequencesOfOtherRoutersStandForPromptsOnlyIfTheirTokensAreUnknown) {
+  const auto us = [this] {
+    return Ask([this](const RouteCost& cost) { return cost.PrefillUs(prefill()); });
+  };
+  const double alone_us = us();
+  WorkerRecord& worker = fleet_.workers[0];
+  worker.others = 3;
+  EXPECT_NEAR(us(), alone_us + 3 * fleet_.speeds.prefill_us(), 2);
+  worker.report.prompt_tokens_left = 0;
+  EXPECT_NEAR(us(), alone_us, 2) << "they have computed their prompts";
+}
+
 TEST_F(RouteCostTest, ThePlanKnowsTheMostThatAUsableWorkerHasCached) {
   const auto held = [this] {
     return Ask([this](const RouteCost& cost) { return cost.Plan(decode(), nullptr); }).held_tokens;

@@ -26,6 +26,13 @@ TEST(ThroughputModel, KeepsWorkersApart) {
   EXPECT_NEAR(book.Of(WorkerNumber(1)).StepUs(4), 100, 5);
 }
 
+TEST(ThroughputModel, KnowsTheMeanTimeOfAPromptToken) {
+  ThroughputModel book;
+  for (int i = 0; i < 1000; ++i) book.Learn(Local(1, 10));
+  EXPECT_NEAR(book.PromptTokensUs(500), 5000, 50);
+  EXPECT_EQ(book.PromptTokensUs(0), 0);
+}
+
 TEST(ThroughputModel, ANewWorkerStartsWithTheFleetsAverage) {
   ThroughputModel book;
   for (int i = 0; i < 50; ++i) book.Learn(Local(1, 10));

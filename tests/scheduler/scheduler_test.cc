@@ -40,6 +40,23 @@ TEST(Scheduler, CountsTheTokensThatAreLeftToCompute) {
   EXPECT_EQ(bench.scheduler().UncomputedTokens(), 0);
 }
 
+TEST(Scheduler, CountsThePromptTokensThatAreLeftWithoutThoseThatAreCached) {
+  SchedulerBench bench(Pool(32), Budget(8));
+  EXPECT_EQ(bench.scheduler().PromptTokensLeft(), 0);
+  ASSERT_TRUE(bench.Add(1, Prompt(20), 3).ok());
+  ASSERT_TRUE(bench.Add(2, Prompt(5, 50), 1).ok());
+  EXPECT_EQ(bench.scheduler().PromptTokensLeft(), 25);
+  EXPECT_EQ(bench.Step().total_tokens, 8);
+  EXPECT_EQ(bench.scheduler().PromptTokensLeft(), 16) << "one token left is a row like a decode's";
+  while (bench.scheduler().PromptTokensLeft() > 0) bench.Step();
+  EXPECT_TRUE(bench.scheduler().has_work()) << "a decode is no prompt";
+  while (bench.scheduler().has_work()) bench.Step();
+  const int32_t cached = bench.cache().PeekMatch(kSpace, UnitsFromTokens(Prompt(20)));
+  ASSERT_GT(cached, 0);
+  ASSERT_TRUE(bench.Add(3, Prompt(20), 3).ok());
+  EXPECT_EQ(bench.scheduler().PromptTokensLeft(), 20 - cached);
+}
+
 TEST(Scheduler, ShortPromptsPassAnEightThousandTokenPrefill) {
   SchedulerBench bench(Pool(1200, 16), Budget(512));
   ASSERT_TRUE(bench.Add(1, Prompt(8000), 2).ok());

@@ -273,6 +273,7 @@ WorkerReport SimWorker::Report() const {
                    .waiting = status.waiting,
                    .running = status.running,
                    .waiting_for_kv = status.waiting_for_kv,
+                   .prompt_tokens_left = status.prompt_tokens_left,
                    .block_size = status.block_size,
                    .free_blocks = status.cache.blocks.free,
                    .cached_blocks = status.cache.blocks.cached,

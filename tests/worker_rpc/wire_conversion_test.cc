@@ -88,6 +88,16 @@ TEST(WireConversion, TheStatusSaysWhatTheWorkerCanDoWithChunkedPrompts) {
   EXPECT_FALSE(wire().prompt_chunks().hands_over());
 }
 
+TEST(WireConversion, TheStatusHasThePromptTokensThatAreLeft) {
+  EngineStatus status;
+  const auto wire = [&] {
+    return WorkerStatusToWire({"w", "h:1", v1::WORKER_ROLE_DECODE}, Epoch(3), status, false);
+  };
+  EXPECT_TRUE(wire().has_prompt_tokens_left()) << "0 is a report too";
+  status.prompt_tokens_left = 700;
+  EXPECT_EQ(wire().prompt_tokens_left(), 700);
+}
+
 // Returns a function that counts the blocks of `bytes_per_block` in a number of bytes.
 auto BlocksOf(int64_t bytes_per_block) {
   return [bytes_per_block](int64_t bytes) { return bytes / bytes_per_block; };

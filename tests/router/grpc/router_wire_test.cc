@@ -47,6 +47,18 @@ TEST(RouterWire, TheRoleOfNowReplacesTheRoleAtTheStart) {
   EXPECT_THAT(Refusal(ReportFromWire(request).status()), HasSubstr("current_role is 9"));
 }
 
+TEST(RouterWire, AReportHasThePromptTokensThatAreLeft) {
+  v1::HeartbeatRequest request;
+  request.mutable_status()->set_role(v1::WORKER_ROLE_DECODE);
+  EXPECT_EQ(ReportFromWire(request)->prompt_tokens_left, std::nullopt) << "an older worker";
+  request.mutable_status()->set_prompt_tokens_left(0);
+  EXPECT_EQ(ReportFromWire(request)->prompt_tokens_left, 0);
+  request.mutable_status()->set_prompt_tokens_left(1234);
+  EXPECT_EQ(ReportFromWire(request)->prompt_tokens_left, 1234);
+  request.mutable_status()->set_prompt_tokens_left(-5);
+  EXPECT_EQ(ReportFromWire(request)->prompt_tokens_left, 0);
+}
+
 TEST(RouterWire, AReportSaysWhatTheWorkerCanDoWithChunkedPrompts) {
   v1::HeartbeatRequest request;
   request.mutable_status()->set_role(v1::WORKER_ROLE_DECODE);
