@@ -307,7 +307,7 @@ class AllocatorDriver {
 };
 
 TEST(BlockAllocator, AgreesWithALiteralModelOverRandomOperations) {
-  constexpr int kSeeds = 20, kSteps = 100'000;
+  constexpr int kSeeds = RandomSeeds(20), kSteps = 100'000;
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     AllocatorDriver driver(seed);

@@ -14,6 +14,7 @@
 
 #include "cache/index/kv_event.h"
 #include "tests/cache/naive_chunk_cache.h"
+#include "tests/cache/random_operations.h"
 
 namespace baton {
 namespace {
@@ -316,7 +317,8 @@ TEST_F(ChunkCacheTest, AnEntryHasItsAgeAndTheTimeSinceItsLastUse) {
 }
 
 TEST_F(ChunkCacheTest, RandomEventsAgreeWithANaiveModel) {
-  for (uint32_t seed = 0; seed < 60; ++seed) {
+  constexpr int kSeeds = RandomSeeds(60);
+  for (uint32_t seed = 0; seed < kSeeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);
     const int32_t pool = 20 + static_cast<int32_t>(seed) % 30;

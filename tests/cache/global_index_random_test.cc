@@ -18,7 +18,7 @@ class GlobalIndexAgainstModel : public testing::TestWithParam<IndexLoad> {};
 
 TEST_P(GlobalIndexAgainstModel, AgreesWithTheModelAfterEveryEvent) {
   const IndexLoad& load = GetParam();
-  constexpr int kSeeds = 10;
+  constexpr int kSeeds = RandomSeeds(10);
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(testing::Message() << load.name << ", seed " << seed);
     GlobalIndex index(
@@ -56,7 +56,7 @@ TEST(GlobalIndex, AgreesWithTheModelWhileSweepsTakeManyEventsAndNumbersAreReused
   constexpr IndexedWorker kOther{1000};
   constexpr uint32_t kOtherChains = 2000;  // take most of the memory that a sweep visits
   constexpr uint32_t kChains = 12, kUnits = 40, kWorkers = 12, kWorkersOfAChain = 3;
-  constexpr int kSeeds = 20, kEvents = 20'000;
+  constexpr int kSeeds = RandomSeeds(20), kEvents = 20'000;
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937 random(seed);

@@ -310,7 +310,7 @@ class Lives {
 };
 
 TEST(KvCacheManagerCheck, EverySequenceFindsItsOwnKvAndEveryBlockIsAccountedFor) {
-  constexpr int kSeeds = 30, kSteps = 50'000;
+  constexpr int kSeeds = RandomSeeds(30), kSteps = 50'000;
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     KvCacheOptions options;

@@ -159,7 +159,7 @@ class KvCacheManagerEvents : public testing::TestWithParam<int32_t> {};
 
 TEST_P(KvCacheManagerEvents, DescribeExactlyThePrefixesThatSequencesFind) {
   const int32_t block_size = GetParam();
-  constexpr int kSeeds = 60, kSteps = 500;
+  constexpr int kSeeds = RandomSeeds(60), kSteps = 500;
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     SCOPED_TRACE(testing::Message() << "block size " << block_size << ", seed " << seed);
     EventDriver driver(block_size, seed);

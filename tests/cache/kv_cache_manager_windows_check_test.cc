@@ -402,7 +402,7 @@ class WindowLives {
 };
 
 TEST(KvCacheManagerWindowsCheck, EveryTokenSeesItsOwnKvInEveryGroupWithTwoStepsInFlight) {
-  constexpr int kSeeds = 40, kSteps = 30'000;
+  constexpr int kSeeds = RandomSeeds(40), kSteps = 30'000;
   int64_t hits = 0, slid = 0;
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);

@@ -418,7 +418,7 @@ class RadixDriver {
 };
 
 TEST(RadixTreeCheck, AgreesWithALiteralModelOverRandomOperationsUnderEveryPolicy) {
-  constexpr int kSeeds = 8 * kEvictionPolicies, kSteps = 11'000;
+  constexpr int kSeeds = RandomSeeds(8 * kEvictionPolicies), kSteps = 11'000;
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     const auto policy = static_cast<EvictionPolicy>(seed % kEvictionPolicies);
     SCOPED_TRACE(testing::Message() << "seed " << seed << ", policy " << static_cast<int>(policy));

@@ -423,7 +423,7 @@ class WindowDriver {
 };
 
 TEST(RadixTreeWindowsCheck, MatchesEndWhereEveryWindowIsWholeAndWindowBlocksGoInThePolicysOrder) {
-  constexpr int kSeeds = 6 * kEvictionPolicies, kSteps = 12'000;
+  constexpr int kSeeds = RandomSeeds(6 * kEvictionPolicies), kSteps = 12'000;
   int64_t torn = 0, healed = 0;
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     const auto policy = static_cast<EvictionPolicy>(seed % kEvictionPolicies);

@@ -6,6 +6,8 @@
 #include <random>
 #include <set>
 
+#include "tests/cache/random_operations.h"
+
 namespace baton {
 namespace {
 
@@ -109,7 +111,8 @@ TEST(RunHolders, WithoutMemoryAHolderIsRefusedOrForgottenWhole) {
 }
 
 TEST(RunHolders, AgreesWithSetsOverRandomEvents) {
-  for (uint32_t seed = 1; seed <= 4; ++seed) {
+  constexpr int kSeeds = RandomSeeds(4);
+  for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
     RunStore store(10'000);
