@@ -86,7 +86,7 @@ void KvCacheManager::KeepWaterMarks(SequenceId id, int32_t committed) {
   windows_.KeepWaterMarks(marks_);
   const int32_t excess = marks_.Excess(num_blocks() - cache_.blocks().free_count(), num_blocks());
   if (excess <= 0) return;
-  const int32_t evicted = cache_.tree().Evict(excess);
+  const int32_t evicted = cache_.tree().EvictOverShares(excess);
   if (evicted > 0) Trace(AllocationEvent::Kind::kEvict, id, committed, evicted);
 }
 

@@ -23,8 +23,10 @@ OwnerQueues::Victim OwnerQueues::First(int32_t pool_blocks) const {
     if (victim.has_value() && !first_over_share && key >= lowest) continue;
     over_share = excess > 0;
     lowest = key;
-    victim = {
-        .entry = key.second, .slot = slot, .most_blocks = over_share ? excess : cached_[slot]};
+    victim = {.entry = key.second,
+              .slot = slot,
+              .most_blocks = over_share ? excess : cached_[slot],
+              .over_share = over_share};
   }
   return *victim;
 }

@@ -53,6 +53,7 @@ class OwnerQueues {
     int32_t entry = 0;
     OwnerSlot slot = kCommonSlot;
     int32_t most_blocks = 0;  // evict at most so many blocks of it, then ask again
+    bool over_share = true;   // its owner is over its share
   };
   // The next victim in a pool of so many blocks. REQUIRES: not empty.
   Victim First(int32_t pool_blocks) const;

@@ -170,7 +170,9 @@ class RadixTree {
   bool HasBehind(const RadixLock& lock, std::span<const CacheUnit> units) const;
 
   // Frees up to `count` blocks in the policy's order. Returns how many it freed.
-  int32_t Evict(int32_t count);
+  int32_t Evict(int32_t count) { return Evict(count, /*keeps_shares=*/false); }
+  // Same, but only of owners that are over their share. For blocks that nobody needs yet.
+  int32_t EvictOverShares(int32_t count) { return Evict(count, /*keeps_shares=*/true); }
   // Removes the sequence `units` from the tree. Starting at its end, it frees the blocks that no
   // other sequence continues and no lock covers. Returns how many it freed. Frees none unless
   // Contains is true.
@@ -243,6 +245,7 @@ class RadixTree {
     return events_.has_value() && nodes_.IsReachable(node);
   }
   void PrefetchVictims(OwnerSlot owner) const;
+  int32_t Evict(int32_t count, bool keeps_shares);
   int32_t DropTail(RadixNodeIndex leaf, int32_t kept);
   int32_t DropUpwards(RadixNodeIndex leaf);
   void RemoveNode(RadixNodeIndex node);

@@ -79,11 +79,12 @@ void RadixTree::PrefetchVictims(OwnerSlot owner) const {
   }
 }
 
-int32_t RadixTree::Evict(int32_t count) {
+int32_t RadixTree::Evict(int32_t count, bool keeps_shares) {
   int32_t evicted = 0;
   for (size_t leaves = 0; evicted < count && !evictable_.empty(); ++leaves) {
     // Asks the queue again each time, because a removed leaf may have made its parent the next one.
     const OwnerQueues::Victim victim = evictable_.First(allocator_->limit());
+    if (keeps_shares && !victim.over_share) break;
     if (leaves % kVictimsAhead == 0) PrefetchVictims(victim.slot);
     const int32_t most = std::min(count - evicted, victim.most_blocks);
     evicted += DropTail(victim.entry, std::max(0, nodes_[victim.entry].size() - most));

@@ -118,10 +118,12 @@ void WindowCache::ReleaseHold(BlockId block, BlockHolder holder) {
   eviction_queue_.Push(OwnerOf(block), block.value(), KeyOfBlock(block));
 }
 
-int32_t WindowCache::Evict(int32_t count) {
+int32_t WindowCache::Evict(int32_t count, bool keeps_shares) {
   int32_t evicted = 0;
   for (; evicted < count && !eviction_queue_.empty(); ++evicted) {
-    DropOne(FullOf(BlockId(eviction_queue_.First(allocator_.limit()).entry)));
+    const OwnerQueues::Victim victim = eviction_queue_.First(allocator_.limit());
+    if (keeps_shares && !victim.over_share) break;
+    DropOne(FullOf(BlockId(victim.entry)));
   }
   evicted_blocks_ += evicted;
   return evicted;

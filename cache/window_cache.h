@@ -98,7 +98,9 @@ class WindowCache {
 
   // Evicts up to `count` blocks in the policy's order, first of owners that are over their share of
   // this pool (owner_queues.h). Returns how many it evicted.
-  int32_t Evict(int32_t count);
+  int32_t Evict(int32_t count) { return Evict(count, /*keeps_shares=*/false); }
+  // Same, but only of owners that are over their share. For blocks that nobody needs yet.
+  int32_t EvictOverShares(int32_t count) { return Evict(count, /*keeps_shares=*/true); }
   // Moves the pool's limit. Blocks above it are no longer cached. Blocks without holds become free
   // at once, others when their last hold is released. REQUIRES: 1 <= limit <= capacity.
   void Resize(int32_t limit);
@@ -118,6 +120,7 @@ class WindowCache {
   }
   EvictionKey KeyOfBlock(BlockId block) const { return KeyOf(policy_, use_[block.value()]); }
   void DropOne(BlockId full);
+  int32_t Evict(int32_t count, bool keeps_shares);
 
   const int32_t window_;
   const int32_t block_size_;

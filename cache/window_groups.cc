@@ -90,7 +90,8 @@ void WindowGroups::Release(SequenceId id) {
 void WindowGroups::KeepWaterMarks(const WaterMarks& marks) {
   for (const auto& group : groups_) {
     const int32_t limit = group->cache().blocks().limit();
-    group->cache().Evict(marks.Excess(limit - group->cache().blocks().free_count(), limit));
+    const int32_t used = limit - group->cache().blocks().free_count();
+    group->cache().EvictOverShares(marks.Excess(used, limit));
   }
 }
 

@@ -70,9 +70,18 @@ TEST_F(RadixTreeOwnersTest, AShareProtectsAllNamespacesOfItsOwnerTogether) {
   EXPECT_EQ(Cached(kB, 1, 4) + Cached(kAlsoB, 1, 4), 5);
 }
 
+TEST_F(RadixTreeOwnersTest, EvictionInAdvanceStopsAtTheShares) {
+  Put(kB, 1, 4, kOwnerB);
+  Put(kA, 100, 3);
+  EXPECT_EQ(tree_.EvictOverShares(2), 2);
+  EXPECT_EQ(tree_.EvictOverShares(100), 1);
+  EXPECT_EQ(Cached(kB, 1, 4), 4);
+}
+
 TEST_F(RadixTreeOwnersTest, IfAllAreWithinTheirSharesThePolicyDecides) {
   Put(kA, 1, 4, CacheOwner{.id = 11, .share = 1});
   Put(kB, 1, 4, CacheOwner{.id = 22, .share = 1});
+  EXPECT_EQ(tree_.EvictOverShares(3), 0);
   EXPECT_EQ(tree_.Evict(3), 3);
   EXPECT_EQ(Cached(kA, 1, 4), 1);
   EXPECT_EQ(Cached(kB, 1, 4), 4);

@@ -153,7 +153,7 @@ TEST(WindowCache, OwnersOverTheirShareOfThisPoolLoseTheirBlocksFirst) {
   cache.Reown(std::span(path).subspan(3, 1), owner);  // while it is queued
   EXPECT_TRUE(cache.CheckInvariants().ok()) << cache.CheckInvariants();
   EXPECT_EQ(cache.OwnerOf(own[3]), owner);
-  EXPECT_EQ(cache.Evict(6), 6);
+  EXPECT_EQ(cache.EvictOverShares(8), 6);
   for (int i = 0; i < 8; ++i) {
     EXPECT_EQ(cache.At(path[i]) != kNoBlock, i == 2 || i == 3) << "block " << i;
   }

@@ -207,7 +207,7 @@ class SharesOfTheKvPool(unittest.TestCase, Service):
         results, code = self.generate([{"id": "a", "prompt_token_ids": [first] + [5] * 99, "max_tokens": 2, "temperature": 0,
                                         "tenant": tenant}])
         self.assertEqual(code, 0, results)
-        return results["a"]["cached_tokens"]
+        return results["a"]["usage"]["cached_tokens"]
 
     def flood(self):
         for first in range(10, 20):
