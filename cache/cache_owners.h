@@ -1,8 +1,8 @@
 // Owners of cached blocks, and the shares of the pool that are protected for them.
 //
 // An owner is a tenant with a share. It gets a slot, and each namespace of the prefix tree has the
-// slot of its owner. All other namespaces have the common slot, which has no share. So the number
-// of slots is small, whatever names clients invent.
+// slot of its owner. All other namespaces have the common slot, which has no share. So a
+// client that invents names of tenants does not use up slots.
 //
 // A slot is in use while a namespace has it. An owner whose share becomes 0 keeps its slot until
 // then. So two routers that disagree about a share do not move namespaces between slots.

@@ -19,7 +19,7 @@
 //  2. A match ends at a block boundary at least one token before the end of the known units.
 //  3. Cached blocks that no sequence or transfer uses are evictable. Reserve evicts them before it
 //     fails, first those of owners that are over their share of the pool. Above the high watermark
-//     they are evicted early, down to the low watermark.
+//     they are evicted early, down to the low watermark, but only of owners over their share.
 //
 // A model with sliding windows has more KV groups (kv_cache_spec.h). Group 0 has full attention.
 // The prefix tree, matches and KV events use its blocks. `options.windows` are groups 1, 2, ...,
@@ -79,7 +79,7 @@ struct KvCacheOptions {
   EvictionPolicy eviction_policy = EvictionPolicy::kLru;
   uint64_t hash_seed = 0;  // of the prefix tree; random if clients may be hostile
   // Shares of the pool in use. Above high_water, cached blocks are evicted until low_water is
-  // reached or no cached block is left. With 1, eviction happens only when a sequence needs blocks.
+  // reached or all owners are within their shares. With 1, eviction happens only when a sequence needs blocks.
   double high_water = 1.0;
   double low_water = 1.0;
   bool kv_events = false;     // publish cached prefixes (TakeKvEvents); kind radix only

@@ -171,7 +171,8 @@ class RadixTree {
 
   // Frees up to `count` blocks in the policy's order. Returns how many it freed.
   int32_t Evict(int32_t count) { return Evict(count, /*keeps_shares=*/false); }
-  // Same, but only of owners that are over their share. For blocks that nobody needs yet.
+  // Frees blocks in advance, before a sequence needs them. So it takes only from owners that are
+  // over their share.
   int32_t EvictOverShares(int32_t count) { return Evict(count, /*keeps_shares=*/true); }
   // Removes the sequence `units` from the tree. Starting at its end, it frees the blocks that no
   // other sequence continues and no lock covers. Returns how many it freed. Frees none unless

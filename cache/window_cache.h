@@ -99,7 +99,8 @@ class WindowCache {
   // Evicts up to `count` blocks in the policy's order, first of owners that are over their share of
   // this pool (owner_queues.h). Returns how many it evicted.
   int32_t Evict(int32_t count) { return Evict(count, /*keeps_shares=*/false); }
-  // Same, but only of owners that are over their share. For blocks that nobody needs yet.
+  // Frees blocks in advance, before a sequence needs them. So it takes only from owners that are
+  // over their share.
   int32_t EvictOverShares(int32_t count) { return Evict(count, /*keeps_shares=*/true); }
   // Moves the pool's limit. Blocks above it are no longer cached. Blocks without holds become free
   // at once, others when their last hold is released. REQUIRES: 1 <= limit <= capacity.

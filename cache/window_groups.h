@@ -69,7 +69,7 @@ class WindowGroups {
   absl::Status CheckRoomToFork(SequenceId parent, int32_t committed) const;
   void Fork(SequenceId parent, SequenceId child, int32_t committed);
   void Release(SequenceId id);
-  // Evicts cached blocks above the watermarks.
+  // Evicts cached blocks above the watermarks, only of owners that are over their share.
   void KeepWaterMarks(const WaterMarks& marks);
 
   // The longest boundary in [committed, tokens] for which the sequence has all window blocks.
