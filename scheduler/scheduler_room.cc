@@ -1,5 +1,5 @@
-// Admission checks of Scheduler: room for a sequence now, and room at all. Also what is left to
-// compute.
+// What Scheduler knows of its sequences' needs: whether one has room now, whether it can ever have
+// room, and how many prompt tokens are left to compute.
 #include <algorithm>
 #include <optional>
 
