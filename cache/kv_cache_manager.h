@@ -79,7 +79,8 @@ struct KvCacheOptions {
   EvictionPolicy eviction_policy = EvictionPolicy::kLru;
   uint64_t hash_seed = 0;  // of the prefix tree; random if clients may be hostile
   // Shares of the pool in use. Above high_water, cached blocks are evicted until low_water is
-  // reached or all owners are within their shares. With 1, eviction happens only when a sequence needs blocks.
+  // reached or all owners are within their shares. With 1, eviction happens only when a sequence
+  // needs blocks.
   double high_water = 1.0;
   double low_water = 1.0;
   bool kv_events = false;     // publish cached prefixes (TakeKvEvents); kind radix only

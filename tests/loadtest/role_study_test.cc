@@ -14,20 +14,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Load that swings between long prompts and long answers, on a fleet that the planner changes.
 SimulationOptions Swing(double duration_s) {
-  SimulationOptions options = SmallSimulation(3, 4, 0);
-  options.fleet.worker = {};
+  SimulationOptions options = SwingingSimulation(3, 4, duration_s);
   options.fleet.prefill_workers = 1;
-  options.fleet.roles = {.mode = RolePlannerMode::kApply, .period_ms = 1000};
-  options.workload = {.kind = WorkloadKind::kSwing,
-                      .seed = 1,
-                      .context_length = 65'536,
-                      .prompt_tokens = 4096,
-                      .output_tokens = 2048,
-                      .swing_ratio = 16,
-                      .swing_period_s = 60};
-  options.run.duration_us = static_cast<int64_t>(duration_s * 1e6);
+  options.fleet.roles.period_ms = 1000;
+  options.workload.output_tokens = 2048;
+  options.workload.swing_period_s = 60;
   options.objectives.ttft_ms = 2000;
   options.objectives.itl_ms = 60;
   return options;

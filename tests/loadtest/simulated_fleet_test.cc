@@ -148,20 +148,13 @@ TEST(SimulatedFleet, CandidatesGiveNearlyTheTimesOfAFullScan) {
   EXPECT_NEAR(some, all, 0.05 * all);
 }
 
-// 4 workers under a role planner, and load that swings.
 SimulationOptions SwingingFleet() {
-  SimulationOptions options = SmallSimulation(4, 7, 0);
-  options.fleet.worker = {};
+  SimulationOptions options = SwingingSimulation(4, 7, 480);
   options.fleet.prefill_workers = 2;
-  options.fleet.roles = {.mode = RolePlannerMode::kApply, .period_ms = 2000};
-  options.workload = {.kind = WorkloadKind::kSwing,
-                      .seed = 1,
-                      .context_length = 65'536,
-                      .prompt_tokens = 4096,
-                      .output_tokens = 3072,
-                      .length_spread = 0.3,
-                      .swing_period_s = 240};
-  options.run.duration_us = 480'000'000;
+  options.fleet.roles.period_ms = 2000;
+  options.workload.output_tokens = 3072;
+  options.workload.length_spread = 0.3;
+  options.workload.swing_period_s = 240;
   return options;
 }
 

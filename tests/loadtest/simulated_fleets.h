@@ -28,6 +28,17 @@ inline SimulationOptions SmallSimulation(int32_t workers, double rate_per_s, int
   return options;
 }
 
+// Load that swings between long prompts and long answers, on a fleet that the role planner changes.
+inline SimulationOptions SwingingSimulation(int32_t workers, double rate_per_s, double duration_s) {
+  SimulationOptions options = SmallSimulation(workers, rate_per_s, 0);
+  options.fleet.worker = {};
+  options.fleet.roles.mode = RolePlannerMode::kApply;
+  options.workload = {
+      .kind = WorkloadKind::kSwing, .seed = 1, .context_length = 65'536, .prompt_tokens = 4096};
+  options.run.duration_us = static_cast<int64_t>(duration_s * 1e6);
+  return options;
+}
+
 inline SimulatedRun PlaySmall(const SimulationOptions& options) {
   absl::StatusOr<SimulatedRun> run =
       Simulation(options, ComputedProfile(), {}, /*wall=*/nullptr).Play();
