@@ -123,12 +123,13 @@ void CheckPrompt(const ChunkedPrompt& prompt) {
 
 void CheckTickets(const TransferTicket& ticket, const ChunkLayout& layout, int32_t block_size) {
   if (!CheckPartTickets(ticket, layout, block_size).ok()) return;
+  if (ticket.block_size != 0) block_size = ticket.block_size;  // else the sender's
   for (const PartTicket& named : ticket.parts) {
     const auto tokens =
         static_cast<int64_t>(layout.parts.at(static_cast<size_t>(named.part)).tokens.size());
-    const int64_t first = int64_t{named.first_block} * ticket.block_size;
-    const int64_t end = first + int64_t{named.block_count} * ticket.block_size;
-    CHECK(first >= 0 && first < tokens && end >= tokens && end - ticket.block_size < tokens)
+    const int64_t first = int64_t{named.first_block} * block_size;
+    const int64_t end = first + int64_t{named.block_count} * block_size;
+    CHECK(first >= 0 && first < tokens && end >= tokens && end - block_size < tokens)
         << "part of " << tokens << " tokens: [" << first << ", " << end << ")";
   }
 }
@@ -298,6 +299,8 @@ std::vector<FuzzSeed> Seeds() {
   v1::PrefillRequest prefill;
   *prefill.mutable_chunked() = decode.chunked();
   *prefill.mutable_ticket() = TicketToWire(ExampleTicket());
+  v1::PrefillRequest no_block_size = prefill;
+  no_block_size.mutable_ticket()->clear_block_size();
   v1::PullPrefixRequest pull;
   *pull.mutable_chunked() = decode.chunked();
   pull.mutable_chunked()->clear_question();
@@ -313,6 +316,7 @@ std::vector<FuzzSeed> Seeds() {
           seed("separator", kGenerate, text.SerializeAsString()),
           seed("decode", kDecode, decode.SerializeAsString()),
           seed("prefill", kPrefill, prefill.SerializeAsString()),
+          seed("no_block_size", kPrefill, no_block_size.SerializeAsString()),
           seed("pull", kPull, pull.SerializeAsString()),
           seed("send", kSend, send.SerializeAsString()),
           seed("manifest", kManifest, ExampleManifest()),
