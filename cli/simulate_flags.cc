@@ -1,13 +1,10 @@
 #include "cli/simulate_flags.h"
 
-#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "cli/input_file.h"
 #include "common/status_macros.h"
 #include "router/router_options.h"
@@ -25,24 +22,11 @@ constexpr char kSimulateHelp[] =
     "profile. Figures mean what they mean for `baton bench`. The same seed gives the same output,\n"
     "except for events_per_s and decisions_per_s, which measure the simulator.\n"
     "\n"
+    "With --role-planner advise, the output has the planner's target. apply needs --prefill-share\n"
+    "above 0, because workers with both roles keep them.\n"
+    "\n"
     "Measure a profile with `engine_bench --profile FILE`. docs/SIMULATE.md shows how to plan a "
     "fleet.";
-
-// In the order of RolePlannerMode.
-const std::vector<std::string>& PlannerModes() {
-  static const std::vector<std::string> kModes = {"off", "advise", "apply"};
-  return kModes;
-}
-
-absl::StatusOr<RolePlannerMode> ParsePlannerMode(const std::string& name) {
-  const auto& modes = PlannerModes();
-  const auto at = std::find(modes.begin(), modes.end(), name);
-  if (at == modes.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("is \"", name, "\", must be one of ", absl::StrJoin(modes, ", ")));
-  }
-  return static_cast<RolePlannerMode>(at - modes.begin());
-}
 
 void AddFleetFlags(CommandLine& command, SimulateFlags& flags) {
   constexpr char kGroup[] = "Fleet";
@@ -67,24 +51,8 @@ void AddFleetFlags(CommandLine& command, SimulateFlags& flags) {
            "without objectives with the shortest answers")
       .Group(kGroup)
       .ShowDefault();
-  command
-      .AddParsed(
-          "--role-planner",
-          [&fleet](const std::string& name) {
-            ASSIGN_OR_RETURN(fleet.roles.mode, ParsePlannerMode(name));
-            return absl::OkStatus();
-          },
-          "Plan roles from the load, as `baton-router --role-planner` does. apply: the first "
-          "router "
-          "also changes them; needs --prefill-share above 0. Default: off")
-      .Group(kGroup)
-      .OneOf(PlannerModes());
-  command
-      .Add("--role-planner-period-ms", &fleet.roles.period_ms,
-           "Shortest time between two changes of roles, in milliseconds")
-      .Group(kGroup)
-      .Range(int64_t{1000}, int64_t{1'200'000})
-      .ShowDefault();
+  RegisterRolePlannerSettings(fleet.roles, flags.role_planner);
+  command.AddSettings(flags.role_planner, kGroup);
   command.Add("--kv-tokens", &fleet.worker.pool_tokens, "Tokens that the KV pool of a worker holds")
       .Group(kGroup)
       .Range(int64_t{256}, kMostPoolTokens)
@@ -197,8 +165,9 @@ void AddSettingsOf(const CommandLine& command, const SimulateFlags& flags,
   add("routers", plan.options.fleet.routers);
   add("prefill-share", flags.prefill_share);
   if (flags.fleet.roles.mode != RolePlannerMode::kOff) {
-    add("role-planner", PlannerModes()[static_cast<size_t>(flags.fleet.roles.mode)]);
-    add("role-planner-period-ms", flags.fleet.roles.period_ms);
+    for (const Setting& setting : flags.role_planner.settings()) {
+      settings.emplace_back(setting.name, setting.get());
+    }
   }
   add("routing-policy", plan.options.fleet.routing.policy);
   add("routing-candidates", plan.options.fleet.routing.candidates);

@@ -25,7 +25,8 @@ struct SimulateFlags {
   double transfer_latency_ms = 1;
   int32_t oracle = 0;
   bool role_study = false;
-  SettingList routing;  // settings of fleet.routing
+  SettingList routing;       // settings of fleet.routing
+  SettingList role_planner;  // settings of fleet.roles
 };
 
 void AddSimulateFlags(CommandLine& command, SimulateFlags& flags);

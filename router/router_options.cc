@@ -48,6 +48,19 @@ void RegisterRoutingSettings(RoutingOptions& options, SettingList& settings) {
       "ones. 0: always at all workers.");
 }
 
+void RegisterRolePlannerSettings(RolePlanningOptions& options, SettingList& settings) {
+  settings.AddChoice<RolePlannerMode>(
+      "role-planner", &options.mode,
+      {{"off", RolePlannerMode::kOff},
+       {"advise", RolePlannerMode::kAdvise},
+       {"apply", RolePlannerMode::kApply}},
+      "Plan how many workers should prefill and how many should decode, from the measured load. "
+      "advise: `baton status` shows the plan. apply: the router also changes workers' roles.");
+  settings.Add("role-planner-period-ms", &options.period_ms, int64_t{1000}, int64_t{1'200'000},
+               "Shortest time between two changes of roles, in milliseconds. The router changes a "
+               "role only after the plan has recommended it for this time.");
+}
+
 void RegisterSettings(RouterOptions& options, SettingList& settings) {
   settings.Add("advertise", &options.advertise,
                "HOST or HOST:PORT to print in the ready line. Empty: the listening address.");
@@ -97,17 +110,7 @@ void RegisterSettings(RouterOptions& options, SettingList& settings) {
   settings.Add(
       "pull-least-ms", &options.pull_least_ms, int64_t{1}, int64_t{600'000},
       "Shortest timeout of a pull, in milliseconds. Workers answer only between two steps.");
-  settings.AddChoice<RolePlannerMode>(
-      "role-planner", &options.roles.mode,
-      {{"off", RolePlannerMode::kOff},
-       {"advise", RolePlannerMode::kAdvise},
-       {"apply", RolePlannerMode::kApply}},
-      "Plan how many workers should prefill and how many should decode, from the measured load. "
-      "advise: `baton status` shows the plan. apply: the router also changes workers' roles.");
-  settings.Add("role-planner-period-ms", &options.roles.period_ms, int64_t{1000},
-               int64_t{1'200'000},
-               "Shortest time between two changes of roles, in milliseconds. The router changes a "
-               "role only after the plan has recommended it for this time.");
+  RegisterRolePlannerSettings(options.roles, settings);
   settings.Add("min-prefill-workers", &options.min_prefill_workers, 0, 1 << 20,
                "The router is ready only with this number of prefill workers.");
   settings.Add("min-decode-workers", &options.min_decode_workers, 1, 1 << 20,

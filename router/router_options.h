@@ -39,7 +39,8 @@ struct RouterOptions {
       2;  // with `tenants`: requests for each worker that wait for a first token
 };
 void RegisterSettings(RouterOptions& options, SettingList& settings);
-// The part of them that the policies use.
+// The parts of them that `baton simulate` has too: of the policies, and of the role planner.
 void RegisterRoutingSettings(RoutingOptions& options, SettingList& settings);
+void RegisterRolePlannerSettings(RolePlanningOptions& options, SettingList& settings);
 
 }  // namespace baton

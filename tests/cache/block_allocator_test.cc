@@ -7,7 +7,7 @@
 #include <random>
 #include <set>
 
-#include "tests/cache/random_operations.h"
+#include "tests/common/random_operations.h"
 
 namespace baton {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "cache/index/kv_event.h"
 #include "tests/cache/naive_chunk_cache.h"
-#include "tests/cache/random_operations.h"
+#include "tests/common/random_operations.h"
 
 namespace baton {
 namespace {

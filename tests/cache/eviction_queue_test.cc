@@ -6,7 +6,7 @@
 #include <map>
 #include <random>
 
-#include "tests/cache/random_operations.h"
+#include "tests/common/random_operations.h"
 
 namespace baton {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tests/cache/global_index_events.h"
-#include "tests/cache/random_operations.h"
+#include "tests/common/random_operations.h"
 
 namespace baton {
 namespace {

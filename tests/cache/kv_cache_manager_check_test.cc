@@ -6,7 +6,7 @@
 #include <random>
 
 #include "cache/kv_cache_manager.h"
-#include "tests/cache/random_operations.h"
+#include "tests/common/random_operations.h"
 
 namespace baton {
 namespace {

@@ -13,7 +13,7 @@
 #include <random>
 
 #include "cache/kv_cache_manager.h"
-#include "tests/cache/random_operations.h"
+#include "tests/common/random_operations.h"
 #include "tests/cache/slot_contents.h"
 
 namespace baton {

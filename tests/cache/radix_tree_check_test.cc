@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "cache/radix_tree.h"
-#include "tests/cache/random_operations.h"
+#include "tests/common/random_operations.h"
 
 namespace baton {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "cache/radix_tree.h"
 #include "cache/window_cache.h"
-#include "tests/cache/random_operations.h"
+#include "tests/common/random_operations.h"
 
 namespace baton {
 namespace {

@@ -16,6 +16,7 @@
 
 #include "common/str_cat.h"
 #include "engine/worker_core.h"
+#include "tests/common/random_operations.h"
 #include "tests/engine/chunk_pair.h"
 #include "tests/engine/chunked_prompt.h"
 
@@ -249,7 +250,8 @@ class RandomPair {
 
 TEST(WorkerCoreChunkHandOffRandom, AnswersAreRightAndNoBlockIsLost) {
   RandomPair::Seen seen;
-  for (uint64_t seed = 1; seed <= 300; ++seed) {
+  constexpr int kSeeds = RandomSeeds(300);
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(StrCat("seed ", seed));
     std::mt19937_64 random(seed * 977);
     const auto below = [&](int32_t end) { return static_cast<int32_t>(random() % end); };
@@ -285,14 +287,14 @@ TEST(WorkerCoreChunkHandOffRandom, AnswersAreRightAndNoBlockIsLost) {
     if (::testing::Test::HasFailure()) return;
     run.AddTo(seen);
   }
-  EXPECT_GT(seen.whole, 4000);
-  EXPECT_GT(seen.elsewhere, 200);
-  EXPECT_GT(seen.mixed, 20);
-  EXPECT_GT(seen.hits, 500);
-  EXPECT_GT(seen.preemptions, 20);
-  EXPECT_GT(seen.pulled_tokens, 100);
-  EXPECT_GT(seen.wakes, 100);
-  EXPECT_GT(seen.damaged, 2);
+  EXPECT_GT(seen.whole, 13 * kSeeds);
+  EXPECT_GT(seen.elsewhere, kSeeds / 2);
+  EXPECT_GT(seen.mixed, kSeeds / 15);
+  EXPECT_GT(seen.hits, 2 * kSeeds);
+  EXPECT_GT(seen.preemptions, kSeeds / 15);
+  EXPECT_GT(seen.pulled_tokens, kSeeds / 3);
+  EXPECT_GT(seen.wakes, kSeeds / 3);
+  EXPECT_GT(seen.damaged, kSeeds / 150);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/worker_core.h"
+#include "tests/common/random_operations.h"
 #include "tests/engine/expected_choices.h"
 #include "tests/engine/worker_bench.h"
 
@@ -354,7 +355,8 @@ void WorkerCoreRandom::PlaySeeds(BenchOptions options, bool expect_preemptions) 
   int64_t preemptions = 0;
   int finished = 0;
   int finished_forks = 0;
-  for (uint32_t seed = 1; seed <= 300; ++seed) {
+  constexpr int kSeeds = RandomSeeds(300);
+  for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     options.layer_pieces = seed % 2 == 0 ? kFakeLayers : 1;
     RandomWorker worker(seed, options);
@@ -364,8 +366,8 @@ void WorkerCoreRandom::PlaySeeds(BenchOptions options, bool expect_preemptions) 
     finished_forks += worker.finished_forks();
     if (::testing::Test::HasFailure()) return;
   }
-  EXPECT_GT(finished, 1000);
-  EXPECT_GT(finished_forks, 300);
+  EXPECT_GT(finished, 3 * kSeeds);
+  EXPECT_GT(finished_forks, kSeeds);
   EXPECT_EQ(preemptions > 0, expect_preemptions);
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "scheduler/scheduler.h"
+#include "tests/common/random_operations.h"
 #include "tests/scheduler/scheduler_bench.h"
 
 namespace baton {
@@ -168,7 +169,8 @@ Workload RandomWorkloadWithWindows(uint32_t seed) {
 
 void RunEverything(Workload (*make)(uint32_t seed)) {
   int64_t finished = 0, preempted = 0, hits = 0;
-  for (uint32_t seed = 1; seed <= 240; ++seed) {
+  constexpr int kSeeds = RandomSeeds(240);
+  for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     RandomRun run(make(seed));
     for (int event = 0; event < 1'500; ++event) {
@@ -181,9 +183,9 @@ void RunEverything(Workload (*make)(uint32_t seed)) {
     preempted += run.bench().scheduler().preemption_count();
     hits += run.bench().cache().Stats().hits;
   }
-  EXPECT_GT(finished, 5'000);
-  EXPECT_GT(preempted, 500) << "the pools are too large to test preemption";
-  EXPECT_GT(hits, 1'000);
+  EXPECT_GT(finished, 20 * kSeeds);
+  EXPECT_GT(preempted, 2 * kSeeds) << "the pools are too large to test preemption";
+  EXPECT_GT(hits, 4 * kSeeds);
   testing::Test::RecordProperty("finished", std::to_string(finished));
   testing::Test::RecordProperty("preempted", std::to_string(preempted));
 }
