@@ -76,7 +76,7 @@ absl::Status RunSpeed(const BenchOptions& options, FigureList& figures) {
   RETURN_IF_ERROR(MeasureLookup(*engine, prompts, kEntries, kLookups, figures));
   RETURN_IF_ERROR(MeasureSharedBytes(*engine, prompts, kConcurrent, figures));
   RETURN_IF_ERROR(MeasureWakes(options.engine, prompts, options.rounds, figures));
-  constexpr char kNoFleet[] = "needs a fleet; this benchmark has one process";
+  constexpr char kNoFleet[] = "needs a fleet; bench/chunk_fleet.py measures it";
   figures.AddAbsent("ttft_full_over_cached_fleet", "ratio", kNoFleet);
   figures.AddAbsent("pull_over_compute", "ratio", kNoFleet);
   AddLoad(figures);

@@ -54,9 +54,7 @@ PromptPartsOptions LimitsOfChunks(const EngineOptions& options, int32_t blocks, 
   limits.max_shifted_queries = std::max(2 * options.token_budget, 2 * kMostParts);
   parts.max_slots = limits.max_context;
   parts.max_shifted_queries = limits.max_shifted_queries;
-  // On a GPU, scratch memory of attention is measured with steps that no repair resembles.
-  parts.repairs_first = on_host;
-  limits.max_compared_rows = on_host ? options.token_budget : 0;
+  limits.max_compared_rows = options.token_budget;
   return parts;
 }
 
@@ -266,8 +264,7 @@ absl::Status EngineImpl::Load() {
   machines.prompt_parts.max_slots = parts.max_slots;
   machines.prompt_parts.max_shifted_queries = parts.max_shifted_queries;
   machines.prompt_parts.max_repair_runs = parts.max_repair_runs;
-  machines.prompt_parts.repairs_first = parts.repairs_first;
-  machines.prompt_parts.repairs_share = parts.repairs_first && runner_->compares_rows();
+  machines.prompt_parts.repairs_share = runner_->compares_rows();
   machines.cache.hash_seed = EntropyBits();
   machines.cache.record_trace = true;
   machines_ = std::make_unique<EngineMachines>(

@@ -46,22 +46,18 @@ absl::Status PromptParts::CheckSupported(const ChunkOptions& options) const {
   }
   const ChunkRepair& repair = options.repair;
   if (repair.RepairsNothing()) return absl::OkStatus();
-  const bool is_first = repair.kind == ChunkRepair::Kind::kFirst;
-  if (is_first ? options_.repairs_first : options_.repairs_share) return absl::OkStatus();
+  if (repair.kind == ChunkRepair::Kind::kFirst || options_.repairs_share) return absl::OkStatus();
   return absl::FailedPreconditionError(
       StrCat("chunk_repair ", ChunkRepairName(repair),
-             " is not supported by this worker's device; use none"));
+             " needs a worker with one tensor-parallel rank and a model of two or more layers; use "
+             "first:K or none"));
 }
 
 PromptChunkSupport PromptParts::Support() const {
-  using Kind = ChunkRepair::Kind;
-  const auto repairs = [this](const ChunkRepair& repair) {
-    return CheckSupported({.repair = repair}).ok();
-  };
   return {.piece_tokens = options_.piece_tokens,
           .refusal = std::string(CheckSupported({}).message()),
-          .repairs_first = repairs({.kind = Kind::kFirst, .first_tokens = 1}),
-          .repairs_share = repairs({.kind = Kind::kShare, .share_millionths = 1})};
+          .repairs_first = true,
+          .repairs_share = options_.repairs_share};
 }
 
 absl::StatusOr<std::shared_ptr<const ChunkLayout>> PromptParts::Plan(const ChunkedPrompt& prompt,

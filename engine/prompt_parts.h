@@ -59,9 +59,7 @@ struct PromptPartsOptions {
   int64_t max_slots = int64_t{1} << 30;            // of one sequence with its frame
   int32_t max_shifted_queries = kMaxPromptChunks;  // at least one for each shift of a request
   int32_t max_repair_runs = kMaxPromptChunks + 1;  // visible runs of the repairs in a step
-  // False: this worker's device cannot repair chunks in this way.
-  bool repairs_first = true;
-  bool repairs_share = true;
+  bool repairs_share = true;                       // the model runner compares rows
 };
 
 class PromptParts final : public PartSource {

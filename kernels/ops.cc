@@ -3,7 +3,6 @@
 #include <span>
 #include <vector>
 
-#include "common/check.h"
 #include "common/crc32c.h"
 
 namespace baton {
@@ -34,10 +33,6 @@ std::string_view WeightFormatName(WeightFormat format) {
       return "Q6_K";
   }
   return "unknown";
-}
-
-void Ops::CompareKv(Stream& /*stream*/, const CompareKvArgs& /*args*/) const {
-  LOG(FATAL) << "this device does not compare KV";
 }
 
 void Ops::CopyRuns(Stream& stream, const CopyRunsArgs& args) const {

@@ -236,9 +236,7 @@ class Ops {
   virtual void RotaryTable(Stream& stream, const RotaryTableArgs& args) const = 0;
   virtual void Rope(Stream& stream, const RopeArgs& args) const = 0;
   virtual void KvWrite(Stream& stream, const KvWriteArgs& args) const = 0;
-  // REQUIRES: compares_kv().
-  virtual void CompareKv(Stream& stream, const CompareKvArgs& args) const;
-  virtual bool compares_kv() const { return false; }  // only CPUs so far
+  virtual void CompareKv(Stream& stream, const CompareKvArgs& args) const = 0;
   virtual void PagedAttention(Stream& stream, const PagedAttentionArgs& args) const = 0;
   virtual void SiluMul(Stream& stream, const SiluMulArgs& args) const = 0;
   virtual void GatedMatMul(Stream& stream, const GatedMatMulArgs& args) const = 0;

@@ -111,6 +111,9 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
       std::move(listening.sockets), out->address_, LimitsForDescriptors(DescriptorLimit()),
       [connections = out->connections_.get(), timeout_ms = options.keepalive_timeout_ms](
           FileDescriptor socket) { HandOver(std::move(socket), timeout_ms, *connections); });
+  ResetLimits resets = options.resets;
+  resets.unanswered += options.max_concurrent_streams;
+  out->reset_guard_ = std::make_unique<ResetGuard>(out->port_, out->address_, resets);
   out->names_ = std::move(names);
   out->SetServing(false);
   return out;
@@ -128,6 +131,7 @@ void RpcServer::Shutdown(int64_t grace_ms) {
   if (server_ == nullptr || shut_down_) return;
   shut_down_ = true;
   acceptor_.reset();
+  reset_guard_.reset();
   server_->Shutdown(DeadlineIn(grace_ms));
   server_->Wait();
 }

@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/connection_acceptor.h"
+#include "rpc/reset_guard.h"
 #include "rpc/rpc_server_options.h"
 
 namespace baton {
@@ -46,6 +47,7 @@ class RpcServer {
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<ConnectionAcceptor> acceptor_;
+  std::unique_ptr<ResetGuard> reset_guard_;
   std::string address_;
   int32_t port_ = 0;
   std::vector<std::string> names_;

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "common/settings.h"
+#include "rpc/reset_budget.h"
 #include "security/tls_files.h"
 
 namespace baton {
@@ -30,6 +31,10 @@ struct RpcServerOptions {
   // A connection without a call for this long is closed; gRPC clients reconnect when needed. Set by
   // programs, not a user setting.
   int32_t idle_connection_ms = 300'000;
+  // Connections that reset calls faster are closed (reset_guard.h). `unanswered` is the number
+  // besides max_concurrent_streams. Set by programs. A router cancels at a worker what all its
+  // clients cancel, so workers allow more than routers.
+  ResetLimits resets = {.unanswered = 8192, .per_second = 2000};
   TlsFiles tls = {};       // of this server, and of the process's channels to its fleet
   bool plaintext = false;  // the network is trusted: ports may be reachable without encryption
   // Clients need no certificate for the methods of clients. Only routers have this setting.

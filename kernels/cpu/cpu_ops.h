@@ -30,7 +30,6 @@ class CpuOps final : public Ops {
   void Rope(Stream& stream, const RopeArgs& args) const override;
   void KvWrite(Stream& stream, const KvWriteArgs& args) const override;
   void CompareKv(Stream& stream, const CompareKvArgs& args) const override;
-  bool compares_kv() const override { return true; }
   void PagedAttention(Stream& stream, const PagedAttentionArgs& args) const override;
   void SiluMul(Stream& stream, const SiluMulArgs& args) const override;
   void GatedMatMul(Stream& stream, const GatedMatMulArgs& args) const override;

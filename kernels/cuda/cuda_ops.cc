@@ -82,6 +82,10 @@ void CudaOps::KvWrite(Stream& stream, const KvWriteArgs& args) const {
   });
 }
 
+void CudaOps::CompareKv(Stream& stream, const CompareKvArgs& args) const {
+  LaunchTokens(stream, args, LaunchCompareKv);
+}
+
 // Graphs are captured for decode steps. The kind of a batch changes only the speed.
 void CudaOps::PagedAttention(Stream& stream, const PagedAttentionArgs& args) const {
   const AttentionBatch batch =

@@ -26,6 +26,7 @@ class CudaOps final : public Ops {
   void RotaryTable(Stream& stream, const RotaryTableArgs& args) const override;
   void Rope(Stream& stream, const RopeArgs& args) const override;
   void KvWrite(Stream& stream, const KvWriteArgs& args) const override;
+  void CompareKv(Stream& stream, const CompareKvArgs& args) const override;
   void PagedAttention(Stream& stream, const PagedAttentionArgs& args) const override;
   void SiluMul(Stream& stream, const SiluMulArgs& args) const override;
   void GatedMatMul(Stream& stream, const GatedMatMulArgs& args) const override;

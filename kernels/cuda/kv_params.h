@@ -1,4 +1,4 @@
-// Parameters of the kernels that write the KV pool and rotate rows. Fields have the meaning that
+// Parameters of the kernels that write the KV pool, compare rows with it and rotate rows. Fields have the meaning that
 // they have in the argument structs of kernels/ops.h.
 //
 // Thread safety: plain data.
@@ -20,6 +20,19 @@ struct KvWriteParams {
   const int64_t* slot_mapping;
   KvLayerView kv;
   bool finite_values;  // 16-bit V is stored as NUMERICS_T1 §4 says
+};
+
+// Grid: [blocks of tokens]. A warp takes one token.
+struct CompareKvParams {
+  const float* k;
+  const float* v;
+  int64_t stride;
+  int64_t kv_heads;
+  int64_t head_dim;
+  const int64_t* slots;
+  KvLayerView kv;
+  float* changes;
+  int64_t tokens;
 };
 
 // Grid: [tokens, blocks of pairs].

@@ -10,6 +10,8 @@ constexpr uint32_t kRopeThreads = 256;
 constexpr uint32_t kRotaryThreads = 128;
 constexpr uint32_t kWriteThreads = 128;
 constexpr int64_t kWriteRows = kWriteThreads / 32;  // a warp takes a row
+constexpr uint32_t kCompareThreads = 128;
+constexpr int64_t kComparedTokens = kCompareThreads / 32;  // a warp takes a token
 
 }  // namespace
 
@@ -47,6 +49,23 @@ void LaunchKvWrite(KernelLauncher& launcher, const KvWriteArgs& args, Numerics n
   launcher.Launch(
       "baton_kv_write",
       {.grid = {args.tokens, BlocksFor(rows, kWriteRows), 1}, .block = {kWriteThreads, 1, 1}},
+      &params, sizeof(params));
+}
+
+void LaunchCompareKv(KernelLauncher& launcher, const CompareKvArgs& args) {
+  if (args.tokens == 0) return;
+  const CompareKvParams params{.k = args.k,
+                               .v = args.v,
+                               .stride = args.stride,
+                               .kv_heads = args.kv_heads,
+                               .head_dim = args.head_dim,
+                               .slots = args.slots,
+                               .kv = args.kv,
+                               .changes = args.changes,
+                               .tokens = args.tokens};
+  launcher.Launch(
+      "baton_compare_kv",
+      {.grid = {BlocksFor(args.tokens, kComparedTokens), 1, 1}, .block = {kCompareThreads, 1, 1}},
       &params, sizeof(params));
 }
 

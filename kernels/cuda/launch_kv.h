@@ -1,4 +1,5 @@
-// Launches the ops of kernels/ops.h that prepare K and V: rotation and writing to the pool.
+// Launches the ops of kernels/ops.h that prepare K and V: rotation, writing to the pool, and
+// comparing with it.
 //
 // Each function enqueues one op. Its argument struct defines the meaning and the requirements.
 //
@@ -14,5 +15,6 @@ void LaunchRotaryTable(KernelLauncher& launcher, const RotaryTableArgs& args);
 void LaunchRope(KernelLauncher& launcher, const RopeArgs& args);
 void LaunchKvWrite(KernelLauncher& launcher, const KvWriteArgs& args,
                    Numerics numerics = Numerics::kR1);
+void LaunchCompareKv(KernelLauncher& launcher, const CompareKvArgs& args);
 
 }  // namespace baton

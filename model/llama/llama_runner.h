@@ -122,6 +122,7 @@ class LlamaRunner final : public ModelRunner {
   void EnqueueBehindKv(int32_t index, const Rows& rows);  // the rest of the layer
   void EnqueueInputs(const Rows& rows);
   // llama_runner_places.cc
+  void EnqueueCompareKv(int64_t tokens);
   void EnqueueShiftedQueries(const Rows& rows);
   bool CanCompare() const;
   // All layers of a step with rows that compare.

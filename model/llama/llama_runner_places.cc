@@ -37,12 +37,10 @@ void LlamaRunner::EnqueueShiftedQueries(const Rows& rows) {
 }
 
 bool LlamaRunner::CanCompare() const {
-  return communicator_ == nullptr && config_.layers > kComparedLayer && ops_.compares_kv();
+  return communicator_ == nullptr && config_.layers > kComparedLayer;
 }
 
-void LlamaRunner::EnqueueComparison(const Rows& rows) {
-  for (int32_t i = 0; i < kComparedLayer; ++i) EnqueueLayer(i, rows);
-  EnqueueKv(kComparedLayer, rows);
+void LlamaRunner::EnqueueCompareKv(int64_t tokens) {
   StepBuffers& b = *buffers_;
   const int64_t head_dim = config_.head_dim;
   const float* const k = b.qkv + config_.query_heads * head_dim;
@@ -54,7 +52,13 @@ void LlamaRunner::EnqueueComparison(const Rows& rows) {
                             .slots = b.compared_slots,
                             .kv = KvOf(kComparedLayer).view,
                             .changes = b.changes,
-                            .tokens = rows.tokens.most()});
+                            .tokens = tokens});
+}
+
+void LlamaRunner::EnqueueComparison(const Rows& rows) {
+  for (int32_t i = 0; i < kComparedLayer; ++i) EnqueueLayer(i, rows);
+  EnqueueKv(kComparedLayer, rows);
+  EnqueueCompareKv(rows.tokens.most());
   const Rows stored{.tokens = rows.step->stored_tokens(),
                     .logits = rows.logits,
                     .shifted_queries = rows.step->stored_shifted_queries(),

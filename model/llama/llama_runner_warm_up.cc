@@ -27,6 +27,7 @@ void LlamaRunner::EnqueueAllShapes() {
     enqueue(tokens);
     enqueue(tokens + 1);
   }
+  if (compares_rows()) EnqueueCompareKv(limits.max_tokens);
   const ByteRun none[] = {{}};
   ops_.CopyRuns(*stream_, {.from = pool_, .to = pool_, .runs = none});  // as CopyBlocks
   if (!options_.graph) return;
@@ -41,6 +42,10 @@ absl::Status LlamaRunner::WarmUp() {
                                  std::string(KvTypeName(layout_.group(0).group().type)),
                                  " cannot run on this device: ", why.message()));
   };
+  for (StagedArray<float>& changes : changes_) {
+    RETURN_IF_ERROR(
+        changes.Resize(options_.limits.max_compared_rows, device_, "changes of compared rows"));
+  }
   const absl::Status prepared = stream_->Prepare([this] { EnqueueAllShapes(); });
   if (!prepared.ok()) return with_shape(prepared);
   RETURN_IF_ERROR(draws_.WarmUp(options_.limits.max_draws, options_.limits.max_tokens,

@@ -103,6 +103,7 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(
   std::unique_ptr<RouterServer> out(new RouterServer(options, std::move(api_keys)));
   if (out->tenants_ != nullptr) RETURN_IF_ERROR(out->ReadTenants());
   RpcServerOptions server = options.server;
+  server.resets = {.unanswered = 1024, .per_second = 100};
   server.max_receive_bytes = static_cast<int32_t>(
       std::max(options.router.max_prompt_bytes, kLeastReceiveBytes) + kFramingBytes);
   ASSIGN_OR_RETURN(

@@ -14,6 +14,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/cpu_stream.h"
+#include "kernels/cpu/plain_kernels.h"
 #include "kernels/tensor_core/tensor_core_kernels.h"
 #include "tests/cuda/chosen_launcher.h"
 #include "tests/kernels/fast_kernels.h"
@@ -236,6 +237,64 @@ TEST(CudaKvWrite, EqualsTheTwinOfT1) {
       args.kv.base = actual.data();
       LaunchKvWrite(launcher, args, Numerics::kT1Sm90);
       EXPECT_TRUE(expected == actual) << KvTypeName(type) << " head_dim " << head_dim;
+    }
+  }
+}
+
+TEST(CudaCompareKv, EqualsPlainForEveryType) {
+  std::mt19937_64 random(kSeed);
+  ChosenLauncher launcher;
+  for (const KvType type :
+       {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8, KvType::kFp8}) {
+    for (const int64_t head_dim : {1, 15, 16, 40, 64, 80, 256}) {
+      for (const int64_t tokens : {1, 4, 6}) {
+        for (const int64_t gap : {0, 1}) {
+          SCOPED_TRACE(absl::StrCat(std::string(KvTypeName(type)), ", ", tokens,
+                                    " tokens, head_dim ", head_dim));
+          const int64_t kv_heads = 3;
+          const int64_t stride = kv_heads * head_dim + 4 * gap;
+          const std::vector<float> stored_k = RandomFloats(random, tokens * stride);
+          const std::vector<float> stored_v = RandomFloats(random, tokens * stride);
+          const std::vector<float> k = RandomFloats(random, tokens * stride);
+          const std::vector<float> v = RandomFloats(random, tokens * stride);
+          const std::vector<int64_t> every_slot = {5, 0, 3, 7, 2, 4};
+          std::vector<int64_t> slots = every_slot;
+          slots[2] = -1;
+          KvWriteArgs write{.k = stored_k.data(),
+                            .v = stored_v.data(),
+                            .stride = stride,
+                            .kv_heads = kv_heads,
+                            .head_dim = head_dim,
+                            .slot_mapping = every_slot.data(),
+                            .kv = {},
+                            .tokens = tokens};
+          write.kv.type = type;
+          write.kv.block_size_log2 = 1;
+          write.kv.head_stride = head_dim;
+          write.kv.scale_offset = kv_heads * head_dim;
+          write.kv.token_stride = kv_heads * head_dim + (HasScales(type) ? 4 * kv_heads + gap : 0);
+          write.kv.value_offset = 2 * write.kv.token_stride;
+          write.kv.block_stride = 4 * write.kv.token_stride;
+          std::vector<std::byte> pool(4 * write.kv.block_stride * KvTypeBytes(type));
+          write.kv.base = pool.data();
+          PlainKernels().kv_write(write, 0, tokens);
+          std::vector<float> expected(tokens + 1, 7), actual = expected;
+          CompareKvArgs args{.k = k.data(),
+                             .v = v.data(),
+                             .stride = stride,
+                             .kv_heads = kv_heads,
+                             .head_dim = head_dim,
+                             .slots = slots.data(),
+                             .kv = write.kv,
+                             .changes = expected.data(),
+                             .tokens = tokens};
+          plain::CompareKv(args, 0, tokens);
+          args.changes = actual.data();
+          LaunchCompareKv(launcher, args);
+          ASSERT_NO_FATAL_FAILURE(ExpectSameBits(expected, actual, "changes"));
+          EXPECT_GT(expected[0], 0);
+        }
+      }
     }
   }
 }

@@ -109,21 +109,30 @@ class HostileClients(TlsService):
         context = ssl.create_default_context(cafile=self.folder.path / "ca.crt")
         return context.wrap_socket(raw, server_hostname=host)
 
-    def test_reset_storms(self):
+    def storm_of_resets(self, reads):
+        """Returns an attacker that begins calls, resets them at once, and connects again when the router closes its connection."""
         def storm(stop):
-            stream, connection = 1, Connection(self.cluster.router, self.grpc).open()
+            connection = None
             while not stop.is_set():
+                if connection is None:
+                    stream, connection = 1, Connection(self.cluster.router, self.grpc, timeout_s=2).open()
+                    self.storms += 1
                 burst = b""
                 for _ in range(50):
                     burst += headers(stream, request(GENERATE)) + frame(RST_STREAM, 0, stream, b"\0\0\0\x08")
                     stream += 2
-                if not connection.send(burst):
+                if not connection.send(burst) or (reads and connection.is_closed()):
                     connection.close()
-                    stream, connection = 1, Connection(self.cluster.router, self.grpc).open()
-                connection.frames(0.01)
-            connection.close()
-        # gRPC 1.51 parses faster than it ends the calls, so it grows (docs/THREATS.md).
-        self.attack("reset storm, gRPC", storm, bounded=False)
+                    connection = None
+            if connection is not None:
+                connection.close()
+        return storm
+
+    def test_reset_storms(self):
+        for reads in (True, False):
+            self.storms = 0
+            self.attack(f"reset storm, gRPC, {'reads answers' if reads else 'reads nothing'}", self.storm_of_resets(reads))
+            self.assertGreater(self.storms, 1, "the router closed no connection")
 
     def test_resets_of_http_connections(self):
         def storm(stop):

@@ -266,12 +266,13 @@ TEST(WorkerCoreChunks, RefusesWhatItCannotDoByName) {
   }
   request.chunked->options.repair = {.kind = ChunkRepair::Kind::kFirst, .first_tokens = 16};
   BenchOptions no_repair;
-  no_repair.prompt_parts.repairs_first = no_repair.prompt_parts.repairs_share = false;
+  no_repair.prompt_parts.repairs_share = false;
+  EXPECT_EQ(error(no_repair, request), absl::OkStatus());
+  request.chunked->options.repair = {.kind = ChunkRepair::Kind::kShare, .share_millionths = 5};
   EXPECT_EQ(error(no_repair, request),
             absl::FailedPreconditionError(
-                "chunk_repair first:16 is not supported by this worker's device; use none"));
-  request.chunked->options.repair = {.kind = ChunkRepair::Kind::kShare, .share_millionths = 5};
-  EXPECT_EQ(error(no_repair, request).code(), absl::StatusCode::kFailedPrecondition);
+                "chunk_repair share:0.000005 needs a worker with one tensor-parallel rank and a "
+                "model of two or more layers; use first:K or none"));
   request.remote_prefill = true;
   EXPECT_EQ(error({}, request), absl::FailedPreconditionError(
                                     "chunk_repair share:0.000005 is not possible on a worker that "

@@ -54,7 +54,6 @@ class CountingOps final : public Ops {
     CompareKvArgs left = args;
     WithoutLimit(stream, left.tokens, [&] { ops_.CompareKv(stream, left); });
   }
-  bool compares_kv() const override { return ops_.compares_kv(); }
   void PagedAttention(Stream& stream, const PagedAttentionArgs& args) const override {
     PagedAttentionArgs left = args;
     WithoutLimit(stream, left.tokens, [&] { ops_.PagedAttention(stream, left); });

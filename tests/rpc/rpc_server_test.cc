@@ -1,49 +1,18 @@
 #include "rpc/rpc_server.h"
 
 #include <gmock/gmock.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "rpc/channel.h"
+#include "tests/rpc/ask_in_bytes.h"
 
 namespace baton {
 namespace {
 
 using ::testing::HasSubstr;
-
-// Sends one message and returns the first answer, both as bytes on the wire. Stubs of gRPC's
-// standard services are not available here.
-std::pair<grpc::Status, std::string> AskInBytes(const std::shared_ptr<grpc::Channel>& channel,
-                                                const std::string& method,
-                                                const std::string& request) {
-  grpc::GenericStub stub(channel);
-  grpc::ClientContext context;
-  context.set_deadline(DeadlineIn(20'000));
-  grpc::CompletionQueue queue;
-  const auto call = stub.PrepareCall(&context, method, &queue);
-  void* tag = nullptr;
-  bool ok = false;
-  call->StartCall(nullptr);
-  EXPECT_TRUE(queue.Next(&tag, &ok));
-  const grpc::Slice slice(request);
-  call->WriteLast(grpc::ByteBuffer(&slice, 1), grpc::WriteOptions(), nullptr);
-  EXPECT_TRUE(queue.Next(&tag, &ok));
-  grpc::ByteBuffer answer;
-  call->Read(&answer, nullptr);
-  EXPECT_TRUE(queue.Next(&tag, &ok));
-  grpc::Slice bytes;
-  EXPECT_TRUE(!ok || answer.DumpToSingleSlice(&bytes).ok());
-  grpc::Status status;
-  call->Finish(&status, nullptr);
-  EXPECT_TRUE(queue.Next(&tag, &ok));
-  return {status, std::string(bytes.begin(), bytes.end())};
-}
-
-constexpr char kCheck[] = "/grpc.health.v1.Health/Check";
 
 TEST(RpcServer, ReportsItsHealthForTheServerAndByServiceName) {
   const auto server = *RpcServer::Start({.listen = "127.0.0.1:0"}, {}, {"a"});
@@ -51,12 +20,12 @@ TEST(RpcServer, ReportsItsHealthForTheServerAndByServiceName) {
   const std::string of_a =
       "\x0a\x01"
       "a";  // service = "a"
-  EXPECT_EQ(AskInBytes(channel, kCheck, "").second, "\x08\x02") << "NOT_SERVING";
-  EXPECT_EQ(AskInBytes(channel, kCheck, of_a).second, "\x08\x02");
+  EXPECT_EQ(AskInBytes(channel, kHealthCheck, "").second, "\x08\x02") << "NOT_SERVING";
+  EXPECT_EQ(AskInBytes(channel, kHealthCheck, of_a).second, "\x08\x02");
   server->SetServing(true);
-  EXPECT_EQ(AskInBytes(channel, kCheck, "").second, "\x08\x01") << "SERVING";
-  EXPECT_EQ(AskInBytes(channel, kCheck, of_a).second, "\x08\x01");
-  EXPECT_EQ(AskInBytes(channel, kCheck,
+  EXPECT_EQ(AskInBytes(channel, kHealthCheck, "").second, "\x08\x01") << "SERVING";
+  EXPECT_EQ(AskInBytes(channel, kHealthCheck, of_a).second, "\x08\x01");
+  EXPECT_EQ(AskInBytes(channel, kHealthCheck,
                        "\x0a\x01"
                        "b")
                 .first.error_code(),
@@ -96,7 +65,7 @@ TEST(RpcServer, AConnectionOfTheGreatestAgeGetsNoNewCallsAndTheNextConnectionDoe
   const auto channel = MakeChannel((*server)->address());
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(channel->WaitForConnected(DeadlineIn(20'000)));
-    EXPECT_TRUE(AskInBytes(channel, kCheck, "").first.ok());
+    EXPECT_TRUE(AskInBytes(channel, kHealthCheck, "").first.ok());
     EXPECT_TRUE(channel->WaitForStateChange(GRPC_CHANNEL_READY, DeadlineIn(20'000)));
   }
 }
