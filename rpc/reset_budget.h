@@ -17,6 +17,8 @@ struct ResetLimits {
   // client reset, and those that ended with an error of the connection.
   int64_t unanswered = 0;
   double per_second = 0;  // so many of them are forgotten
+  // How long the address of a closed connection gets no other one (reset_guard.h).
+  int64_t barred_us = 2'000'000;
 };
 
 class ResetBudget {

@@ -3,9 +3,11 @@
 #include <arpa/inet.h>
 #include <grpc/grpc.h>
 #include <grpc/support/alloc.h>
+#include <malloc.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -25,8 +27,13 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::chrono::milliseconds kPeriod{200};
+// From one look to the next: a hundred times what a look takes, so looking costs 1 % of a core.
+constexpr int64_t kPauseOfLooks = 100;
+constexpr int64_t kLeastPauseUs = 20'000, kMostPauseUs = 200'000;
 constexpr int kConnectionsEachLook = 100;
+// gRPC frees the calls of a closed connection within seconds. malloc keeps their memory, for each
+// thread its own, so storms on one connection after another would take up more and more.
+constexpr int64_t kTrimEveryUs = 1'000'000, kTrimForUs = 5'000'000;
 
 int64_t NowUs() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
@@ -55,6 +62,7 @@ struct End {
   in6_addr address = {};
   int32_t port = 0;
 
+  std::string host() const { return {reinterpret_cast<const char*>(&address), sizeof(address)}; }
   bool operator==(const End& other) const {
     return port == other.port && std::memcmp(&address, &other.address, sizeof(address)) == 0;
   }
@@ -114,7 +122,11 @@ bool ShutDown(int32_t port, const End& peer) {
 }  // namespace
 
 ResetGuard::ResetGuard(int32_t port, std::string address, const ResetLimits& limits)
-    : port_(port), address_(std::move(address)), budget_(limits), thread_([this] { Run(); }) {}
+    : port_(port),
+      address_(std::move(address)),
+      budget_(limits),
+      barred_us_(limits.barred_us),
+      thread_([this] { Run(); }) {}
 
 ResetGuard::~ResetGuard() {
   {
@@ -125,11 +137,26 @@ ResetGuard::~ResetGuard() {
   thread_.join();
 }
 
+bool ResetGuard::Admits(int socket) {
+  const std::lock_guard lock(mutex_);
+  if (barred_.empty()) return true;
+  const std::optional<End> peer = EndOf(socket, &getpeername);
+  const auto found = peer ? barred_.find(peer->host()) : barred_.end();
+  return found == barred_.end() || found->second <= NowUs();
+}
+
 void ResetGuard::Run() {
   std::unique_lock lock(mutex_);
-  while (!wake_.wait_for(lock, kPeriod, [this] { return stopped_; })) {
+  int64_t pause_us = kLeastPauseUs;
+  while (!wake_.wait_for(lock, std::chrono::microseconds(pause_us), [this] { return stopped_; })) {
     lock.unlock();
-    Look(NowUs());
+    const int64_t begun_us = NowUs();
+    Look(begun_us);
+    if (begun_us >= next_trim_us_ && begun_us < last_storm_us_ + kTrimForUs) {
+      next_trim_us_ = begun_us + kTrimEveryUs;
+      malloc_trim(0);
+    }
+    pause_us = std::clamp(kPauseOfLooks * (NowUs() - begun_us), kLeastPauseUs, kMostPauseUs);
     lock.lock();
   }
 }
@@ -163,7 +190,14 @@ void ResetGuard::LookAt(int64_t connection, int64_t now_us) {
   const int64_t unanswered =
       NumberAt(socket, "/data/streamsStarted") - NumberAt(socket, "/data/streamsSucceeded");
   if (!budget_.IsExceeded(connection, unanswered, now_us)) return;
-  if (!ShutDown(port_, EndOf(socket.value(remote, none)))) return;
+  const End peer = EndOf(socket.value(remote, none));
+  if (!ShutDown(port_, peer)) return;
+  last_storm_us_ = now_us;
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(barred_, [&](const auto& entry) { return entry.second <= now_us; });
+    barred_[peer.host()] = now_us + barred_us_;
+  }
   LOG_EVERY_T(WARNING, 10) << address_ << ": closed a connection whose client began and reset "
                            << "calls too fast (" << unanswered
                            << " without an answer); such messages come at most every 10 s";

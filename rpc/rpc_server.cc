@@ -107,13 +107,15 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   if (out->server_ == nullptr) return absl::InternalError("the gRPC server did not start");
   out->port_ = listening.port;
   out->address_ = JoinHostPort(wanted.host, listening.port);
-  out->acceptor_ = std::make_unique<ConnectionAcceptor>(
-      std::move(listening.sockets), out->address_, LimitsForDescriptors(DescriptorLimit()),
-      [connections = out->connections_.get(), timeout_ms = options.keepalive_timeout_ms](
-          FileDescriptor socket) { HandOver(std::move(socket), timeout_ms, *connections); });
   ResetLimits resets = options.resets;
   resets.unanswered += options.max_concurrent_streams;
   out->reset_guard_ = std::make_unique<ResetGuard>(out->port_, out->address_, resets);
+  out->acceptor_ = std::make_unique<ConnectionAcceptor>(
+      std::move(listening.sockets), out->address_, LimitsForDescriptors(DescriptorLimit()),
+      [connections = out->connections_.get(), guard = out->reset_guard_.get(),
+       timeout_ms = options.keepalive_timeout_ms](FileDescriptor socket) {
+        if (guard->Admits(socket.get())) HandOver(std::move(socket), timeout_ms, *connections);
+      });
   out->names_ = std::move(names);
   out->SetServing(false);
   return out;

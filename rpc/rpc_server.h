@@ -46,8 +46,8 @@ class RpcServer {
 
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<ConnectionAcceptor> acceptor_;
   std::unique_ptr<ResetGuard> reset_guard_;
+  std::unique_ptr<ConnectionAcceptor> acceptor_;
   std::string address_;
   int32_t port_ = 0;
   std::vector<std::string> names_;

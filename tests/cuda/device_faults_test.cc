@@ -1,4 +1,5 @@
 // Kernels that break a rule of CUDA which a CPU does not have. The emulator must report each.
+#include <atomic>
 #include <cstdlib>
 #include <numeric>
 #include <string>
@@ -96,9 +97,10 @@ TEST(DeviceFaults, AMisalignedAtomicOperationIsAnError) {
 
 // ---- the end of a launch that fails -------------------------------------------------------------
 
+// Atomic, because threads of a launch count without a barrier between them.
 struct CountParams {
-  int* begun;
-  int* ended;
+  std::atomic<int>* begun;
+  std::atomic<int>* ended;
 };
 
 // What a thread owns on its stack.
@@ -127,16 +129,16 @@ TEST(DeviceFaults, AFailedLaunchFreesWhatItsThreadsOwn) {
   for (gpu_emulator::ExecutionOrder order :
        {gpu_emulator::ExecutionOrder::kForward, gpu_emulator::ExecutionOrder::kReverse}) {
     Executor executor({.order = order, .resident_blocks = 2});
-    int begun = 0, ended = 0;
+    std::atomic<int> begun = 0, ended = 0;
     const CountParams params = {&begun, &ended};
     const LaunchShape shape = {{3, 1, 1}, {64, 1, 1}, 0};
     EXPECT_THAT(std::string(RunAsKernel<&TrapsInOneThread>(executor, shape, params).message()),
                 HasSubstr("__trap"));
-    EXPECT_GT(begun, 1);
-    EXPECT_EQ(begun, ended);
+    EXPECT_GT(begun.load(), 1);
+    EXPECT_EQ(begun.load(), ended.load());
     EXPECT_THAT(std::string(RunAsKernel<&WaitsForever>(executor, shape, params).message()),
                 HasSubstr("no thread can continue"));
-    EXPECT_EQ(begun, ended);
+    EXPECT_EQ(begun.load(), ended.load());
   }
 }
 

@@ -115,7 +115,11 @@ class HostileClients(TlsService):
             connection = None
             while not stop.is_set():
                 if connection is None:
-                    stream, connection = 1, Connection(self.cluster.router, self.grpc, timeout_s=2).open()
+                    try:
+                        stream, connection = 1, Connection(self.cluster.router, self.grpc, timeout_s=2).open()
+                    except OSError:  # barred for a while
+                        stop.wait(0.01)
+                        continue
                     self.storms += 1
                 burst = b""
                 for _ in range(50):

@@ -74,17 +74,27 @@ bool IsAnswered(const std::shared_ptr<grpc::Channel>& channel) {
   return AskInBytes(channel, kHealthCheck, "").first.ok();
 }
 
-const RpcServerOptions kGuarded{.max_concurrent_streams = 100,
-                                .resets = {.unanswered = 1024, .per_second = 100}};
+RpcServerOptions Guarded(int64_t barred_us) {
+  return {.max_concurrent_streams = 100,
+          .resets = {.unanswered = 1024, .per_second = 100, .barred_us = barred_us}};
+}
+
+// A channel with a connection of its own.
+std::shared_ptr<grpc::Channel> NewChannel(const RpcServer& server) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return grpc::CreateCustomChannel(server.address(), grpc::InsecureChannelCredentials(), arguments);
+}
 
 void ExpectStormsEnd(bool reads) {
-  const auto server = RpcServer::Start(kGuarded, {});
+  const auto server = RpcServer::Start(Guarded(/*barred_us=*/0), {});
   ASSERT_TRUE(server.ok()) << server.status();
-  const auto other = MakeChannel((*server)->address());
+  const auto other = NewChannel(**server);
   EXPECT_TRUE(IsAnswered(other));
   for (int storm = 0; storm < 3; ++storm) {
     EXPECT_TRUE(ServerEndsAStorm(**server, 10'000'000, reads));
     EXPECT_TRUE(IsAnswered(other));
+    EXPECT_TRUE(IsAnswered(NewChannel(**server)));
   }
   EXPECT_EQ(other->GetState(false), GRPC_CHANNEL_READY) << "only the storm's connection may end";
 }
@@ -92,10 +102,21 @@ void ExpectStormsEnd(bool reads) {
 TEST(ResetGuard, EndsStormsOfAClientThatReads) { ExpectStormsEnd(/*reads=*/true); }
 TEST(ResetGuard, EndsStormsOfAClientThatReadsNothing) { ExpectStormsEnd(/*reads=*/false); }
 
-TEST(ResetGuard, AnsweredCallsAreNoStorm) {
-  const auto server = RpcServer::Start(kGuarded, {});
+TEST(ResetGuard, TheAddressOfAStormGetsNoOtherConnectionForAWhile) {
+  constexpr int64_t kHourUs = 3'600'000'000;
+  const auto server = RpcServer::Start(Guarded(kHourUs), {});
   ASSERT_TRUE(server.ok()) << server.status();
-  const auto channel = MakeChannel((*server)->address());
+  const auto other = NewChannel(**server);
+  EXPECT_TRUE(IsAnswered(other));
+  EXPECT_TRUE(ServerEndsAStorm(**server, 10'000'000, /*reads=*/true));
+  EXPECT_TRUE(IsAnswered(other));
+  EXPECT_FALSE(IsAnswered(NewChannel(**server)));
+}
+
+TEST(ResetGuard, AnsweredCallsAreNoStorm) {
+  const auto server = RpcServer::Start(Guarded(0), {});
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto channel = NewChannel(**server);
   for (int call = 0; call < 3000; ++call) ASSERT_TRUE(IsAnswered(channel)) << call;
   EXPECT_EQ(channel->GetState(false), GRPC_CHANNEL_READY);
 }
