@@ -1,5 +1,5 @@
-// Parameters of the kernels that write the KV pool, compare rows with it and rotate rows. Fields have the meaning that
-// they have in the argument structs of kernels/ops.h.
+// Parameters of the kernels that write the KV pool, compare rows with it and rotate rows. Fields
+// have the meaning that they have in the argument structs of kernels/ops.h.
 //
 // Thread safety: plain data.
 #pragma once

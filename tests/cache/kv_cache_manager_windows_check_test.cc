@@ -13,8 +13,8 @@
 #include <random>
 
 #include "cache/kv_cache_manager.h"
-#include "tests/common/random_operations.h"
 #include "tests/cache/slot_contents.h"
+#include "tests/common/random_operations.h"
 
 namespace baton {
 namespace {
