@@ -2,11 +2,13 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "common/check.h"
@@ -24,6 +26,18 @@ constexpr auto kPauseWithoutDescriptors = std::chrono::milliseconds(100);
 constexpr auto kLongestTurn = std::chrono::minutes(1);
 constexpr int kAcceptedInATurn = 64;
 constexpr auto kLogInterval = std::chrono::seconds(30);
+
+// A TLS record (RFC 8446, 5.1): type, version, length. A connection begins with a handshake record.
+constexpr int32_t kTlsHeaderBytes = 5;
+constexpr uint8_t kTlsHandshake = 22;
+constexpr int32_t kMostTlsRecordBytes = 1 << 14;
+
+// Returns how many bytes a connection must have sent, as far as its first bytes tell.
+int32_t BytesOfBeginning(std::span<const uint8_t> first) {
+  if (first[0] != kTlsHandshake) return 1;
+  if (std::ssize(first) < kTlsHeaderBytes) return kTlsHeaderBytes;
+  return kTlsHeaderBytes + std::min(first[3] << 8 | first[4], kMostTlsRecordBytes);
+}
 
 }  // namespace
 
@@ -78,10 +92,10 @@ bool ConnectionAcceptor::Turn() {
   if (poll(entries.data(), entries.size(), static_cast<int>(wait_ms)) <= 0) entries.assign(1, {});
   if (entries[0].revents != 0) return false;
   const size_t first_stranger = 1 + listeners_.size();
-  // First pass on the connections that have sent something, so that none of them is displaced by a
-  // new one.
+  // First pass on the connections that have sent their beginning, so that none of them is displaced
+  // by a new one.
   for (size_t i = first_stranger; i < entries.size(); ++i) {
-    if (entries[i].revents != 0) HandOnOrClose(strangers_[i - first_stranger].socket);
+    if (entries[i].revents != 0) HandOnOrClose(strangers_[i - first_stranger]);
   }
   const auto gone = [now = SteadyClock::now(), this](const Stranger& stranger) {
     return stranger.socket.get() < 0 || now - stranger.since >= limits_.stranger_patience;
@@ -93,10 +107,24 @@ bool ConnectionAcceptor::Turn() {
   return true;
 }
 
-void ConnectionAcceptor::HandOnOrClose(FileDescriptor& socket) {
-  FileDescriptor spoke = std::exchange(socket, FileDescriptor());
-  char byte = 0;
-  if (recv(spoke.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) take_(std::move(spoke));
+void ConnectionAcceptor::HandOnOrClose(Stranger& stranger) {
+  FileDescriptor spoke = std::exchange(stranger.socket, FileDescriptor());
+  uint8_t first[kTlsHeaderBytes];
+  const ssize_t count = recv(spoke.get(), first, sizeof(first), MSG_PEEK | MSG_DONTWAIT);
+  int sent = 0;
+  if (count <= 0 || ioctl(spoke.get(), FIONREAD, &sent) != 0) return;
+  const int32_t needed = BytesOfBeginning({first, static_cast<size_t>(count)});
+  const auto await = [&](int32_t bytes) {
+    return setsockopt(spoke.get(), SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes)) == 0;
+  };
+  if (sent >= needed) {
+    if (stranger.awaited_bytes == 1 || await(1)) take_(std::move(spoke));
+    return;
+  }
+  // With as many bytes awaited, poll reports fewer only at the connection's end.
+  if (needed == stranger.awaited_bytes || !await(needed)) return;
+  stranger.awaited_bytes = needed;
+  stranger.socket = std::move(spoke);
 }
 
 void ConnectionAcceptor::AcceptFrom(const FileDescriptor& listener) {
@@ -113,7 +141,7 @@ void ConnectionAcceptor::AcceptFrom(const FileDescriptor& listener) {
     const bool too_many = accepted.get() >= limits_.max_descriptors;
     if (too_many || std::ssize(strangers_) >= limits_.max_strangers) {
       LogFull(too_many ? "too many descriptors are open"
-                       : "too many connections have sent nothing");
+                       : "too many connections have not sent their beginning");
       if (strangers_.empty()) continue;  // closes the new connection
       strangers_.pop_front();
     }
@@ -129,7 +157,7 @@ void ConnectionAcceptor::LogFull(const char* why) {
   LOG(WARNING) << address_ << ": " << std::exchange(closed_, 0)
                << " connections closed or left waiting: " << why << " (at most "
                << limits_.max_descriptors << " descriptors, " << limits_.max_strangers
-               << " connections that have sent nothing yet)";
+               << " connections that have not sent their beginning)";
 }
 
 }  // namespace baton

@@ -2,11 +2,13 @@
 // forever when the process runs out of file descriptors, so a flood of connections could make a
 // server unreachable.
 //
-// A connection that has not sent a byte yet is a stranger. Every client of both protocols sends
-// first. Strangers are bounded in number and in waiting time; a new connection displaces the oldest
-// one. A connection that has sent something is passed to the server while descriptors are left;
-// some are reserved for the rest of the process. At the descriptor limit the oldest stranger is
-// closed, or the new connection if there is no stranger.
+// A connection is a stranger until it has sent its beginning: a byte, or with TLS the whole first
+// record, which has the ClientHello. Every client of both protocols sends first. So a handshake
+// that stops in its first message costs the server no TLS state. Strangers are bounded in number
+// and in waiting time; a new connection displaces the oldest one. A connection that has sent its
+// beginning is passed to the server while descriptors are left; some are reserved for the rest of
+// the process. At the descriptor limit the oldest stranger is closed, or the new connection if
+// there is no stranger.
 //
 // The kernel assigns the lowest free descriptor. So a descriptor number below the limit means that
 // fewer than `max_descriptors` are open.
@@ -39,8 +41,8 @@ class ConnectionAcceptor {
  public:
   using Take = std::function<void(FileDescriptor)>;
 
-  // `take` receives each connection that has sent something. `address`: name in the log. REQUIRES:
-  // `listeners` are listening, non-blocking sockets.
+  // `take` receives each connection that has sent its beginning. `address`: name in the log.
+  // REQUIRES: `listeners` are listening, non-blocking sockets.
   ConnectionAcceptor(std::vector<FileDescriptor> listeners, std::string address,
                      const AcceptorLimits& limits, Take take);
   // Stops accepting and closes all strangers.
@@ -52,6 +54,7 @@ class ConnectionAcceptor {
   struct Stranger {
     FileDescriptor socket;
     SteadyClock::time_point since;
+    int32_t awaited_bytes = 1;  // SO_RCVLOWAT of the socket
   };
 
   void Run();
@@ -59,8 +62,9 @@ class ConnectionAcceptor {
   // at the end.
   bool Turn();
   void AcceptFrom(const FileDescriptor& listener);
-  // Passes the socket to `take_` if it has data, else closes it. Leaves `socket` empty.
-  void HandOnOrClose(FileDescriptor& socket);
+  // For a stranger that has sent something. Passes the socket to `take_` if its beginning is there,
+  // waits for more if not, or closes it if no more will come.
+  void HandOnOrClose(Stranger& stranger);
   void LogFull(const char* why);
 
   const std::vector<FileDescriptor> listeners_;

@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <limits>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -80,6 +81,47 @@ TEST(ConnectionAcceptor, HandsOnConnectionsThatSentBytesWithoutLosingBytes) {
   server.EchoTheLastOf(1);
   EXPECT_EQ(Hear(client), 'x');
   EXPECT_EQ(server.taken(), 1);
+}
+
+void Send(const FileDescriptor& client, const std::string& bytes) {
+  EXPECT_EQ(send(client.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), std::ssize(bytes));
+}
+
+// The first record of TLS, which says that it has `length` bytes behind its header.
+std::string TlsRecord(int length) {
+  return std::string("\x16\x03\x01", 3) + static_cast<char>(length >> 8) +
+         static_cast<char>(length & 0xff) + std::string(static_cast<size_t>(length), 'h');
+}
+
+TEST(ConnectionAcceptor, HandsOnTlsConnectionsWithTheirWholeFirstRecord) {
+  Server server({.max_strangers = 8, .stranger_patience = kPatient});
+  for (const int length : {1, 512, 1 << 14}) {
+    const size_t taken = server.taken();
+    const std::string record = TlsRecord(length);
+    const FileDescriptor slow = server.Connect();
+    for (const char byte : record.substr(0, 7)) Send(slow, std::string(1, byte));
+    // The next connection is handed on, so the first one was looked at.
+    const FileDescriptor other = server.Connect();
+    Send(other, "G");
+    server.EchoTheLastOf(taken + (length == 1 ? 2 : 1));
+    EXPECT_EQ(server.taken(), taken + (length == 1 ? 2 : 1));
+    if (length == 1) continue;
+    Send(slow, record.substr(7));
+    server.EchoTheLastOf(taken + 2);
+    char byte = 0;
+    EXPECT_EQ(recv(slow.get(), &byte, 1, 0), 1);
+    EXPECT_EQ(byte, '\x16');
+  }
+}
+
+TEST(ConnectionAcceptor, ClosesATlsConnectionThatEndsInItsFirstRecord) {
+  Server server({.max_strangers = 8, .stranger_patience = kPatient});
+  const FileDescriptor client = server.Connect();
+  Send(client, TlsRecord(512).substr(0, 100));
+  shutdown(client.get(), SHUT_WR);
+  char byte = 0;
+  EXPECT_LE(recv(client.get(), &byte, 1, 0), 0);
+  EXPECT_EQ(server.taken(), 0u);
 }
 
 TEST(ConnectionAcceptor, ClosesConnectionsThatSendNothing) {
