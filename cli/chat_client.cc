@@ -217,7 +217,8 @@ class Chat {
       switch (read) {
         case ChatInput::Read::kEnd:
           std::cout << std::endl;
-          return kExitSuccess;
+          // A script learns that questions had no answer.
+          return unanswered_ && !input_.is_terminal() ? kExitFailed : kExitSuccess;
         case ChatInput::Read::kFailed:
           return ReportError(input_.status());
         case ChatInput::Read::kTooLong:
@@ -313,6 +314,7 @@ class Chat {
       conversation_.Answer(answer);
       if (!results.ok()) Note("the answer was broken off; the conversation keeps its text (/undo)");
     } else {
+      unanswered_ = true;
       conversation_.TakeBack();
       Note("no answer came: the message is taken back, the conversation is as before");
     }
@@ -381,6 +383,7 @@ class Chat {
   ChatInput input_;
   Interrupter interrupter_;
   Conversation conversation_;
+  bool unanswered_ = false;                         // a question got no answer
   std::optional<SamplingDefaults> model_sampling_;  // from the router
 };
 

@@ -78,6 +78,9 @@ absl::StatusOr<std::string> TakeEvent(const v1::GenerateResponse& response,
 absl::Status FromRouter(const grpc::Status& status, grpc::Channel& channel,
                         const std::string& router) {
   absl::Status failure = FromGrpcStatus(status);
+  if (absl::IsDeadlineExceeded(failure)) {
+    return absl::DeadlineExceededError("the request's deadline has passed");
+  }
   const bool connected =
       channel.GetState(/*try_to_connect=*/false) != GRPC_CHANNEL_TRANSIENT_FAILURE;
   if (connected || !absl::IsUnavailable(failure)) return failure;

@@ -107,8 +107,7 @@ void AddRunCommand(CommandLine& line) {
       "with --transport: tensor-parallel ranks of the prefill engine. 0: as --tensor-parallel");
   command.AddSettings(options->settings, "Engine");
   command.ShowWithSettings([options = options.get()] { return ModelsChatSampling(*options); });
-  command.AddFlag("--verbose", &options->verbose,
-                  "First print the settings that differ from the default, and the KV pool");
+  command.AddFlag("--verbose", &options->verbose, "First print all settings, and the KV pool");
   command.OnRun([options] { return Run(*options); });
 }
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "common/check.h"
+#include "common/config_file_message.h"
 #include "common/exit_code.h"
 #include "common/host_port.h"
 #include "common/nearest_name.h"
@@ -389,8 +390,7 @@ std::optional<int> CommandLine::Parse(int argc, const char* const* argv) {
     app_->exit(error);                                      // prints the help or the version
     return std::cout.flush() ? kExitSuccess : kExitFailed;  // the output may not have been written
   }
-  const CommandLine& named = Named();
-  for (const auto& [option, text] : named.print_flags_) {
+  for (const auto& [option, text] : Named().print_flags_) {
     if (option->count() > 0) return (std::cout << text()).flush() ? kExitSuccess : kExitFailed;
   }
   return std::nullopt;
@@ -419,8 +419,8 @@ std::string CommandLine::ErrorMessage(const CLI::Error& error) const {
   if (!named.commands_.empty() && error.get_name() == "RequiredError") {
     return absl::StrCat("name a command: ", absl::StrJoin(CommandNames(*named.app_), ", "));
   }
-  if (error.get_name() == "ConfigError") return absl::StrCat("--config: ", error.what());
-  return error.what();
+  if (error.get_name() != "ConfigError") return error.what();
+  return ConfigFileMessage(app_->get_config_ptr()->as<std::string>(), error.what());
 }
 
 std::string CommandLine::UnknownArgument(const std::string& argument) const {

@@ -49,9 +49,9 @@ namespace baton {
 std::string ProgramVersion();
 // Sources of option values other than the command line. Part of every help.
 inline constexpr char kSourcesHelp[] =
-    "--config FILE reads options from a TOML file, for example kv-blocks = 64. Options of a "
-    "command "
-    "are in\na section with its name, for example [up]. Environment variables can also set "
+    "--config FILE reads options from a TOML file, for example kv-blocks = 64. For\n`baton`, "
+    "options of a command are in a section with its name, for example [up]. Environment variables "
+    "can also set "
     "options: "
     "for example,\nBATON_KV_BLOCKS sets --kv-blocks. They can set every setting, and --model, "
     "--router, --tls-… and\n--api-key-file of `baton` commands. The command line overrides the "

@@ -28,11 +28,12 @@ constexpr int kAcceptedInATurn = 64;
 constexpr auto kLogInterval = std::chrono::seconds(30);
 
 // A TLS record (RFC 8446, 5.1): type, version, length. A connection begins with a handshake record.
+// One that begins otherwise is passed on: the server refuses it.
 constexpr int32_t kTlsHeaderBytes = 5;
 constexpr uint8_t kTlsHandshake = 22;
 constexpr int32_t kMostTlsRecordBytes = 1 << 14;
 
-// Returns how many bytes a connection must have sent, as far as its first bytes tell.
+// Returns how many bytes a TLS connection must have sent, as far as its first bytes tell.
 int32_t BytesOfBeginning(std::span<const uint8_t> first) {
   if (first[0] != kTlsHandshake) return 1;
   if (std::ssize(first) < kTlsHeaderBytes) return kTlsHeaderBytes;
@@ -41,14 +42,15 @@ int32_t BytesOfBeginning(std::span<const uint8_t> first) {
 
 }  // namespace
 
-AcceptorLimits LimitsForDescriptors(int64_t limit) {
+AcceptorLimits LimitsForDescriptors(int64_t limit, bool tls) {
   const int64_t kept_back = std::min(kMostKeptBack, limit / 4);
   const int64_t most = std::min(limit - kept_back, kMostDescriptors);
   const int64_t strangers = std::clamp<int64_t>(most / 4, 1, kMostStrangers);
   // At the limit a new connection displaces an older stranger, so its descriptor may lie above
   // max_descriptors. Leave room for that.
   return {.max_descriptors = static_cast<int32_t>(most - strangers),
-          .max_strangers = static_cast<int32_t>(strangers)};
+          .max_strangers = static_cast<int32_t>(strangers),
+          .tls = tls};
 }
 
 ConnectionAcceptor::ConnectionAcceptor(std::vector<FileDescriptor> listeners, std::string address,
@@ -113,7 +115,7 @@ void ConnectionAcceptor::HandOnOrClose(Stranger& stranger) {
   const ssize_t count = recv(spoke.get(), first, sizeof(first), MSG_PEEK | MSG_DONTWAIT);
   int sent = 0;
   if (count <= 0 || ioctl(spoke.get(), FIONREAD, &sent) != 0) return;
-  const int32_t needed = BytesOfBeginning({first, static_cast<size_t>(count)});
+  const int32_t needed = limits_.tls ? BytesOfBeginning({first, static_cast<size_t>(count)}) : 1;
   const auto await = [&](int32_t bytes) {
     return setsockopt(spoke.get(), SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes)) == 0;
   };

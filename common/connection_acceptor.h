@@ -2,12 +2,12 @@
 // forever when the process runs out of file descriptors, so a flood of connections could make a
 // server unreachable.
 //
-// A connection is a stranger until it has sent its beginning: a byte, or with TLS the whole first
-// record, which has the ClientHello. Every client of both protocols sends first. So a handshake
-// that stops in its first message costs the server no TLS state. Strangers are bounded in number
-// and in waiting time; a new connection displaces the oldest one. A connection that has sent its
-// beginning is passed to the server while descriptors are left; some are reserved for the rest of
-// the process. At the descriptor limit the oldest stranger is closed, or the new connection if
+// A connection is a stranger until it has sent its beginning: a byte, or for a server with TLS the
+// whole first record, which has the ClientHello. Every client of both protocols sends first. So a
+// handshake that stops in its first message costs the server no TLS state. Strangers are bounded in
+// number and in waiting time; a new connection displaces the oldest one. A connection that has sent
+// its beginning is passed to the server while descriptors are left; some are reserved for the rest
+// of the process. At the descriptor limit the oldest stranger is closed, or the new connection if
 // there is no stranger.
 //
 // The kernel assigns the lowest free descriptor. So a descriptor number below the limit means that
@@ -32,10 +32,11 @@ struct AcceptorLimits {
   int32_t max_descriptors = 1024;  // all descriptors of the process
   int32_t max_strangers = 256;
   std::chrono::milliseconds stranger_patience{10'000};
+  bool tls = false;  // the server's connections begin with a TLS record
 };
 
-// Returns the limits for a process that may open `limit` descriptors.
-AcceptorLimits LimitsForDescriptors(int64_t limit);
+// Returns the limits for a process that may open `limit` descriptors. `tls`: as in AcceptorLimits.
+AcceptorLimits LimitsForDescriptors(int64_t limit, bool tls);
 
 class ConnectionAcceptor {
  public:

@@ -164,7 +164,8 @@ class HttpServer::Impl {
       threads_.push_back(std::make_unique<IoThread>(served_));
     }
     acceptor_ = std::make_unique<ConnectionAcceptor>(
-        std::move(listening.sockets), address_, LimitsForDescriptors(RaiseDescriptorLimit()),
+        std::move(listening.sockets), address_,
+        LimitsForDescriptors(RaiseDescriptorLimit(), served_->options.tls != nullptr),
         [this](FileDescriptor socket) { Take(std::move(socket)); });
     return absl::OkStatus();
   }

@@ -111,7 +111,8 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   resets.unanswered += options.max_concurrent_streams;
   out->reset_guard_ = std::make_unique<ResetGuard>(out->port_, out->address_, resets);
   out->acceptor_ = std::make_unique<ConnectionAcceptor>(
-      std::move(listening.sockets), out->address_, LimitsForDescriptors(DescriptorLimit()),
+      std::move(listening.sockets), out->address_,
+      LimitsForDescriptors(DescriptorLimit(), options.tls.any()),
       [connections = out->connections_.get(), guard = out->reset_guard_.get(),
        timeout_ms = options.keepalive_timeout_ms](FileDescriptor socket) {
         if (guard->Admits(socket.get())) HandOver(std::move(socket), timeout_ms, *connections);

@@ -10,12 +10,29 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
                       std::string(status.message().substr(0, kMaxStatusMessageBytes)));
 }
 
+namespace {
+
+// gRPC's own messages for these two say nothing to a user.
+std::string MessageOf(const grpc::Status& status) {
+  if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED && status.error_message().empty()) {
+    return "the process at this address does not serve this call: it is another kind of process "
+           "(routers and workers serve different calls), or has an older version";
+  }
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED &&
+      status.error_message() == "Deadline Exceeded") {
+    return "no answer came before the deadline";
+  }
+  return status.error_message();
+}
+
+}  // namespace
+
 absl::Status FromGrpcStatus(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   const int code = static_cast<int>(status.error_code());
   const bool known = code > 0 && code <= static_cast<int>(grpc::StatusCode::UNAUTHENTICATED);
   return absl::Status(known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
-                      status.error_message());
+                      MessageOf(status));
 }
 
 }  // namespace baton

@@ -94,7 +94,7 @@ std::string TlsRecord(int length) {
 }
 
 TEST(ConnectionAcceptor, HandsOnTlsConnectionsWithTheirWholeFirstRecord) {
-  Server server({.max_strangers = 8, .stranger_patience = kPatient});
+  Server server({.max_strangers = 8, .stranger_patience = kPatient, .tls = true});
   for (const int length : {1, 512, 1 << 14}) {
     const size_t taken = server.taken();
     const std::string record = TlsRecord(length);
@@ -115,7 +115,7 @@ TEST(ConnectionAcceptor, HandsOnTlsConnectionsWithTheirWholeFirstRecord) {
 }
 
 TEST(ConnectionAcceptor, ClosesATlsConnectionThatEndsInItsFirstRecord) {
-  Server server({.max_strangers = 8, .stranger_patience = kPatient});
+  Server server({.max_strangers = 8, .stranger_patience = kPatient, .tls = true});
   const FileDescriptor client = server.Connect();
   Send(client, TlsRecord(512).substr(0, 100));
   shutdown(client.get(), SHUT_WR);
@@ -158,10 +158,12 @@ TEST(ConnectionAcceptor, ClosesConnectionsBeyondTheLimitAtOnceAndAcceptsAgainWit
 }
 
 TEST(LimitsForDescriptors, ReserveDescriptorsForTheProcess) {
-  EXPECT_EQ(LimitsForDescriptors(1024).max_descriptors, 576);
-  EXPECT_EQ(LimitsForDescriptors(20'000).max_descriptors, 17'952);
-  EXPECT_EQ(LimitsForDescriptors(std::numeric_limits<int64_t>::max()).max_descriptors, 64'512);
-  EXPECT_EQ(LimitsForDescriptors(0).max_strangers, 1);
+  EXPECT_EQ(LimitsForDescriptors(1024, /*tls=*/false).max_descriptors, 576);
+  EXPECT_EQ(LimitsForDescriptors(20'000, /*tls=*/false).max_descriptors, 17'952);
+  EXPECT_EQ(
+      LimitsForDescriptors(std::numeric_limits<int64_t>::max(), /*tls=*/false).max_descriptors,
+      64'512);
+  EXPECT_EQ(LimitsForDescriptors(0, /*tls=*/false).max_strangers, 1);
 }
 
 }  // namespace

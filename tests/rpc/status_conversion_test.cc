@@ -1,5 +1,6 @@
 #include "rpc/status_conversion.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -17,6 +18,14 @@ TEST(StatusConversion, EveryCodeSurvivesARoundTrip) {
 TEST(StatusConversion, AnUnknownCodeBecomesUnknown) {
   const grpc::Status status(static_cast<grpc::StatusCode>(99), "odd");
   EXPECT_EQ(FromGrpcStatus(status).code(), absl::StatusCode::kUnknown);
+}
+
+TEST(StatusConversion, MessagesOfGrpcItselfSayMore) {
+  EXPECT_THAT(FromGrpcStatus({grpc::StatusCode::UNIMPLEMENTED, ""}).message(),
+              testing::HasSubstr("another kind of process"));
+  EXPECT_EQ(FromGrpcStatus({grpc::StatusCode::UNIMPLEMENTED, "why"}).message(), "why");
+  EXPECT_EQ(FromGrpcStatus({grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded"}).message(),
+            "no answer came before the deadline");
 }
 
 TEST(StatusConversion, LongMessagesAreCut) {
