@@ -218,7 +218,7 @@ class Chat {
         case ChatInput::Read::kEnd:
           std::cout << std::endl;
           // A script learns that questions had no answer.
-          return unanswered_ && !input_.is_terminal() ? kExitFailed : kExitSuccess;
+          return unanswered_ && isatty(STDIN_FILENO) == 0 ? kExitFailed : kExitSuccess;
         case ChatInput::Read::kFailed:
           return ReportError(input_.status());
         case ChatInput::Read::kTooLong:

@@ -15,8 +15,7 @@ namespace {
 // gRPC's own messages for these two say nothing to a user.
 std::string MessageOf(const grpc::Status& status) {
   if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED && status.error_message().empty()) {
-    return "the process at this address does not serve this call: it is another kind of process "
-           "(routers and workers serve different calls), or has an older version";
+    return "the process at this address does not serve this call: it is of another kind or older";
   }
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED &&
       status.error_message() == "Deadline Exceeded") {
