@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/plain_kernels.h"
 #include "kernels/cpu/plain_math.h"
-#include "kernels/cpu/stored_number.h"
+#include "kernels/stored_number.h"
 
 namespace baton::plain {
 namespace {

@@ -7,23 +7,13 @@
 #include "kernels/cuda/device_code.cuh"
 #include "kernels/cuda/kv_params.h"
 #include "kernels/elementary.h"
-#include "kernels/fp8.h"
-#include "kernels/half.h"
+#include "kernels/stored_number.h"
 
 namespace baton::compare_kv {
 namespace {
 
 constexpr unsigned kWarp = 0xffffffffu;
 constexpr int kSums = 16;
-
-// A number as stored: without its scale.
-__device__ float StoredNumber(const KvLayerView& kv, int64_t offset) {
-  if (kv.type == KvType::kF32) return static_cast<const float*>(kv.base)[offset];
-  if (kv.type == KvType::kF16) return F16ToF32(static_cast<const uint16_t*>(kv.base)[offset]);
-  if (kv.type == KvType::kBF16) return BF16ToF32(static_cast<const uint16_t*>(kv.base)[offset]);
-  if (kv.type == KvType::kFp8) return Fp8ToF32(static_cast<const uint8_t*>(kv.base)[offset]);
-  return static_cast<float>(static_cast<const int8_t*>(kv.base)[offset]);
-}
 
 // The scale of one head's row, which may lie at any byte. 1 for types without scales.
 __device__ float ScaleOf(const KvLayerView& kv, int64_t row, int64_t head) {

@@ -7,11 +7,12 @@
 
 #include "kernels/fp8.h"
 #include "kernels/half.h"
-#include "kernels/ops.h"
+#include "kernels/host_device.h"
+#include "kernels/paged_kv.h"
 
-namespace baton::plain {
+namespace baton {
 
-inline float StoredNumber(const KvLayerView& kv, int64_t offset) {
+BATON_HOST_DEVICE inline float StoredNumber(const KvLayerView& kv, int64_t offset) {
   switch (kv.type) {
     case KvType::kF32:
       return static_cast<const float*>(kv.base)[offset];
@@ -27,4 +28,4 @@ inline float StoredNumber(const KvLayerView& kv, int64_t offset) {
   return 0;
 }
 
-}  // namespace baton::plain
+}  // namespace baton
