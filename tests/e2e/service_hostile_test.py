@@ -75,7 +75,7 @@ class HostileClients(TlsService):
         return {pid: int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / (1 << 20) for pid in self.pids}
 
     def attack(self, name, attacker, threads=1):
-        """Runs attacker(stop) in threads while a good client asks."""
+        """Runs attacker(stop) in threads while a good client asks. Afterwards the processes' memory must be free again."""
         before, stop, failures, errors = self.resident_mib(), threading.Event(), [], []
 
         def guarded():
@@ -91,15 +91,16 @@ class HostileClients(TlsService):
         stop.set()
         for worker in workers:
             worker.join()
+
         def growth():
             return max((after - before[pid], self.pids[pid]) for pid, after in self.resident_mib().items())
+
         at_end, grown = growth()
         print(json.dumps({"attack": name, "answers": len(times), "ttft_p99_ms": round(1e3 * quantile(times, 0.99), 1),
                           "ttft_p99_to_alone": round(quantile(times, 0.99) / quantile(self.alone, 0.99), 2),
                           "rss_growth_mib": round(at_end, 1), "of": grown, "condition": load_condition()}), flush=True)
         self.assertEqual(errors, [])
         self.assertEqual(failures, [])
-        # What the attack took is free within seconds.
         wait_until(lambda: growth()[0] <= GROWTH_MIB, RELEASE_S, f"{name}: growth of at most {GROWTH_MIB} MiB")
         self.assertEqual(children_of(self.cluster.process.pid), self.pids, "a process ended")
 
