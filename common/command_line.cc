@@ -1,8 +1,11 @@
 #include "common/command_line.h"
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdlib>
 #include <iostream>
-#include <set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -11,11 +14,12 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "common/check.h"
+#include "common/command_line_help.h"
+#include "common/command_line_message.h"
 #include "common/config_file_message.h"
 #include "common/exit_code.h"
 #include "common/host_port.h"
 #include "common/nearest_name.h"
-#include "common/wrapped_text.h"
 
 namespace baton {
 namespace {
@@ -54,13 +58,6 @@ CLI::Validator InRange(Number minimum, Number maximum) {
   return {check, "", "range"};  // the option's help has the range
 }
 
-// Adds a sentence to the option's help.
-void AddSentence(CLI::Option& option, const std::string& sentence) {
-  const std::string help = option.get_description();
-  option.description(absl::StrCat(help, help.empty() || help.ends_with('.') ? "" : ".",
-                                  help.empty() ? "" : " ", sentence));
-}
-
 // "--kv-blocks" becomes "BATON_KV_BLOCKS".
 std::string VariableName(const CLI::Option& option) {
   return absl::StrCat(
@@ -90,51 +87,6 @@ std::string HelpHint(const CLI::App& app) {
   }
   return absl::StrCat(" (see ", path, "--help)");
 }
-
-bool IsFlag(const CLI::Option& option) { return option.get_items_expected_max() == 0; }
-
-// Returns a sentence such as " Not with --chat, --jobs.", or "" without options.
-std::string Together(const char* begin, const std::set<CLI::Option*>& options) {
-  std::set<std::string> names;
-  for (const CLI::Option* option : options) names.insert(option->get_name());
-  return names.empty() ? "" : absl::StrCat(begin, " with ", absl::StrJoin(names, ", "), ".");
-}
-
-// Returns the whole help of an option, in sentences.
-std::string FullHelp(const CLI::Option& option) {
-  std::string out = option.get_description();
-  if (!out.empty() && !out.ends_with('.')) out += '.';
-  const bool has_default = !IsFlag(option) && option.get_expected_min() > 0;
-  if (has_default && !option.get_default_str().empty()) {
-    absl::StrAppend(&out, " Default: ", option.get_default_str(), ".");
-  }
-  if (option.get_required()) absl::StrAppend(&out, " Required.");
-  if (option.get_expected_max() == CLI::detail::expected_max_vector_size) {
-    absl::StrAppend(&out, " Repeatable.");
-  }
-  absl::StrAppend(&out, Together(" Only", option.get_needs()));
-  return absl::StrCat(out, Together(" Not", option.get_excludes()));
-}
-
-// Help formatter that shows each option in one style: name and type, then sentences. It leaves out
-// the variable of each option. The end of the help has one rule for all of them.
-class HelpFormatter : public CLI::Formatter {
- public:
-  std::string make_option(const CLI::Option* option, bool is_positional) const override {
-    constexpr size_t kColumn = 30;
-    constexpr size_t kWidth = 100;
-    // CLI11 writes "--cache,--no-cache{false}".
-    const std::string names = option->get_name(is_positional, /*all_options=*/!is_positional);
-    std::string out = absl::StrCat("  ", absl::StrReplaceAll(names, {{"{false}", ""}}));
-    if (!is_positional && !IsFlag(*option)) {
-      const bool optional = option->get_expected_min() == 0;
-      absl::StrAppend(&out, optional ? "[=" : " ", option->get_type_name(), optional ? "]" : "");
-    }
-    out += out.size() < kColumn ? std::string(kColumn - out.size(), ' ')
-                                : absl::StrCat("\n", std::string(kColumn, ' '));
-    return absl::StrCat(out, WrappedText(FullHelp(*option), kWidth - kColumn, kColumn), "\n");
-  }
-};
 
 }  // namespace
 
@@ -177,7 +129,10 @@ CommandLine::Option& CommandLine::Option::Range(double minimum, double maximum) 
 }
 
 CommandLine::Option& CommandLine::Option::OneOf(const std::vector<std::string>& values) {
-  option_->check(CLI::IsMember(values).description(""));
+  option_->check([values](const std::string& text) {
+    const bool known = std::ranges::find(values, text) != values.end();
+    return known ? "" : absl::StrCat("is ", text, ", must be one of ", absl::StrJoin(values, ", "));
+  });
   AddSentence(*option_, absl::StrCat("One of: ", absl::StrJoin(values, ", "), "."));
   owner_->choices_[option_] = values;
   return *this;
@@ -384,12 +339,14 @@ std::optional<int> CommandLine::Parse(int argc, const char* const* argv) {
     app_->parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0) {
-      std::cerr << ErrorMessage(error) << HelpHint(*Named().app_) << std::endl;
+      std::cerr << ErrorMessage(error) << Named().SourceOfError(error.what())
+                << HelpHint(*Named().app_) << std::endl;
       return kExitUsage;
     }
     app_->exit(error);                                      // prints the help or the version
     return std::cout.flush() ? kExitSuccess : kExitFailed;  // the output may not have been written
   }
+  WarnOfVariables();
   for (const auto& [option, text] : Named().print_flags_) {
     if (option->count() > 0) return (std::cout << text()).flush() ? kExitSuccess : kExitFailed;
   }
@@ -411,6 +368,38 @@ void CommandLine::BindEnvironment(std::span<const char* const> arguments) {
   }
 }
 
+std::string CommandLine::SourceOfError(const std::string& message) const {
+  for (const CLI::Option* option : from_environment_) {
+    const std::string variable = VariableName(*option);
+    const char* const value = std::getenv(variable.c_str());
+    const bool from_variable =
+        value != nullptr && option->results() == std::vector<std::string>{value};
+    if (from_variable && message.starts_with(absl::StrCat("--", option->get_single_name(), ":"))) {
+      return absl::StrCat(" (from the environment variable ", variable, ")");
+    }
+  }
+  return "";
+}
+
+void CommandLine::AddVariables(std::vector<std::string>& names) const {
+  for (const CLI::Option* option : from_environment_) names.push_back(VariableName(*option));
+  for (const auto& command : commands_) command->AddVariables(names);
+}
+
+void CommandLine::WarnOfVariables() const {
+  std::vector<std::string> names;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    names.push_back(std::string(*entry).substr(0, std::string(*entry).find('=')));
+  }
+  std::vector<std::string> known;
+  AddVariables(known);
+  std::vector<std::string> read;
+  for (const CLI::Option* option : Named().from_environment_) read.push_back(VariableName(*option));
+  for (const std::string& warning : WarningsOfVariables(names, known, read)) {
+    std::cerr << warning << std::endl;
+  }
+}
+
 std::string CommandLine::ErrorMessage(const CLI::Error& error) const {
   // Reports an unknown name first, because it can be why another argument is missing.
   const std::vector<std::string> unknown = app_->remaining(/*recurse=*/true);
@@ -419,7 +408,7 @@ std::string CommandLine::ErrorMessage(const CLI::Error& error) const {
   if (!named.commands_.empty() && error.get_name() == "RequiredError") {
     return absl::StrCat("name a command: ", absl::StrJoin(CommandNames(*named.app_), ", "));
   }
-  if (error.get_name() != "ConfigError") return error.what();
+  if (error.get_name() != "ConfigError") return PlainMessage(error.what());
   return ConfigFileMessage(app_->get_config_ptr()->as<std::string>(), error.what());
 }
 

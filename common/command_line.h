@@ -161,6 +161,12 @@ class CommandLine {
   // Replaces CLI11's message by one line with the reason at its end. A reader of a log may see only
   // that end.
   std::string ErrorMessage(const CLI::Error& error) const;
+  // Returns " (from the environment variable BATON_X)" if the message is about that value, or "".
+  std::string SourceOfError(const std::string& message) const;
+  // Adds the variables that this command and the commands below it can read.
+  void AddVariables(std::vector<std::string>& names) const;
+  // Warns on standard error of variables that are almost one that the named command reads.
+  void WarnOfVariables() const;
   // "there is no option --topp; did you mean --top-p?"
   std::string UnknownArgument(const std::string& argument) const;
 

@@ -116,6 +116,7 @@ class EngineImpl final : public Engine {
   }
 
   int64_t BlocksIn(int64_t bytes) const override { return pool_.BlocksIn(bytes); }
+  int64_t BytesOf(int32_t blocks) const override { return pool_.BytesOf(blocks); }
 
   absl::StatusOr<int32_t> ClearCache(std::optional<CacheNamespace> only) override {
     return Clear([=, this] { return machines_->core().ClearCache(only); });

@@ -61,6 +61,8 @@ class Engine : public EngineRequests {
   virtual absl::StatusOr<PoolSize> Resize(int32_t blocks) = 0;
   // Largest argument of Resize with which all KV groups together fit in `bytes`.
   virtual int64_t BlocksIn(int64_t bytes) const = 0;
+  // Bytes of the whole KV pool when its full-attention group has `blocks` blocks.
+  virtual int64_t BytesOf(int32_t blocks) const = 0;
 
   // Drops all cached prefixes, or those of one namespace (KvCacheManager::ClearCache), between two
   // steps. Does not disturb running requests. Returns the number of blocks freed at once. Waits for

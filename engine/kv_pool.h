@@ -69,6 +69,8 @@ class KvPool final : public ResizablePool {
   BlockCounts BlocksFor(int32_t full) const override { return division_.BlocksFor(full); }
   // Largest number of blocks of group 0 with which all groups fit in `bytes`.
   int64_t BlocksIn(int64_t bytes) const { return division_.MostIn(bytes); }
+  // Bytes of all groups when group 0 has `full` blocks.
+  int64_t BytesOf(int32_t full) const { return division_.BytesOf(division_.BlocksFor(full)); }
   // Cache options of groups 1, 2, ... when group 0 starts with options.kv_blocks.
   std::vector<WindowPoolOptions> Windows(const EngineOptions& options) const;
   bool resizable() const override { return resizable_; }

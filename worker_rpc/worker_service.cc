@@ -31,6 +31,13 @@ grpc::ServerUnaryReactor* AnswerLater(TaskPool& tasks, Response* response, Ask a
   return call.get();
 }
 
+// A refused size is named in blocks. `mib`: the size as the client asked for it; 0: in blocks.
+absl::Status InUnitOf(int64_t mib, int32_t blocks, const absl::Status& refused) {
+  if (mib == 0 || !absl::IsInvalidArgument(refused)) return refused;
+  return absl::InvalidArgumentError(
+      absl::StrCat("kv_cache_mib ", mib, " is ", blocks, " blocks: ", refused.message()));
+}
+
 }  // namespace
 
 int64_t ResidentBytes() {
@@ -76,17 +83,23 @@ grpc::ServerUnaryReactor* WorkerService::ResizePool(grpc::CallbackServerContext*
                                                     v1::ResizePoolResponse* response) {
   const absl::StatusOr<int32_t> blocks =
       BlocksFromWire(*request, [this](int64_t bytes) { return engine_->BlocksIn(bytes); });
+  const int64_t asked_mib = request->kv_cache_mib();
   auto call = std::make_shared<UnaryCall<v1::ResizePoolResponse>>(response);
   call->Hold();
-  const absl::Status posted = !blocks.ok() ? blocks.status() : tasks_.Post([this, call, blocks] {
-    const absl::StatusOr<PoolSize> size = engine_->Resize(*blocks);
-    if (!size.ok()) return call->Fail(ToGrpcStatus(size.status()));
-    v1::ResizePoolResponse answer = PoolSizeToWire(*size);
-    const Told told = DoTellRouters();
-    answer.set_routers(told.routers);
-    answer.set_routers_told(told.confirmed);
-    call->Answer(std::move(answer));
-  });
+  const absl::Status posted =
+      !blocks.ok() ? blocks.status() : tasks_.Post([this, call, blocks, asked_mib] {
+        const absl::StatusOr<PoolSize> size = engine_->Resize(*blocks);
+        if (!size.ok())
+          return call->Fail(ToGrpcStatus(InUnitOf(asked_mib, *blocks, size.status())));
+        v1::ResizePoolResponse answer = PoolSizeToWire(*size);
+        answer.set_before_bytes(engine_->BytesOf(size->before));
+        answer.set_limit_bytes(engine_->BytesOf(size->limit));
+        answer.set_reserved_bytes(engine_->BytesOf(size->reserved));
+        const Told told = DoTellRouters();
+        answer.set_routers(told.routers);
+        answer.set_routers_told(told.confirmed);
+        call->Answer(std::move(answer));
+      });
   if (!posted.ok()) call->Fail(ToGrpcStatus(posted));
   return call.get();
 }

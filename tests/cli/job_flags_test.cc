@@ -117,10 +117,9 @@ TEST(JobFlags, ResumeAndOrderedNeedAFileOfJobs) {
     EXPECT_EQ(ended.has_value(), !said.empty());
     return said;
   };
-  EXPECT_THAT(refusal({"--prompt=a", "--ordered"}), HasSubstr("--ordered requires --jobs"));
-  EXPECT_THAT(refusal({"--prompt=a", "--json", "--resume=r"}),
-              HasSubstr("--resume requires --jobs"));
-  EXPECT_THAT(refusal({"--jobs=-", "--resume=r"}), HasSubstr("--resume requires --json"));
+  EXPECT_THAT(refusal({"--prompt=a", "--ordered"}), HasSubstr("--ordered needs --jobs"));
+  EXPECT_THAT(refusal({"--prompt=a", "--json", "--resume=r"}), HasSubstr("--resume needs --jobs"));
+  EXPECT_THAT(refusal({"--jobs=-", "--resume=r"}), HasSubstr("--resume needs --json"));
   EXPECT_EQ(refusal({"--jobs=-", "--json", "--resume=r", "--ordered"}), "");
 }
 

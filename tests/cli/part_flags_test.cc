@@ -108,8 +108,8 @@ TEST(PartFlags, AnEmptySeparatorIsGiven) {
 
 TEST(PartFlags, WrongLinesAreRefusedByFlagAndValue) {
   const std::pair<std::vector<std::string>, const char*> cases[] = {
-      {{"--chunk", "A"}, "--chunk requires --question"},
-      {{"--system", "S", "--prompt", "x"}, "--system requires --question"},
+      {{"--chunk", "A"}, "--chunk needs --question"},
+      {{"--system", "S", "--prompt", "x"}, "--system needs --question"},
       {{"--question", "Q", "--prompt", "x"}, "--prompt"},
       {{"--question", "Q", "--chat", "x"}, "--chat"},
       {{"--question", "Q", "--jobs", "-"}, "--jobs"},

@@ -15,6 +15,7 @@ namespace baton {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // A program with two commands. "serve" has settings and two options; one of them reads the
 // environment.
@@ -62,8 +63,29 @@ TEST_F(Sources, TheCommandLineOverridesTheVariable) {
 
 TEST_F(Sources, AWrongVariableIsAnErrorOnlyForTheCommandsThatReadIt) {
   setenv("BATON_BLOCKS", "129", 1);
-  EXPECT_THAT(Refusal(line_, {"serve"}), HasSubstr("--blocks: \"129\" is not in the range 1–128"));
+  EXPECT_THAT(Refusal(line_, {"serve"}),
+              HasSubstr("--blocks: \"129\" is not in the range 1–128 (from the environment "
+                        "variable BATON_BLOCKS)"));
   EXPECT_EQ(Parse(line_, {"status"}), std::nullopt);
+}
+
+TEST_F(Sources, AWrongValueOfTheCommandLineIsNotBlamedOnTheVariable) {
+  setenv("BATON_BLOCKS", "32", 1);
+  EXPECT_THAT(Refusal(line_, {"serve", "--blocks=129"}), Not(HasSubstr("BATON_BLOCKS")));
+}
+
+TEST_F(Sources, AMistypedVariableIsAWarningOfTheCommandsThatReadSuchOne) {
+  setenv("BATON_BLOCSK", "32", 1);
+  const auto warning = [&](const char* command) {
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(Parse(line_, {command}), std::nullopt);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(warning("serve"),
+              HasSubstr("BATON_BLOCSK has no effect; did you mean BATON_BLOCKS?"));
+  EXPECT_EQ(warning("status"), "");
+  unsetenv("BATON_BLOCSK");
+  EXPECT_EQ(warning("serve"), "");
 }
 
 TEST_F(Sources, AFileGivesOptionsByCommandAndTheCommandLineOverridesIt) {
@@ -82,7 +104,8 @@ TEST_F(Sources, AMissingFileOrAnUnknownNameInAFileIsRefused) {
   EXPECT_THAT(Refusal(line_, {"serve", "--config", "/nowhere"}), HasSubstr("/nowhere"));
   const std::string path = ::testing::TempDir() + "baton_command_line_test_unknown.toml";
   std::ofstream(path) << "[serve]\nblockz = 64\n";
-  EXPECT_THAT(Refusal(line_, {"serve", "--config", path}), HasSubstr(path + ": there is no option serve.blockz, or"));
+  EXPECT_THAT(Refusal(line_, {"serve", "--config", path}),
+              HasSubstr(path + ": there is no option serve.blockz, or"));
 }
 
 TEST_F(Sources, TheSettingsCanBePrintedInPlaceOfARun) {

@@ -139,6 +139,7 @@ class FakeEngine final : public Engine {
   }
 
   int64_t BlocksIn(int64_t bytes) const override { return bytes >> 10; }
+  int64_t BytesOf(int32_t blocks) const override { return int64_t{blocks} << 10; }
   absl::StatusOr<PoolSize> Resize(int32_t blocks) override {
     if (!script_.resizes) return absl::FailedPreconditionError("a fake pool");
     const int32_t before = pool_blocks_.exchange(blocks);

@@ -141,6 +141,9 @@ TEST_F(ServiceApiTest, TheRouterKnowsANewPoolSizeBeforeItsAnswerComes) {
     request.set_blocks(blocks);
     v1::ResizePoolResponse response;
     ASSERT_TRUE(worker->ResizePool(&context, request, &response).ok());
+    EXPECT_EQ(response.limit_bytes(), int64_t{blocks} << 10);
+    EXPECT_EQ(response.reserved_bytes(), int64_t{blocks} << 10);
+    EXPECT_EQ(response.before_bytes(), int64_t{response.before()} << 10);
     EXPECT_EQ(response.routers(), 1);
     ASSERT_EQ(response.routers_told(), 1);
     ASSERT_EQ(Status().workers(0).pool().limit_blocks(), blocks);

@@ -29,11 +29,16 @@ def resident_mib(pid):
 
 
 def resize(worker, *size):
-    """Runs `baton resize`. Returns (exit code, {name: blocks}), or (exit code, stderr) if it failed."""
+    """Runs `baton resize`. Returns (exit code, {name: blocks}), or (exit code, stderr) if it failed. With a size in MiB: all but
+    `limit` and `retiring` are MiB, and the limit in MiB has the name `mib`."""
     done = subprocess.run([baton(), "resize", "--worker", worker["address"], *size],
                           capture_output=True, text=True, timeout=120)
     if done.returncode != 0:
         return done.returncode, done.stderr
+    if size[0] == "--kv-cache-mib":
+        sizes = re.fullmatch(r"([\d.]+) MiB \((\d+) blocks\), had ([\d.]+) MiB; ([\d.]+) MiB reserved, (\d+) blocks retiring\n",
+                             done.stdout)
+        return 0, dict(zip(("mib", "limit", "before", "reserved", "retiring"), map(float, sizes.groups())))
     numbers = re.fullmatch(r"(\d+) blocks, had (\d+); (\d+) reserved, (\d+) retiring\n", done.stdout)
     return 0, dict(zip(("limit", "before", "reserved", "retiring"), map(int, numbers.groups())))
 
@@ -127,12 +132,17 @@ class ResizeCases:
         self.assertIn(f"{reserved + 1} blocks; [1, {reserved}] are allowed", said)
         code, said = resize(worker, "--kv-cache-mib", "10000000")
         self.assertEqual(code, 2)
+        self.assertIn("kv_cache_mib 10000000 is ", said)
         self.assertIn(f"[1, {reserved}]", said)
         code, said = resize(worker)
         self.assertEqual(code, 2)
-        self.assertIn("one of the two must be above 0", said)
+        self.assertIn("give --kv-cache-mib MIB or --blocks COUNT", said)
+        block_bytes = int(worker["pool"]["bytes_per_block"])
+        blocks = 100 * 2**20 // block_bytes
         code, said = resize(worker, "--kv-cache-mib", "100")
-        self.assertEqual((code, said["limit"]), (0, 100 * 2**20 // int(worker["pool"]["bytes_per_block"])))
+        self.assertEqual((code, said["limit"]), (0, blocks))
+        self.assertAlmostEqual(said["mib"], blocks * block_bytes / 2**20, delta=0.06)
+        self.assertAlmostEqual(said["reserved"], reserved * block_bytes / 2**20, delta=0.06)
 
 
 class ResizeOverTcp(ResizeCases, ServiceTest):

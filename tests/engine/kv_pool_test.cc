@@ -167,6 +167,8 @@ TEST_F(WindowKvPoolTest, ItsSizeInMiBCoversAllGroups) {
   EXPECT_LE(bytes_with(options_.kv_blocks), 3 << 20);
   EXPECT_GT(bytes_with(options_.kv_blocks + 1), 3 << 20);
   EXPECT_EQ(pool.BlocksIn(3 << 20), options_.kv_blocks);
+  EXPECT_LE(pool.BytesOf(options_.kv_blocks), 3 << 20);
+  EXPECT_GT(pool.BytesOf(options_.kv_blocks + 1), 3 << 20);
 }
 
 // The content of a group's blocks stays when another group's memory is discarded.
