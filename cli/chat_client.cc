@@ -21,19 +21,19 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "cli/chat_input.h"
 #include "cli/chat_sampling.h"
 #include "cli/client_commands.h"
 #include "cli/conversation.h"
-#include "cli/input_file.h"
 #include "cli/job_flags.h"
 #include "cli/ledger_table.h"
-#include "cli/line_editor.h"
 #include "cli/outcome.h"
 #include "cli/router_client.h"
 #include "cli/terminal.h"
 #include "common/exit_code.h"
 #include "common/nearest_name.h"
 #include "rpc/channel.h"
+#include "rpc/grpc_log.h"
 
 namespace baton {
 namespace {
@@ -42,8 +42,7 @@ namespace {
 constexpr std::chrono::milliseconds kFirstRetry(300);
 constexpr std::chrono::milliseconds kLongestRetry(3000);
 constexpr int64_t kStatusMs = 1000;
-constexpr int64_t kReconnectMs = 30'000;    // default at a terminal
-constexpr size_t kMaxTypedBytes = 1 << 20;  // limit of a typed line with its pastes
+constexpr int64_t kReconnectMs = 30'000;  // default at a terminal
 constexpr long kWatchNs = 100'000'000;
 
 struct ChatOptions {
@@ -53,53 +52,10 @@ struct ChatOptions {
   std::vector<std::string> chunks;  // texts, or "@FILE"
   Job job;                          // options of the chunks
   int64_t reconnect_ms = 0;
+  std::string history_file = DefaultHistoryFile();
   bool ledger = false;
   SamplingParams sampling;
   FlagIsGiven flag_is_given;
-};
-
-// Reads lines, with editing at a terminal. Reads a file, a pipe or a terminal without escape
-// sequences without editing.
-class ChatInput {
- public:
-  explicit ChatInput(bool colours) {
-    if (TakesEscapes(STDIN_FILENO) && TakesEscapes(STDOUT_FILENO)) {
-      editor_.emplace(colours, kMaxTypedBytes);
-    }
-  }
-
-  bool is_terminal() const { return editor_.has_value(); }
-  size_t max_line_bytes() const { return is_terminal() ? kMaxTypedBytes : kMaxJobLineBytes; }
-  // kFailed only occurs with a file; status() has the reason.
-  enum class Read : uint8_t { kLine, kTooLong, kInterrupted, kEnd, kFailed };
-  Read Next(std::string& line) {
-    if (editor_) {
-      const LineEdit edited = editor_->Read(line);
-      if (edited == LineEdit::kLine && !line.empty()) editor_->Remember(line);
-      return edited == LineEdit::kLine          ? Read::kLine
-             : edited == LineEdit::kTooLong     ? Read::kTooLong
-             : edited == LineEdit::kInterrupted ? Read::kInterrupted
-                                                : Read::kEnd;
-    }
-    std::cout << "> " << std::flush;
-    const LineRead read = file_.ReadLine(kMaxJobLineBytes, line);
-    return read == LineRead::kLine      ? Read::kLine
-           : read == LineRead::kTooLong ? Read::kTooLong
-           : read == LineRead::kFailed  ? Read::kFailed
-                                        : Read::kEnd;
-  }
-  const absl::Status& status() const { return file_.status(); }
-  // Returns true if the terminal was closed. This can be visible before SIGHUP arrives.
-  bool TerminalIsGone() const { return is_terminal() && isatty(STDIN_FILENO) == 0; }
-  // Ends a Next at a terminal. Returns false if the input has no editor. Any thread may call it.
-  bool Interrupt() {
-    if (editor_) editor_->Interrupt();
-    return editor_.has_value();
-  }
-
- private:
-  std::optional<LineEditor> editor_;
-  InputFile file_ = InputFile::StandardInput();
 };
 
 sigset_t EndingSignals() {
@@ -198,12 +154,15 @@ class Interrupter {
 };
 
 class Chat {
+  using SteadyClock = std::chrono::steady_clock;
+  using milliseconds = std::chrono::milliseconds;
+
  public:
   Chat(const ChatOptions& options, std::vector<PromptPart> chunks)
       : options_(options),
         colours_(UsesColours(STDERR_FILENO)),
         client_(options.client),
-        input_(UsesColours(STDOUT_FILENO)),
+        input_(UsesColours(STDOUT_FILENO), options.history_file),
         interrupter_(client_, input_),
         conversation_(options.system, std::move(chunks)) {}
 
@@ -299,13 +258,18 @@ class Chat {
     job.id = "chat";
     job.messages = conversation_.messages();
     interrupter_.BeginAnswer();
-    WaitForRouter();
-    job.sampling = Sampling();
-    const absl::StatusOr<std::vector<JobResult>> results =
-        client_.Run(job, [&answer](std::string_view text) {
-          answer += text;
-          std::cout << text << std::flush;
-        });
+    absl::StatusOr<std::vector<JobResult>> results = absl::UnavailableError("not asked yet");
+    const auto give_up = SteadyClock::now() + milliseconds(options_.reconnect_ms);
+    // A router that is down, or has no workers, is asked again: nobody has begun an answer.
+    for (bool again = false; !again || MayAskAgain(results.status(), answer, give_up);
+         again = true) {
+      WaitForRouter(give_up, again);
+      job.sampling = Sampling();
+      results = client_.Run(job, [&answer](std::string_view text) {
+        answer += text;
+        std::cout << text << std::flush;
+      });
+    }
     interrupter_.EndAnswer();
     std::cout << std::endl;
     if (results.ok()) ShowNotes(job, *results);
@@ -344,22 +308,28 @@ class Chat {
     return sampling;
   }
 
+  bool MayAskAgain(const absl::Status& failure, const std::string& answer,
+                   SteadyClock::time_point give_up) const {
+    return absl::IsUnavailable(failure) && answer.empty() && !interrupter_.interrupted() &&
+           SteadyClock::now() < give_up;
+  }
+
   // Returns when a router is connected, the time is up or an interrupt comes. A router that was
-  // down must also have its workers again, because the message is sent only once.
-  void WaitForRouter() {
-    using SteadyClock = std::chrono::steady_clock;
-    using std::chrono::milliseconds;
-    const auto give_up = SteadyClock::now() + milliseconds(options_.reconnect_ms);
+  // down, or that could not answer (`again`), must also have its workers.
+  void WaitForRouter(SteadyClock::time_point give_up, bool again) {
     const auto left = [give_up] {
       return std::chrono::duration_cast<milliseconds>(give_up - SteadyClock::now());
     };
+    if (again) interrupter_.Pause(std::clamp(left(), milliseconds(0), milliseconds(kFirstRetry)));
     milliseconds retry_delay = kFirstRetry;
     for (bool said = false; left().count() > 0 && !interrupter_.interrupted(); said = true) {
-      if (client_.Connect(left().count()) && (!said || IsReady())) return;
+      const bool connected = client_.Connect(left().count());
+      if (connected && ((!said && !again) || IsReady())) return;
       if (interrupter_.interrupted()) return;
       if (!said) {
-        Note(absl::StrCat("no router answers at ", options_.client.router,
-                          "; trying again, Ctrl-C gives up"));
+        Note(absl::StrCat(
+            connected ? "no worker is ready behind the router at " : "no router answers at ",
+            options_.client.router, "; trying again, Ctrl-C gives up"));
       }
       interrupter_.Pause(std::clamp(left(), milliseconds(0), retry_delay));
       retry_delay = std::min(2 * retry_delay, kLongestRetry);
@@ -414,6 +384,11 @@ void AddChatCommand(CommandLine& line) {
                         "default is ",
                         kReconnectMs, " if standard input is a terminal, else 0"))
       .Range(int64_t{0}, kMaxTimeoutMs);
+  command.Add(
+      "--history", &options->history_file,
+      "File that keeps the lines typed at a terminal, for the arrow keys and Ctrl-R of later "
+      "conversations. Empty: none. Default: baton/chat_history in $XDG_STATE_HOME, or else in "
+      "~/.local/state");
   command.AddFlag("--ledger", &options->ledger, "Print each answer's latency ledger");
   options->sampling.temperature = kChatTemperature;  // the help shows these
   options->sampling.top_p = kChatTopP;
@@ -429,6 +404,7 @@ void AddChatCommand(CommandLine& line) {
     options->client.connection = *connection;
     absl::StatusOr<std::vector<PromptPart>> chunks = ReadChunks(options->chunks);
     if (!chunks.ok()) return ReportError(chunks.status());
+    SilenceGrpcLog();  // its lines would stand between those of the conversation
     return Chat(*options, *std::move(chunks)).Run();
   });
 }

@@ -11,7 +11,9 @@
 #include <clocale>
 #include <cstdio>
 #include <cwchar>
+#include <filesystem>
 #include <iterator>
+#include <system_error>
 
 #include "common/file_descriptor.h"
 
@@ -40,6 +42,7 @@ struct LineEditor::State {
   size_t max_bytes = 0;
   bool too_long = false;
   std::string prompt;
+  std::string history_file;
 
   static State& Of(EditLine* editor) {
     void* state = nullptr;
@@ -109,8 +112,10 @@ struct LineEditor::State {
   static char* Prompt(EditLine* editor) { return Of(editor).prompt.data(); }
 };
 
-LineEditor::LineEditor(bool colours, size_t max_bytes) : state_(std::make_unique<State>()) {
+LineEditor::LineEditor(bool colours, size_t max_bytes, const std::string& history_file)
+    : state_(std::make_unique<State>()) {
   state_->max_bytes = max_bytes;
+  state_->history_file = history_file;
   // libedit counts columns by the locale. Text here is always UTF-8.
   if (std::setlocale(LC_CTYPE, "C.UTF-8") == nullptr) std::setlocale(LC_CTYPE, "");
   constexpr char kInvisible = '\1';  // encloses text that takes no column
@@ -121,6 +126,7 @@ LineEditor::LineEditor(bool colours, size_t max_bytes) : state_(std::make_unique
   HistEvent event;
   history(state_->history, &event, H_SETSIZE, kHistoryLines);
   history(state_->history, &event, H_SETUNIQUE, 1);
+  if (!history_file.empty()) history(state_->history, &event, H_LOAD, history_file.c_str());
   el_set(editor, EL_CLIENTDATA, state_.get());
   el_set(editor, EL_PROMPT_ESC, &State::Prompt, kInvisible);
   el_set(editor, EL_EDITOR, "emacs");
@@ -133,6 +139,16 @@ LineEditor::LineEditor(bool colours, size_t max_bytes) : state_(std::make_unique
 }
 
 LineEditor::~LineEditor() {
+  if (!state_->history_file.empty()) {
+    // A history that cannot be written is lost. That is no reason to fail.
+    const std::filesystem::path file = state_->history_file;
+    std::error_code failed;
+    if (std::filesystem::create_directories(file.parent_path(), failed)) {
+      std::filesystem::permissions(file.parent_path(), std::filesystem::perms::owner_all, failed);
+    }
+    HistEvent event;
+    history(state_->history, &event, H_SAVE, file.c_str());  // readable for the owner only
+  }
   history_end(state_->history);
   el_end(state_->editor);
 }

@@ -20,7 +20,9 @@ class LineEditor {
  public:
   // Reads standard input and writes standard output. Both must be terminals that take escape
   // sequences. `colours`: shows the prompt in colour. `max_bytes`: limit of a line.
-  LineEditor(bool colours, size_t max_bytes);
+  // `history_file` keeps the history from one editor to the next; empty: none does.
+  LineEditor(bool colours, size_t max_bytes, const std::string& history_file);
+  // Writes the history file, which only its owner can read. Creates its folder.
   ~LineEditor();
 
   // Reads the next line, without its newline. kTooLong: the line, or a paste into it, has more than

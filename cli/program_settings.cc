@@ -17,7 +17,7 @@ namespace baton {
 namespace {
 
 constexpr int kPollMs = 20;
-constexpr int kCheckMs = 30'000;  // limit for a program to check its command line on a busy machine
+constexpr int kCheckMs = 30'000;  // limit for a program to check its settings on a busy machine
 
 std::string ReadAll(int file) {
   std::string text;
@@ -34,7 +34,7 @@ absl::StatusOr<std::string> AskForSettings(const std::string& what, FleetMember 
                                            const std::function<bool()>& interrupted) {
   using SteadyClock = std::chrono::steady_clock;
   const std::string path = member.arguments.front();
-  member.arguments.emplace_back("--show-settings");
+  member.arguments.emplace_back("--check");
   const FileDescriptor output(memfd_create("baton-settings", MFD_CLOEXEC));
   if (output.get() < 0) return absl::InternalError("cannot create a file in memory");
   ASSIGN_OR_RETURN(ChildProcess program,
@@ -45,13 +45,21 @@ absl::StatusOr<std::string> AskForSettings(const std::string& what, FleetMember 
     if (interrupted()) return absl::CancelledError("interrupted");
     if (SteadyClock::now() < give_up) continue;
     return absl::DeadlineExceededError(
-        absl::StrCat(path, " did not check its arguments within ", kCheckMs, " ms"));
+        absl::StrCat(path, " did not check its settings within ", kCheckMs, " ms"));
   }
   std::string text = ReadAll(output.get());
   if (program.exit_code() == kExitSuccess) return text;
   while (text.ends_with('\n')) text.pop_back();
+  while (text.starts_with("warning: ") && text.find('\n') != std::string::npos) {
+    text.erase(0, text.find('\n') + 1);
+  }
+  const std::string prefix = absl::StrCat(path.substr(path.rfind('/') + 1), ": ");
+  if (text.starts_with(prefix)) text.erase(0, prefix.size());
   if (program.exit_code() == kExitUsage && !text.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("arguments of ", what, ": ", text));
+    return absl::InvalidArgumentError(absl::StrCat("settings of ", what, ": ", text));
+  }
+  if (program.exit_code() == kExitFailed && !text.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(what, " cannot start: ", text));
   }
   return absl::InternalError(
       absl::StrCat("cannot run ", path, ": ", *program.Ended(), text.empty() ? "" : ": ", text));

@@ -1,5 +1,5 @@
 // Asks a program of the fleet for its settings from command line, file and environment variables.
-// The program itself prints them (--show-settings).
+// The program itself checks and prints them (--check).
 //
 // Thread safety: AskForSettings belongs to one thread (cli/child_process.h); the rest is pure.
 #pragma once
@@ -15,6 +15,7 @@ namespace baton {
 
 // Returns a line for each setting. `what` names the program in errors ("the router").
 //   InvalidArgument: the program refuses its arguments.
+//   FailedPrecondition: it could not start with them, for example because an address is in use.
 //   Cancelled: `interrupted`, which is polled, returned true.
 //   Internal, DeadlineExceeded: the program cannot run or does not end.
 absl::StatusOr<std::string> AskForSettings(const std::string& what, FleetMember member,

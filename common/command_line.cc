@@ -58,6 +58,18 @@ CLI::Validator InRange(Number minimum, Number maximum) {
   return {check, "", "range"};  // the option's help has the range
 }
 
+// Writes "--name=" as "--name" and an empty argument. CLI11 would take the next argument as the
+// value.
+std::vector<std::string> WithEmptyValues(std::span<const char* const> arguments) {
+  std::vector<std::string> out(arguments.begin(), arguments.end());
+  for (size_t i = 1; i < out.size() && out[i] != "--"; ++i) {
+    if (!out[i].starts_with("--") || out[i].find('=') != out[i].size() - 1) continue;
+    out[i].pop_back();
+    out.insert(out.begin() + static_cast<ptrdiff_t>(++i), "");
+  }
+  return out;
+}
+
 // "--kv-blocks" becomes "BATON_KV_BLOCKS".
 std::string VariableName(const CLI::Option& option) {
   return absl::StrCat(
@@ -77,15 +89,6 @@ std::vector<std::string> CommandNames(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
   return names;
-}
-
-// Returns " (see baton up --help)" for the command "up".
-std::string HelpHint(const CLI::App& app) {
-  std::string path;
-  for (const CLI::App* at = &app; at != nullptr; at = at->get_parent()) {
-    path = absl::StrCat(at->get_name(), " ", path);
-  }
-  return absl::StrCat(" (see ", path, "--help)");
 }
 
 }  // namespace
@@ -335,8 +338,11 @@ CommandDescription CommandLine::Describe() const {
 std::optional<int> CommandLine::Parse(int argc, const char* const* argv) {
   ForgetEnvironment();
   BindEnvironment(std::span(argv, argc).subspan(1));
+  const std::vector<std::string> arguments = WithEmptyValues(std::span(argv, argc));
+  std::vector<const char*> split;
+  for (const std::string& argument : arguments) split.push_back(argument.c_str());
   try {
-    app_->parse(argc, argv);
+    app_->parse(static_cast<int>(split.size()), split.data());
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0) {
       std::cerr << ErrorMessage(error) << Named().SourceOfError(error.what())

@@ -58,6 +58,11 @@ inline constexpr char kSourcesHelp[] =
     "file; "
     "the file overrides the variables.";
 
+// Help of the flag --check, which every server program has.
+inline constexpr char kCheckFlagHelp[] =
+    "Check the command line, the files that it names and that its addresses are free; print every "
+    "setting's value and end";
+
 class CommandLine {
  public:
   // Handle of an option. Copies refer to the same option, which lives as long as its CommandLine.

@@ -42,6 +42,14 @@ std::string FullHelp(const CLI::Option& option) {
   return absl::StrCat(out, Together(" Not", option.get_excludes()));
 }
 
+std::string HelpHint(const CLI::App& app) {
+  std::string path;
+  for (const CLI::App* at = &app; at != nullptr; at = at->get_parent()) {
+    path = absl::StrCat(at->get_name(), " ", path);
+  }
+  return absl::StrCat(" (see ", path, "--help)");
+}
+
 std::string HelpFormatter::make_option(const CLI::Option* option, bool is_positional) const {
   constexpr size_t kColumn = 30;
   constexpr size_t kWidth = 100;

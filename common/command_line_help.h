@@ -16,6 +16,9 @@ void AddSentence(CLI::Option& option, const std::string& sentence);
 // Returns the whole help of an option, in sentences.
 std::string FullHelp(const CLI::Option& option);
 
+// Returns " (see baton up --help)" for the command "up".
+std::string HelpHint(const CLI::App& app);
+
 // Shows each option in one style: name and type, then sentences. It leaves out the variable of each
 // option. The end of the help has one rule for all of them.
 class HelpFormatter : public CLI::Formatter {

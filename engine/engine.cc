@@ -212,15 +212,24 @@ class EngineImpl final : public Engine {
   std::thread thread_;  // runs the machines' loop
 };
 
+namespace {
+
+// Sets the options that depend on the model and the device to the values in effect.
+absl::Status Settle(const ModelSpec& model, const Device& device, EngineOptions& options) {
+  RETURN_IF_ERROR(SettleContextLength(options, model.context_length));
+  RETURN_IF_ERROR(SettleCacheOptions(options));
+  return SettleTransfer(device, options);
+}
+
+}  // namespace
+
 absl::Status EngineImpl::Load() {
   ASSIGN_OR_RETURN(model_, LoadModel(options_));
   options_.model = model_.info.path;
   options_.threads = model_.threads;
   options_.instruction_set = model_.instruction_set;
   options_.numerics = model_.numerics;
-  RETURN_IF_ERROR(SettleContextLength(options_, model_.info.spec.context_length));
-  RETURN_IF_ERROR(SettleCacheOptions(options_));
-  RETURN_IF_ERROR(SettleTransfer(*model_.device, options_));
+  RETURN_IF_ERROR(Settle(model_.info.spec, *model_.device, options_));
   ASSIGN_OR_RETURN(pool_, KvPool::Create(model_.info.spec, model_.pool_devices, options_,
                                          model_.pool_devices_reach_first));
   fingerprint_ = FingerprintOf(model_.info, *model_.device, options_);
@@ -354,6 +363,13 @@ std::string EngineImpl::StartupReport() const {
   return absl::StrFormat("model %s\ndevice %s\nKV pool: %s, prefix cache %s\n",
                          model_.Description(options_.context_length), model_.DeviceDescription(),
                          pool_.Description(options_), options_.prefix_cache ? "on" : "off");
+}
+
+absl::Status Engine::Check(EngineOptions options) {
+  return CheckModelAndDevice(options, [&options](const LoadedModel& model) -> absl::Status {
+    RETURN_IF_ERROR(Settle(model.info.spec, *model.device, options));
+    return KvPool::Check(model.info.spec, model.pool_devices, options);
+  });
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {

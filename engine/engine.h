@@ -42,6 +42,9 @@ class Engine : public EngineRequests {
  public:
   // Loads the model and starts the loop thread. Errors name the file, the field or the setting.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options);
+  // Returns the error that Create would return for these options, except those of weights, memory
+  // and transport. Reads only the beginning of the model's file.
+  static absl::Status Check(EngineOptions options);
   // Cancels all requests (their sinks get Cancelled), waits until the transport is idle, and joins
   // the loop thread.
   ~Engine() override = default;

@@ -84,13 +84,20 @@ absl::StatusOr<KvPoolDivision> DivisionOf(const KvCacheSpec& spec, const EngineO
   return KvPoolDivision(spec, std::move(bytes_per_block), options);
 }
 
-}  // namespace
+// Sizes of a pool that has no memory yet.
+struct PoolPlan {
+  KvPoolDivision division;
+  BlockCounts counts;
+  KvPoolLayout layout;
+  KvPoolLayout memory_layout;
+};
 
-absl::StatusOr<KvPool> KvPool::Create(const ModelSpec& model, std::vector<Device*> devices,
-                                      EngineOptions& options, bool reach_first) {
+// Sets the options that KvPool::Create sets. Errors: those of KvPool::Create, except those of
+// memory.
+absl::StatusOr<PoolPlan> Plan(const ModelSpec& model, const std::vector<Device*>& devices,
+                              EngineOptions& options) {
   Device& device = *devices.front();
   const auto parts = static_cast<int32_t>(devices.size());
-  CHECK(parts == 1 || !device.host_accessible());
   SettleBlockSize(options, device);
   const KvCacheSpec spec = model.KvOfType(options.kv_type);
   ASSIGN_OR_RETURN(const KvPoolDivision division, DivisionOf(spec, options));
@@ -123,6 +130,22 @@ absl::StatusOr<KvPool> KvPool::Create(const ModelSpec& model, std::vector<Device
   ASSIGN_OR_RETURN(
       const KvPoolLayout memory_layout,
       KvPoolLayout::Create(OfOneRank(spec, parts), options.layout, options.block_size, num_blocks));
+  return PoolPlan{division, counts, layout, memory_layout};
+}
+
+}  // namespace
+
+absl::Status KvPool::Check(const ModelSpec& model, const std::vector<Device*>& devices,
+                           EngineOptions options) {
+  return Plan(model, devices, options).status();
+}
+
+absl::StatusOr<KvPool> KvPool::Create(const ModelSpec& model, std::vector<Device*> devices,
+                                      EngineOptions& options, bool reach_first) {
+  Device& device = *devices.front();
+  CHECK(devices.size() == 1 || !device.host_accessible());
+  ASSIGN_OR_RETURN(const PoolPlan plan, Plan(model, devices, options));
+  const auto& [division, counts, layout, memory_layout] = plan;
   const bool resizable = options.kv_cache_max_mib > 0;
   const bool only_addresses = resizable || !device.host_accessible();
   Memory memory;

@@ -56,6 +56,9 @@ class KvPool final : public ResizablePool {
   // DeviceGroup. REQUIRES: their number divides the model's KV heads.
   static absl::StatusOr<KvPool> Create(const ModelSpec& model, std::vector<Device*> devices,
                                        EngineOptions& options, bool reach_first = false);
+  // Returns the error that Create would return for these options, except those of memory.
+  static absl::Status Check(const ModelSpec& model, const std::vector<Device*>& devices,
+                            EngineOptions options);
   // Takes the memory of a pool that only has addresses, and sets `kv_cache_mib` and `kv_blocks`.
   // Call it after everything else that needs device memory was created. Does nothing for a pool
   // that has its memory. Errors: those of Create; ResourceExhausted names both sizes.

@@ -159,15 +159,26 @@ absl::StatusOr<ModelInfo> ReadModelInfo(const GgufFile& file, const std::string&
   return info;
 }
 
-absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, OpenModel(options.model));
+namespace {
+
+// A model without weights, and what loads them.
+struct OpenedModel {
+  std::unique_ptr<GgufFile> file;
+  const Architecture* architecture = nullptr;
   LoadedModel model;
-  ASSIGN_OR_RETURN(model.info,
-                   ReadModelInfo(*file, options.model.empty() ? DefaultModelPath() : options.model,
-                                 options.architectures));
+  DeviceGroup group;  // of several ranks, without the first device, which is the model's
+};
+
+absl::StatusOr<OpenedModel> Open(const EngineOptions& options) {
+  OpenedModel out;
+  LoadedModel& model = out.model;
+  ASSIGN_OR_RETURN(out.file, OpenModel(options.model));
+  ASSIGN_OR_RETURN(
+      model.info,
+      ReadModelInfo(*out.file, options.model.empty() ? DefaultModelPath() : options.model,
+                    options.architectures));
   RETURN_IF_ERROR(CheckKvCacheSpec(model.info.spec.kv));
-  model.info.fingerprint = ModelFingerprint(*file);
-  ASSIGN_OR_RETURN(model.tokenizer, Tokenizer::Create(model.info.tokenizer));
+  ASSIGN_OR_RETURN(out.architecture, FindArchitecture(*out.file, options.architectures));
   DeviceOptions device{.name = options.device,
                        .threads = options.threads,
                        .instruction_set = options.instruction_set,
@@ -175,25 +186,41 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options) {
   RETURN_IF_ERROR(SettleDeviceOptions(device));
   model.threads = device.threads;
   model.instruction_set = device.instruction_set;
-  ASSIGN_OR_RETURN(const Architecture* architecture,
-                   FindArchitecture(*file, options.architectures));
+  model.tensor_parallel = options.tensor_parallel;
   if (options.tensor_parallel == 1) {
     ASSIGN_OR_RETURN(model.device, CreateDevice(device));
     model.pool_devices = {model.device.get()};
-    model.numerics = NumericsName(model.device->numerics());
-    ASSIGN_OR_RETURN(model.weights, architecture->Load(*file, *model.device));
-    return model;
+  } else {
+    ASSIGN_OR_RETURN(out.group, CreateDeviceGroup(device, options.tensor_parallel));
+    for (const auto& of_rank : out.group.devices) model.pool_devices.push_back(of_rank.get());
+    model.pool_devices_reach_first = out.group.reach_first;
+    model.device = std::move(out.group.devices.front());
+    if (model.device->host_accessible()) model.pool_devices.resize(1);  // one pool for all ranks
+    out.group.devices.erase(out.group.devices.begin());
   }
-  model.tensor_parallel = options.tensor_parallel;
-  ASSIGN_OR_RETURN(DeviceGroup group, CreateDeviceGroup(device, options.tensor_parallel));
-  for (const auto& of_rank : group.devices) model.pool_devices.push_back(of_rank.get());
-  model.pool_devices_reach_first = group.reach_first;
-  model.device = std::move(group.devices.front());
-  if (model.device->host_accessible()) model.pool_devices.resize(1);  // one pool for all ranks
   model.numerics = NumericsName(model.device->numerics());
-  group.devices.erase(group.devices.begin());
-  ASSIGN_OR_RETURN(model.weights,
-                   LoadTensorParallel(*architecture, *file, *model.device, std::move(group)));
+  return out;
+}
+
+}  // namespace
+
+absl::Status CheckModelAndDevice(const EngineOptions& options,
+                                 absl::FunctionRef<absl::Status(const LoadedModel&)> check) {
+  ASSIGN_OR_RETURN(const OpenedModel opened, Open(options));
+  return check(opened.model);
+}
+
+absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options) {
+  ASSIGN_OR_RETURN(OpenedModel opened, Open(options));
+  LoadedModel model = std::move(opened.model);
+  model.info.fingerprint = ModelFingerprint(*opened.file);
+  ASSIGN_OR_RETURN(model.tokenizer, Tokenizer::Create(model.info.tokenizer));
+  if (options.tensor_parallel == 1) {
+    ASSIGN_OR_RETURN(model.weights, opened.architecture->Load(*opened.file, *model.device));
+  } else {
+    ASSIGN_OR_RETURN(model.weights, LoadTensorParallel(*opened.architecture, *opened.file,
+                                                       *model.device, std::move(opened.group)));
+  }
   return model;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "engine/engine_options.h"
 #include "engine/model_info.h"
@@ -61,6 +62,11 @@ struct LoadedModel {
 // `numerics`, `tensor_parallel` and `architectures` describe. Errors are those of ReadModelInfo, of
 // CheckKvCacheSpec for the model's KV groups, and of Architecture::LoadRank.
 absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options);
+
+// Calls `check` with such a model without tokenizer, weights and fingerprint, and returns its
+// result. It is fast, for a check of the settings. Errors: those of LoadModel before the weights.
+absl::Status CheckModelAndDevice(const EngineOptions& options,
+                                 absl::FunctionRef<absl::Status(const LoadedModel&)> check);
 
 // Opens `path`, or the default model if it is empty. NotFound says how to fetch the default model.
 absl::StatusOr<std::unique_ptr<GgufFile>> OpenModel(const std::string& path);

@@ -40,6 +40,10 @@ int64_t LineInterval::Take(int64_t now_ms) {
   return left_out;
 }
 
+void SilenceGrpcLog() {
+  gpr_set_log_function([](gpr_log_func_args*) {});
+}
+
 void LimitGrpcLog() { gpr_set_log_function(&OnGrpcLine); }
 
 }  // namespace baton

@@ -1,7 +1,7 @@
 // Limits gRPC's own log lines. A stranger who connects and sends no TLS makes gRPC log a line each
 // time, so that strangers could fill disks.
 //
-// Thread safety: LimitGrpcLog from any thread.
+// Thread safety: functions from any thread.
 #pragma once
 
 #include <cstdint>
@@ -31,5 +31,8 @@ class LineInterval {
 // From now on, gRPC's errors go to this process's log, at most one line each ten seconds, and its
 // other lines nowhere.
 void LimitGrpcLog();
+// From now on, gRPC logs nothing: for a program whose output a person reads. Errors of calls say
+// enough.
+void SilenceGrpcLog();
 
 }  // namespace baton

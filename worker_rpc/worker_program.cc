@@ -13,6 +13,7 @@
 #include "common/command_line.h"
 #include "common/exit_code.h"
 #include "common/host_port.h"
+#include "common/listening_sockets.h"
 #include "common/man_page.h"
 #include "common/settings.h"
 #include "common/status_macros.h"
@@ -144,6 +145,18 @@ void ChooseAdvertised(WorkerOptions& options) {
   if (!told) options.advertise = HostToAdvertise("--listen", options.server.listen);
 }
 
+// Returns the first error that a start with these options would meet before the weights are loaded:
+// files that cannot be read, addresses that are in use, settings that do not fit the model.
+absl::Status CheckStart(const WorkerOptions& options) {
+  RETURN_IF_ERROR(RpcServer::Start(options.server, {}, {}).status());
+  for (const std::string& address : {options.engine.transfer_listen, options.metrics_listen}) {
+    if (address.empty()) continue;
+    ASSIGN_OR_RETURN(const HostPort where, ParseHostPort(address));
+    RETURN_IF_ERROR(ListenAt(where).status());
+  }
+  return Engine::Check(options.engine);
+}
+
 // Waits for a signal or the failure of the device. Health checks fail while the engine hangs. Tells
 // the routers early of blocks that became free.
 // Returns the signal's number, or the reason why the device failed.
@@ -268,9 +281,12 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
       "Names are looked up again every 5 seconds.");
   line.AddSettings(worker_settings, "Service");
   line.AddSettings(engine_settings, "Engine");
+  bool only_checks = false;
+  line.AddFlag("--check", &only_checks, kCheckFlagHelp);
   AddManPageFlag(line);
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
 
+  if (only_checks) FLAGS_minloglevel = google::GLOG_ERROR;  // the settings alone
   (void)nice(options.nice);  // before any thread starts: threads inherit it
   if (absl::Status status = CheckAddresses(options); !status.ok()) {
     std::cerr << program.name << ": " << status.message() << "\n";
@@ -285,6 +301,12 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   }
   options.engine.transfer_advertise = options.transfer_advertise;
   options.engine.kv_events = true;
+  if (only_checks) {
+    const absl::Status status = CheckStart(options);
+    if (status.ok()) std::cout << worker_settings.AllValues() << engine_settings.AllValues();
+    if (!status.ok()) std::cerr << program.name << ": " << status.message() << "\n";
+    return ExitCodeOf(status);
+  }
   std::cerr << program.name << " " << options.worker_id << "\n"
             << worker_settings.EffectiveValues() << engine_settings.EffectiveValues() << std::flush;
   if (absl::Status status = Serve(options, engine_settings, program, termination); !status.ok()) {

@@ -58,6 +58,12 @@ absl::Status Serve(const baton::RouterServerOptions& options, baton::Termination
   return absl::OkStatus();
 }
 
+// Returns the error that a start with these options would meet.
+absl::Status Check(baton::RouterServerOptions options) {
+  options.server.shutdown_delay_ms = 0;
+  return baton::RouterServer::Start(options).status();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -70,10 +76,19 @@ int main(int argc, char** argv) {
   RegisterSettings(options, settings);
   baton::CommandLine line("Takes requests, chooses workers, streams answers.", "baton-router");
   line.AddSettings(settings, "Router");
+  bool only_checks = false;
+  line.AddFlag("--check", &only_checks, baton::kCheckFlagHelp);
   baton::AddManPageFlag(line);
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
 
   if (options.router.routing.seed == 0) options.router.routing.seed = DrawSeed();
+  if (only_checks) {
+    FLAGS_minloglevel = google::GLOG_ERROR;  // the settings alone
+    const absl::Status status = Check(options);
+    if (status.ok()) std::cout << settings.AllValues();
+    if (!status.ok()) std::cerr << "baton-router: " << status.message() << "\n";
+    return baton::ExitCodeOf(status);
+  }
   std::cerr << "baton-router\n" << settings.EffectiveValues();
   if (absl::Status status = Serve(options, termination); !status.ok()) {
     std::cerr << "baton-router: " << status.message() << "\n";

@@ -27,7 +27,7 @@ std::string ErrorOf(const absl::StatusOr<std::string>& settings) {
 }
 
 TEST(ProgramSettings, AProgramTellsItsSettings) {
-  EXPECT_EQ(*Ask("echo \"asked = $0\""), "asked = --show-settings\n");
+  EXPECT_EQ(*Ask("echo \"asked = $0\""), "asked = --check\n");
 }
 
 TEST(ProgramSettings, VariablesOfThePlanGiveWayToThoseOfThisProcess) {
@@ -38,7 +38,13 @@ TEST(ProgramSettings, VariablesOfThePlanGiveWayToThoseOfThisProcess) {
 
 TEST(ProgramSettings, ARefusalIsTheUsersErrorAndADeathIsNot) {
   EXPECT_EQ(ErrorOf(Ask("echo --x is wrong >&2; exit 2")),
-            "INVALID_ARGUMENT: arguments of the router: --x is wrong");
+            "INVALID_ARGUMENT: settings of the router: --x is wrong");
+  EXPECT_EQ(ErrorOf(Ask("echo 'warning: of a variable' >&2; echo sh: no such file >&2; exit 2")),
+            "INVALID_ARGUMENT: settings of the router: no such file");
+  EXPECT_EQ(ErrorOf(Ask("echo sh: no such host >&2; exit 2")),
+            "INVALID_ARGUMENT: settings of the router: no such host");
+  EXPECT_EQ(ErrorOf(Ask("echo sh: the port is in use >&2; exit 1")),
+            "FAILED_PRECONDITION: the router cannot start: the port is in use");
   EXPECT_THAT(ErrorOf(Ask("echo half; kill -9 $$")),
               ::testing::AllOf(HasSubstr("INTERNAL: "), HasSubstr("signal 9: half")));
   EXPECT_THAT(ErrorOf(Ask("exit 127")), HasSubstr("INTERNAL: cannot run /bin/sh: exit code 127"));

@@ -266,6 +266,21 @@ TEST(CommandLine, AnOptionalValueHasADefaultOfItsOwn) {
   EXPECT_THAT(Refusal(line, {"--every=0.1"}), HasSubstr("must be 0.5 to 60"));
 }
 
+TEST(CommandLine, AValueMayBeEmpty) {
+  std::string file = "default";
+  std::string other;
+  CommandLine line("A test.");
+  line.Add("--file", &file, "");
+  line.Add("--other", &other, "");
+  EXPECT_EQ(Parse(line, {"--file=", "--other=x"}), std::nullopt);
+  EXPECT_EQ(file, "");
+  EXPECT_EQ(other, "x");
+  file = "default";
+  EXPECT_EQ(Parse(line, {"--file", "", "--other", "a="}), std::nullopt);
+  EXPECT_EQ(file, "");
+  EXPECT_EQ(other, "a=");
+}
+
 TEST(CommandLine, AnAddressToListenAtMayHavePort0) {
   std::string address;
   CommandLine line("A test.");

@@ -20,7 +20,7 @@ import termios
 import time
 import unittest
 
-from cluster import Cluster, wait_until
+from cluster import Cluster, children_of, end_with_parent, is_running, wait_until
 from fleet import free_port
 from service_case import ARGUMENTS, SEEN_TIMEOUT_S, ServiceTest, baton, main
 
@@ -32,11 +32,11 @@ ESCAPE = r"\033\[[0-9;?]*[a-zA-Z]"
 class Terminal:
     """Runs `baton chat` at a pseudo-terminal; a context manager."""
 
-    def __init__(self, router, *arguments, directory=None, **variables):
+    def __init__(self, router, *arguments, directory=None, history="", **variables):
         self.master, slave = pty.openpty()
         self.modes = termios.tcgetattr(slave)
         self.process = subprocess.Popen(
-            [os.path.abspath(baton()), "chat", "--router", router, "--temperature=0", *arguments], stdin=slave, stdout=slave, stderr=slave,
+            [os.path.abspath(baton()), "chat", "--router", router, "--temperature=0", f"--history={history}", *arguments], stdin=slave, stdout=slave, stderr=slave,
             start_new_session=True, cwd=directory, env={**os.environ, "TERM": "xterm", "NO_COLOR": "", **variables})
         os.close(slave)
         self.shown = ""  # output since the last wait
@@ -117,8 +117,8 @@ class Terminal:
 class AtATerminal(ServiceTest):
     worker_arguments = ("--kv-blocks=512", "--threads=1")
 
-    def terminal(self, *arguments, **variables):
-        terminal = self.enterContext(Terminal(self.cluster.router, *arguments, **variables))
+    def terminal(self, *arguments, **options):
+        terminal = self.enterContext(Terminal(self.cluster.router, *arguments, **options))
         terminal.ready()
         return terminal
 
@@ -147,6 +147,36 @@ class AtATerminal(ServiceTest):
         terminal.say("/reset")
         terminal.say("\x1b[A\x1b[A\x1b[A")  # back past /reset and /save
         self.assertEqual(terminal.saved()[0], ("user", "Hello"))
+
+    def test_the_history_lasts_for_the_next_conversation_and_is_private(self):
+        with tempfile.TemporaryDirectory() as directory:
+            history = pathlib.Path(directory) / "state" / "baton" / "chat_history"
+            terminal = self.terminal("--max-tokens=1", history=history)
+            terminal.say(PASTE_BEGIN + "one\rtwo – zwölf" + PASTE_END)
+            terminal.say("three")
+            self.assertEqual(terminal.end(), 0)
+            self.assertEqual(history.stat().st_mode & 0o777, 0o600)
+            self.assertEqual(history.parent.stat().st_mode & 0o777, 0o700)
+            terminal = self.terminal("--max-tokens=1", history=history)
+            terminal.say("\x1b[A\x1b[A")
+            self.assertEqual(terminal.saved()[0], ("user", "one\ntwo – zwölf"))
+
+    def test_a_history_that_cannot_be_kept_disturbs_nothing(self):
+        for history in ("/dev/null/chat_history", "/proc/none"):
+            terminal = self.terminal("--max-tokens=1", history=history)
+            terminal.say("Hello")
+            self.assertEqual(terminal.end(), 0)
+
+    def test_a_question_is_asked_again_if_the_router_dies_at_that_moment(self):
+        terminal = self.terminal("--max-tokens=2")
+        for question in ("one", "two", "three"):
+            [router] = [pid for pid, name in children_of(self.cluster.process.pid).items()
+                        if "router" in name and is_running(pid)]
+            os.kill(router, signal.SIGKILL)
+            terminal.say(question)
+        messages = terminal.saved()
+        self.assertEqual([content for role, content in messages if role == "user"], ["one", "two", "three"])
+        self.assertEqual([role for role, _ in messages], 3 * ["user", "assistant"])
 
     def test_a_paste_of_many_lines_is_one_turn(self):
         terminal = self.terminal("--max-tokens=1")
@@ -249,6 +279,34 @@ class WhileTheRouterIsDown(unittest.TestCase):
                     self.assertEqual([message["role"] for message in messages], ["system", "user", "assistant"])
                     chat.stdin.close()
                     self.assertEqual(chat.wait(60), 0)
+
+    def test_a_message_waits_for_a_worker_of_a_router_that_has_none(self):
+        address = f"127.0.0.1:{free_port()}"
+        router = [f"{ARGUMENTS.bin}/baton-router", f"--listen={address}"]
+        worker = [f"{ARGUMENTS.bin}/baton-worker", "--listen=127.0.0.1:0", f"--router={address}", f"--model={ARGUMENTS.model}",
+                  "--kv-blocks=64", "--threads=1"]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "preexec_fn": end_with_parent}
+        with contextlib.ExitStack() as processes:
+            def start(command):
+                processes.callback(processes.enter_context(subprocess.Popen(command, **quiet)).kill)
+            start(router)
+            chat = subprocess.Popen([baton(), "chat", "--router", address, "--max-tokens=2", "--reconnect-ms=120000"],
+                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            processes.enter_context(chat)
+            chat.stdin.write("Hello\n")
+            chat.stdin.close()
+            note = ""
+            while "trying again" not in note:
+                note = chat.stderr.readline()
+                self.assertNotEqual(note, "", "the chat ended")
+            start(worker)
+            self.assertEqual(chat.wait(120), 0)
+            self.assertTrue(chat.stdout.read().strip())
+
+    def test_a_script_reads_answers_without_prompts(self):
+        piped = subprocess.run([baton(), "chat", "--router", f"127.0.0.1:{free_port()}"], input="/help\n", capture_output=True,
+                               text=True, timeout=60)
+        self.assertEqual(piped.stdout.strip(), "")
 
     def test_a_script_that_pipes_its_lines_does_not_wait(self):
         piped = subprocess.run([baton(), "chat", "--router", f"127.0.0.1:{free_port()}"], input="Hello\nAgain\n",

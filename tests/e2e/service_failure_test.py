@@ -12,12 +12,13 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import tempfile
 import unittest
 
 from cluster import Cluster, busy, children_of, end_with_parent, is_running, wait_until
-from fleet import Fleet
+from fleet import Fleet, free_port
 from service_case import (ARGUMENTS, BLOCK, CHUNK, CONTEXT, PATIENT_ROUTER, SEEN_TIMEOUT_S, ServiceTest, baton, blocks_of, inspect_tokens,
                           main, read_texts, run)
 
@@ -197,25 +198,36 @@ class Ending(unittest.TestCase):
     def test_up_says_an_error_once_and_before_it_starts_anything(self):
         cases = [
             (("--model", "/nowhere/model.gguf"), "/nowhere/model.gguf"),
-            (("--worker-argument=--nonsense",), "arguments of the prefill workers: there is no option --nonsense"),
-            (("--decode-argument=--kv-blocks=x",), 'arguments of the decode workers: --kv-blocks: "x" is not in the range'),
+            (("--worker-argument=--nonsense",), "settings of the prefill workers: there is no option --nonsense"),
+            (("--decode-argument=--kv-blocks=x",), 'settings of the decode workers: --kv-blocks: "x" is not in the range'),
             (("--router-argument=--routing-polcy=random",),
              "there is no option --routing-polcy; did you mean --routing-policy?"),
-            (("--router-argument=--listen=127.0.0.1:0",), "arguments of the router: --listen: "),
+            (("--router-argument=--listen=127.0.0.1:0",), "settings of the router: --listen: "),
             (("--router-address=127.0.0.1:99999",), "127.0.0.1:99999"),
             (("--router-address=http://127.0.0.1:8090",), "leave out http://"),
+            (("--tls-dir=/nowhere",), "settings of the router: TLS: certificate /nowhere/router.pem"),
+            (("--api-keys=/nowhere",), "settings of the router: --api-keys: /nowhere"),
+            (("--worker-argument=--block-size=33",), "settings of the prefill workers: KV layout: block_size is 33"),
+            (("--decode-argument=--context-length=16777216",), "settings of the decode workers: context-length is 16777216"),
+            (("--decode-argument=--cache-low-water=1",), "settings of the decode workers: cache-low-water 1 is above"),
         ]
         for arguments, reason in cases:
             with self.subTest(arguments=arguments):
                 done = self.failed_up(2, *arguments)
                 self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
                 self.assertIn(reason, done.stderr)
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            address = "127.0.0.1:%d" % taken.getsockname()[1]
+            for argument in ("--router-address=", "--http-address=", "--metrics-address="):
+                done = self.failed_up(1, argument + address)
+                self.assertEqual(done.stderr, f"baton: FAILED_PRECONDITION: the router cannot start: cannot listen on {address}: "
+                                              "Address already in use\n")
 
     def test_up_ends_if_a_process_ends_before_all_are_ready(self):
-        with Cluster(ARGUMENTS.bin, ARGUMENTS.model, worker_arguments=("--kv-blocks=64",)) as cluster:
-            done = self.failed_up(1, "--router-address", cluster.router)
-        self.assertRegex(done.stderr, r"\nbaton: INTERNAL: router ended before all were ready: exit code 1; .*\n$")
-        self.assertEqual(done.stderr.count(cluster.router), 2, done.stderr)  # in its setting and in its error
+        # The two workers take the same port, which is free when each checks it.
+        done = self.failed_up(1, "--model", ARGUMENTS.model, f"--worker-argument=--transfer-listen=127.0.0.1:{free_port()}",
+                              "--worker-argument=--transport=tcp", "--worker-argument=--kv-blocks=64")
+        self.assertRegex(done.stderr, r"\nbaton: INTERNAL: (prefill|decode)-0 ended before all were ready: exit code 1; .*\n$")
 
     def test_up_includes_settings_from_variables_and_files_of_its_workers(self):
         with tempfile.TemporaryDirectory() as directory:

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "tests/common/random_operations.h"
 #include "tests/kernels/attention_pool.h"
 #include "tests/kernels/fast_kernels.h"
 #include "tests/kernels/random_inputs.h"
@@ -51,6 +52,7 @@ TEST_P(FastAttention, EqualsPlainForEveryHeadDimAndType) {
   std::mt19937_64 random(TestSeed());
   for (KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8, KvType::kFp8}) {
     for (int64_t head_dim : {1, 8, 16, 32, 40, 64, 80, 96, 100, 128, 192, 255, 256}) {
+      if (kThreadSanitizer && head_dim % 3 != 1) continue;
       for (int64_t tokens : {1, 6}) {  // 3 and 18 queries: the row path and the transposed path
         const PoolCase c = {.type = type, .head_dim = head_dim, .tokens = tokens, .slots = 330};
         ASSERT_NO_FATAL_FAILURE(ExpectPlainSegments(random, GetParam(), c));

@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/exit_code.h"
+#include "common/listening_sockets.h"
 
 namespace baton {
 namespace {
@@ -50,6 +52,21 @@ TEST_F(WorkerProgramDeathTest, AddressesAreCheckedBeforeAModelIsLoaded) {
               ::testing::ExitedWithCode(kExitUsage),
               "test-worker: --transfer-listen: \"here\" is not HOST:PORT");
   EXPECT_EXIT(RunProgram({no_model}), ::testing::ExitedWithCode(kExitUsage), "/nowhere/model.gguf");
+}
+
+TEST_F(WorkerProgramDeathTest, ACheckFindsWhatAStartWouldRefuse) {
+  const absl::StatusOr<ListeningSockets> taken = ListenAt({.host = "127.0.0.1", .port = 0});
+  ASSERT_TRUE(taken.ok());
+  const std::string in_use = absl::StrCat("127.0.0.1:", taken->port);
+  for (const char* const option : {"--listen=", "--transfer-listen=", "--metrics-listen="}) {
+    EXPECT_EXIT(RunProgram({"--check", "--model=/nowhere/model.gguf", option + in_use}),
+                ::testing::ExitedWithCode(kExitFailed), in_use);
+  }
+  EXPECT_EXIT(RunProgram({"--check", "--listen=127.0.0.1:0", "--model=/nowhere/model.gguf"}),
+              ::testing::ExitedWithCode(kExitUsage), "/nowhere/model.gguf");
+  EXPECT_EXIT(RunProgram({"--check", "--listen=127.0.0.1:0", "--tls-cert=/nowhere/worker.pem",
+                          "--tls-ca=/nowhere/ca.crt"}),
+              ::testing::ExitedWithCode(kExitUsage), "/nowhere/");
 }
 
 TEST_F(WorkerProgramDeathTest, WarnsOfAWildcardAddress) {
