@@ -17,7 +17,7 @@ namespace {
 
 // Allows for the end of the running step and for the allocation of memory.
 constexpr int64_t kResizeTimeoutMs = 60'000;
-constexpr double kMiB = 1 << 20;
+constexpr double kBytesPerMib = 1 << 20;
 
 struct ResizeOptions {
   WorkerChoice choice;
@@ -31,7 +31,7 @@ std::string NewSize(const v1::ResizePoolResponse& size, bool in_mib) {
     return absl::StrFormat("%d blocks, had %d; %d reserved, %d retiring\n", size.limit(),
                            size.before(), size.reserved(), size.retiring());
   }
-  const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / kMiB; };
+  const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / kBytesPerMib; };
   return absl::StrFormat(
       "%.1f MiB (%d blocks), had %.1f MiB; %.1f MiB reserved, %d blocks retiring\n",
       mib(size.limit_bytes()), size.limit(), mib(size.before_bytes()), mib(size.reserved_bytes()),

@@ -5,11 +5,13 @@
 #pragma once
 
 #include <sys/types.h>
+#include <sys/uio.h>
 
 #include <cstddef>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "security/tls_context.h"
 
@@ -19,6 +21,8 @@ namespace baton {
 
 class TlsSession {
  public:
+  static constexpr size_t kMostBatchBytes = size_t{256} << 10;
+
   // `socket` is connected, or connecting, and outlives this.
   TlsSession(const TlsContext& context, int socket);
   ~TlsSession();
@@ -30,6 +34,10 @@ class TlsSession {
   // connection.
   ssize_t Read(std::span<std::byte> into);
   ssize_t Write(std::span<const std::byte> bytes);
+  // As writev, for a bulk connection (TlsRules). Encrypts up to kMostBatchBytes and sends all their
+  // records at once. After EAGAIN, the next call must have the same bytes again, possibly with more
+  // behind them. REQUIRES: established, or as Write.
+  ssize_t WriteBatch(std::span<const iovec> runs);
 
   // Continues the handshake without moving data. Returns 1 if it is complete, else as Read.
   int Handshake();
@@ -50,10 +58,23 @@ class TlsSession {
  private:
   enum class Waits { kNothing, kInput, kOutput };
 
+  friend struct SocketBio;
+
   // Turns the result of an OpenSSL function into that of Read.
   ssize_t Outcome(int result);
+  // Encrypts the bytes into batch_.
+  ssize_t Encrypt(std::span<const std::byte> bytes);
+  // Sends batch_. Returns false and sets errno if bytes are left.
+  bool SendBatch();
 
+  const int socket_;
   ssl_st* session_;
+  // Encrypted bytes that the socket has not taken, from batch_begin_ on.
+  std::vector<std::byte> batch_;
+  size_t batch_begin_ = 0;
+  bool fills_batch_ = false;  // records go to batch_, not to the socket
+  ssize_t batch_plain_ = 0;   // bytes that the batch encrypts, for which WriteBatch returned EAGAIN
+  std::vector<std::byte> record_;  // gathers short runs
   Waits waits_ = Waits::kNothing;
   bool is_drained_ = false;  // the last read found no whole record
   std::string failure_;

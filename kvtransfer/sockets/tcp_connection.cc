@@ -24,28 +24,13 @@ ssize_t TcpConnection::ReadTls(std::span<iovec> buffers) {
   return total;
 }
 
-// After EAGAIN, OpenSSL wants the same bytes again, possibly with more behind them. The next call
-// has them, because the writer's bytes keep their order.
-ssize_t TcpConnection::WriteTls(std::span<iovec> buffers) {
-  const std::span first(static_cast<const std::byte*>(buffers[0].iov_base), buffers[0].iov_len);
-  if (first.size() >= kRecordBytes) return tls_->Write(first);
-  record_.clear();
-  for (const iovec& run : buffers) {
-    const auto* bytes = static_cast<const std::byte*>(run.iov_base);
-    const size_t count = std::min(run.iov_len, kRecordBytes - record_.size());
-    record_.insert(record_.end(), bytes, bytes + count);
-    if (record_.size() == kRecordBytes) break;
-  }
-  return tls_->Write(record_);
-}
-
 ssize_t TcpConnection::ReadSome(std::span<iovec> buffers) {
   if (tls_ != nullptr) return ReadTls(buffers);
   return readv(fd(), buffers.data(), static_cast<int>(buffers.size()));
 }
 
 ssize_t TcpConnection::WriteSome(std::span<iovec> buffers) {
-  if (tls_ != nullptr) return WriteTls(buffers);
+  if (tls_ != nullptr) return tls_->WriteBatch(buffers);
   msghdr message{};
   message.msg_iov = buffers.data();
   message.msg_iovlen = buffers.size();

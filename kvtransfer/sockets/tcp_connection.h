@@ -59,9 +59,6 @@ class TcpConnection : public StreamConnection {
   std::optional<int64_t> NextBytes() const;
 
  private:
-  // Bytes that one record of TLS has at most.
-  static constexpr size_t kRecordBytes = size_t{16} << 10;
-
   struct Departing {
     BlockDispatch dispatch;
     LeaseRequest lease;
@@ -73,14 +70,12 @@ class TcpConnection : public StreamConnection {
   };
 
   ssize_t ReadTls(std::span<iovec> buffers);
-  ssize_t WriteTls(std::span<iovec> buffers);
   void ResumeStoring(int64_t now_us);
   void ResumeArriving(int64_t now_us);
 
   std::optional<Departing> departing_;
   std::optional<Arriving> arriving_;     // its payload has not been read yet
   std::optional<BlockLanding> storing_;  // its payload was read and is being stored
-  std::vector<std::byte> record_;        // small runs that become one record of TLS
 };
 
 }  // namespace baton

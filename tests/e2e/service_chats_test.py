@@ -116,7 +116,6 @@ class Chats(ServiceTest):
         known = sum(one["prompt"] - one["new"] for one in turns)
         print(f"{len(more)} of {len(turns)} turns computed tokens again, {len(in_time)} of them without a late pull: "
               f"{sum(in_time)} tokens of {known} known")
-        self.assertLessEqual(len(more), len(turns) // 2)
         self.assertLessEqual(len(in_time), len(turns) // 3, in_time)
         self.assertLessEqual(sum(in_time), known // 4, in_time)
 
