@@ -113,6 +113,8 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default=",".join(MEASUREMENTS))
     options = parser.parse_args()
+    if unknown := [only for only in options.only.split(",") if only not in MEASUREMENTS]:
+        parser.error(f"--only: is {unknown[0]}, must be one of {', '.join(MEASUREMENTS)}")
     print(load_condition())
     figures = []
     for only in options.only.split(","):
