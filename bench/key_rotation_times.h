@@ -1,7 +1,7 @@
 // Three ways to reuse cached keys at another position, timed on the shapes of a model:
 //
-//   query    The key stays. Each step rotates a copy of its queries for each chunk (what Baton
-//   does). copy     A request copies the chunks' blocks and rotates the keys of the copy, once.
+//   query      Keys stay. Each step rotates a copy of its queries for each chunk. Baton does this.
+//   copy       A request copies the chunks' blocks and rotates the keys of the copy, once.
 //   unrotated  Keys are stored without rotation. Each step rotates all keys that it reads.
 //
 // The times of `copy` and `unrotated` leave out the conversion of stored f16 keys to f32, so they

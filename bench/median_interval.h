@@ -1,4 +1,4 @@
-// Median of repeated measurements, and how sure it is.
+// Median of repeated measurements, and its confidence interval.
 //
 // Thread safety: pure functions.
 #pragma once

@@ -1,6 +1,6 @@
 // Measures the profile of an engine (loadtest/engine_profile.h): the times of single steps on a
-// real model. Each time is that of the fastest of several runs, because neighbours on a machine
-// only make runs slower.
+// real model. Each time is that of the fastest of several runs, because other processes can
+// only make a run slower.
 //
 // Thread safety: belongs to one thread.
 #pragma once

@@ -227,7 +227,7 @@ class Chat {
                     DescribeChatSampling(ModelSampling(), options_.flag_is_given, Sampling()));
       case ChatCommand::kUnknown:
         return Note(UnknownName("command", parsed.text, ChatCommandNames()) +
-                    " A message that begins with / must be written as //…; see /help");
+                    "; see /help. Write a message that begins with / as //…");
     }
   }
 
@@ -245,7 +245,7 @@ class Chat {
   }
 
   void Save(const std::string& path) const {
-    if (path.empty()) return Note("no file is named: /save FILE");
+    if (path.empty()) return Note("name a file: /save FILE");
     const absl::Status saved = conversation_.Save(path);
     if (!saved.ok()) return Problem(saved);
     Note(absl::StrCat(conversation_.messages().size(), " messages saved in ", path));
@@ -260,7 +260,7 @@ class Chat {
     interrupter_.BeginAnswer();
     absl::StatusOr<std::vector<JobResult>> results = absl::UnavailableError("not asked yet");
     const auto give_up = SteadyClock::now() + milliseconds(options_.reconnect_ms);
-    // A router that is down, or has no workers, is asked again: nobody has begun an answer.
+    // A router that is down, or has no workers, is asked again: no worker has begun an answer.
     for (bool again = false; !again || MayAskAgain(results.status(), answer, give_up);
          again = true) {
       WaitForRouter(give_up, again);
@@ -276,11 +276,11 @@ class Chat {
     if (!results.ok() && !interrupter_.interrupted()) Problem(results.status());
     if (results.ok() || !answer.empty()) {
       conversation_.Answer(answer);
-      if (!results.ok()) Note("the answer was broken off; the conversation keeps its text (/undo)");
+      if (!results.ok()) Note("the answer was broken off; its text is kept, /undo removes it");
     } else {
       unanswered_ = true;
       conversation_.TakeBack();
-      Note("no answer came: the message is taken back, the conversation is as before");
+      Note("no answer came; the message is taken back, press ↑ to send it again");
     }
   }
 

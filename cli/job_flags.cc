@@ -281,8 +281,7 @@ int RunFlaggedJobs(JobRunner& runner, JobFlags& flags) {
   } else if (flags.prompt) {
     flags.job.prompt = flags.prompt;
   } else {
-    std::fprintf(stderr,
-                 "baton: name a job: --prompt, --chat, --question or --jobs (see --help)\n");
+    std::fprintf(stderr, "baton: name a job: --prompt, --chat, --question or --jobs\n");
     return kExitUsage;
   }
   return RunOneJob(runner, flags.job, flags.options);

@@ -65,7 +65,8 @@ absl::StatusOr<PerplexityResult> Measure(const PerplexityOptions& options) {
 int Run(const PerplexityOptions& options) {
   if (options.tokens_path.empty() && options.text_path.empty()) {
     std::fprintf(stderr,
-                 "baton: no text is named: give --text FILE or --tokens FILE (see --help)\n");
+                 "baton: no text is named: give --text FILE or --tokens FILE (see baton perplexity "
+                 "--help)\n");
     return kExitUsage;
   }
   const absl::StatusOr<PerplexityResult> result = Measure(options);

@@ -1,5 +1,6 @@
 // `baton resize`: grows or shrinks the KV pool of a running worker.
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -33,9 +34,9 @@ std::string NewSize(const v1::ResizePoolResponse& size, bool in_mib) {
   }
   const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / kBytesPerMib; };
   return absl::StrFormat(
-      "%.1f MiB (%d blocks), had %.1f MiB; %.1f MiB reserved, %d blocks retiring\n",
+      "%.1f MiB (%d blocks), had %.1f MiB; %.1f MiB reserved, %.1f MiB retiring\n",
       mib(size.limit_bytes()), size.limit(), mib(size.before_bytes()), mib(size.reserved_bytes()),
-      size.retiring());
+      mib(size.retiring() * size.limit_bytes() / std::max(size.limit(), 1)));
 }
 
 absl::StatusOr<std::string> Resize(const ResizeOptions& options,

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "cli/client_commands.h"
 #include "cli/fleet.h"
@@ -116,7 +117,13 @@ absl::StatusOr<WorkerSettings> CheckArguments(const UpOptions& options,
     }
     return settings;
   };
-  RETURN_IF_ERROR(ask("the router", PlannedRouter(options.fleet, directory)).status());
+  const absl::Status router = ask("the router", PlannedRouter(options.fleet, directory)).status();
+  // The user gave this option of the router under its name here.
+  RETURN_IF_ERROR(absl::Status(
+      router.code(),
+      absl::StrReplaceAll(router.message(), {{"--listen ", "--router-address "},
+                                             {"--listen: is given 2 times, must be given once",
+                                              "--listen is --router-address of `baton up`"}})));
   WorkerSettings settings;
   for (const FleetMember& worker : PlannedWorkers(options.fleet, directory, kDefaultRouter)) {
     std::optional<std::string>& of_role = settings.Of(worker);
@@ -248,6 +255,28 @@ absl::Status RunFleet(const UpOptions& options, const std::string& directory, Me
   return status;
 }
 
+absl::Status CheckOwnOptions(const FleetOptions& fleet) {
+  const std::pair<const char*, const std::string*> addresses[] = {
+      {"--router-address", &fleet.router_address},
+      {"--http-address", &fleet.http_address},
+      {"--metrics-address", &fleet.metrics_address}};
+  for (const auto& one : addresses) {
+    for (const auto& other : addresses) {
+      if (&one >= &other || one.second->empty() || *one.second != *other.second) continue;
+      if (const auto where = ParseHostPort(*one.second); where.ok() && where->port == 0) continue;
+      return absl::InvalidArgumentError(absl::StrCat(one.first, " and ", other.first, " are both ",
+                                                     *one.second, "; each needs a port"));
+    }
+  }
+  std::error_code ignored;
+  if (const std::string& folder = fleet.tls_directory;
+      !folder.empty() && !std::filesystem::is_directory(folder, ignored)) {
+    return absl::NotFoundError(absl::StrCat("--tls-dir: there is no folder ", folder,
+                                            "; `baton certs new ", folder, "` makes one"));
+  }
+  return absl::OkStatus();
+}
+
 int Up(UpOptions options) {
   const int32_t usual = options.fleet.both_workers > 0 ? 0 : 1;
   options.fleet.prefill_workers = options.prefill_workers.value_or(usual);
@@ -255,6 +284,9 @@ int Up(UpOptions options) {
   if (options.fleet.decode_workers + options.fleet.both_workers == 0) {
     return ReportError(absl::InvalidArgumentError(
         "no worker generates tokens; --decode-workers or --both-workers must be at least 1"));
+  }
+  if (const absl::Status status = CheckOwnOptions(options.fleet); !status.ok()) {
+    return ReportError(status);
   }
   Termination termination;
   const std::string directory = ProgramDirectory();
@@ -334,6 +366,7 @@ void AddUpCommand(CommandLine& line) {
       "--both-argument", &fleet.both_arguments,
       "Argument for every worker with both roles. It comes after the arguments for all workers");
   command.Add("--router-argument", &fleet.router_arguments, "Argument for the router");
+  command.PassVariablesOn();
   command.OnRun([options] { return Up(*options); });
 }
 

@@ -81,7 +81,7 @@ absl::StatusOr<std::vector<NamedWorker>> FindWorkers(const WorkerChoice& choice,
 
 int ForEachWorker(const WorkerChoice& choice, const WorkerAction& act, bool named) {
   if (!choice.all && choice.worker.empty()) {
-    std::fprintf(stderr, "baton: no worker is named: give --worker NAME or --all (see --help)\n");
+    std::fprintf(stderr, "baton: no worker is named: give --worker NAME or --all\n");
     return kExitUsage;
   }
   const absl::StatusOr<ClientConnection> connection = OpenConnection(choice.connection);

@@ -1,7 +1,7 @@
 // A set of bytes, kept as disjoint ranges. Buffers that grow and shrink remember with it which
 // bytes of their address range are populated.
 //
-// Thread safety: as a std::map's.
+// Thread safety: the caller synchronises.
 #pragma once
 
 #include <algorithm>

@@ -20,6 +20,7 @@
 #include "common/exit_code.h"
 #include "common/host_port.h"
 #include "common/nearest_name.h"
+#include "common/wrapped_text.h"
 
 namespace baton {
 namespace {
@@ -53,42 +54,16 @@ CLI::Validator InRange(Number minimum, Number maximum) {
   const auto check = [minimum, maximum](std::string& text) -> std::string {
     Number value = 0;
     if (CLI::detail::lexical_cast(text, value) && value >= minimum && value <= maximum) return "";
-    return absl::StrCat("is ", text, ", must be ", minimum, " to ", maximum);
+    return absl::StrCat("is ", text.empty() ? "empty" : text, ", must be ", minimum, " to ",
+                        maximum);
   };
   return {check, "", "range"};  // the option's help has the range
-}
-
-// Writes "--name=" as "--name" and an empty argument. CLI11 would take the next argument as the
-// value.
-std::vector<std::string> WithEmptyValues(std::span<const char* const> arguments) {
-  std::vector<std::string> out(arguments.begin(), arguments.end());
-  for (size_t i = 1; i < out.size() && out[i] != "--"; ++i) {
-    if (!out[i].starts_with("--") || out[i].find('=') != out[i].size() - 1) continue;
-    out[i].pop_back();
-    out.insert(out.begin() + static_cast<ptrdiff_t>(++i), "");
-  }
-  return out;
 }
 
 // "--kv-blocks" becomes "BATON_KV_BLOCKS".
 std::string VariableName(const CLI::Option& option) {
   return absl::StrCat(
       "BATON_", absl::StrReplaceAll(absl::AsciiStrToUpper(option.get_single_name()), {{"-", "_"}}));
-}
-
-// Returns "--name" of each option, and "--no-name" of each flag that can be negated.
-std::vector<std::string> OptionNames(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  }
-  return names;
-}
-
-std::vector<std::string> CommandNames(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
-  return names;
 }
 
 }  // namespace
@@ -134,7 +109,7 @@ CommandLine::Option& CommandLine::Option::Range(double minimum, double maximum) 
 CommandLine::Option& CommandLine::Option::OneOf(const std::vector<std::string>& values) {
   option_->check([values](const std::string& text) {
     const bool known = std::ranges::find(values, text) != values.end();
-    return known ? "" : absl::StrCat("is ", text, ", must be one of ", absl::StrJoin(values, ", "));
+    return known ? "" : UnknownChoice(text, values);
   });
   AddSentence(*option_, absl::StrCat("One of: ", absl::StrJoin(values, ", "), "."));
   owner_->choices_[option_] = values;
@@ -181,7 +156,7 @@ CommandLine::Option& CommandLine::Option::TakesOne() {
 CommandLine::CommandLine(const std::string& description, const std::string& name)
     : app_(std::make_shared<CLI::App>(description, name)) {
   // Commands inherit these.
-  app_->footer(absl::StrCat(kSourcesHelp, "\n\n", kExitCodeHelp));
+  app_->footer(absl::StrCat(WrappedText(kSourcesHelp, 100, 0), "\n\n", kExitCodeHelp));
   app_->formatter(std::make_shared<HelpFormatter>());
   app_->set_version_flag("--version", ProgramVersion(), "Print the version and end");
   app_->set_config("--config", "", "TOML file with options")->type_name("FILE");
@@ -341,6 +316,11 @@ std::optional<int> CommandLine::Parse(int argc, const char* const* argv) {
   const std::vector<std::string> arguments = WithEmptyValues(std::span(argv, argc));
   std::vector<const char*> split;
   for (const std::string& argument : arguments) split.push_back(argument.c_str());
+  if (app_->get_name().empty() && argc > 0) app_->name(argv[0]);  // as the parse below would
+  if (const std::string missing = OptionAsValue(*app_, arguments); !missing.empty()) {
+    std::cerr << missing << std::endl;
+    return kExitUsage;
+  }
   try {
     app_->parse(static_cast<int>(split.size()), split.data());
   } catch (const CLI::ParseError& error) {
@@ -393,6 +373,7 @@ void CommandLine::AddVariables(std::vector<std::string>& names) const {
 }
 
 void CommandLine::WarnOfVariables() const {
+  if (Named().passes_variables_on_) return;
   std::vector<std::string> names;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     names.push_back(std::string(*entry).substr(0, std::string(*entry).find('=')));
@@ -401,7 +382,12 @@ void CommandLine::WarnOfVariables() const {
   AddVariables(known);
   std::vector<std::string> read;
   for (const CLI::Option* option : Named().from_environment_) read.push_back(VariableName(*option));
-  for (const std::string& warning : WarningsOfVariables(names, known, read)) {
+  std::vector<std::string> unread;
+  for (const CLI::Option* option : Named().app_->get_options()) {
+    if (!option->get_lnames().empty()) unread.push_back(VariableName(*option));
+  }
+  for (const std::string& warning :
+       WarningsOfVariables({.names = names, .known = known, .read = read, .unread = unread})) {
     std::cerr << warning << std::endl;
   }
 }
@@ -415,7 +401,16 @@ std::string CommandLine::ErrorMessage(const CLI::Error& error) const {
     return absl::StrCat("name a command: ", absl::StrJoin(CommandNames(*named.app_), ", "));
   }
   if (error.get_name() != "ConfigError") return PlainMessage(error.what());
-  return ConfigFileMessage(app_->get_config_ptr()->as<std::string>(), error.what());
+  return ConfigFileMessage(app_->get_config_ptr()->as<std::string>(), error.what(),
+                           [this](const std::string& command) { return NamesOf(command); });
+}
+
+FileNames CommandLine::NamesOf(const std::string& command) const {
+  FileNames names = {.options = OptionNames(*app_), .commands = CommandNames(*app_)};
+  for (const auto& one : commands_) {
+    if (one->app_->get_name() == command) return one->NamesOf("");
+  }
+  return names;
 }
 
 std::string CommandLine::UnknownArgument(const std::string& argument) const {

@@ -35,6 +35,7 @@
 
 #include "absl/status/status.h"
 #include "common/command_description.h"
+#include "common/config_file_message.h"
 #include "common/settings.h"
 
 namespace CLI {
@@ -49,14 +50,11 @@ namespace baton {
 std::string ProgramVersion();
 // Sources of option values other than the command line. Part of every help.
 inline constexpr char kSourcesHelp[] =
-    "--config FILE reads options from a TOML file, for example kv-blocks = 64. For\n`baton`, "
-    "options of a command are in a section with its name, for example [up]. Environment variables "
-    "can also set "
-    "options: "
-    "for example,\nBATON_KV_BLOCKS sets --kv-blocks. They can set every setting, and --model, "
-    "--router, --tls-… and\n--api-key-file of `baton` commands. The command line overrides the "
-    "file; "
-    "the file overrides the variables.";
+    "--config FILE reads options from a TOML file, for example kv-blocks = 64. Options of a "
+    "command of `baton` stand below its name: [run], then kv-blocks = 64. Environment variables "
+    "can also set options: BATON_KV_BLOCKS sets --kv-blocks. They can set every setting, and "
+    "--model, --router, --tls-… and --api-key-file of `baton` commands. The command line "
+    "overrides the file; the file overrides the variables.";
 
 // Help of the flag --check, which every server program has.
 inline constexpr char kCheckFlagHelp[] =
@@ -137,6 +135,9 @@ class CommandLine {
   void AddPrintFlag(const std::string& name, const std::string& help,
                     std::function<std::string()> text);
 
+  // For a command that starts other programs, which read variables of their own: no variable is
+  // called mistyped or without effect.
+  void PassVariablesOn() { passes_variables_on_ = true; }
   // Adds text to this command's help, after its options.
   void AddHelpText(const std::string& text);
   // Returns true if the parsed line, a file or a variable gave this command's option `name` a
@@ -168,6 +169,8 @@ class CommandLine {
   std::string ErrorMessage(const CLI::Error& error) const;
   // Returns " (from the environment variable BATON_X)" if the message is about that value, or "".
   std::string SourceOfError(const std::string& message) const;
+  // Returns what a file may name at its top, or below the name of a command.
+  FileNames NamesOf(const std::string& command) const;
   // Adds the variables that this command and the commands below it can read.
   void AddVariables(std::vector<std::string>& names) const;
   // Warns on standard error of variables that are almost one that the named command reads.
@@ -182,6 +185,7 @@ class CommandLine {
   std::vector<std::function<std::string()>> shown_settings_;        // printed by --show-settings
   std::map<const CLI::Option*, std::vector<std::string>> choices_;  // of options that have some
   std::string epilogue_;
+  bool passes_variables_on_ = false;
   std::function<int()> run_;
 };
 

@@ -42,6 +42,61 @@ std::string FullHelp(const CLI::Option& option) {
   return absl::StrCat(out, Together(" Not", option.get_excludes()));
 }
 
+std::vector<std::string> OptionNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+std::vector<std::string> CommandNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  return names;
+}
+
+std::vector<std::string> WithEmptyValues(std::span<const char* const> arguments) {
+  std::vector<std::string> out(arguments.begin(), arguments.end());
+  for (size_t i = 1; i < out.size() && out[i] != "--"; ++i) {
+    if (!out[i].starts_with("--") || out[i].find('=') != out[i].size() - 1) continue;
+    out[i].pop_back();
+    out.insert(out.begin() + static_cast<ptrdiff_t>(++i), "");
+  }
+  return out;
+}
+
+std::string OptionAsValue(const CLI::App& app, const std::vector<std::string>& arguments) {
+  const CLI::App* at = &app;
+  const auto find = [&at](const std::string& argument) -> const CLI::Option* {
+    const CLI::Option* found = nullptr;
+    const std::string name = argument.substr(0, argument.find('='));
+    if (!name.starts_with("--") || name.size() == 2) return nullptr;
+    for (const CLI::App* one = at; one != nullptr && found == nullptr; one = one->get_parent()) {
+      found = one->get_option_no_throw(name);
+    }
+    return found;
+  };
+  for (size_t i = 1; i < arguments.size() && arguments[i] != "--"; ++i) {
+    const std::vector<const CLI::App*> named = at->get_subcommands(
+        [&](const CLI::App* command) { return command->get_name() == arguments[i]; });
+    if (!named.empty()) {
+      at = named.front();
+      continue;
+    }
+    const CLI::Option* const option = find(arguments[i]);
+    const bool needs_value = option != nullptr && !IsFlag(*option) &&
+                             option->get_expected_min() > 0 &&
+                             arguments[i].find('=') == std::string::npos;
+    if (!needs_value || i + 1 == arguments.size()) continue;
+    const std::string& next = arguments[++i];
+    if (find(next) == nullptr) continue;
+    return absl::StrCat(arguments[i - 1], ": needs a value; write ", arguments[i - 1], "=", next,
+                        " if that is the value", HelpHint(*at));
+  }
+  return "";
+}
+
 std::string HelpHint(const CLI::App& app) {
   std::string path;
   for (const CLI::App* at = &app; at != nullptr; at = at->get_parent()) {

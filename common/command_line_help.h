@@ -1,11 +1,13 @@
-// How a command line's help shows an option. Only common/command_line.cc includes this
+// Options of a command line: their help and their names. Only common/command_line.cc includes this
 // header, because CLI11 takes many seconds to compile.
 //
 // Thread safety: pure functions, except AddSentence.
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <span>
 #include <string>
+#include <vector>
 
 namespace baton {
 
@@ -16,6 +18,15 @@ void AddSentence(CLI::Option& option, const std::string& sentence);
 // Returns the whole help of an option, in sentences.
 std::string FullHelp(const CLI::Option& option);
 
+// Returns "--name" of each option, and "--no-name" of each flag that can be negated.
+std::vector<std::string> OptionNames(const CLI::App& app);
+std::vector<std::string> CommandNames(const CLI::App& app);
+// Writes "--name=" as "--name" and an empty argument. CLI11 would take the next argument as the
+// value.
+std::vector<std::string> WithEmptyValues(std::span<const char* const> arguments);
+// Returns an error if an option that needs a value is followed by the name of another option, which
+// CLI11 would take as its value. Returns "" otherwise. `arguments`: the program's name first.
+std::string OptionAsValue(const CLI::App& app, const std::vector<std::string>& arguments);
 // Returns " (see baton up --help)" for the command "up".
 std::string HelpHint(const CLI::App& app);
 

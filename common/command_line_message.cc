@@ -48,17 +48,22 @@ std::string PlainMessage(std::string_view what) {
   return std::string(what);
 }
 
-std::vector<std::string> WarningsOfVariables(std::span<const std::string> names,
-                                             std::span<const std::string> known,
-                                             std::span<const std::string> read) {
+std::vector<std::string> WarningsOfVariables(const Variables& variables) {
   std::vector<std::string> warnings;
-  for (const std::string& name : names) {
-    if (!name.starts_with(kPrefix) || std::ranges::find(known, name) != known.end()) continue;
-    const auto near =
-        std::ranges::find_if(read, [&](const std::string& other) { return IsNear(name, other); });
-    if (near == read.end()) continue;
-    warnings.push_back(StrCat("warning: the environment variable ", name,
-                              " has no effect; did you mean ", *near, "?"));
+  const auto has = [](std::span<const std::string> names, const std::string& name) {
+    return std::ranges::find(names, name) != names.end();
+  };
+  for (const std::string& name : variables.names) {
+    if (!name.starts_with(kPrefix) || has(variables.known, name)) continue;
+    const std::string begin = StrCat("warning: the environment variable ", name, " has no effect");
+    if (has(variables.unread, name)) {
+      warnings.push_back(StrCat(begin, "; give the option instead"));
+      continue;
+    }
+    const auto near = std::ranges::find_if(
+        variables.read, [&](const std::string& other) { return IsNear(name, other); });
+    if (near == variables.read.end()) continue;
+    warnings.push_back(StrCat(begin, "; did you mean ", *near, "?"));
   }
   return warnings;
 }

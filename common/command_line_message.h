@@ -14,11 +14,15 @@ namespace baton {
 // one; a message of ours unchanged.
 std::string PlainMessage(std::string_view what);
 
-// Returns a warning for each name that begins with BATON_, that is not one of `known`, and that is
-// almost one of `read`: the variables that the program reads. The names of other programs of Baton
-// may stand beside them, so a name that is near none gets no warning.
-std::vector<std::string> WarningsOfVariables(std::span<const std::string> names,
-                                             std::span<const std::string> known,
-                                             std::span<const std::string> read);
+struct Variables {
+  std::span<const std::string> names;   // of the environment
+  std::span<const std::string> known;   // that some command of the program reads
+  std::span<const std::string> read;    // that this command reads
+  std::span<const std::string> unread;  // of this command's options, read or not
+};
+// Returns a warning for each name that begins with BATON_ and that is not known, if it is almost
+// one that the command reads, or belongs to an option that reads none. Variables of other programs
+// may stand beside them, so every other name gets no warning.
+std::vector<std::string> WarningsOfVariables(const Variables& variables);
 
 }  // namespace baton

@@ -56,6 +56,17 @@ std::string NearestName(std::string_view given, std::span<const std::string> nam
   return nearest;
 }
 
+std::string_view Shown(std::string_view value) { return value.empty() ? "empty" : value; }
+
+std::string UnknownChoice(std::string_view value, std::span<const std::string> choices) {
+  std::string out = StrCat("is ", Shown(value), ", must be one of ");
+  for (const std::string& choice : choices) {
+    out += (&choice == choices.data() ? "" : ", ") + choice;
+  }
+  const std::string near = NearestName(value, choices);
+  return near.empty() ? out : StrCat(out, "; did you mean ", near, "?");
+}
+
 std::string UnknownName(std::string_view kind, std::string_view given,
                         std::span<const std::string> names) {
   std::string out = "there is no ";

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "common/check.h"
+#include "common/nearest_name.h"
 
 namespace baton {
 namespace {
@@ -19,7 +20,12 @@ absl::string_view View(std::string_view text) { return {text.data(), text.size()
 
 absl::Status BadValue(const std::string& name, std::string_view value, const std::string& range) {
   return absl::InvalidArgumentError(
-      absl::StrCat("--", name, ": \"", View(value), "\" is not in the range ", range));
+      absl::StrCat("--", name, ": is ", View(Shown(value)), ", must be ", range));
+}
+
+absl::Status BadChoice(const std::string& name, std::string_view value,
+                       const std::vector<std::string>& choices) {
+  return absl::InvalidArgumentError(absl::StrCat("--", name, ": ", UnknownChoice(value, choices)));
 }
 
 template <typename Integer>
@@ -148,10 +154,10 @@ void SettingList::AddNamed(std::string name, std::vector<std::string> names,
   setting.choices = names;
   setting.get = std::move(get);
   setting.default_value = setting.get();
-  setting.set = [choose = std::move(choose), names = std::move(names), name = setting.name,
-                 range = setting.range](std::string_view text) -> absl::Status {
+  setting.set = [choose = std::move(choose), names = std::move(names),
+                 name = setting.name](std::string_view text) -> absl::Status {
     const auto found = std::find(names.begin(), names.end(), text);
-    if (found == names.end()) return BadValue(name, text, range);
+    if (found == names.end()) return BadChoice(name, text, names);
     choose(static_cast<size_t>(found - names.begin()));
     return absl::OkStatus();
   };

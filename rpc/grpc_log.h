@@ -1,5 +1,5 @@
-// Limits gRPC's own log lines. A stranger who connects and sends no TLS makes gRPC log a line each
-// time, so that strangers could fill disks.
+// Limits gRPC's own log lines. A client that connects and sends no TLS makes gRPC log a line each
+// time, so that hostile clients could fill disks.
 //
 // Thread safety: functions from any thread.
 #pragma once

@@ -9,8 +9,12 @@ if [ "${1:-}" = --native ]; then
   native=true
   shift
 fi
-preset=$1
-shift
+preset=${1:-}
+known=$(sed -n 's/^ *"name": "\([a-z-]*\)".*/\1/p' CMakePresets.json | sort -u | tr '\n' ' ')
+case " $known" in
+  *" $preset "*) shift ;;
+  *) echo "build.sh: no preset \"$preset\"; one of: $known" >&2; exit 2 ;;
+esac
 ninja=build/$preset/build.ninja
 if $native; then
   [ -f "$ninja" ] || cmake --preset "$preset" -DBATON_INSTRUCTION_SETS=native -Wno-dev >&2

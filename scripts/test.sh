@@ -5,11 +5,13 @@
 #                                                 overload, resizing, priorities
 #   scripts/test.sh --network [ctest arguments …] tests that drop packets between network namespaces; needs root
 #   scripts/test.sh --long [ctest arguments …]    the longest lists of faults: tens of minutes
+#   scripts/test.sh --help                        this text
 # The last lines count the tests that passed, failed and were not run, with the reason why this machine could not run them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 labels=(--label-exclude "heavy|network|long")
 case "${1:-}" in
+  -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
   --heavy | --network | --long)
     labels=(--label-regex "${1#--}")
     shift

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/status_macros.h"
 #include "rpc/status_conversion.h"
@@ -20,6 +21,7 @@ namespace baton {
 namespace {
 
 constexpr size_t kMaxQueuedQuestions = 64;
+constexpr double kBytesPerMib = 1 << 20;
 
 // Runs `ask` on `tasks` and sends its result as the answer.
 template <typename Response, typename Ask>
@@ -31,11 +33,22 @@ grpc::ServerUnaryReactor* AnswerLater(TaskPool& tasks, Response* response, Ask a
   return call.get();
 }
 
-// A refused size is named in blocks. `mib`: the size as the client asked for it; 0: in blocks.
-absl::Status InUnitOf(int64_t mib, int32_t blocks, const absl::Status& refused) {
-  if (mib == 0 || !absl::IsInvalidArgument(refused)) return refused;
+// The engine names sizes in blocks. Returns its error with those of a client that asked in MiB.
+// `mib`: the size that the client asked for; 0: it asked in blocks.
+absl::Status InUnitOf(int64_t mib, const absl::Status& refused, Engine& engine) {
+  if (mib == 0) return refused;
+  const PoolSize pool = engine.Status().pool;
+  const auto mib_of = [&engine](int32_t blocks) {
+    return absl::StrFormat("%.1f MiB", static_cast<double>(engine.BytesOf(blocks)) / kBytesPerMib);
+  };
+  if (absl::IsFailedPrecondition(refused)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(refused.message(), ". It has ", mib_of(pool.limit)));
+  }
+  if (!absl::IsInvalidArgument(refused)) return refused;
   return absl::InvalidArgumentError(
-      absl::StrCat("kv_cache_mib ", mib, " is ", blocks, " blocks: ", refused.message()));
+      absl::StrCat("the size is ", mib, " MiB, must be ", mib_of(1), " to ", mib_of(pool.reserved),
+                   "; a worker with a larger --kv-cache-max-mib allows more"));
 }
 
 }  // namespace
@@ -90,7 +103,7 @@ grpc::ServerUnaryReactor* WorkerService::ResizePool(grpc::CallbackServerContext*
       !blocks.ok() ? blocks.status() : tasks_.Post([this, call, blocks, asked_mib] {
         const absl::StatusOr<PoolSize> size = engine_->Resize(*blocks);
         if (!size.ok())
-          return call->Fail(ToGrpcStatus(InUnitOf(asked_mib, *blocks, size.status())));
+          return call->Fail(ToGrpcStatus(InUnitOf(asked_mib, size.status(), *engine_)));
         v1::ResizePoolResponse answer = PoolSizeToWire(*size);
         answer.set_before_bytes(engine_->BytesOf(size->before));
         answer.set_limit_bytes(engine_->BytesOf(size->limit));

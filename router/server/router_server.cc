@@ -85,12 +85,8 @@ GenerateHost RouterServer::Host() {
 
 absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(
     const RouterServerOptions& options) {
+  RETURN_IF_ERROR(CheckAddresses(options));
   RETURN_IF_ERROR(CheckRouterSecurity(options));
-  if (const std::string& collector = options.tracing.otlp_endpoint; !collector.empty()) {
-    if (const absl::Status status = ParseHostPort(collector).status(); !status.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat("--otlp-endpoint: ", status.message()));
-    }
-  }
   std::unique_ptr<ApiKeys> api_keys;
   if (!options.api_keys.empty()) {
     ASSIGN_OR_RETURN(api_keys, ApiKeys::Open(options.api_keys));

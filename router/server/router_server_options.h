@@ -20,13 +20,13 @@ struct RouterServerOptions {
   HttpEdgeOptions http;
   std::string metrics_listen = {};  // HOST:PORT; empty: no metrics are served
   TracingOptions tracing = {};
-  std::string api_keys = {};        // file (security/api_key_file.h); empty: clients need no key
+  std::string api_keys = {};  // file (security/api_key_file.h); empty: clients need no key
 };
 inline void RegisterSettings(RouterServerOptions& options, SettingList& settings) {
   RegisterSettings(options.server, settings);
   settings.Add("grpc-public", &options.server.grpc_public,
                "Lets clients without certificate use the gRPC port, over TLS. Debian's gRPC lacks "
-               "security fixes, so prefer HTTP for strangers.");
+               "security fixes, so give untrusted clients the HTTP port.");
   settings.Add("api-keys", &options.api_keys,
                "File with the API keys of clients, a JSON object a line (see `baton keys new`). It "
                "is read again when it changes. Empty: clients need no key.");
@@ -47,6 +47,7 @@ inline void RegisterSettings(RouterServerOptions& options, SettingList& settings
 // Checks the files of TLS and keys, and that no port is reachable from other machines without
 // encryption, except for metrics and probes. InvalidArgument or NotFound with the option and what
 // to do.
+absl::Status CheckAddresses(const RouterServerOptions& options);
 absl::Status CheckRouterSecurity(const RouterServerOptions& options);
 
 }  // namespace baton

@@ -25,7 +25,7 @@ TEST(CommandLineMessage, SaysCli11sMessagesPlainly) {
 TEST(CommandLineMessage, KeepsEveryOtherMessage) {
   for (const char* const message :
        {"", "DIR is required", "--count: is x, must be 1 to 64",
-        "--name: \"1 required\" is not in the range a, b", "Could not convert: "}) {
+        "--name: is 1 required, must be one of a, b", "Could not convert: "}) {
     EXPECT_EQ(PlainMessage(message), message);
   }
 }
@@ -34,7 +34,8 @@ std::vector<std::string> Warnings(const std::vector<std::string>& names) {
   const std::vector<std::string> read = {"BATON_KV_BLOCKS", "BATON_NICE"};
   std::vector<std::string> known = read;
   known.push_back("BATON_KV_BLOCKED");
-  return WarningsOfVariables(names, known, read);
+  const std::vector<std::string> unread = {"BATON_TEMPERATURE", "BATON_NICE"};
+  return WarningsOfVariables({.names = names, .known = known, .read = read, .unread = unread});
 }
 
 TEST(CommandLineMessage, AMistypedVariableIsAnsweredWithTheNearestOne) {
@@ -46,6 +47,12 @@ TEST(CommandLineMessage, AMistypedVariableIsAnsweredWithTheNearestOne) {
                   "mean BATON_KV_BLOCKS?",
                   "warning: the environment variable BATON_NCIE has no effect; did you mean "
                   "BATON_NICE?"));
+}
+
+TEST(CommandLineMessage, AVariableOfAnOptionThatReadsNoneIsNamed) {
+  EXPECT_THAT(Warnings({"BATON_TEMPERATURE", "BATON_NICE"}),
+              ElementsAre("warning: the environment variable BATON_TEMPERATURE has no effect; give "
+                          "the option instead"));
 }
 
 TEST(CommandLineMessage, KnownAndDistantVariablesAreNoMistakes) {

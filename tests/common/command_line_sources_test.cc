@@ -63,9 +63,9 @@ TEST_F(Sources, TheCommandLineOverridesTheVariable) {
 
 TEST_F(Sources, AWrongVariableIsAnErrorOnlyForTheCommandsThatReadIt) {
   setenv("BATON_BLOCKS", "129", 1);
-  EXPECT_THAT(Refusal(line_, {"serve"}),
-              HasSubstr("--blocks: \"129\" is not in the range 1–128 (from the environment "
-                        "variable BATON_BLOCKS)"));
+  EXPECT_THAT(
+      Refusal(line_, {"serve"}),
+      HasSubstr("--blocks: is 129, must be 1–128 (from the environment variable BATON_BLOCKS)"));
   EXPECT_EQ(Parse(line_, {"status"}), std::nullopt);
 }
 
@@ -105,7 +105,7 @@ TEST_F(Sources, AMissingFileOrAnUnknownNameInAFileIsRefused) {
   const std::string path = ::testing::TempDir() + "baton_command_line_test_unknown.toml";
   std::ofstream(path) << "[serve]\nblockz = 64\n";
   EXPECT_THAT(Refusal(line_, {"serve", "--config", path}),
-              HasSubstr(path + ": there is no option serve.blockz, or"));
+              HasSubstr(path + ": [serve]: there is no option --blockz; did you mean --blocks?"));
 }
 
 TEST_F(Sources, TheSettingsCanBePrintedInPlaceOfARun) {

@@ -204,7 +204,7 @@ TEST(CommandLine, SettingsAreOptionsAndFlagsCanBeNegated) {
   EXPECT_EQ(Parse(line, {"--cache"}), std::nullopt);
   EXPECT_TRUE(cache);
   EXPECT_THAT(Refusal(line, {"--blocks", "129"}),
-              Eq("--blocks: \"129\" is not in the range 1–128 (see program --help)\n"));
+              Eq("--blocks: is 129, must be 1–128 (see program --help)\n"));
   EXPECT_THAT(Help(line), AllOf(HasSubstr("Pool:"), HasSubstr("How many. Range: 1 to 128."),
                                 HasSubstr("Default: 16."), HasSubstr("--no-cache")));
 }
@@ -264,6 +264,31 @@ TEST(CommandLine, AnOptionalValueHasADefaultOfItsOwn) {
   CommandLine line("A test.");
   line.Add("--every", &every, "").Range(0.5, 60.0).OptionalValue("2");
   EXPECT_THAT(Refusal(line, {"--every=0.1"}), HasSubstr("must be 0.5 to 60"));
+}
+
+TEST(CommandLine, AnOptionIsNoValueOfTheOneBeforeIt) {
+  std::string file;
+  std::string text;
+  bool quick = false;
+  CommandLine line("A test.");
+  line.Add("--text", &text, "");
+  line.OnRun([] { return 0; });
+  CommandLine& command = line.AddCommand("do", "Does it.");
+  command.Add("--file", &file, "");
+  command.AddFlag("--quick", &quick, "");
+  for (const std::string next : {"--quick", "--text", "--text=x", "--file", "--config"}) {
+    EXPECT_EQ(Refusal(line, {"do", "--file", next}),
+              "--file: needs a value; write --file=" + next +
+                  " if that is the value (see program do --help)\n");
+  }
+  EXPECT_THAT(Refusal(line, {"--text", "--version"}), HasSubstr("--text: needs a value"));
+  EXPECT_EQ(Parse(line, {"do", "--file=--quick"}), std::nullopt);
+  EXPECT_EQ(file, "--quick");
+  EXPECT_FALSE(quick);
+  EXPECT_EQ(Parse(line, {"do", "--file", "--other", "--quick"}), std::nullopt);
+  EXPECT_EQ(file, "--other");
+  EXPECT_EQ(Parse(line, {"do", "--file", "do"}), std::nullopt);
+  EXPECT_EQ(file, "do");
 }
 
 TEST(CommandLine, AValueMayBeEmpty) {

@@ -2,18 +2,45 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 namespace baton {
 namespace {
 
-TEST(ConfigFileMessage, NamesTheFileAndTheWrongLine) {
-  EXPECT_EQ(ConfigFileMessage("a.toml", "INI was not able to parse up.blocks"),
-            "--config a.toml: there is no option up.blocks, or it is no line of TOML. Options of a "
-            "command are in a section with its name, for example [up]");
+FileNames Names(const std::string& command) {
+  if (command == "up") return {.options = {"--router-address", "--model"}, .commands = {}};
+  return {.options = {"--config", "--version"}, .commands = {"up", "run"}};
+}
+
+std::string Message(const std::string& what) { return ConfigFileMessage("a.toml", what, Names); }
+
+TEST(ConfigFileMessage, NamesTheWrongOptionAndTheNearestOne) {
+  EXPECT_EQ(Message("INI was not able to parse up.router-adress"),
+            "--config a.toml: [up]: there is no option --router-adress; did you mean "
+            "--router-address?");
+  EXPECT_EQ(Message("INI was not able to parse kv-blocks"),
+            "--config a.toml: there is no option --kv-blocks; options of a command stand below its "
+            "name, for example [run]");
+}
+
+TEST(ConfigFileMessage, NamesAnUnknownSection) {
+  for (const char* const end : {".++", ".--", ".model"}) {
+    EXPECT_EQ(Message(std::string("INI was not able to parse upp") + end),
+              "--config a.toml: there is no command upp; did you mean up?");
+  }
+}
+
+TEST(ConfigFileMessage, OfAProgramWithoutCommands) {
+  EXPECT_EQ(ConfigFileMessage("a.toml", "INI was not able to parse blocks",
+                              [](const std::string&) {
+                                return FileNames{.options = {"--kv-blocks"}, .commands = {}};
+                              }),
+            "--config a.toml: there is no option --blocks");
 }
 
 TEST(ConfigFileMessage, KeepsOtherMessages) {
-  EXPECT_EQ(ConfigFileMessage("a.toml", "a.toml was not readable"),
-            "--config: a.toml was not readable");
+  EXPECT_EQ(Message("a.toml was not readable (missing?)"), "--config: a.toml cannot be read");
+  EXPECT_EQ(Message("something else"), "--config: something else");
 }
 
 }  // namespace

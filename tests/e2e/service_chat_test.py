@@ -187,7 +187,7 @@ class AtATerminal(ServiceTest):
         terminal = self.terminal("--ignore-eos")
         terminal.begin_answer("Tell me a story")
         terminal.interrupt()
-        self.assertIn("broken off", terminal.wait_for("(/undo)"))
+        self.assertIn("broken off", terminal.wait_for("/undo removes it"))
         terminal.ready()
         saved = terminal.saved()
         self.assertEqual([role for role, _ in saved], ["user", "assistant"])
