@@ -325,7 +325,9 @@ std::optional<int> CommandLine::Parse(int argc, const char* const* argv) {
     app_->parse(static_cast<int>(split.size()), split.data());
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0) {
-      std::cerr << ErrorMessage(error) << Named().SourceOfError(error.what())
+      const CLI::Option& config = *app_->get_config_ptr();
+      const std::string file = config.count() > 0 ? config.as<std::string>() : "";
+      std::cerr << ErrorMessage(error) << Named().SourceOfError(error.what(), arguments, file)
                 << HelpHint(*Named().app_) << std::endl;
       return kExitUsage;
     }
@@ -354,7 +356,9 @@ void CommandLine::BindEnvironment(std::span<const char* const> arguments) {
   }
 }
 
-std::string CommandLine::SourceOfError(const std::string& message) const {
+std::string CommandLine::SourceOfError(const std::string& message,
+                                       std::span<const std::string> arguments,
+                                       const std::string& file) const {
   for (const CLI::Option* option : from_environment_) {
     const std::string variable = VariableName(*option);
     const char* const value = std::getenv(variable.c_str());
@@ -364,7 +368,12 @@ std::string CommandLine::SourceOfError(const std::string& message) const {
       return absl::StrCat(" (from the environment variable ", variable, ")");
     }
   }
-  return "";
+  const std::string name = message.substr(0, message.find(':'));
+  const bool is_option = name.starts_with("--") && name.find(' ') == std::string::npos;
+  const bool on_line = std::ranges::any_of(arguments, [&](const std::string& argument) {
+    return argument.substr(0, argument.find('=')) == name;
+  });
+  return !is_option || on_line || file.empty() ? "" : absl::StrCat(" (from the file ", file, ")");
 }
 
 void CommandLine::AddVariables(std::vector<std::string>& names) const {
@@ -378,9 +387,8 @@ void CommandLine::WarnOfVariables() const {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     names.push_back(std::string(*entry).substr(0, std::string(*entry).find('=')));
   }
-  std::vector<std::string> known;
+  std::vector<std::string> known, read;
   AddVariables(known);
-  std::vector<std::string> read;
   for (const CLI::Option* option : Named().from_environment_) read.push_back(VariableName(*option));
   std::vector<std::string> unread;
   for (const CLI::Option* option : Named().app_->get_options()) {
@@ -400,7 +408,9 @@ std::string CommandLine::ErrorMessage(const CLI::Error& error) const {
   if (!named.commands_.empty() && error.get_name() == "RequiredError") {
     return absl::StrCat("name a command: ", absl::StrJoin(CommandNames(*named.app_), ", "));
   }
-  if (error.get_name() != "ConfigError") return PlainMessage(error.what());
+  if (error.get_name() != "ConfigError" && error.get_name() != "FileError") {
+    return PlainMessage(error.what());
+  }
   return ConfigFileMessage(app_->get_config_ptr()->as<std::string>(), error.what(),
                            [this](const std::string& command) { return NamesOf(command); });
 }

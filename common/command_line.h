@@ -167,8 +167,10 @@ class CommandLine {
   // Replaces CLI11's message by one line with the reason at its end. A reader of a log may see only
   // that end.
   std::string ErrorMessage(const CLI::Error& error) const;
-  // Returns " (from the environment variable BATON_X)" if the message is about that value, or "".
-  std::string SourceOfError(const std::string& message) const;
+  // Returns " (from the environment variable BATON_X)" or " (from the file X)" if the message is
+  // about a value from there. `arguments`: the line. `file`: of --config. Returns "" otherwise.
+  std::string SourceOfError(const std::string& message, std::span<const std::string> arguments,
+                            const std::string& file) const;
   // Returns what a file may name at its top, or below the name of a command.
   FileNames NamesOf(const std::string& command) const;
   // Adds the variables that this command and the commands below it can read.

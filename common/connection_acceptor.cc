@@ -112,10 +112,14 @@ bool ConnectionAcceptor::Turn() {
 void ConnectionAcceptor::HandOnOrClose(Stranger& stranger) {
   FileDescriptor spoke = std::exchange(stranger.socket, FileDescriptor());
   uint8_t first[kTlsHeaderBytes];
-  const ssize_t count = recv(spoke.get(), first, sizeof(first), MSG_PEEK | MSG_DONTWAIT);
+  ssize_t count = 0;
   int sent = 0;
-  if (count <= 0 || ioctl(spoke.get(), FIONREAD, &sent) != 0) return;
-  const int32_t needed = limits_.tls ? BytesOfBeginning({first, static_cast<size_t>(count)}) : 1;
+  int32_t needed = 1;
+  do {  // more may arrive between the two calls: then the header must be looked at
+    count = recv(spoke.get(), first, sizeof(first), MSG_PEEK | MSG_DONTWAIT);
+    if (count <= 0 || ioctl(spoke.get(), FIONREAD, &sent) != 0) return;
+    if (limits_.tls) needed = BytesOfBeginning({first, static_cast<size_t>(count)});
+  } while (needed == kTlsHeaderBytes && count < kTlsHeaderBytes && sent >= kTlsHeaderBytes);
   const auto await = [&](int32_t bytes) {
     return setsockopt(spoke.get(), SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes)) == 0;
   };

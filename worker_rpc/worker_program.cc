@@ -292,6 +292,7 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
     std::cerr << program.name << ": " << status.message() << "\n";
     return ExitCodeOf(status);
   }
+  const std::string asked = worker_settings.EffectiveValues() + engine_settings.EffectiveValues();
   ChooseAdvertised(options);
   if (options.worker_id.empty()) options.worker_id = MakeWorkerId(program.id_prefix);
   UseMedium(options.transport, options.transfer_listen, options.engine);
@@ -307,8 +308,7 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
     if (!status.ok()) std::cerr << program.name << ": " << status.message() << "\n";
     return ExitCodeOf(status);
   }
-  std::cerr << program.name << " " << options.worker_id << "\n"
-            << worker_settings.EffectiveValues() << engine_settings.EffectiveValues() << std::flush;
+  std::cerr << program.name << " " << options.worker_id << "\n" << asked << std::flush;
   if (absl::Status status = Serve(options, engine_settings, program, termination); !status.ok()) {
     std::cerr << program.name << ": " << status.message() << "\n";
     return ExitCodeOf(status);

@@ -81,7 +81,6 @@ int main(int argc, char** argv) {
   baton::AddManPageFlag(line);
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
 
-  if (options.router.routing.seed == 0) options.router.routing.seed = DrawSeed();
   if (only_checks) {
     FLAGS_minloglevel = google::GLOG_ERROR;  // the settings alone
     const absl::Status status = Check(options);
@@ -90,6 +89,7 @@ int main(int argc, char** argv) {
     return baton::ExitCodeOf(status);
   }
   std::cerr << "baton-router\n" << settings.EffectiveValues();
+  if (options.router.routing.seed == 0) options.router.routing.seed = DrawSeed();
   if (absl::Status status = Serve(options, termination); !status.ok()) {
     std::cerr << "baton-router: " << status.message() << "\n";
     return baton::ExitCodeOf(status);

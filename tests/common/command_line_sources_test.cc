@@ -69,6 +69,16 @@ TEST_F(Sources, AWrongVariableIsAnErrorOnlyForTheCommandsThatReadIt) {
   EXPECT_EQ(Parse(line_, {"status"}), std::nullopt);
 }
 
+TEST_F(Sources, AWrongValueOfAFileNamesTheFile) {
+  const std::string path = ::testing::TempDir() + "baton_command_line_value_test.toml";
+  std::ofstream(path) << "[serve]\nblocks = 129\n";
+  EXPECT_THAT(Refusal(line_, {"--config", path, "serve"}),
+              HasSubstr("--blocks: is 129, must be 1–128 (from the file " + path + ")"));
+  EXPECT_THAT(Refusal(line_, {"--config", path, "serve", "--blocks=130"}), Not(HasSubstr(path)));
+  EXPECT_THAT(Refusal(line_, {"--config", path + ".none", "serve"}),
+              HasSubstr("--config: " + path + ".none cannot be read"));
+}
+
 TEST_F(Sources, AWrongValueOfTheCommandLineIsNotBlamedOnTheVariable) {
   setenv("BATON_BLOCKS", "32", 1);
   EXPECT_THAT(Refusal(line_, {"serve", "--blocks=129"}), Not(HasSubstr("BATON_BLOCKS")));
