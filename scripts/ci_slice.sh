@@ -99,7 +99,12 @@ case $slice in
   asan | tsan) sanitized "$slice" "${core[@]}" ;;
   asan-grpc) sanitized asan observe rpc tracing_otlp worker_rpc router_grpc router_http e2e ;;
   cuda)
-    for preset in $(rotated tsan asan); do sanitized "$preset" cuda; done
+    for preset in $(rotated tsan asan); do
+      # Tests with planted faults show that the oracles see them. ThreadSanitizer finds nothing more in them, in a third of the time.
+      [ "$preset" = tsan ] && export GTEST_FILTER='-*Mutants*' || unset GTEST_FILTER
+      sanitized "$preset" cuda
+    done
+    unset GTEST_FILTER
     within "compiling with nvcc" scripts/compile_cuda.sh
     ;;
   fuzz)
