@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tests which instruction sets scripts/build.sh configures: quickstart's build has the machine's own, every other build has all."""
+"""Tests which presets scripts/build.sh takes, and which instruction sets it configures: quickstart's build has the machine's own, every
+other build has all."""
 
 import pathlib
 import shutil
@@ -29,6 +30,7 @@ class Build(unittest.TestCase):
         self.root = pathlib.Path(folder.name)
         (self.root / "scripts").mkdir()
         shutil.copy(SCRIPT, self.root / "scripts")
+        shutil.copy(SCRIPT.parents[1] / "CMakePresets.json", self.root)
         (self.root / "cmake").write_text(CMAKE)
         (self.root / "cmake").chmod(0o755)
 
@@ -43,6 +45,14 @@ class Build(unittest.TestCase):
 
     def built_sets(self):
         return (self.root / "build/release/CMakeCache.txt").read_text().strip().rpartition("=")[2]
+
+    def test_an_unknown_preset_is_refused_with_those_that_exist(self):
+        for arguments in (["foo"], [], ["--native"], ["releas", "baton"]):
+            done = subprocess.run([self.root / "scripts/build.sh", *arguments], capture_output=True, text=True,
+                                  env={"PATH": f"{self.root}:/usr/bin:/bin"})
+            self.assertEqual(done.returncode, 2)
+            self.assertRegex(done.stderr, r"no preset .*; one of: asan cuda dev fuzz local release tidy tsan")
+            self.assertFalse((self.root / "calls").exists())
 
     def test_a_fresh_native_build_has_the_kernels_of_this_machine_and_is_configured_once(self):
         self.assertIn("-DBATON_INSTRUCTION_SETS=native", self.build("--native", "release", "baton"))
