@@ -53,8 +53,9 @@ grpc::ByteBuffer Message(size_t bytes) {
 // A call with one request. `on_answer` runs on a thread of gRPC. Deletes itself at its end.
 class Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  Call(grpc::GenericStub& stub, grpc::ByteBuffer request, std::function<void(bool)> on_answer)
-      : request_(std::move(request)), on_answer_(std::move(on_answer)) {
+  Call(grpc::GenericStub& stub, const grpc::ByteBuffer& request,
+       std::function<void(bool)> on_answer)
+      : request_(request), on_answer_(std::move(on_answer)) {
     stub.PrepareBidiStreamingCall(&context_, kMethod, {}, this);
     StartWriteLast(&request_, {});
     StartRead(&answer_);

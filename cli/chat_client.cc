@@ -155,7 +155,7 @@ class Interrupter {
 
 class Chat {
   using SteadyClock = std::chrono::steady_clock;
-  using milliseconds = std::chrono::milliseconds;
+  using Milliseconds = std::chrono::milliseconds;
 
  public:
   Chat(const ChatOptions& options, std::vector<PromptPart> chunks)
@@ -259,7 +259,7 @@ class Chat {
     job.messages = conversation_.messages();
     interrupter_.BeginAnswer();
     absl::StatusOr<std::vector<JobResult>> results = absl::UnavailableError("not asked yet");
-    const auto give_up = SteadyClock::now() + milliseconds(options_.reconnect_ms);
+    const auto give_up = SteadyClock::now() + Milliseconds(options_.reconnect_ms);
     // A router that is down, or has no workers, is asked again: no worker has begun an answer.
     for (bool again = false; !again || MayAskAgain(results.status(), answer, give_up);
          again = true) {
@@ -318,10 +318,10 @@ class Chat {
   // down, or that could not answer (`again`), must also have its workers.
   void WaitForRouter(SteadyClock::time_point give_up, bool again) {
     const auto left = [give_up] {
-      return std::chrono::duration_cast<milliseconds>(give_up - SteadyClock::now());
+      return std::chrono::duration_cast<Milliseconds>(give_up - SteadyClock::now());
     };
-    if (again) interrupter_.Pause(std::clamp(left(), milliseconds(0), milliseconds(kFirstRetry)));
-    milliseconds retry_delay = kFirstRetry;
+    if (again) interrupter_.Pause(std::clamp(left(), Milliseconds(0), Milliseconds(kFirstRetry)));
+    Milliseconds retry_delay = kFirstRetry;
     for (bool said = false; left().count() > 0 && !interrupter_.interrupted(); said = true) {
       const bool connected = client_.Connect(left().count());
       if (connected && ((!said && !again) || IsReady())) return;
@@ -331,7 +331,7 @@ class Chat {
             connected ? "no worker is ready behind the router at " : "no router answers at ",
             options_.client.router, "; trying again, Ctrl-C gives up"));
       }
-      interrupter_.Pause(std::clamp(left(), milliseconds(0), retry_delay));
+      interrupter_.Pause(std::clamp(left(), Milliseconds(0), retry_delay));
       retry_delay = std::min(2 * retry_delay, kLongestRetry);
       client_.Reconnect();
       model_sampling_.reset();

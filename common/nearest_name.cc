@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "common/str_cat.h"
+
 namespace baton {
 namespace {
 

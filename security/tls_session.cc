@@ -58,14 +58,14 @@ struct SocketBio {
   }
 
   static BIO_METHOD* Method() {
-    static BIO_METHOD* const method = [] {
+    static BIO_METHOD* const kMethod = [] {
       BIO_METHOD* made = BIO_meth_new(BIO_TYPE_DESCRIPTOR | BIO_TYPE_SOURCE_SINK, "socket");
       BIO_meth_set_write(made, &Write);
       BIO_meth_set_read(made, &Read);
       BIO_meth_set_ctrl(made, &Control);
       return made;
     }();
-    return method;
+    return kMethod;
   }
 };
 
