@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/address_options.h"
 #include "common/check.h"
 #include "common/command_line.h"
 #include "common/exit_code.h"
@@ -100,16 +101,11 @@ std::string MakeWorkerId(const std::string& prefix) {
 }
 
 // Call this before anything is loaded.
-absl::Status CheckAddresses(const WorkerOptions& options) {
-  for (const auto& [name, text] : {std::pair("--listen", &options.server.listen),
-                                   std::pair("--transfer-listen", &options.transfer_listen),
-                                   std::pair("--metrics-listen", &options.metrics_listen),
-                                   std::pair("--otlp-endpoint", &options.tracing.otlp_endpoint)}) {
-    const absl::Status status = ParseHostPort(*text).status();
-    const bool off = text->empty() && text != &options.server.listen;
-    if (!status.ok() && !off)
-      return absl::InvalidArgumentError(absl::StrCat(name, ": ", status.message()));
-  }
+absl::Status CheckPorts(const WorkerOptions& options) {
+  RETURN_IF_ERROR(CheckAddresses({{"--listen", options.server.listen, false},
+                                  {"--transfer-listen", options.transfer_listen},
+                                  {"--metrics-listen", options.metrics_listen},
+                                  {"--otlp-endpoint", options.tracing.otlp_endpoint}}));
   return CheckServerSecurity(options.server);
 }
 
@@ -288,7 +284,7 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
 
   if (only_checks) FLAGS_minloglevel = google::GLOG_ERROR;  // the settings alone
   (void)nice(options.nice);  // before any thread starts: threads inherit it
-  if (absl::Status status = CheckAddresses(options); !status.ok()) {
+  if (absl::Status status = CheckPorts(options); !status.ok()) {
     std::cerr << program.name << ": " << status.message() << "\n";
     return ExitCodeOf(status);
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/address_options.h"
 #include "common/check.h"
 #include "common/entropy.h"
 #include "common/host_port.h"
@@ -85,7 +86,10 @@ GenerateHost RouterServer::Host() {
 
 absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(
     const RouterServerOptions& options) {
-  RETURN_IF_ERROR(CheckAddresses(options));
+  RETURN_IF_ERROR(CheckAddresses({{"--listen", options.server.listen, false},
+                                  {"--http-listen", options.http.listen},
+                                  {"--metrics-listen", options.metrics_listen},
+                                  {"--otlp-endpoint", options.tracing.otlp_endpoint}}));
   RETURN_IF_ERROR(CheckRouterSecurity(options));
   std::unique_ptr<ApiKeys> api_keys;
   if (!options.api_keys.empty()) {

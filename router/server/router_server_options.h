@@ -47,7 +47,6 @@ inline void RegisterSettings(RouterServerOptions& options, SettingList& settings
 // Checks the files of TLS and keys, and that no port is reachable from other machines without
 // encryption, except for metrics and probes. InvalidArgument or NotFound with the option and what
 // to do.
-absl::Status CheckAddresses(const RouterServerOptions& options);
 absl::Status CheckRouterSecurity(const RouterServerOptions& options);
 
 }  // namespace baton
