@@ -390,12 +390,12 @@ void CommandLine::WarnOfVariables() const {
   std::vector<std::string> known, read;
   AddVariables(known);
   for (const CLI::Option* option : Named().from_environment_) read.push_back(VariableName(*option));
-  std::vector<std::string> unread;
+  std::vector<std::string> of_options;
   for (const CLI::Option* option : Named().app_->get_options()) {
-    if (!option->get_lnames().empty()) unread.push_back(VariableName(*option));
+    if (!option->get_lnames().empty()) of_options.push_back(VariableName(*option));
   }
   for (const std::string& warning :
-       WarningsOfVariables({.names = names, .known = known, .read = read, .unread = unread})) {
+       WarningsOfVariables({.names = names, .known = known, .read = read, .options = of_options})) {
     std::cerr << warning << std::endl;
   }
 }

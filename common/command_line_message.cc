@@ -56,7 +56,7 @@ std::vector<std::string> WarningsOfVariables(const Variables& variables) {
   for (const std::string& name : variables.names) {
     if (!name.starts_with(kPrefix) || has(variables.known, name)) continue;
     const std::string begin = StrCat("warning: the environment variable ", name, " has no effect");
-    if (has(variables.unread, name)) {
+    if (has(variables.options, name)) {
       warnings.push_back(StrCat(begin, "; give the option instead"));
       continue;
     }

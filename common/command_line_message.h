@@ -15,10 +15,10 @@ namespace baton {
 std::string PlainMessage(std::string_view what);
 
 struct Variables {
-  std::span<const std::string> names;   // of the environment
-  std::span<const std::string> known;   // that some command of the program reads
-  std::span<const std::string> read;    // that this command reads
-  std::span<const std::string> unread;  // of this command's options, read or not
+  std::span<const std::string> names;    // of the environment
+  std::span<const std::string> known;    // that some command of the program reads
+  std::span<const std::string> read;     // that this command reads
+  std::span<const std::string> options;  // that this command's options would have, read or not
 };
 // Returns a warning for each name that begins with BATON_ and that is not known, if it is almost
 // one that the command reads, or belongs to an option that reads none. Variables of other programs

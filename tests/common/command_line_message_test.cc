@@ -34,8 +34,8 @@ std::vector<std::string> Warnings(const std::vector<std::string>& names) {
   const std::vector<std::string> read = {"BATON_KV_BLOCKS", "BATON_NICE"};
   std::vector<std::string> known = read;
   known.push_back("BATON_KV_BLOCKED");
-  const std::vector<std::string> unread = {"BATON_TEMPERATURE", "BATON_NICE"};
-  return WarningsOfVariables({.names = names, .known = known, .read = read, .unread = unread});
+  const std::vector<std::string> of_options = {"BATON_TEMPERATURE", "BATON_NICE"};
+  return WarningsOfVariables({.names = names, .known = known, .read = read, .options = of_options});
 }
 
 TEST(CommandLineMessage, AMistypedVariableIsAnsweredWithTheNearestOne) {
