@@ -255,7 +255,8 @@ absl::Status RunFleet(const UpOptions& options, const std::string& directory, Me
   return status;
 }
 
-absl::Status CheckOwnOptions(const FleetOptions& fleet) {
+// Finds what no single program of the fleet can see.
+absl::Status CheckFleetOptions(const FleetOptions& fleet) {
   const std::pair<const char*, const std::string*> addresses[] = {
       {"--router-address", &fleet.router_address},
       {"--http-address", &fleet.http_address},
@@ -285,7 +286,7 @@ int Up(UpOptions options) {
     return ReportError(absl::InvalidArgumentError(
         "no worker generates tokens; --decode-workers or --both-workers must be at least 1"));
   }
-  if (const absl::Status status = CheckOwnOptions(options.fleet); !status.ok()) {
+  if (const absl::Status status = CheckFleetOptions(options.fleet); !status.ok()) {
     return ReportError(status);
   }
   Termination termination;
