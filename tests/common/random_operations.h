@@ -1,4 +1,5 @@
-// The extent of tests that compare random operations with a model.
+// The extent of a test: how many random operations it runs, and how much less under
+// ThreadSanitizer.
 #pragma once
 
 #include <gtest/gtest.h>
