@@ -1,5 +1,6 @@
 // `baton set-role`: changes the role of a running worker.
 
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -8,6 +9,7 @@
 #include "baton/v1/worker.grpc.pb.h"
 #include "cli/client_commands.h"
 #include "cli/worker_choice_client.h"
+#include "common/exit_code.h"
 #include "rpc/channel.h"
 #include "rpc/status_conversion.h"
 #include "rpc/worker_role_name.h"
@@ -69,9 +71,16 @@ void AddSetRoleCommand(CommandLine& line) {
       .Range(0, 3600)
       .ShowDefault();
   command.OnRun([options] {
-    return ForEachWorker(options->choice, [options](const std::shared_ptr<grpc::Channel>& channel) {
+    const auto set = [options](const std::shared_ptr<grpc::Channel>& channel) {
       return SetRole(*options, channel);
-    });
+    };
+    const int code = ForEachWorker(options->choice, set);
+    if (code == kExitSuccess && options->choice.all && options->role == "prefill") {
+      std::fprintf(stderr,
+                   "baton: no worker of this router decodes now: it refuses all requests until a "
+                   "worker joins with the role decode or both, or gets it\n");
+    }
+    return code;
   });
 }
 

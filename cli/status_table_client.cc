@@ -209,7 +209,11 @@ const char kStatusColumnsHelp[] =
     "  prompt/s      prompt tokens computed per second, mean of the last five seconds\n"
     "  answer/s      answer tokens generated per second, mean of the last five seconds\n"
     "  uptime        time since the worker started\n"
-    "  RSS MiB       resident memory of the process";
+    "  RSS MiB       resident memory of the process\n"
+    "\n"
+    "The line `roles (off|advise|apply)` is of the router's role planner: how many prefill and\n"
+    "decode workers it wants, and why. With advise it changes none; `next` says what apply would\n"
+    "do.";
 
 const char* WorkerState(const v1::WorkerStatus& worker) {
   if (worker.unreachable()) return "unreachable";

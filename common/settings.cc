@@ -199,19 +199,4 @@ std::string SettingList::AllValues() const {
   return out;
 }
 
-std::vector<std::string> SettingList::Values() const {
-  std::vector<std::string> values;
-  for (const Setting& setting : settings_) values.push_back(setting.get());
-  return values;
-}
-
-std::string SettingList::ValuesChangedSince(const std::vector<std::string>& before) const {
-  CHECK_EQ(before.size(), settings_.size());
-  std::string out;
-  for (size_t i = 0; i < before.size(); ++i) {
-    if (settings_[i].get() != before[i]) out += Line(settings_[i]);
-  }
-  return out;
-}
-
 }  // namespace baton

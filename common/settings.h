@@ -69,11 +69,6 @@ class SettingList {
   std::string EffectiveValues() const;
   // As EffectiveValues, for every setting.
   std::string AllValues() const;
-  // Returns the values as text, in the order of settings().
-  std::vector<std::string> Values() const;
-  // Returns the lines of AllValues() for settings that have changed since `before`, an earlier
-  // result of Values().
-  std::string ValuesChangedSince(const std::vector<std::string>& before) const;
 
  private:
   void AddNamed(std::string name, std::vector<std::string> names,

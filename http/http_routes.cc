@@ -42,8 +42,9 @@ HttpRoutes::Found HttpRoutes::Find(const HttpRequest& request) const {
         !HttpNamesEqual(MediaType(*type), route.content_type)) {
       return {.route = nullptr,
               .problem = {.status = 415,
-                          .message = StrCat("Content-Type is \"", Shown(*type),
-                                            "\"; this path takes ", route.content_type)},
+                          .message = StrCat(
+                              "Content-Type is \"", Shown(*type),
+                              "\"; this path needs the header Content-Type: ", route.content_type)},
               .allow = ""};
     }
     return {.route = &route, .problem = {}, .allow = ""};

@@ -201,8 +201,8 @@ ObservationSource SourceOf(Engine& engine, WorkerServer& server) {
   return source;
 }
 
-absl::Status Serve(WorkerOptions& options, const SettingList& engine_settings,
-                   const WorkerProgram& program, Termination& termination) {
+absl::Status Serve(WorkerOptions& options, const WorkerProgram& program,
+                   Termination& termination) {
   ConcurrencyLimit limit(
       options.server.max_active_requests);  // must outlive the engine: its sinks hold slots
   MetricSet metrics(MetricPrograms::kWorkers);
@@ -216,11 +216,9 @@ absl::Status Serve(WorkerOptions& options, const SettingList& engine_settings,
                      ObservationServer::Start(options.metrics_listen, program.name, &metrics));
     std::cout << "metrics " << observation->address() << std::endl;
   }
-  const std::vector<std::string> asked = engine_settings.Values();
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(options.engine));
   options.engine = engine->options();
-  std::cerr << "automatic settings in effect:\n"
-            << engine_settings.ValuesChangedSince(asked) << engine->StartupReport() << std::flush;
+  std::cerr << engine->StartupReport() << std::flush;
 
   ASSIGN_OR_RETURN(
       const std::unique_ptr<WorkerServer> server,
@@ -305,7 +303,7 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
     return ExitCodeOf(status);
   }
   std::cerr << program.name << " " << options.worker_id << "\n" << asked << std::flush;
-  if (absl::Status status = Serve(options, engine_settings, program, termination); !status.ok()) {
+  if (absl::Status status = Serve(options, program, termination); !status.ok()) {
     std::cerr << program.name << ": " << status.message() << "\n";
     return ExitCodeOf(status);
   }

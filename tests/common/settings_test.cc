@@ -123,19 +123,6 @@ TEST(SettingHelp, HasTheRangeOrTheChoicesAndTheDefault) {
   EXPECT_EQ(SettingHelp(settings[2]), "Text.");
 }
 
-TEST(SettingList, ALaterListNamesOnlyLaterChanges) {
-  int32_t automatic = 0;
-  std::string text = "a";
-  SettingList list;
-  list.Add("automatic", &automatic, 0, 9, "Zero: some.");
-  list.Add("text", &text, "Text.");
-  ASSERT_TRUE(list.Set("text", "b").ok());
-  const auto before = list.Values();
-  EXPECT_EQ(list.ValuesChangedSince(before), "");
-  automatic = 4;
-  EXPECT_EQ(list.ValuesChangedSince(before), "automatic = 4  (default 0)\n");
-}
-
 TEST(SettingList, TextLongerThanItsLimitIsRefusedWithBothNumbers) {
   std::string name;
   SettingList list;

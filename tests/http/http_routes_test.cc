@@ -70,7 +70,9 @@ TEST_F(HttpRoutesTest, AnotherTypeOfBodyIsRefused) {
   const HttpRoutes::Found found =
       routes_.Find(Request("POST", "/chat", {{"Content-Type", "text/plain"}}));
   EXPECT_EQ(found.problem.status, 415);
-  EXPECT_THAT(found.problem.message, HasSubstr("text/plain"));
+  EXPECT_EQ(found.problem.message,
+            "Content-Type is \"text/plain\"; this path needs the header Content-Type: "
+            "application/json");
 }
 
 }  // namespace
