@@ -132,6 +132,13 @@ class Flips(RoleTest):
         self.assertEqual(done.returncode, 2)
         self.assertIn("--role", done.stderr)
 
+    def test_a_fleet_that_only_prefills_is_warned_of(self):
+        for role, warned in (("prefill", True), ("decode", False), ("both", False)):
+            done = subprocess.run([baton(), "set-role", "--all", "--role", role, "--router", self.cluster.router],
+                                  capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual("no worker of this router decodes now" in done.stderr, warned, done.stderr)
+
 
 class Planner(ServiceTest):
     """One prefill and three decode workers, and a load of long prompts with short answers."""
