@@ -19,6 +19,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <iostream>
 #include <map>
 #include <ostream>
 #include <string>
@@ -165,16 +166,24 @@ inline void ExpectOracles(const MutatedKernel& kernel) {
 
 inline void ExpectRaces(const MutatedKernel& kernel) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
+  gpu_emulator::Executor right;
+  ASSERT_EQ(kernel.run(right), absl::OkStatus());
   for (const auto& [primitive, letters] : kernel.oracles) {
     if (!IsOrderOnly(primitive)) continue;
     for (int place = 0; place < static_cast<int>(letters.size()); ++place) {
       if (letters[place] == '=' || letters[place] == 'd') continue;  // 'd': it stops without a race
       const auto run = [&, primitive = primitive] {
         gpu_emulator::Executor faulty({.resident_blocks = 2, .skipped = {primitive, place}});
-        (void)kernel.run(faulty);
+        if (const absl::Status status = kernel.run(faulty); !status.ok()) {
+          std::cerr << "caught without a race: " << status.message() << std::endl;
+          std::_Exit(66);  // the kernel ended before it came to the race
+        }
         std::exit(0);  // ThreadSanitizer makes it 66 if it reported a race
       };
-      EXPECT_EXIT(run(), testing::ExitedWithCode(66), "data race") << kernel.name << " " << place;
+      EXPECT_EXIT(run(), testing::ExitedWithCode(66), "data race|caught without a race")
+          << kernel.name << ", primitive " << static_cast<int>(primitive) << ", place " << place
+          << " at\n"
+          << absl::StrJoin(right.places(primitive), "\n");
     }
   }
 }

@@ -24,6 +24,8 @@
 namespace baton {
 namespace {
 
+#ifndef BATON_EMULATOR_TSAN  // an order of threads shows nothing there: races do
+
 using gpu_emulator::ExecutionOrder;
 using gpu_emulator::Executor;
 using gpu_emulator::Primitive;
@@ -98,8 +100,6 @@ INSTANTIATE_TEST_SUITE_P(Kernels, TensorCoreAttentionFaults, testing::ValuesIn(k
                          [](const testing::TestParamInfo<FaultyKernel>& info) {
                            return std::string(info.param.name);
                          });
-
-#ifndef BATON_EMULATOR_TSAN
 
 TEST_P(TensorCoreAttentionFaults, ThatChangeAResultAreSeenUnderSomeOrder) {
   const FaultyKernel& kernel = GetParam();
