@@ -211,9 +211,9 @@ const char kStatusColumnsHelp[] =
     "  uptime        time since the worker started\n"
     "  RSS MiB       resident memory of the process\n"
     "\n"
-    "The line `roles (off|advise|apply)` is of the router's role planner: how many prefill and\n"
-    "decode workers it wants, and why. With advise it changes none; `next` says what apply would\n"
-    "do.";
+    "The line `roles (off|advise|apply)` shows how many prefill and decode workers the router's\n"
+    "role planner wants, and why. With advise it changes no role; `next` shows what it would do\n"
+    "with apply.";
 
 const char* WorkerState(const v1::WorkerStatus& worker) {
   if (worker.unreachable()) return "unreachable";

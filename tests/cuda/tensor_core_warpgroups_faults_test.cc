@@ -46,8 +46,10 @@ TEST_P(TensorCoreWarpgroupsFaults, AreCaughtByTheOracleThatIsMeantTo) { ExpectCa
 INSTANTIATE_TEST_SUITE_P(
     Kernels, TensorCoreWarpgroupsFaults,
     testing::Values(
-        // Barriers that another one makes unnecessary: the first one of FindShare's loop, and that
-        // of BeginWork, which the one after NextUnit follows before another thread reads.
+        // Two block barriers are unnecessary here ('='). The first in FindShare's loop separates
+        // accesses to different values. After that of BeginWork, only thread 0 reads what was
+        // written until the barrier after NextUnit.
+        //
         // Tiles come in boxes of a tile copy. Only the last one of a run comes row by row, so no
         // other one needs its place of the offsets.
         MutatedKernel{"Boxes",
