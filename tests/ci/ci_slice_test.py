@@ -93,6 +93,13 @@ class Rotation(unittest.TestCase):
                         self.assertEqual(set(starts), set(range(checks)))
                         self.assertEqual(set(starts[:4 * checks]), set(range(checks)), "it takes too many commits")
 
+    def test_a_part_of_cuda_tests_is_first_for_every_preset(self):
+        def first(checks):
+            done = subprocess.run([ROOT / "scripts" / "ci_slice.sh", "--first-of", str(checks), *map(str, range(900, 960))],
+                                  capture_output=True, text=True, check=True)
+            return done.stdout.split()
+        self.assertEqual(len(set(zip(first(2), first(5), strict=True))), 10)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "tests/common/random_operations.h"
 #include "tests/cuda/chosen_launcher.h"
 #include "tests/kernels/sample_case.h"
 
@@ -18,7 +19,7 @@ constexpr uint64_t kSeed = 16009;
 TEST(CudaSample, EqualsTheNaiveDraw) {
   std::mt19937_64 random(kSeed);
   ChosenLauncher launcher;
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < RandomSeeds(60); ++round) {
     SCOPED_TRACE(testing::Message() << "seed " << kSeed << " round " << round);
     const auto vocabulary = static_cast<int64_t>(1 + random() % (round % 4 == 0 ? 9000 : 200));
     Draws draws(random, 3, 8, vocabulary);
@@ -63,7 +64,7 @@ TEST(CudaSample, WithoutAdditionsNoListIsRead) {
 TEST(CudaSample, DrawsFromTheLargestVocabulary) {
   std::mt19937_64 random(kSeed + 3);
   ChosenLauncher launcher;
-  Draws draws(random, 1, 1, int64_t{1} << 19);
+  Draws draws(random, 1, 1, int64_t{1} << (kThreadSanitizer ? 16 : 19));
   for (float& logit : draws.logits) logit = -30;
   for (int i = 1; i <= 20; ++i) draws.logits[draws.logits.size() - i] = 0.25f * i;
   draws.first_addition.assign(draws.draws.size() + 1, 0);
