@@ -65,7 +65,8 @@ class TappedRunner final : public ModelRunner {
       const int32_t engines = chunk.logit_rows;
       const auto tokens = static_cast<int32_t>(chunk.tokens.size());
       const int32_t end = chunk.begin_position + tokens;
-      if (end > tap_->begin_ && chunk.begin_position < tap_->end_) {
+      // Rows with places compute slots of prompt chunks again. They are not of the question.
+      if (chunk.places.empty() && end > tap_->begin_ && chunk.begin_position < tap_->end_) {
         const int32_t first = std::max(chunk.begin_position, tap_->begin_);
         chunk.logit_rows = std::max(engines, end - first);
         chunk.keeps_logits = true;
@@ -97,6 +98,7 @@ class TappedRunner final : public ModelRunner {
   }
 
   bool Done(StepId step) const override { return runner_->Done(step); }
+  bool compares_rows() const override { return runner_->compares_rows(); }
   void Poll() override { runner_->Poll(); }
   void set_waker(std::function<void()> waker) override { runner_->set_waker(std::move(waker)); }
   absl::Status CopyBlocks(std::span<const BlockCopy> copies) override {

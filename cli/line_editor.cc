@@ -139,16 +139,6 @@ LineEditor::LineEditor(bool colours, size_t max_bytes, const std::string& histor
 }
 
 LineEditor::~LineEditor() {
-  if (!state_->history_file.empty()) {
-    // A history that cannot be written is lost. That is no reason to fail.
-    const std::filesystem::path file = state_->history_file;
-    std::error_code failed;
-    if (std::filesystem::create_directories(file.parent_path(), failed)) {
-      std::filesystem::permissions(file.parent_path(), std::filesystem::perms::owner_all, failed);
-    }
-    HistEvent event;
-    history(state_->history, &event, H_SAVE, file.c_str());  // readable for the owner only
-  }
   history_end(state_->history);
   el_end(state_->editor);
 }
@@ -172,6 +162,14 @@ LineEdit LineEditor::Read(std::string& line) {
 void LineEditor::Remember(const std::string& line) {
   HistEvent event;
   history(state_->history, &event, H_ENTER, line.c_str());
+  if (state_->history_file.empty()) return;
+  // A history that cannot be written is lost. That is no reason to fail.
+  const std::filesystem::path file = state_->history_file;
+  std::error_code failed;
+  if (std::filesystem::create_directories(file.parent_path(), failed)) {
+    std::filesystem::permissions(file.parent_path(), std::filesystem::perms::owner_all, failed);
+  }
+  history(state_->history, &event, H_SAVE, file.c_str());  // readable for the owner only
 }
 
 void LineEditor::Interrupt() {

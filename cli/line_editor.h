@@ -22,13 +22,13 @@ class LineEditor {
   // sequences. `colours`: shows the prompt in colour. `max_bytes`: limit of a line.
   // `history_file` keeps the history from one editor to the next; empty: none does.
   LineEditor(bool colours, size_t max_bytes, const std::string& history_file);
-  // Writes the history file, which only its owner can read. Creates its folder.
   ~LineEditor();
 
   // Reads the next line, without its newline. kTooLong: the line, or a paste into it, has more than
   // `max_bytes`. kInterrupted: Interrupt was called. Both drop the line.
   LineEdit Read(std::string& line);
-  // Adds the line to the history.
+  // Adds the line to the history, and writes the history file, which only its owner can read.
+  // Creates its folder.
   void Remember(const std::string& line);
   // Ends the current Read, or the next one.
   void Interrupt();

@@ -71,9 +71,15 @@ TEST_F(ChunkScoresTest, ARowGivesTheEnginesOwnLogProbabilities) {
 TEST_F(ChunkScoresTest, TheGreedyAnswerIsRightInItsOwnModeAndFullAttentionIsNotFarFromItself) {
   const auto engine = MakeEngine(Tapped());
   QuestionScorer scorer(engine.get(), &tap_);
-  for (const auto positions : {ChunkPositions::kOverlap, ChunkPositions::kSequential}) {
+  const ChunkOptions modes[] = {
+      {},
+      {.positions = ChunkPositions::kSequential},
+      {.repair = {.kind = ChunkRepair::Kind::kFirst, .first_tokens = 30}},
+      {.positions = ChunkPositions::kSequential,
+       .repair = {.kind = ChunkRepair::Kind::kShare, .share_millionths = 500'000}}};
+  for (const ChunkOptions& options : modes) {
     for (const bool in_chunks : {true, false}) {
-      const ChunkedPrompt prompt = Prompt({.positions = positions});
+      const ChunkedPrompt prompt = Prompt(options);
       GenerateRequest request = in_chunks ? GreedyRequest(prompt, 4, CacheNamespace(1))
                                           : GreedyRequest(FlatTokens(prompt), 4, CacheNamespace(1));
       request.sampling.logprobs = 0;

@@ -161,6 +161,17 @@ class AtATerminal(ServiceTest):
             terminal.say("\x1b[A\x1b[A")
             self.assertEqual(terminal.saved()[0], ("user", "one\ntwo – zwölf"))
 
+    def test_the_history_outlives_a_killed_conversation(self):
+        with tempfile.TemporaryDirectory() as directory:
+            history = pathlib.Path(directory) / "chat_history"
+            terminal = self.terminal("--max-tokens=1", history=history)
+            terminal.say("one")
+            terminal.process.kill()
+            terminal.process.wait()
+            terminal = self.terminal("--max-tokens=1", history=history)
+            terminal.say("\x1b[A")
+            self.assertEqual(terminal.saved()[0], ("user", "one"))
+
     def test_a_history_that_cannot_be_kept_disturbs_nothing(self):
         for history in ("/dev/null/chat_history", "/proc/none"):
             terminal = self.terminal("--max-tokens=1", history=history)
