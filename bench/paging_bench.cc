@@ -150,12 +150,13 @@ void MeasureForkCopy(const LoadedModel& model, const EngineOptions& options, Fig
   figures.Add("fork_copy_to_memcpy", pair.ratio, "ratio", 1.0);
 }
 
-int Run(const EngineOptions& options) {
+int Run(EngineOptions options) {
   const absl::StatusOr<LoadedModel> model = LoadModel(options);
   if (!model.ok()) {
     std::cerr << model.status() << "\n";
     return 2;
   }
+  SettleBlockSize(options, *model->device);
   std::printf("%s\n", model->device->Description().c_str());
   FigureList figures;
   MeasureSteps(*model, options, figures);
