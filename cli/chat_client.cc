@@ -167,7 +167,7 @@ class Chat {
         conversation_(options.system, std::move(chunks)) {}
 
   int Run() {
-    Note("Ctrl-C ends an answer, Ctrl-D the conversation; /help lists more.");
+    if (AtTerminal()) Note("Ctrl-C ends an answer, Ctrl-D the conversation; /help lists more.");
     std::string line;
     while (true) {
       const ChatInput::Read read =
@@ -175,9 +175,8 @@ class Chat {
       if (interrupter_.ending() || input_.TerminalIsGone()) return EndInterrupted();
       switch (read) {
         case ChatInput::Read::kEnd:
-          std::cout << std::endl;
-          // A script learns that questions had no answer.
-          return unanswered_ && isatty(STDIN_FILENO) == 0 ? kExitFailed : kExitSuccess;
+          if (AtTerminal()) std::cout << std::endl;
+          return ExitCode();
         case ChatInput::Read::kFailed:
           return ReportError(input_.status());
         case ChatInput::Read::kTooLong:
@@ -190,11 +189,15 @@ class Chat {
           break;
         case ChatInput::Read::kLine:
           if (!line.empty()) Take(line);
+          if (quits_) return ExitCode();
       }
     }
   }
 
  private:
+  // A script learns that questions had no answer.
+  int ExitCode() const { return unanswered_ && !AtTerminal() ? kExitFailed : kExitSuccess; }
+  static bool AtTerminal() { return isatty(STDIN_FILENO) == 1; }
   void Note(const std::string& text) const { std::cerr << Dim(text, colours_) << std::endl; }
   void Problem(const absl::Status& status) const {
     if (colours_) std::cerr << "\033[31m";
@@ -225,9 +228,12 @@ class Chat {
       case ChatCommand::kSettings:
         return Note("sampling: " +
                     DescribeChatSampling(ModelSampling(), options_.flag_is_given, Sampling()));
+      case ChatCommand::kQuit:
+        quits_ = true;
+        return;
       case ChatCommand::kUnknown:
-        return Note(UnknownName("command", parsed.text, ChatCommandNames()) +
-                    "; see /help. Write a message that begins with / as //…");
+        return Note(absl::StrCat(UnknownName("command", parsed.text, ChatCommandNames()),
+                                 " (/help lists all; a message that begins with / is typed //…)"));
     }
   }
 
@@ -280,7 +286,8 @@ class Chat {
     } else {
       unanswered_ = true;
       conversation_.TakeBack();
-      Note("no answer came; the message is taken back, press ↑ to send it again");
+      Note(absl::StrCat("no answer came; the message is taken back",
+                        AtTerminal() ? ", press ↑ to send it again" : ""));
     }
   }
 
@@ -353,7 +360,8 @@ class Chat {
   ChatInput input_;
   Interrupter interrupter_;
   Conversation conversation_;
-  bool unanswered_ = false;                         // a question got no answer
+  bool unanswered_ = false;  // a question got no answer
+  bool quits_ = false;
   std::optional<SamplingDefaults> model_sampling_;  // from the router
 };
 

@@ -30,6 +30,7 @@ constexpr CommandRow kCommands[] = {
     {ChatCommand::kSave, "/save", " FILE", "write the conversation to a new file, as a job line"},
     {ChatCommand::kSystem, "/system", " [TEXT]", "show the system message, or replace it"},
     {ChatCommand::kSettings, "/settings", "", "show the sampling settings"},
+    {ChatCommand::kQuit, "/quit", "", "end the conversation, as Ctrl-D"},
 };
 
 ChatMessage Message(const char* role, const std::string& content) {
@@ -122,8 +123,11 @@ absl::Status Conversation::Save(const std::string& path) const {
   std::FILE* const file = std::fopen(path.c_str(), "wxe");  // x: fails if the file exists
   if (file == nullptr) {
     const int why = errno;
-    const std::string what = absl::StrCat("cannot create ", path, ": ", std::strerror(why));
-    return why == EEXIST ? absl::AlreadyExistsError(what) : absl::InvalidArgumentError(what);
+    if (why == EEXIST) {
+      return absl::AlreadyExistsError(absl::StrCat(path, " exists; name a new file"));
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot create ", path, ": ", std::strerror(why)));
   }
   const bool written = std::fwrite(line.data(), 1, line.size(), file) == line.size();
   if (std::fclose(file) == 0 && written) return absl::OkStatus();

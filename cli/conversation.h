@@ -23,6 +23,7 @@ enum class ChatCommand : uint8_t {
   kSave,
   kSystem,
   kSettings,
+  kQuit,
   kUnknown
 };
 

@@ -1,6 +1,7 @@
 #include "cli/job_lines.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "cli/jobs.h"
 #include "cli/outcome.h"
@@ -31,36 +32,36 @@ LineRead JobLines::Next(std::string& line, int64_t& number) {
     if (read == LineRead::kLine && blank) continue;
     if (ordered_) {
       std::lock_guard lock(mutex_);
-      open_.emplace(number, std::nullopt);
+      open_.emplace(number, OpenLine());
     }
     return read;
   }
 }
 
-void JobLines::Answered(int64_t number, const std::string& text, int64_t tokens) {
+void JobLines::Answered(int64_t number, const Output& output, int64_t tokens) {
   std::lock_guard lock(mutex_);
   ++counts_.answered;
   counts_.tokens += tokens;
-  Close(number, &text);
+  Close(number, output);
 }
 
 void JobLines::Failed(int64_t number, const std::string& text) {
   std::lock_guard lock(mutex_);
   ++counts_.failed;
-  Close(number, &text);
+  Close(number, Output{.text = text});
 }
 
 void JobLines::Skipped(int64_t number) {
   std::lock_guard lock(mutex_);
   ++counts_.skipped;
-  Close(number, nullptr);
+  Close(number, std::nullopt);
 }
 
 void JobLines::NotBegun(int64_t number, const absl::Status& why) {
   std::lock_guard lock(mutex_);
   ++counts_.not_begun;
   not_begun_.Update(why);
-  Close(number, nullptr);
+  Close(number, std::nullopt);
 }
 
 void JobLines::ShowProgress() {
@@ -89,22 +90,23 @@ absl::Status JobLines::not_begun_status() const {
 
 bool JobLines::Stopped() const { return output_lost_ || !not_begun_.ok(); }
 
-void JobLines::Close(int64_t number, const std::string* text) {
+void JobLines::Close(int64_t number, const std::optional<Output>& output) {
   if (!ordered_) {
-    if (text != nullptr) Print(*text + "\n");
+    if (output) Print(*output);
   } else {
-    open_[number] = text != nullptr ? *text + "\n" : "";
-    while (!open_.empty() && open_.begin()->second) {
-      if (!open_.begin()->second->empty()) Print(*open_.begin()->second);
+    open_[number] = {.closed = true, .output = output};
+    while (!open_.empty() && open_.begin()->second.closed) {
+      if (open_.begin()->second.output) Print(*open_.begin()->second.output);
       open_.erase(open_.begin());
     }
   }
   closed_.notify_all();
 }
 
-void JobLines::Print(const std::string& text) {
+void JobLines::Print(const Output& output) {
   display_->Clear();
-  if (!PrintResult(text)) output_lost_ = true;
+  if (!PrintResult(output.text + "\n")) output_lost_ = true;
+  std::fputs(output.notes.c_str(), stderr);
   display_->Show(ProgressText(counts_, elapsed()));
 }
 

@@ -33,8 +33,12 @@ class JobLines {
   // longer be written, and after NotBegun. kEnd and kFailed return no line.
   LineRead Next(std::string& line, int64_t& number);
 
-  // Prints `text` and a newline.
-  void Answered(int64_t number, const std::string& text, int64_t tokens);
+  // What is printed for a line: `text` and a newline, then `notes` to standard error.
+  struct Output {
+    std::string text;
+    std::string notes = "";
+  };
+  void Answered(int64_t number, const Output& output, int64_t tokens);
   void Failed(int64_t number, const std::string& text);
   // Records that an earlier run answered the job. Prints nothing.
   void Skipped(int64_t number);
@@ -51,9 +55,10 @@ class JobLines {
   absl::Status not_begun_status() const;
 
  private:
-  // REQUIRES for all three: the caller holds mutex_. Close ends the line and prints `text`, if any.
-  void Close(int64_t number, const std::string* text);
-  void Print(const std::string& text);
+  // REQUIRES for all three: the caller holds mutex_. Close ends the line and prints its output, if
+  // any.
+  void Close(int64_t number, const std::optional<Output>& output);
+  void Print(const Output& output);
   bool Stopped() const;
 
   InputFile* const input_;
@@ -69,9 +74,12 @@ class JobLines {
   JobCounts counts_;
   bool output_lost_ = false;
   absl::Status not_begun_;
-  // With `ordered`: every line that was handed out but whose results are not printed yet. An absent
-  // value means that the line has no results yet.
-  std::map<int64_t, std::optional<std::string>> open_;
+  // With `ordered`: every line that was handed out but is not printed yet.
+  struct OpenLine {
+    bool closed = false;
+    std::optional<Output> output = std::nullopt;
+  };
+  std::map<int64_t, OpenLine> open_;
 };
 
 }  // namespace baton

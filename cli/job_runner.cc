@@ -55,6 +55,21 @@ class ProgressTicker {
   std::thread thread_;
 };
 
+// Returns why the answer ended, unless it was its own end, and its log-probabilities. `name` says
+// whose they are; it may be empty. Empty: there is nothing to say.
+std::string NotesOf(const std::string& name, const Job& job, const JobResult& result,
+                    const TokenPieces& pieces) {
+  const std::string stopped = StopNote(job, result, pieces);
+  const std::string table = LogprobsTable(result, pieces);
+  if (stopped.empty() && table.empty()) return "";
+  const char* const behind = name.empty() ? "" : stopped.empty() ? "\n" : " ";
+  return absl::StrCat(name, behind, stopped, stopped.empty() ? "" : "\n", table);
+}
+
+std::string ChoiceName(const JobResult& result) {
+  return result.choice ? absl::StrCat("choice ", *result.choice) : "";
+}
+
 void PrintForPeople(JobRunner& runner, const Job& job, const std::vector<JobResult>& results,
                     const RunJobsOptions& options) {
   const TokenPieces pieces = FindPieces(runner, job, results);
@@ -63,15 +78,22 @@ void PrintForPeople(JobRunner& runner, const Job& job, const std::vector<JobResu
     PrintResult(result.choice
                     ? absl::StrCat("=== ", ChoiceTitle(result), " ===\n", result.text, "\n")
                     : "\n");
-    const std::string stopped = StopNote(job, result, pieces);
-    const std::string table = LogprobsTable(result, pieces);
-    if (stopped.empty() && table.empty()) continue;
-    if (result.choice)
-      absl::StrAppend(&notes, "choice ", *result.choice, stopped.empty() ? "\n" : " ");
-    absl::StrAppend(&notes, stopped, stopped.empty() ? "" : "\n", table);
+    notes += NotesOf(ChoiceName(result), job, result, pieces);
   }
   if (!options.no_ledger) absl::StrAppend(&notes, "\n", LedgerTable(WithOneLedger(results)));
   std::fprintf(stderr, "%s", notes.c_str());
+}
+
+// The same notes for a job of many.
+std::string NotesOfLine(JobRunner& runner, const Job& job, const std::vector<JobResult>& results) {
+  const TokenPieces pieces = FindPieces(runner, job, results);
+  std::string notes;
+  for (const JobResult& result : results) {
+    const std::string name =
+        absl::StrCat("[", job.id, "]", result.choice ? " " : "", ChoiceName(result));
+    notes += NotesOf(name, job, result, pieces);
+  }
+  return notes;
 }
 
 // Reports `error`, which ended an answer. After the answer's first text, a deadline or a
@@ -106,7 +128,8 @@ void AnswerJob(const LineRun& run, const Job& job) {
   int64_t tokens = 0;
   for (const JobResult& result : *results) tokens += result.completion_tokens;
   const std::string text = JobResultText(job, *results, run.options.json, std::time(nullptr));
-  run.lines.Answered(job.line, text, tokens);
+  const std::string notes = run.options.json ? "" : NotesOfLine(run.runner, job, *results);
+  run.lines.Answered(job.line, {.text = text, .notes = notes}, tokens);
 }
 
 void AnswerLines(const LineRun& run) {

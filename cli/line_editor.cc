@@ -119,7 +119,7 @@ LineEditor::LineEditor(bool colours, size_t max_bytes, const std::string& histor
   // libedit counts columns by the locale. Text here is always UTF-8.
   if (std::setlocale(LC_CTYPE, "C.UTF-8") == nullptr) std::setlocale(LC_CTYPE, "");
   constexpr char kInvisible = '\1';  // encloses text that takes no column
-  state_->prompt = colours ? "\1\033[1m\1> \1\033[0m\1" : "> ";
+  state_->prompt = colours ? "\1\033[1m\1>\1\033[0m\1 " : "> ";
   state_->editor = el_init("baton", stdin, stdout, stderr);
   state_->history = history_init();
   EditLine* const editor = state_->editor;

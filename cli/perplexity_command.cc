@@ -1,4 +1,6 @@
 // `baton perplexity`: measures how well the model predicts a text.
+#include <unistd.h>
+
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -58,8 +60,13 @@ absl::StatusOr<PerplexityResult> Measure(const PerplexityOptions& options) {
   }
   ASSIGN_OR_RETURN(const LoadedModel model, LoadModel(options.engine));
   if (options.tokens_path.empty()) tokens = model.tokenizer->Encode(text);
-  return MeasurePerplexity(model, options.engine, tokens,
-                           [](double share) { std::fprintf(stderr, "\r%3.0f %%", share * 100); });
+  const bool shows_progress = isatty(STDERR_FILENO) == 1;
+  absl::StatusOr<PerplexityResult> result =
+      MeasurePerplexity(model, options.engine, tokens, [shows_progress](double share) {
+        if (shows_progress) std::fprintf(stderr, "\r%3.0f %%", share * 100);
+      });
+  if (shows_progress) std::fprintf(stderr, "\r     \r");
+  return result;
 }
 
 int Run(const PerplexityOptions& options) {
@@ -70,7 +77,6 @@ int Run(const PerplexityOptions& options) {
     return kExitUsage;
   }
   const absl::StatusOr<PerplexityResult> result = Measure(options);
-  std::fprintf(stderr, "\r     \r");
   if (!result.ok()) return ReportError(result.status());
   if (options.json) {
     const nlohmann::json line = {

@@ -26,6 +26,9 @@ std::string ConfigFileMessage(const std::string& file, std::string_view what,
     return StrCat(begin, UnknownName("command", section, top.commands));
   }
   const std::string option = command.empty() ? name : name.substr(dot + 1);
+  if (option.starts_with("[")) {
+    return StrCat(begin, "\"", option, "\" is neither an option nor a section such as [run]");
+  }
   std::string message = StrCat(begin, command.empty() ? "" : StrCat("[", command, "]: "),
                                UnknownName("option", StrCat("--", option), names(command).options));
   if (command.empty() && !top.commands.empty()) {

@@ -201,8 +201,7 @@ ObservationSource SourceOf(Engine& engine, WorkerServer& server) {
   return source;
 }
 
-absl::Status Serve(WorkerOptions& options, const WorkerProgram& program,
-                   Termination& termination) {
+absl::Status Serve(WorkerOptions& options, const WorkerProgram& program, Termination& termination) {
   ConcurrencyLimit limit(
       options.server.max_active_requests);  // must outlive the engine: its sinks hold slots
   MetricSet metrics(MetricPrograms::kWorkers);
@@ -235,6 +234,9 @@ absl::Status Serve(WorkerOptions& options, const WorkerProgram& program,
            .tracer = traces == nullptr ? nullptr : traces->tracer()},
           program.role_services));
   const Observation observed(observation.get(), SourceOf(*engine, *server));
+  if (options.routers.empty()) {
+    LOG(WARNING) << "no --router is given, so no router sends requests to this worker";
+  }
   std::cout << "ready " << server->address() << std::endl;
 
   const absl::StatusOr<int> signal_number = AwaitEnd(*engine, *server, termination);

@@ -40,7 +40,7 @@ TEST(ParseChatLine, ALineIsAMessageUnlessItBeginsWithASlash) {
 }
 
 TEST(ChatHelp, NamesEveryCommand) {
-  EXPECT_EQ(ChatCommandNames().size(), 6);
+  EXPECT_EQ(ChatCommandNames().size(), 7);
   for (const std::string& name : ChatCommandNames()) {
     EXPECT_THAT(ChatHelp(), HasSubstr(name));
     EXPECT_NE(ParseChatLine(name).command, ChatCommand::kUnknown);

@@ -45,7 +45,8 @@ TEST_F(JobLinesTest, BlankLinesAreCountedAndNotHandedOut) {
 
 TEST_F(JobLinesTest, ResultsArePrintedAsTheyEnd) {
   JobLines lines(&input_, &display_, /*ordered=*/false, 4);
-  EXPECT_EQ(Printed(lines, {4, 1, 5, 3}, [&](int64_t n) { lines.Answered(n, absl::StrCat(n), 1); }),
+  EXPECT_EQ(Printed(lines, {4, 1, 5, 3},
+                    [&](int64_t n) { lines.Answered(n, {.text = absl::StrCat(n)}, 1); }),
             "4\n1\n5\n3\n");
   EXPECT_EQ(lines.counts().answered, 4);
   EXPECT_EQ(lines.counts().tokens, 4);
@@ -57,7 +58,7 @@ TEST_F(JobLinesTest, OrderedResultsArePrintedInTheOrderOfTheirLines) {
                     [&](int64_t n) {
                       if (n == 4) return lines.Failed(n, "failed");
                       if (n == 1) return lines.Skipped(n);
-                      lines.Answered(n, absl::StrCat(n), 1);
+                      lines.Answered(n, {.text = absl::StrCat(n)}, 1);
                     }),
             "3\nfailed\n5\n");
 }
@@ -67,7 +68,7 @@ TEST_F(JobLinesTest, JobsThatNeverBeganDelayNoResult) {
   EXPECT_EQ(Printed(lines, {3, 4, 1},
                     [&](int64_t n) {
                       if (n == 1) return lines.NotBegun(n, absl::UnavailableError("gone"));
-                      lines.Answered(n, absl::StrCat(n), 1);
+                      lines.Answered(n, {.text = absl::StrCat(n)}, 1);
                     }),
             "3\n4\n");
   std::string line;
@@ -104,7 +105,7 @@ TEST(JobLines, ThreadsPrintInOrder) {
         int64_t number = 0;
         while (lines.Next(line, number) == LineRead::kLine) {
           if (random() % 64 == 0) std::this_thread::yield();
-          lines.Answered(number, line, 1);
+          lines.Answered(number, {.text = line}, 1);
         }
       });
     }
@@ -127,11 +128,11 @@ TEST(JobLines, ResultsThatWaitForTheirTurnAreBounded) {
   ASSERT_EQ(lines.Next(line, number), LineRead::kLine);
   for (size_t i = 1; i < kMostOpenLines; ++i) {
     ASSERT_EQ(lines.Next(line, number), LineRead::kLine);
-    lines.Answered(number, line, 1);
+    lines.Answered(number, {.text = line}, 1);
   }
   std::thread first([&lines] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    lines.Answered(1, "0", 1);
+    lines.Answered(1, {.text = "0"}, 1);
   });
   ASSERT_EQ(lines.Next(line, number), LineRead::kLine);
   EXPECT_EQ(lines.counts().answered, static_cast<int64_t>(kMostOpenLines));  // with the first line

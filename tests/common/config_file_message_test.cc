@@ -23,6 +23,11 @@ TEST(ConfigFileMessage, NamesTheWrongOptionAndTheNearestOne) {
             "name, for example [run]");
 }
 
+TEST(ConfigFileMessage, NamesASectionWithoutItsEnd) {
+  EXPECT_EQ(Message("INI was not able to parse [run"),
+            "--config a.toml: \"[run\" is neither an option nor a section such as [run]");
+}
+
 TEST(ConfigFileMessage, NamesAnUnknownSection) {
   for (const char* const end : {".++", ".--", ".model"}) {
     EXPECT_EQ(Message(std::string("INI was not able to parse upp") + end),

@@ -25,7 +25,7 @@ from fleet import free_port
 from service_case import ARGUMENTS, SEEN_TIMEOUT_S, ServiceTest, baton, main
 
 PASTE_BEGIN, PASTE_END = "\033[200~", "\033[201~"
-PROMPT = "> "
+RESET = "\033[0m"
 ESCAPE = r"\033\[[0-9;?]*[a-zA-Z]"
 
 
@@ -39,6 +39,7 @@ class Terminal:
             [os.path.abspath(baton()), "chat", "--router", router, "--temperature=0", f"--history={history}", *arguments], stdin=slave, stdout=slave, stderr=slave,
             start_new_session=True, cwd=directory, env={**os.environ, "TERM": "xterm", "NO_COLOR": "", **variables})
         os.close(slave)
+        self.prompt = "> " if variables.get("NO_COLOR") else f">{RESET} "
         self.shown = ""  # output since the last wait
 
     def __enter__(self):
@@ -83,7 +84,7 @@ class Terminal:
 
     def ready(self):
         """Waits for the prompt, and until the terminal has left its line mode. Returns the output."""
-        shown = self.wait_for("\033[?2004h") + self.wait_for(PROMPT)
+        shown = self.wait_for("\033[?2004h") + self.wait_for(self.prompt)
         wait_until(lambda: not termios.tcgetattr(self.master)[3] & termios.ICANON, SEEN_TIMEOUT_S, "keys one by one")
         return shown
 
@@ -138,7 +139,10 @@ class AtATerminal(ServiceTest):
         self.assertEqual(terminal.saved(), [("system", "Be long.")])
         self.assertIn("did you mean /undo?", terminal.say("/udno"))
         self.assertIn("/save FILE", terminal.say("/help"))
-        self.assertEqual(terminal.end(), 0)
+        with tempfile.NamedTemporaryFile() as existing:
+            self.assertIn(f"{existing.name} exists; name a new file", terminal.say(f"/save {existing.name}"))
+        terminal.type("/quit\r")
+        self.assertEqual(terminal.wait(), 0)
 
     def test_lines_can_be_edited_and_come_back_from_the_history(self):
         terminal = self.terminal("--max-tokens=1")
@@ -253,7 +257,7 @@ class AtATerminal(ServiceTest):
         with Terminal(self.cluster.router) as terminal:
             shown = terminal.ready()
             self.assertIn(dim, shown)
-            self.assertIn(bold + PROMPT, shown)
+            self.assertTrue(shown.endswith(f"{bold}>{RESET} "), shown)  # what the user types is not bold
         with Terminal(self.cluster.router, NO_COLOR="1") as terminal:
             shown = terminal.ready()
             self.assertNotIn(dim, shown)
@@ -323,14 +327,17 @@ class WhileTheRouterIsDown(unittest.TestCase):
         piped = subprocess.run([baton(), "chat", "--router", f"127.0.0.1:{free_port()}"], input="Hello\nAgain\n",
                                capture_output=True, text=True, timeout=60)
         self.assertEqual(piped.stderr.count("UNAVAILABLE"), 2, piped.stderr)
+        self.assertEqual(piped.stdout.strip(), "")
+        for key in ("Ctrl-C", "↑"):
+            self.assertNotIn(key, piped.stderr, "nobody is at a terminal")
         self.assertNotIn("trying again", piped.stderr)
 
     def test_a_terminal_that_takes_no_escapes_gets_none(self):
         for kind in ("dumb", ""):
             with self.subTest(kind=kind), Terminal(f"127.0.0.1:{free_port()}", "--reconnect-ms=0", TERM=kind) as terminal:
-                shown = terminal.wait_for(PROMPT)
+                shown = terminal.wait_for("> ")
                 terminal.type("Hello\r")
-                shown += terminal.wait_for("the message is taken back") + terminal.wait_for(PROMPT)
+                shown += terminal.wait_for("the message is taken back") + terminal.wait_for("> ")
                 self.assertNotIn("\033", shown)
                 self.assertEqual(terminal.end(), 0)
 

@@ -72,6 +72,15 @@ class InOneProcess(JobFiles):
         self.assertEqual({result["id"]: result["usage"]["completion_tokens"] for result in lines_of(done.stdout)},
                          {"1": 2, 5: 3})
 
+    def test_text_output_says_why_answers_ended_and_shows_logprobs(self):
+        jobs = [{"id": "short", "prompt": "Once", "max_tokens": 2}, {"id": "own", "prompt": "Once", "max_tokens": 2, "n": 2}]
+        for order in ((), ("--ordered",)):
+            done = self.run_file(jobs, "--ignore-eos", "--temperature=0", "--logprobs=1", *order)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            for name in ("[short]", "[own] choice 0", "[own] choice 1"):
+                self.assertIn(f"{name} (stopped: 2 tokens, --max-tokens)\n  token", done.stderr)
+            self.assertNotIn("stopped", done.stdout)
+
     def test_a_batch_has_the_answers_of_its_jobs_in_openais_form(self):
         content = [{"type": "text", "text": "Why is the sky"}, {"type": "text", "text": "blue?"}]
         body = {"messages": [{"role": "user", "content": content}], "max_tokens": 8, "temperature": 0}
