@@ -67,7 +67,10 @@ void Excuses::OnFault(const Fault& fault, int64_t now_us) {
   if (fault.kind == FaultKind::kClockJump) {
     if (Decodes(fault.node)) clock_jumps_.push_back({now_us, now_us});
     // To the router, the last heartbeats are suddenly old, so it forgets the workers.
-    if (fault.node == kRouterNode) failing_.push_back({now_us, now_us + kRecoveryUs});
+    if (fault.node == kRouterNode) {
+      failing_.push_back({now_us, now_us + kRecoveryUs});
+      without_workers_.push_back(failing_.back());
+    }
     return;
   }
   const int64_t drain_us = fault.kind == FaultKind::kTerminate ? kWorkerDrainUs : 0;
@@ -78,7 +81,10 @@ void Excuses::OnFault(const Fault& fault, int64_t now_us) {
   if (fault.kind == FaultKind::kPartition || fault.kind == FaultKind::kOneWayPartition) {
     return OnPathFault(fault, away);
   }
-  if (fault.node == kRouterNode) failing_.push_back(away);
+  if (fault.node == kRouterNode) {
+    failing_.push_back(away);
+    without_workers_.push_back(away);
+  }
   Lose(fault.node, away);
 }
 
@@ -115,7 +121,9 @@ bool Excuses::IsRefused(const ScenarioRequest& request, const Span& life) const 
       std::any_of(scenario_.workers.begin(), scenario_.workers.end(),
                   [&](const SimWorker::Options& worker) { return !TakesPrompt(worker, request); });
   const int32_t lost = Lost(/*decode=*/true, request, life);
-  if (others && lost >= Decoders(request)) return true;
+  // Workers register one by one with a router that began anew. The fleet that it knows may first
+  // consist of the others.
+  if (others && (lost >= Decoders(request) || Meets(without_workers_, life))) return true;
   return request.request.placement == Placement::kRemote &&
          lost + Lost(/*decode=*/false, request, life) > 0;
 }

@@ -72,12 +72,13 @@ class Excuses {
   bool SomePairFits() const;
   bool Excused(const ScenarioRequest& request, const End& end) const;
   // Returns true if FAILED_PRECONDITION is right: no worker takes the request, or only workers that
-  // were lost for a while take it.
+  // were lost for a while, or that the router may not have known, take it.
   bool IsRefused(const ScenarioRequest& request, const Span& life) const;
 
   const Scenario& scenario_;
   std::vector<Loss> losses_;  // losses of workers
   Spans failing_;             // times when calls may fail
+  Spans without_workers_;     // times when the router may not know all workers
   Spans clock_jumps_;         // times of clock jumps of decode workers
   Spans delays_;
 };
