@@ -233,7 +233,7 @@ class Chat {
         return;
       case ChatCommand::kUnknown:
         return Note(absl::StrCat(UnknownName("command", parsed.text, ChatCommandNames()),
-                                 " (/help lists all; a message that begins with / is typed //…)"));
+                                 " (/help lists all; write a message that begins with / as //…)"));
     }
   }
 
@@ -287,7 +287,7 @@ class Chat {
       unanswered_ = true;
       conversation_.TakeBack();
       Note(absl::StrCat("no answer came; the message is taken back",
-                        AtTerminal() ? ", press ↑ to send it again" : ""));
+                        input_.is_terminal() ? ", press ↑ to send it again" : ""));
     }
   }
 

@@ -7,7 +7,7 @@
 // and complete: a job is repeated only while none of its text was passed to `on_text`, and the
 // results of a failed attempt are dropped. A job without a seed gets a new seed in each attempt.
 //
-// Thread safety: Run from many threads at once; Interrupt from any.
+// Thread safety: Run and Pieces from many threads at once; Interrupt from any.
 #pragma once
 
 #include <atomic>

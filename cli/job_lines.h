@@ -55,8 +55,8 @@ class JobLines {
   absl::Status not_begun_status() const;
 
  private:
-  // REQUIRES for all three: the caller holds mutex_. Close ends the line and prints its output, if
-  // any.
+  // REQUIRES for Close, Print and Stopped: the caller holds mutex_. Close ends the line and prints
+  // its output, if any.
   void Close(int64_t number, const std::optional<Output>& output);
   void Print(const Output& output);
   bool Stopped() const;

@@ -55,8 +55,8 @@ class ProgressTicker {
   std::thread thread_;
 };
 
-// Returns why the answer ended, unless it was its own end, and its log-probabilities. `name` says
-// whose they are; it may be empty. Empty: there is nothing to say.
+// Returns the note that says why the answer was stopped, and the table of log-probabilities. `name`
+// stands before them and may be empty. Empty if there is neither.
 std::string NotesOf(const std::string& name, const Job& job, const JobResult& result,
                     const TokenPieces& pieces) {
   const std::string stopped = StopNote(job, result, pieces);
@@ -128,7 +128,8 @@ void AnswerJob(const LineRun& run, const Job& job) {
   int64_t tokens = 0;
   for (const JobResult& result : *results) tokens += result.completion_tokens;
   const std::string text = JobResultText(job, *results, run.options.json, std::time(nullptr));
-  const std::string notes = run.options.json ? "" : NotesOfLine(run.runner, job, *results);
+  const bool is_text = !run.options.json && job.form == JobForm::kBaton;
+  const std::string notes = is_text ? NotesOfLine(run.runner, job, *results) : "";
   run.lines.Answered(job.line, {.text = text, .notes = notes}, tokens);
 }
 

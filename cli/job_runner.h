@@ -1,6 +1,6 @@
 // Runs jobs on an engine in this process or through a router.
 //
-// Thread safety: Run may be called from many threads at once; Interrupt from any.
+// Thread safety: Run and Pieces may be called from many threads at once; Interrupt from any.
 #pragma once
 
 #include <cstdint>

@@ -15,6 +15,7 @@
 #include <iterator>
 #include <system_error>
 
+#include "absl/strings/str_cat.h"
 #include "common/file_descriptor.h"
 
 namespace baton {
@@ -169,7 +170,11 @@ void LineEditor::Remember(const std::string& line) {
   if (std::filesystem::create_directories(file.parent_path(), failed)) {
     std::filesystem::permissions(file.parent_path(), std::filesystem::perms::owner_all, failed);
   }
-  history(state_->history, &event, H_SAVE, file.c_str());  // readable for the owner only
+  // A new file replaces the old one, so that a killed process loses nothing.
+  const std::string fresh = absl::StrCat(file.string(), ".", getpid());
+  if (history(state_->history, &event, H_SAVE, fresh.c_str()) < 0) return;  // for the owner only
+  std::filesystem::rename(fresh, file, failed);
+  if (failed) std::filesystem::remove(fresh, failed);
 }
 
 void LineEditor::Interrupt() {

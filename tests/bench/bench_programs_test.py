@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs every benchmark at its smallest sizes, in all its modes. Checks that it ends well and gives its figures. Times do not count."""
+"""Runs the benchmarks at their smallest sizes, in their modes. Checks that they end well and give their figures. Times do not count.
+cuda_bench has tests of its own (scripts/gpu_check.sh)."""
 
 import argparse
 import json
@@ -9,10 +10,12 @@ import sys
 import tempfile
 import unittest
 
-# Program and its arguments → a figure that it must give. $model and $folder are replaced.
+# Program and its arguments, and a figure that it must give, if any. $model and $folder are replaced.
 SHORT = [
     ("chunk_bench --model $model --rounds 1 --chunks 2 --chunk-tokens 32 --answer-tokens 4", "ttft_full_over_cached"),
     ("chunk_bench --model $model --generated --sets one_fact_8x64 --limit 2", "one_fact_8x64_alone_share15_accuracy"),
+    ("chunk_bench --model $model --generated --sets two_fact_8x64 --limit 2 --write-questions $folder/questions.jsonl", None),
+    ("chunk_bench --model $model --questions $folder/questions.jsonl", "file_sequential_share15_accuracy"),
     ("chunk_bench --model $model --rotation --rounds 1", "kl_query_alone"),
     ("chunk_bench --model $model --wakes --rounds 1", "wake_us"),
     ("engine_bench --model $model --quick --only decode_1", "decode_1_tokens_per_s"),
@@ -33,11 +36,14 @@ LONG = [
 
 class Benchmarks(unittest.TestCase):
     def test_each_gives_its_figures(self):
-        for words, figure in LONG if options.long else SHORT:
-            with self.subTest(words), tempfile.TemporaryDirectory() as folder:
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        for words, figure in chosen:
+            with self.subTest(words):
                 program, *arguments = words.replace("$model", options.model).replace("$folder", folder).split()
                 done = subprocess.run([pathlib.Path(options.bin, program), *arguments], capture_output=True, text=True)
                 self.assertEqual(done.returncode, 0, done.stderr)
+                if figure is None:
+                    continue
                 last = json.loads(done.stdout.splitlines()[-1])
                 values = {one["name"]: one["value"] for one in last["figures"]}
                 self.assertIn(figure, list(values))
@@ -50,7 +56,8 @@ if __name__ == "__main__":
     parser.add_argument("--model", required=True)
     parser.add_argument("--long", action="store_true", help="those that take long even at their smallest sizes")
     options = parser.parse_args()
-    for words, _ in SHORT + LONG:
+    chosen = LONG if options.long else SHORT
+    for words, _ in chosen:
         if not pathlib.Path(options.bin, words.split()[0]).exists():
             print(f"not run: {words.split()[0]} is not built")
             sys.exit(77)

@@ -198,7 +198,8 @@ TEST_P(GraphTraps, AStepDoesNotChangeTheInputsOfTheOneBefore) {
 }
 
 INSTANTIATE_TEST_SUITE_P(KvTypes, GraphTraps,
-                         // ThreadSanitizer is slow; other tests run all types under it.
+                         // ThreadSanitizer is slow. Under it, launch_attention_test runs the
+                         // kernels of all types.
                          testing::ValuesIn(kThreadSanitizer
                                                ? std::vector{KvType::kInt8}
                                                : std::vector{KvType::kF16, KvType::kBF16,

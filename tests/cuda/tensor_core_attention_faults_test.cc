@@ -108,9 +108,9 @@ TEST_P(TensorCoreAttentionFaults, ThatChangeAResultAreSeenUnderSomeOrder) {
   size_t faults = 0;
   for (const Primitive primitive : {Primitive::kBlockBarrier, Primitive::kCopyWait}) {
     const std::vector<std::string> places = right.places(primitive);
-    for (int place = 0; place < static_cast<int>(places.size()); ++place) {
+    for (const std::string& place : places) {
       if (primitive == Primitive::kBlockBarrier &&
-          !absl::StrContains(places[place], "tensor_core_tile.cuh")) {
+          !absl::StrContains(place, "tensor_core_tile.cuh")) {
         continue;
       }
       ++faults;
@@ -119,7 +119,7 @@ TEST_P(TensorCoreAttentionFaults, ThatChangeAResultAreSeenUnderSomeOrder) {
         Executor faulty({.order = order, .skipped = {primitive, place}});
         caught = caught || !AttendOn(faulty, kernel).ok();
       }
-      EXPECT_TRUE(caught) << "without " << places[place];
+      EXPECT_TRUE(caught) << "without " << place;
     }
   }
   EXPECT_EQ(faults, kernel.faults);

@@ -54,7 +54,7 @@ INSTANTIATE_TEST_SUITE_P(
         // other one needs its place of the offsets.
         MutatedKernel{"Boxes",
                       &RunChunks<KvType::kBF16, 6>,
-                      {{Primitive::kBlockBarrier, "RrRR=R=dRRddRr"},
+                      {{Primitive::kBlockBarrier, "RrRR=R=dRRdRRr"},
                        {Primitive::kWarpBarrier, "r=R"},
                        {Primitive::kCopyWait, "b"},
                        {Primitive::kMbarrierWait, "br"},

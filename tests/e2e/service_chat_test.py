@@ -324,12 +324,13 @@ class WhileTheRouterIsDown(unittest.TestCase):
         self.assertEqual(piped.stdout.strip(), "")
 
     def test_a_script_that_pipes_its_lines_does_not_wait(self):
-        piped = subprocess.run([baton(), "chat", "--router", f"127.0.0.1:{free_port()}"], input="Hello\nAgain\n",
+        piped = subprocess.run([baton(), "chat", "--router", f"127.0.0.1:{free_port()}"], input="Hello\nAgain\n/quit\nNever asked\n",
                                capture_output=True, text=True, timeout=60)
+        self.assertEqual(piped.returncode, 1)
         self.assertEqual(piped.stderr.count("UNAVAILABLE"), 2, piped.stderr)
         self.assertEqual(piped.stdout.strip(), "")
         for key in ("Ctrl-C", "↑"):
-            self.assertNotIn(key, piped.stderr, "nobody is at a terminal")
+            self.assertNotIn(key, piped.stderr, "the input is no terminal")
         self.assertNotIn("trying again", piped.stderr)
 
     def test_a_terminal_that_takes_no_escapes_gets_none(self):

@@ -19,7 +19,6 @@ namespace baton::gpu_emulator {
 namespace {
 
 constexpr uint32_t kMostIdleRounds = 10000;
-constexpr size_t kMostPlaces = 256;  // of one primitive in a kernel
 // Blocks of a launch have fibers of their own up to this number of threads, with ThreadSanitizer.
 constexpr uint64_t kMostCheckedThreads = 1024;
 constexpr size_t kPrimitives = static_cast<size_t>(Primitive::kBulkStoreWait) + 1;
@@ -87,8 +86,11 @@ bool Execution::Skipped(Primitive primitive, SourcePlace place) {
   if (index == places.size()) {
     if (index == kMostPlaces) Fail("calls a primitive at too many places", place);
     places.push_back(place);
+    if (primitive == rules_.skipped.primitive) {
+      skips_[index] = ToString(place) == rules_.skipped.place;
+    }
   }
-  return rules_.skipped.primitive == primitive && static_cast<int>(index) == rules_.skipped.place;
+  return primitive == rules_.skipped.primitive && skips_[index];
 }
 
 // ---- the host thread's side -----------------------------------------------------------------

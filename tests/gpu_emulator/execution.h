@@ -35,6 +35,8 @@
 
 namespace baton::gpu_emulator {
 
+inline constexpr size_t kMostPlaces = 256;  // of one primitive in a kernel
+
 inline constexpr int kWarpLanes = 32;
 inline constexpr int kBarriers = 16;  // of a block
 inline constexpr uint32_t kAllLanes = 0xffffffff;
@@ -216,6 +218,7 @@ class Execution {
   uint64_t random_;
   uint32_t idle_rounds_ = 0;
   std::vector<std::vector<SourcePlace>> places_;  // by primitive
+  std::array<bool, kMostPlaces> skips_ = {};      // by place of the primitive that is skipped
   char launch_order_ = 0, end_order_ = 0;         // addresses that stand for orders
   bool reads_only_ = false;                       // NoteReadOnly was called
 };

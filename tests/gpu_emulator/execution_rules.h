@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace baton::gpu_emulator {
 
@@ -43,11 +44,10 @@ enum class Primitive : uint8_t {
   kBulkStoreWait,     // WaitBulkStores
 };
 
-// A planted fault: every execution of a primitive at one place of the source does nothing. Places
-// are numbered as a launch first reaches them.
+// A planted fault: every execution of a primitive at one place of the source does nothing.
 struct SkippedPrimitive {
   Primitive primitive = Primitive::kNone;
-  int place = 0;
+  std::string place = "";  // "file:line", as Executor::places gives it
 };
 
 struct ExecutionRules {

@@ -62,8 +62,7 @@ class Executor {
                    size_t bytes);
 
   const ExecutionRules& rules() const { return rules_; }
-  // Places ("file:line") of a primitive that the last launch reached, in that order. Numbers of
-  // places are those of SkippedPrimitive.
+  // Places ("file:line") of a primitive that the last launch reached, in that order.
   const std::vector<std::string>& places(Primitive primitive) const;
 
  private:

@@ -405,6 +405,8 @@ std::optional<Violation> SimCluster::Run() {
   if (violation_) return violation_;
 
   Heal();
+  // A delay lasts until its message arrives.
+  RunUntil(network_.delayed_until_us(), [] { return false; });
   ExpectReclaimed();
   RunUntil(queue_.now_us() + kSettleUs, [] { return false; });
   if (!Await(kDrainUs + kRegisterUs, [this] { return AllRegistered(); })) {

@@ -67,10 +67,7 @@ void Excuses::OnFault(const Fault& fault, int64_t now_us) {
   if (fault.kind == FaultKind::kClockJump) {
     if (Decodes(fault.node)) clock_jumps_.push_back({now_us, now_us});
     // To the router, the last heartbeats are suddenly old, so it forgets the workers.
-    if (fault.node == kRouterNode) {
-      failing_.push_back({now_us, now_us + kRecoveryUs});
-      without_workers_.push_back(failing_.back());
-    }
+    if (fault.node == kRouterNode) failing_.push_back({now_us, now_us + kRecoveryUs});
     return;
   }
   const int64_t drain_us = fault.kind == FaultKind::kTerminate ? kWorkerDrainUs : 0;
@@ -83,7 +80,7 @@ void Excuses::OnFault(const Fault& fault, int64_t now_us) {
   }
   if (fault.node == kRouterNode) {
     failing_.push_back(away);
-    without_workers_.push_back(away);
+    if (fault.kind != FaultKind::kPause) without_workers_.push_back({over_us, away.until_us});
   }
   Lose(fault.node, away);
 }
@@ -121,8 +118,8 @@ bool Excuses::IsRefused(const ScenarioRequest& request, const Span& life) const 
       std::any_of(scenario_.workers.begin(), scenario_.workers.end(),
                   [&](const SimWorker::Options& worker) { return !TakesPrompt(worker, request); });
   const int32_t lost = Lost(/*decode=*/true, request, life);
-  // Workers register one by one with a router that began anew. The fleet that it knows may first
-  // consist of the others.
+  // Workers register one by one with a router that began anew. So it may first know only the
+  // others.
   if (others && (lost >= Decoders(request) || Meets(without_workers_, life))) return true;
   return request.request.placement == Placement::kRemote &&
          lost + Lost(/*decode=*/false, request, life) > 0;

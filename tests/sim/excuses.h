@@ -78,7 +78,7 @@ class Excuses {
   const Scenario& scenario_;
   std::vector<Loss> losses_;  // losses of workers
   Spans failing_;             // times when calls may fail
-  Spans without_workers_;     // times when the router may not know all workers
+  Spans without_workers_;     // after a restart of the router: it may not know all workers
   Spans clock_jumps_;         // times of clock jumps of decode workers
   Spans delays_;
 };

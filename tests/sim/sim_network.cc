@@ -7,6 +7,7 @@ namespace baton {
 void SimNetwork::Deliver(Lane& lane, int32_t from, int32_t to, int64_t extra_us,
                          std::function<void()> arrive) {
   lane.last_us = std::max(lane.last_us, queue_.now_us() + Latency() + extra_us);
+  if (extra_us > 0) delayed_until_us_ = std::max(delayed_until_us_, lane.last_us);
   queue_.At(lane.last_us, [this, path = Path(from, to), arrive = std::move(arrive)]() mutable {
     Arrive(path, std::move(arrive));
   });

@@ -90,6 +90,9 @@ class SimNetwork {
   void Deliver(Lane& lane, int32_t from, int32_t to, int64_t extra_us,
                std::function<void()> arrive);
 
+  // Returns when the last message that a fault delayed arrives, or arrived; 0: there was none.
+  int64_t delayed_until_us() const { return delayed_until_us_; }
+
   bool blocked(int32_t from, int32_t to) const { return blocked_.contains({from, to}); }
   // Returns the time at which this direction was last blocked or unblocked; 0: never.
   int64_t changed_us(int32_t from, int32_t to) const;
@@ -122,6 +125,7 @@ class SimNetwork {
   std::map<Path, int64_t> changed_us_;
   std::map<Path, std::deque<std::function<void()>>> held_;
   std::vector<KnownLink> links_;
+  int64_t delayed_until_us_ = 0;
 };
 
 }  // namespace baton
