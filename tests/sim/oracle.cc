@@ -101,7 +101,10 @@ std::optional<Violation> RequestOracle::OnFinish(const FinishInfo& info) {
   if (info.logits_hash != expected.logits_hash) {
     return Say("answer", "the tokens are right, but the sampled logits are not");
   }
-  return OnLedger(info.ledger.chunk);
+  // Of an answer that is resumed when it is complete, a worker computes nothing and places no
+  // chunk.
+  const bool resumed_complete = info.ledger.computed_tokens == 0 && info.ledger.chunk.chunks == 0;
+  return resumed_complete ? std::nullopt : OnLedger(info.ledger.chunk);
 }
 
 std::optional<Violation> RequestOracle::OnLedger(const ChunkLedger& ledger) const {
