@@ -22,7 +22,7 @@ SLICES = ["heavy", "asan", "tsan", "asan-grpc", "cuda", "fuzz", "tidy"]
 # Slices of which some checks have never passed. CI runs one of them in the time that is left, and its faults do not fail CI;
 # `.ci/run --slice NAME` and scripts/nightly.sh run them too. A slice leaves this list when each of its checks has passed on one tree
 # or on later ones.
-ON_TRIAL = ["cuda", "tidy"]
+ON_TRIAL = []
 
 # Pattern of a path → the slices that test it.
 RULES = [(re.compile(pattern), slices) for pattern, slices in [
