@@ -360,8 +360,8 @@ class Chat {
   ChatInput input_;
   Interrupter interrupter_;
   Conversation conversation_;
-  bool unanswered_ = false;  // a question got no answer
-  bool quits_ = false;
+  bool unanswered_ = false;                         // a question got no answer
+  bool quits_ = false;                              // /quit was typed
   std::optional<SamplingDefaults> model_sampling_;  // from the router
 };
 

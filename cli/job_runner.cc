@@ -84,8 +84,8 @@ void PrintForPeople(JobRunner& runner, const Job& job, const std::vector<JobResu
   std::fprintf(stderr, "%s", notes.c_str());
 }
 
-// The same notes for a job of many.
-std::string NotesOfLine(JobRunner& runner, const Job& job, const std::vector<JobResult>& results) {
+// Returns the notes of a job of a file. They name the job, because others stand around them.
+std::string NotesOfJob(JobRunner& runner, const Job& job, const std::vector<JobResult>& results) {
   const TokenPieces pieces = FindPieces(runner, job, results);
   std::string notes;
   for (const JobResult& result : results) {
@@ -129,7 +129,7 @@ void AnswerJob(const LineRun& run, const Job& job) {
   for (const JobResult& result : *results) tokens += result.completion_tokens;
   const std::string text = JobResultText(job, *results, run.options.json, std::time(nullptr));
   const bool is_text = !run.options.json && job.form == JobForm::kBaton;
-  const std::string notes = is_text ? NotesOfLine(run.runner, job, *results) : "";
+  const std::string notes = is_text ? NotesOfJob(run.runner, job, *results) : "";
   run.lines.Answered(job.line, {.text = text, .notes = notes}, tokens);
 }
 
