@@ -3,9 +3,9 @@
 // A fault excuses requests that are active between its start and the fleet's recovery from it. It
 // does not excuse requests that ended earlier or began later.
 //
-// A fault that affects only transfers or prefill workers excuses nothing: the answer must still
-// arrive promptly. If a decode worker is lost, another decode worker, if any, takes over requests
-// that have no token yet.
+// A fault that affects only transfers or prefill workers excuses no failure: the answer must still
+// arrive promptly, later by the limit of a pull at most. If a decode worker is lost, another decode
+// worker, if any, takes over requests that have no token yet.
 #pragma once
 
 #include <cstdint>
@@ -80,6 +80,7 @@ class Excuses {
   Spans failing_;             // times when calls may fail
   Spans without_workers_;     // after a restart of the router: it may not know all workers
   Spans clock_jumps_;         // times of clock jumps of decode workers
+  Spans damaged_streams_;     // when a stream of KV lost bytes, got wrong ones or broke
   Spans delays_;
 };
 
