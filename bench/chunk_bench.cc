@@ -178,7 +178,8 @@ int main(int argc, char** argv) {
   auto generated =
       line.AddFlag("--generated", &options.generated, "Measure quality on generated questions");
   auto questions = line.Add("--questions", &options.questions,
-                            "Measure quality on the questions of this JSONL file");
+                            "Measure quality on the questions of this JSONL file")
+                       .Value("FILE");
   auto rotation = line.AddFlag("--rotation", &options.rotation,
                                "Compare rotated queries with rotated keys: times and errors");
   generated.Excludes(questions);
@@ -197,6 +198,7 @@ int main(int argc, char** argv) {
       .Needs(generated);
   line.Add("--write-questions", &options.write_questions,
            "Only append the generated questions to this file, as lines for --questions")
+      .Value("FILE")
       .Needs(generated);
   line.Add("--rounds", &options.rounds, "Rounds of the speed figures")
       .Range(1, 10'000)

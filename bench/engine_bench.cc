@@ -239,7 +239,8 @@ int main(int argc, char** argv) {
   line.Add("--only", &only, "Measure only figures with these prefixes, e.g. decode_16,prefill");
   line.Add("--profile", &profile,
            "Measure the times of single steps instead, and write them to this file for `baton "
-           "simulate`");
+           "simulate`")
+      .Value("FILE");
   baton::RegisterSettings(options, settings);
   line.AddSettings(settings, "Engine");
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;

@@ -408,7 +408,8 @@ int main(int argc, char** argv) {
       "as published with Mooncake: {\"timestamp\": ms, \"input_length\", \"output_length\", "
       "\"hash_ids\": [..]}. One block of the trace is one unit here.");
   baton::BenchOptions options;
-  const baton::CommandLine::Option trace = line.Add("--trace", &options.trace, "Trace to replay");
+  const baton::CommandLine::Option trace =
+      line.Add("--trace", &options.trace, "Trace to replay").Value("FILE");
   line.Add("--synthetic", &options.synthetic,
            "Number of requests of a synthetic trace that resembles Mooncake's conversation trace, "
            "drawn from --seed. Default without --trace: 12000")
@@ -421,7 +422,8 @@ int main(int argc, char** argv) {
            "caches have been filled twice")
       .Range(1, 10'000);
   line.Add("--dump-operations", &options.dump_operations,
-           "Write the operations to this file, one JSON object per line, for a peer to replay");
+           "Write the operations to this file, one JSON object per line, for a peer to replay")
+      .Value("FILE");
   line.Add("--runs", &options.runs, "Runs; block_ops_per_s is their median").Range(1, 1000);
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
   if (options.synthetic == 0) options.synthetic = 12'000;

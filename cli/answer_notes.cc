@@ -4,9 +4,10 @@
 #include <cstdint>
 #include <string_view>
 
-#include "absl/container/flat_hash_set.h"
+#include "absl/container/btree_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "common/printable_text.h"
 
 namespace baton {
@@ -14,6 +15,12 @@ namespace {
 
 constexpr size_t kMostPieceBytes = 24;  // limit of a token's text in the table
 constexpr int kTokenColumns = 16;       // wide enough for most tokens
+
+// Returns the name of a limit: the option's, or for a job of a file that of its field.
+std::string LimitName(const Job& job, const std::string& option) {
+  if (job.line == 0) return absl::StrCat("--", option);
+  return absl::StrReplaceAll(option, {{"-", "_"}});
+}
 
 bool MayBeAStopString(const Job& job, const JobResult& result) {
   return !job.sampling.stop.empty() && result.finish_reason == "stop";
@@ -41,7 +48,7 @@ std::string Quoted(std::string_view text, size_t most_bytes) {
   return absl::StrCat("\"", Printable(text, most_bytes), "\"");
 }
 
-std::string TokenText(TokenId token, const TokenPieces& pieces) {
+std::string ShownToken(TokenId token, const TokenPieces& pieces) {
   const auto piece = pieces.find(token);
   return piece == pieces.end() ? absl::StrCat("#", token) : Quoted(piece->second, kMostPieceBytes);
 }
@@ -56,20 +63,33 @@ void AppendPadded(std::string& out, const std::string& text, int columns) {
   absl::StrAppend(&out, text, std::string(std::max(0, columns - Characters(text)), ' '));
 }
 
-}  // namespace
-
-std::vector<TokenId> TokensToShow(const Job& job, const std::vector<JobResult>& results) {
-  absl::flat_hash_set<TokenId> tokens;
+void AddTokensOfLogprobs(const std::vector<JobResult>& results, absl::btree_set<TokenId>& tokens) {
   for (const JobResult& result : results) {
-    if (result.logprobs.empty() && !MayBeAStopString(job, result)) continue;
+    if (result.logprobs.empty()) continue;
     tokens.insert(result.token_ids.begin(), result.token_ids.end());
     for (const TokenDetail& detail : result.logprobs) {
       for (const TokenLogprob& top : detail.top) tokens.insert(top.token);
     }
   }
-  std::vector<TokenId> out(tokens.begin(), tokens.end());
-  std::sort(out.begin(), out.end());
-  return out;
+}
+
+}  // namespace
+
+std::vector<TokenId> TokensOfLogprobs(const std::vector<JobResult>& results) {
+  absl::btree_set<TokenId> tokens;
+  AddTokensOfLogprobs(results, tokens);
+  return {tokens.begin(), tokens.end()};
+}
+
+std::vector<TokenId> TokensToShow(const Job& job, const std::vector<JobResult>& results) {
+  absl::btree_set<TokenId> tokens;
+  AddTokensOfLogprobs(results, tokens);
+  for (const JobResult& result : results) {
+    if (MayBeAStopString(job, result)) {
+      tokens.insert(result.token_ids.begin(), result.token_ids.end());
+    }
+  }
+  return {tokens.begin(), tokens.end()};
 }
 
 std::string StopNote(const Job& job, const JobResult& result, const TokenPieces& pieces) {
@@ -77,7 +97,8 @@ std::string StopNote(const Job& job, const JobResult& result, const TokenPieces&
   if (result.finish_reason == "length") {
     if (sampling.max_tokens && result.completion_tokens >= *sampling.max_tokens) {
       return absl::StrCat("(stopped: ", result.completion_tokens,
-                          result.completion_tokens == 1 ? " token" : " tokens", ", --max-tokens)");
+                          result.completion_tokens == 1 ? " token" : " tokens", ", ",
+                          LimitName(job, "max-tokens"), ")");
     }
     return absl::StrCat("(stopped: no room for more, prompt and answer have ",
                         result.prompt_tokens + result.completion_tokens, " tokens)");
@@ -85,12 +106,14 @@ std::string StopNote(const Job& job, const JobResult& result, const TokenPieces&
   if (result.finish_reason != "stop" || result.token_ids.empty()) return "";
   const TokenId last = result.token_ids.back();
   if (std::count(sampling.stop_token_ids.begin(), sampling.stop_token_ids.end(), last) > 0) {
-    return absl::StrCat("(stopped: token ", last, ", --stop-token-id)");
+    return absl::StrCat("(stopped: token ", last, ", ",
+                        LimitName(job, job.line == 0 ? "stop-token-id" : "stop-token-ids"), ")");
   }
   if (!MayBeAStopString(job, result)) return "";
   const std::string_view stop = StopStringAtTheEnd(job, result, pieces);
   if (stop.empty()) return "";
-  return absl::StrCat("(stopped: ", Quoted(stop, kMaxStopStringBytes), ", --stop)");
+  return absl::StrCat("(stopped: ", Quoted(stop, kMaxStopStringBytes), ", ", LimitName(job, "stop"),
+                      ")");
 }
 
 std::string StopNote(const absl::Status& error) {
@@ -111,11 +134,11 @@ std::string LogprobsTable(const JobResult& result, const TokenPieces& pieces) {
   for (size_t i = 0; i < result.logprobs.size() && i < result.token_ids.size(); ++i) {
     const TokenDetail& detail = result.logprobs[i];
     std::string row = "  ";
-    AppendPadded(row, TokenText(result.token_ids[i], pieces), kTokenColumns);
+    AppendPadded(row, ShownToken(result.token_ids[i], pieces), kTokenColumns);
     absl::StrAppendFormat(&row, " %8.3f", detail.logprob);
     for (size_t k = 0; k < detail.top.size(); ++k) {
       absl::StrAppend(&row, k == 0 ? "   " : "  ");
-      AppendPadded(row, TokenText(detail.top[k].token, pieces), kTokenColumns);
+      AppendPadded(row, ShownToken(detail.top[k].token, pieces), kTokenColumns);
       absl::StrAppendFormat(&row, " %8.3f", detail.top[k].logprob);
     }
     absl::StrAppend(&out, row, "\n");

@@ -7,21 +7,20 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "cli/jobs.h"
-#include "common/strong_int.h"
+#include "common/token_id.h"
 
 namespace baton {
 
-// Maps the ids of tokens to their bytes.
-using TokenPieces = absl::flat_hash_map<TokenId, std::string>;
-
-// Returns the tokens whose pieces StopNote and LogprobsTable need, each once. Often none.
+// Returns the tokens with log-probabilities and those at their places, each once.
+std::vector<TokenId> TokensOfLogprobs(const std::vector<JobResult>& results);
+// As TokensOfLogprobs, with the tokens whose pieces StopNote needs. Often none.
 std::vector<TokenId> TokensToShow(const Job& job, const std::vector<JobResult>& results);
 
-// Returns why the answer ended, such as "(stopped: 128 tokens, --max-tokens)". Empty if the answer
-// reached its natural end. Needs the pieces to find a stop string. One line, without a newline.
+// Returns why the answer ended, such as "(stopped: 128 tokens, --max-tokens)", or "max_tokens" for
+// a job of a file. Empty if the answer reached its natural end. Needs the pieces to find a stop
+// string. One line, without a newline.
 std::string StopNote(const Job& job, const JobResult& result, const TokenPieces& pieces);
 
 // Returns why an answer stopped in the middle, such as "(stopped: the deadline passed)". Empty for

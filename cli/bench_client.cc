@@ -180,8 +180,8 @@ void AddCompareCommand(CommandLine& bench) {
       bench.AddCommand("compare", "Show the differences of two reports, with their 95 % intervals");
   auto a = std::make_shared<std::string>();
   auto b = std::make_shared<std::string>();
-  command.Add("A", a.get(), "Report that `baton bench --json FILE` wrote").Required();
-  command.Add("B", b.get(), "Report to compare with A").Required();
+  command.Add("A", a.get(), "Report that `baton bench --json FILE` wrote").Value("FILE").Required();
+  command.Add("B", b.get(), "Report to compare with A").Value("FILE").Required();
   command.OnRun([a, b] { return Compare(*a, *b); });
 }
 

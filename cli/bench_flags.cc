@@ -37,9 +37,11 @@ void AddTargetFlags(CommandLine& command, BenchFlags& flags) {
       .Add("--target", &flags.target,
            "Service to measure: grpc://HOST:PORT of a router, or http://HOST:PORT/v1 or "
            "https://HOST:PORT/v1 of an OpenAI-compatible server")
+      .Value("URL")
       .Group(kGroup);
   AddConnectionFlags(command, &flags.connection);
   command.Add("--model", &flags.model, "Model name for an HTTP target. Without it, its first model")
+      .Value("NAME")
       .Group(kGroup);
   command
       .Add("--timeout-ms", &flags.timeout_ms, "Deadline of each request in milliseconds; 0: none")
@@ -171,6 +173,7 @@ void AddLoadFlags(CommandLine& command, BenchFlags& flags) {
           "When requests are sent. Default: poisson; of workloads with a trace: trace. With "
           "closed, "
           "each of --concurrency clients sends when its answer has ended")
+      .Value("KIND")
       .Group(kGroup)
       .OneOf(ArrivalNames());
   command
@@ -228,6 +231,7 @@ void AddWorkloadFlags(CommandLine& command, BenchFlags& flags) {
             return absl::OkStatus();
           },
           "What is sent. Default: synthetic")
+      .Value("KIND")
       .Group(kGroup)
       .OneOf(WorkloadNames());
   const auto add = [&](const char* name, int32_t* field, int minimum, int maximum,
@@ -276,6 +280,7 @@ void AddWorkloadFlags(CommandLine& command, BenchFlags& flags) {
   command
       .Add("--trace", &flags.trace,
            "File of the workloads mooncake (JSON lines) and azure (CSV); - reads standard input")
+      .Value("FILE")
       .Group(kGroup);
   add("--trace-block-tokens", &workload.trace_block_tokens, 1, 4096,
       "Of mooncake: tokens that stand for a block of 512. Prompts shrink by the same factor");
@@ -291,6 +296,7 @@ void AddReportFlags(CommandLine& command, BenchFlags& flags) {
             return absl::OkStatus();
           },
           "Objectives of a good answer, as ttft_ms=200,itl_ms=50")
+      .Value("LIST")
       .Group(kGroup);
   command
       .AddFlag("--find-rate", &flags.find_rate,
@@ -303,9 +309,13 @@ void AddReportFlags(CommandLine& command, BenchFlags& flags) {
   command.AddFlag("--strict", &flags.strict, "End with exit code 1 if the run is not valid")
       .Group(kGroup);
   command.Add("--json", &flags.json_file, "File for the report as JSON, which `compare` reads")
+      .Value("FILE")
       .Group(kGroup);
-  command.Add("--html", &flags.html_file, "File for the report as one HTML page").Group(kGroup);
+  command.Add("--html", &flags.html_file, "File for the report as one HTML page")
+      .Value("FILE")
+      .Group(kGroup);
   command.Add("--records", &flags.records_file, "File for one JSON line about each request")
+      .Value("FILE")
       .Group(kGroup);
 }
 

@@ -37,13 +37,14 @@ void AddMakeCommand(CommandLine& certs, const char* name, const char* help,
                     absl::Status (*make)(const TrialCertificateOptions&)) {
   CommandLine& command = certs.AddCommand(name, help);
   auto options = std::make_shared<CertsOptions>();
-  command.Add("DIR", &options->trial.directory, "Folder for the files").Required();
+  command.Add("DIR", &options->trial.directory, "Folder for the files").Value("FOLDER").Required();
   command
       .Add("--name", &options->names,
            "DNS name or IP address at which clients reach the router. Without it: localhost, "
            "127.0.0.1 and ::1")
       .TakesOne();
-  command.Add("--tenant", &options->trial.tenant, "Tenant of the client's certificate");
+  command.Add("--tenant", &options->trial.tenant, "Tenant of the client's certificate")
+      .Value("NAME");
   command.Add("--days", &options->trial.days, "How long the certificates are valid")
       .Range(1, 825)
       .ShowDefault();

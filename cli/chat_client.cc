@@ -293,7 +293,7 @@ class Chat {
 
   void ShowNotes(const Job& job, const std::vector<JobResult>& results) {
     const JobResult& result = results.front();
-    const TokenPieces pieces = FindPieces(client_, job, results);
+    const TokenPieces pieces = FindPieces(client_, TokensToShow(job, results));
     if (const std::string stopped = StopNote(job, result, pieces); !stopped.empty()) Note(stopped);
     const std::string tables = absl::StrCat(LogprobsTable(result, pieces),
                                             options_.ledger ? LedgerTable(result) : std::string());
@@ -372,6 +372,7 @@ void AddChatCommand(CommandLine& line) {
       line.AddCommand("chat", "Have a conversation with the model through a router");
   auto options = std::make_shared<ChatOptions>();
   command.Add("--router", &options->client.router, "HOST:PORT of the router")
+      .Value("HOST:PORT")
       .IsHostPort()
       .FromEnvironment()
       .ShowDefault();
@@ -392,11 +393,12 @@ void AddChatCommand(CommandLine& line) {
                         "default is ",
                         kReconnectMs, " if standard input is a terminal, else 0"))
       .Range(int64_t{0}, kMaxTimeoutMs);
-  command.Add(
-      "--history", &options->history_file,
-      "File that keeps the lines typed at a terminal, for the arrow keys and Ctrl-R of later "
-      "conversations. Empty: none. Default: baton/chat_history in $XDG_STATE_HOME, or else in "
-      "~/.local/state");
+  command
+      .Add("--history", &options->history_file,
+           "File that keeps the lines typed at a terminal, for the arrow keys and Ctrl-R of later "
+           "conversations. Empty: none. Default: baton/chat_history in $XDG_STATE_HOME, or else in "
+           "~/.local/state")
+      .Value("FILE");
   command.AddFlag("--ledger", &options->ledger, "Print each answer's latency ledger");
   options->sampling.temperature = kChatTemperature;  // the help shows these
   options->sampling.top_p = kChatTopP;

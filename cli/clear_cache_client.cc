@@ -51,8 +51,8 @@ void AddClearCacheCommand(CommandLine& line) {
   auto options = std::make_shared<ClearOptions>();
   AddWorkerFlags(command, &options->choice);
   command.AddFlag("--chunks", &options->chunks, "Clear only prompt chunks. Cached prefixes stay");
-  command.Add("--tenant", &options->tenant,
-              "Clear only what requests with this tenant have cached");
+  command.Add("--tenant", &options->tenant, "Clear only what requests with this tenant have cached")
+      .Value("NAME");
   command.Add("--cache-salt", &options->cache_salt,
               "Clear only what requests with this salt have cached");
   command.OnRun([options] {

@@ -20,21 +20,25 @@ void AddConnectionFlags(CommandLine& command, ConnectionFlags* flags) {
   command
       .Add("--tls-ca", &flags->tls.authorities,
            "PEM file with the authorities of the service's certificates. Turns encryption on")
+      .Value("FILE")
       .FromEnvironment()
       .Group("Connection");
   command
       .Add("--tls-cert", &flags->tls.certificate,
            "PEM file with this client's certificate, for services that ask for one")
+      .Value("FILE")
       .FromEnvironment()
       .Group("Connection");
   command
       .Add("--tls-key", &flags->tls.key,
            "PEM file with that certificate's key. Without it, the key is in the file of --tls-cert")
+      .Value("FILE")
       .FromEnvironment()
       .Group("Connection");
   command
       .Add("--api-key-file", &flags->api_key_file,
            "File with an API key in its first line, for services that ask for one")
+      .Value("FILE")
       .FromEnvironment()
       .Group("Connection");
 }

@@ -69,6 +69,7 @@ void AddGenerateCommand(CommandLine& line) {
   command
       .Add("--router", &options->routers,
            "HOST:PORT of a router. If it is unreachable, lost or draining, the next one is asked")
+      .Value("HOST:PORT")
       .TakesOne()
       .IsHostPort()
       .FromEnvironment()
@@ -98,6 +99,7 @@ void AddGenerateCommand(CommandLine& line) {
           },
           "Where prompts are computed. auto: the router decides. remote: on a prefill worker. "
           "local: on the decode worker")
+      .Value("NAME")
       .OneOf({"auto", "remote", "local"});
   AddConnectionFlags(command, &options->connection);
   AddJobFlags(command, options->jobs);

@@ -175,12 +175,13 @@ absl::StatusOr<TargetModel> GrpcTarget::Describe(int64_t timeout_ms) {
   for (const auto& stub : stubs_) {
     grpc::ClientContext context;
     context.set_deadline(DeadlineIn(timeout_ms));
-    context.set_wait_for_ready(true);
     const grpc::Status status = stub->GetModel(&context, request, &response);
     if (status.ok()) continue;
     const absl::Status failure = FromGrpcStatus(status);
-    return absl::Status(failure.code(), StrCat("no router answers at ", options_.address, " (",
-                                               std::string(failure.message()), ")"));
+    return absl::Status(
+        failure.code(),
+        StrCat("no router answers at ", options_.address,
+               ": start one with `baton up`, or give another --target (", failure.message(), ")"));
   }
   return TargetModel{.name = response.name(),
                      .vocabulary = response.vocabulary(),

@@ -141,6 +141,7 @@ CommandLine& AddInspectCommand(CommandLine& line) {
       inspect.AddCommand("model", "Show a model file's metadata, tensors and hyper-parameters");
   auto model_path = std::make_shared<std::string>();
   model.Add("--model", model_path.get(), "GGUF file. Without it, the default model")
+      .Value("FILE")
       .FromEnvironment();
   model.OnRun([model_path] { return InspectModel(*model_path); });
 
@@ -150,6 +151,7 @@ CommandLine& AddInspectCommand(CommandLine& line) {
   auto tokens_path = std::make_shared<std::string>();
   auto text = std::make_shared<std::optional<std::string>>();
   tokens.Add("--model", tokens_path.get(), "GGUF file. Without it, the default model")
+      .Value("FILE")
       .FromEnvironment();
   tokens.Add("--text", text.get(), "Text to show token by token");
   tokens.OnRun([tokens_path, text] {

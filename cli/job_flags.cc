@@ -167,7 +167,8 @@ void AddJobFlags(CommandLine& line, JobFlags& flags) {
   CommandLine::Option jobs =
       line.Add("--jobs", &flags.jobs,
                "File with one job on each line, in the format below. - reads standard input. "
-               "Sampling flags are the defaults of the jobs");
+               "Sampling flags are the defaults of the jobs")
+          .Value("FILE");
   prompt.Group("Jobs").Excludes(chat).Excludes(jobs);
   chat.Group("Jobs").Excludes(jobs);
   jobs.Group("Jobs");
@@ -204,6 +205,7 @@ void AddJobFlags(CommandLine& line, JobFlags& flags) {
            "File of results that --json wrote. Jobs with an answer in it do not run again; failed "
            "jobs do. Each job needs a different id. To extend the file, append to it: --resume F "
            ">> F")
+      .Value("FILE")
       .Needs(jobs)
       .Needs(json)
       .Group("Jobs");
@@ -252,6 +254,7 @@ void AddSamplingFlags(CommandLine& line, SamplingParams& s) {
   line.AddParsedList(
           "--logit-bias", [&s](const std::string& entry) { return AddLogitBias(entry, s); },
           "ID:BIAS adds BIAS, -100 to 100, to the logit of token ID")
+      .Value("ID:BIAS")
       .TakesOne()
       .Group("Sampling");
   line.Add("--stop", &s.stop, "Text that ends the answer").TakesOne().Group("Sampling");

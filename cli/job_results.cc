@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "openai/logprobs_output.h"
 
 namespace baton {
 namespace {
@@ -22,60 +23,42 @@ OrderedJson IdOf(const JobLabel& label) {
   return number.is_number() ? number : OrderedJson(label.id);
 }
 
-OrderedJson LogprobsToJson(const std::vector<TokenDetail>& details) {
+void AddText(TokenId token, const TokenPieces& pieces, OrderedJson& to) {
+  if (const auto piece = pieces.find(token); piece != pieces.end()) to["text"] = piece->second;
+}
+
+OrderedJson LogprobsToJson(const JobResult& result, const TokenPieces& pieces) {
   OrderedJson out = OrderedJson::array();
-  for (const TokenDetail& detail : details) {
-    OrderedJson top = OrderedJson::array();
+  for (size_t i = 0; i < result.logprobs.size(); ++i) {
+    const TokenDetail& detail = result.logprobs[i];
+    OrderedJson one = {{"logprob", detail.logprob}, {"top", OrderedJson::array()}};
+    if (i < result.token_ids.size()) AddText(result.token_ids[i], pieces, one);
     for (const TokenLogprob& alternative : detail.top) {
-      top.push_back({{"token_id", alternative.token}, {"logprob", alternative.logprob}});
+      OrderedJson top = {{"token_id", alternative.token}, {"logprob", alternative.logprob}};
+      AddText(alternative.token, pieces, top);
+      one["top"].push_back(std::move(top));
     }
-    out.push_back({{"logprob", detail.logprob}, {"top", std::move(top)}});
+    out.push_back(std::move(one));
   }
   return out;
 }
 
-// Names a token by its id in OpenAI's forms, because a client has no tokenizer.
-std::string TokenName(TokenId token) { return absl::StrCat("token_id:", token); }
-
-TokenId TokenAt(const JobResult& result, size_t i) {
-  return i < result.token_ids.size() ? result.token_ids[i] : 0;
-}
-
-OrderedJson ChatLogprobs(const JobResult& result) {
-  if (result.logprobs.empty()) return nullptr;
-  OrderedJson content = OrderedJson::array();
-  for (size_t i = 0; i < result.logprobs.size(); ++i) {
-    OrderedJson top = OrderedJson::array();
-    for (const TokenLogprob& alternative : result.logprobs[i].top) {
-      top.push_back({{"token", TokenName(alternative.token)},
-                     {"logprob", alternative.logprob},
-                     {"bytes", nullptr}});
-    }
-    content.push_back({{"token", TokenName(TokenAt(result, i))},
-                       {"logprob", result.logprobs[i].logprob},
-                       {"bytes", nullptr},
-                       {"top_logprobs", std::move(top)}});
+// Returns the log-probabilities in the form that the HTTP edge gives them. A token without a piece
+// is named by its id.
+OrderedJson BatchLogprobs(OpenAiEndpoint endpoint, const JobResult& result,
+                          const TokenPieces& pieces) {
+  std::string name;
+  const TokenText text = [&](TokenId token) -> std::string_view {
+    const auto piece = pieces.find(token);
+    if (piece != pieces.end()) return piece->second;
+    name = absl::StrCat("token_id:", token);
+    return name;
+  };
+  LogprobsOutput output(endpoint, &text);
+  for (size_t i = 0; i < result.logprobs.size() && i < result.token_ids.size(); ++i) {
+    output.Add(result.token_ids[i], result.logprobs[i]);
   }
-  return {{"content", std::move(content)}};
-}
-
-OrderedJson CompletionLogprobs(const JobResult& result) {
-  if (result.logprobs.empty()) return nullptr;
-  OrderedJson tokens = OrderedJson::array();
-  OrderedJson logprobs = OrderedJson::array();
-  OrderedJson tops = OrderedJson::array();
-  for (size_t i = 0; i < result.logprobs.size(); ++i) {
-    OrderedJson top = OrderedJson::object();
-    for (const TokenLogprob& alternative : result.logprobs[i].top) {
-      top[TokenName(alternative.token)] = alternative.logprob;
-    }
-    tokens.push_back(TokenName(TokenAt(result, i)));
-    logprobs.push_back(result.logprobs[i].logprob);
-    tops.push_back(std::move(top));
-  }
-  return {{"tokens", std::move(tokens)},
-          {"token_logprobs", std::move(logprobs)},
-          {"top_logprobs", std::move(tops)}};
+  return OrderedJson::parse(output.Take());
 }
 
 OrderedJson BatchLine(const JobLabel& label, int status_code, OrderedJson body, OrderedJson error) {
@@ -89,19 +72,20 @@ OrderedJson BatchLine(const JobLabel& label, int status_code, OrderedJson body, 
 }
 
 OrderedJson BatchResult(const Job& job, const std::vector<JobResult>& results,
-                        int64_t unix_seconds) {
+                        const TokenPieces& pieces, int64_t unix_seconds) {
   const bool chat = job.form == JobForm::kChatBatch;
+  const OpenAiEndpoint endpoint =
+      chat ? OpenAiEndpoint::kChatCompletions : OpenAiEndpoint::kCompletions;
   OrderedJson choices = OrderedJson::array();
   int64_t completion_tokens = 0;
   for (const JobResult& result : results) {
     OrderedJson choice = {{"index", result.choice.value_or(0)}};
     if (chat) {
       choice["message"] = {{"role", "assistant"}, {"content", result.text}};
-      choice["logprobs"] = ChatLogprobs(result);
     } else {
       choice["text"] = result.text;
-      choice["logprobs"] = CompletionLogprobs(result);
     }
+    choice["logprobs"] = BatchLogprobs(endpoint, result, pieces);
     choice["finish_reason"] = result.finish_reason;
     choices.push_back(std::move(choice));
     completion_tokens += result.completion_tokens;
@@ -172,7 +156,7 @@ std::string ChoiceTitle(const JobResult& result) {
   return absl::StrCat("choice ", result.choice.value_or(0), " (", result.finish_reason, ")");
 }
 
-std::string ResultLine(const JobLabel& label, const JobResult& result) {
+std::string ResultLine(const JobLabel& label, const JobResult& result, const TokenPieces& pieces) {
   OrderedJson json;
   json["id"] = IdOf(label);
   if (result.choice) json["choice"] = *result.choice;
@@ -189,7 +173,7 @@ std::string ResultLine(const JobLabel& label, const JobResult& result) {
   if (!result.prefill_worker.empty()) json["prefill_worker"] = result.prefill_worker;
   if (!result.pull_source.empty()) json["pull_source"] = result.pull_source;
   if (!result.decode_worker.empty()) json["decode_worker"] = result.decode_worker;
-  if (!result.logprobs.empty()) json["logprobs"] = LogprobsToJson(result.logprobs);
+  if (!result.logprobs.empty()) json["logprobs"] = LogprobsToJson(result, pieces);
   if (result.logits_hash != 0)
     json["logits_hash"] = absl::StrCat(absl::Hex(result.logits_hash, absl::kZeroPad16));
   return Dump(json);
@@ -205,11 +189,11 @@ std::string ErrorLine(const JobLabel& label, const absl::Status& status) {
 }
 
 std::string JobResultText(const Job& job, const std::vector<JobResult>& results, bool json,
-                          int64_t unix_seconds) {
-  if (job.form != JobForm::kBaton) return Dump(BatchResult(job, results, unix_seconds));
+                          int64_t unix_seconds, const TokenPieces& pieces) {
+  if (job.form != JobForm::kBaton) return Dump(BatchResult(job, results, pieces, unix_seconds));
   std::vector<std::string> choices;
   for (const JobResult& result : results) {
-    choices.push_back(json ? ResultLine(job, result) : PlainResult(job, result));
+    choices.push_back(json ? ResultLine(job, result, pieces) : PlainResult(job, result));
   }
   return absl::StrJoin(choices, "\n");
 }

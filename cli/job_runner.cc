@@ -72,7 +72,7 @@ std::string ChoiceName(const JobResult& result) {
 
 void PrintForPeople(JobRunner& runner, const Job& job, const std::vector<JobResult>& results,
                     const RunJobsOptions& options) {
-  const TokenPieces pieces = FindPieces(runner, job, results);
+  const TokenPieces pieces = FindPieces(runner, TokensToShow(job, results));
   std::string notes;
   for (const JobResult& result : results) {
     PrintResult(result.choice
@@ -85,8 +85,8 @@ void PrintForPeople(JobRunner& runner, const Job& job, const std::vector<JobResu
 }
 
 // Returns the notes of a job of a file. They name the job, because others stand around them.
-std::string NotesOfJob(JobRunner& runner, const Job& job, const std::vector<JobResult>& results) {
-  const TokenPieces pieces = FindPieces(runner, job, results);
+std::string NotesOfJob(const Job& job, const std::vector<JobResult>& results,
+                       const TokenPieces& pieces) {
   std::string notes;
   for (const JobResult& result : results) {
     const std::string name =
@@ -127,9 +127,12 @@ void AnswerJob(const LineRun& run, const Job& job) {
   if (!results.ok()) return run.lines.Failed(job.line, ErrorLine(job, results.status()));
   int64_t tokens = 0;
   for (const JobResult& result : *results) tokens += result.completion_tokens;
-  const std::string text = JobResultText(job, *results, run.options.json, std::time(nullptr));
   const bool is_text = !run.options.json && job.form == JobForm::kBaton;
-  const std::string notes = is_text ? NotesOfJob(run.runner, job, *results) : "";
+  const TokenPieces pieces =
+      FindPieces(run.runner, is_text ? TokensToShow(job, *results) : TokensOfLogprobs(*results));
+  const std::string text =
+      JobResultText(job, *results, run.options.json, std::time(nullptr), pieces);
+  const std::string notes = is_text ? NotesOfJob(job, *results, pieces) : "";
   run.lines.Answered(job.line, {.text = text, .notes = notes}, tokens);
 }
 
@@ -174,8 +177,7 @@ absl::StatusOr<std::optional<int64_t>> JobsToDo(InputFile& input, const Job& def
 
 }  // namespace
 
-TokenPieces FindPieces(JobRunner& runner, const Job& job, const std::vector<JobResult>& results) {
-  const std::vector<TokenId> tokens = TokensToShow(job, results);
+TokenPieces FindPieces(JobRunner& runner, const std::vector<TokenId>& tokens) {
   TokenPieces out;
   if (tokens.empty()) return out;
   absl::StatusOr<std::vector<std::string>> pieces = runner.Pieces(tokens);
@@ -212,7 +214,10 @@ int RunOneJob(JobRunner& runner, const Job& job, const RunJobsOptions& options) 
     return ExitCodeOf(results.status());
   }
   if (options.json) {
-    for (const JobResult& result : *results) std::printf("%s\n", ResultLine(job, result).c_str());
+    const TokenPieces pieces = FindPieces(runner, TokensOfLogprobs(*results));
+    for (const JobResult& result : *results) {
+      std::printf("%s\n", ResultLine(job, result, pieces).c_str());
+    }
   } else {
     PrintForPeople(runner, job, *results, options);
   }

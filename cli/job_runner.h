@@ -47,9 +47,8 @@ class JobRunner {
   virtual void Interrupt() = 0;
 };
 
-// Returns the pieces that an answer's notes show (cli/answer_notes.h). Empty if `runner` does not
-// know them.
-TokenPieces FindPieces(JobRunner& runner, const Job& job, const std::vector<JobResult>& results);
+// Returns the pieces of `tokens`. Empty if `runner` does not know them.
+TokenPieces FindPieces(JobRunner& runner, const std::vector<TokenId>& tokens);
 
 struct RunJobsOptions {
   int concurrency = 1;     // jobs at once

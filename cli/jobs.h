@@ -15,8 +15,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "common/request_bounds.h"
+#include "common/token_id.h"
 #include "common/token_logprob.h"
 #include "requests/client_request.h"
 #include "requests/json_text.h"
@@ -53,6 +55,9 @@ JobLabel LabelOfLine(std::string_view line, int64_t line_number);
 
 // Reads "id" or "custom_id".
 absl::Status ReadJobId(const JsonPlace& place, const nlohmann::json& value, JobLabel& label);
+
+// Maps the ids of tokens to their bytes.
+using TokenPieces = absl::flat_hash_map<TokenId, std::string>;
 
 // One choice.
 struct JobResult {

@@ -78,17 +78,22 @@ void AddKeysCommand(CommandLine& line) {
       "new",
       "Print a new key. It cannot be printed again, because the router's file has only its hash");
   auto options = std::make_shared<KeysOptions>();
-  command.Add("--tenant", &options->tenant, "Tenant of all requests with this key").Required();
-  command.Add("--id", &options->id, "Name of the key in the file. Without it, a random one");
+  command.Add("--tenant", &options->tenant, "Tenant of all requests with this key")
+      .Value("NAME")
+      .Required();
+  command.Add("--id", &options->id, "Name of the key in the file. Without it, a random one")
+      .Value("NAME");
   command.Add("--role", &options->role, "Role of the key's owner")
       .OneOf({"client", "operator"})
       .ShowDefault();
   command.Add("--days", &options->days, "How many days the key is valid. 0: for ever")
       .Range(0, 36'500)
       .ShowDefault();
-  command.Add("--api-keys", &options->file,
-              "The router's file of keys. The key's line is appended to it. Without it, the line "
-              "is printed to standard error");
+  command
+      .Add("--api-keys", &options->file,
+           "The router's file of keys. The key's line is appended to it. Without it, the line "
+           "is printed to standard error")
+      .Value("FILE");
   command.OnRun([options] { return PrintNewKey(*options); });
 }
 

@@ -1,5 +1,8 @@
 // `baton`: the command-line tool. Commands live in *_command.cc (local) and *_client.cc (with
 // gRPC).
+#include <string_view>
+#include <vector>
+
 #include "cli/commands.h"
 #include "cli/outcome.h"
 #include "common/check.h"
@@ -7,6 +10,23 @@
 #ifdef BATON_GRPC
 #include "cli/client_commands.h"
 #endif
+
+namespace {
+
+// Returns the arguments with `help`, `help COMMAND` and `version` replaced by the flags that mean
+// the same.
+std::vector<const char*> WithFlags(int argc, const char* const* argv) {
+  std::vector<const char*> out(argv, argv + argc);
+  const std::string_view first = argc > 1 ? argv[1] : "";
+  if (first == "version") out[1] = "--version";
+  if (first == "help") {
+    out.erase(out.begin() + 1);
+    out.push_back("--help");
+  }
+  return out;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   google::InitGoogleLogging(argv[0]);
@@ -23,5 +43,6 @@ int main(int argc, char** argv) {
   baton::AddCertsCommand(line);
   baton::AddKeysCommand(line);
   baton::AddDocumentationCommands(line);
-  return baton::EndCommand(line.Run(argc, argv));
+  const std::vector<const char*> arguments = WithFlags(argc, argv);
+  return baton::EndCommand(line.Run(static_cast<int>(arguments.size()), arguments.data()));
 }

@@ -96,8 +96,9 @@ void AddPerplexityCommand(CommandLine& line) {
       line.AddCommand("perplexity", "Measure how well the model predicts a text");
   auto options = std::make_shared<PerplexityOptions>();
   CommandLine::Option tokens =
-      command.Add("--tokens", &options->tokens_path, "File with a JSON array of token ids");
-  tokens.Excludes(command.Add("--text", &options->text_path, "Text file"));
+      command.Add("--tokens", &options->tokens_path, "File with a JSON array of token ids")
+          .Value("FILE");
+  tokens.Excludes(command.Add("--text", &options->text_path, "Text file").Value("FILE"));
   command.AddFlag("--json", &options->json, "Print one JSON object");
   RegisterSettings(options->engine, options->settings);
   command.AddSettings(options->settings, "Engine");

@@ -35,6 +35,7 @@ void AddFleetFlags(CommandLine& command, SimulateFlags& flags) {
       .Add("--profile", &flags.profile_file,
            "Step times of a worker, from `engine_bench --profile FILE`. Without it: those of a "
            "computed accelerator with a model of 8 billion parameters")
+      .Value("FILE")
       .Group(kGroup);
   command.Add("--workers", &fleet.workers, "Workers")
       .Group(kGroup)

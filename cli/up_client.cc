@@ -187,7 +187,7 @@ absl::Status CheckEnds(bool ready, const Fleet& processes) {
   const std::string what = absl::StrCat(
       end->name, ready ? " ended" : " ended before all were ready", ": ", end->how, log);
   const bool usage = !ready && end->exit_code == kExitUsage;
-  return usage ? absl::InvalidArgumentError(what) : absl::InternalError(what);
+  return usage ? absl::InvalidArgumentError(what) : absl::AbortedError(what);
 }
 
 // Runs until a signal comes (returns OK) or an error ends the fleet.
@@ -313,7 +313,8 @@ void AddUpCommand(CommandLine& line) {
   auto options = std::make_shared<UpOptions>();
   FleetOptions& fleet = options->fleet;
   // Does not read BATON_MODEL, because the workers read it themselves after their own files.
-  command.Add("--model", &fleet.model, "GGUF file. Without it, the workers' own setting decides");
+  command.Add("--model", &fleet.model, "GGUF file. Without it, the workers' own setting decides")
+      .Value("FILE");
   command
       .Add("--prefill-workers", &options->prefill_workers,
            "Number of prefill workers. Without it, 1; with --both-workers, 0")
@@ -330,24 +331,30 @@ void AddUpCommand(CommandLine& line) {
   command
       .Add("--router-address", &fleet.router_address,
            "HOST:PORT for the router. Port 0 means any free port")
+      .Value("HOST:PORT")
       .IsListenAddress()
       .ShowDefault();
   command
       .Add("--http-address", &fleet.http_address,
            "HOST:PORT where the router serves OpenAI's API over HTTP. Port 0 means any free port. "
            "Without it, the router's own setting decides, which is off by default")
+      .Value("HOST:PORT")
       .IsListenAddress();
   command
       .Add("--metrics-address", &fleet.metrics_address,
            "HOST:PORT where the router serves its metrics over HTTP. Port 0 means any free port. "
            "The workers serve their metrics at free ports, which the router's /targets lists. "
            "Without it, the programs' own settings decide, which are off by default")
+      .Value("HOST:PORT")
       .IsListenAddress();
-  command.Add(
-      "--tls-dir", &fleet.tls_directory,
-      "Folder that `baton certs new` made. gRPC and HTTP are encrypted with its certificates");
-  command.Add("--api-keys", &fleet.api_keys,
-              "File of API keys for the router. `baton keys new` appends to it");
+  command
+      .Add("--tls-dir", &fleet.tls_directory,
+           "Folder that `baton certs new` made. gRPC and HTTP are encrypted with its certificates")
+      .Value("FOLDER");
+  command
+      .Add("--api-keys", &fleet.api_keys,
+           "File of API keys for the router. `baton keys new` appends to it")
+      .Value("FILE");
   command
       .Add("--ready-timeout-ms", &options->ready_timeout_ms,
            "How long to wait until the service is ready, in milliseconds")

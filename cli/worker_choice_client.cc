@@ -41,11 +41,14 @@ std::string WithName(const NamedWorker& worker, const std::string& text) {
 }  // namespace
 
 void AddWorkerFlags(CommandLine& command, WorkerChoice* choice) {
-  CommandLine::Option worker = command.Add(
-      "--worker", &choice->worker, "Name of the worker in `baton status`, or its HOST:PORT");
+  CommandLine::Option worker = command
+                                   .Add("--worker", &choice->worker,
+                                        "Name of the worker in `baton status`, or its HOST:PORT")
+                                   .Value("NAME");
   CommandLine::Option all = command.AddFlag("--all", &choice->all, "All workers of the router");
   worker.Excludes(all);
   command.Add("--router", &choice->router, "HOST:PORT of the router that resolves the names")
+      .Value("HOST:PORT")
       .IsHostPort()
       .FromEnvironment()
       .ShowDefault();

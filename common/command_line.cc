@@ -75,6 +75,11 @@ CommandLine::Option& CommandLine::Option::Group(const std::string& name) {
   return *this;
 }
 
+CommandLine::Option& CommandLine::Option::Value(const std::string& name) {
+  option_->type_name(name);
+  return *this;
+}
+
 CommandLine::Option& CommandLine::Option::Required() {
   option_->required();
   return *this;
@@ -88,10 +93,6 @@ CommandLine::Option& CommandLine::Option::Needs(const Option& other) {
 CommandLine::Option& CommandLine::Option::Excludes(const Option& other) {
   option_->excludes(other.option_);
   return *this;
-}
-
-CommandLine::Option& CommandLine::Option::Range(int minimum, int maximum) {
-  return Range(int64_t{minimum}, int64_t{maximum});
 }
 
 CommandLine::Option& CommandLine::Option::Range(int64_t minimum, int64_t maximum) {
@@ -113,19 +114,19 @@ CommandLine::Option& CommandLine::Option::OneOf(const std::vector<std::string>& 
   });
   AddSentence(*option_, absl::StrCat("One of: ", absl::StrJoin(values, ", "), "."));
   owner_->choices_[option_] = values;
-  return *this;
+  return Value("NAME");
 }
 
 CommandLine::Option& CommandLine::Option::IsHostPort() {
   option_->check(
       [](const std::string& text) { return std::string(CheckHostPort(text).message()); });
-  return *this;
+  return Value("HOST:PORT");
 }
 
 CommandLine::Option& CommandLine::Option::IsListenAddress() {
   option_->check(
       [](const std::string& text) { return std::string(ParseHostPort(text).status().message()); });
-  return *this;
+  return Value("HOST:PORT");
 }
 
 CommandLine::Option& CommandLine::Option::FromEnvironment() {
@@ -387,10 +388,9 @@ void CommandLine::WarnOfVariables() const {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     names.push_back(std::string(*entry).substr(0, std::string(*entry).find('=')));
   }
-  std::vector<std::string> known, read;
+  std::vector<std::string> known, read, of_options;
   AddVariables(known);
   for (const CLI::Option* option : Named().from_environment_) read.push_back(VariableName(*option));
-  std::vector<std::string> of_options;
   for (const CLI::Option* option : Named().app_->get_options()) {
     if (!option->get_lnames().empty()) of_options.push_back(VariableName(*option));
   }

@@ -68,6 +68,9 @@ class CommandLine {
    public:
     // Shows the option under this heading of the help.
     Option& Group(const std::string& name);
+    // Sets what the help and the man page call the value: FILE, FOLDER, HOST:PORT, NAME. Without
+    // this: TEXT, INT, UINT or FLOAT.
+    Option& Value(const std::string& name);
     Option& Required();
     // Refuses a command line that has this option without `other`.
     Option& Needs(const Option& other);
@@ -76,7 +79,7 @@ class CommandLine {
     // For a number: the values allowed, both ends included. The help shows them. Any other text is
     // a usage error that names the value and the range. Every number of a command for users has a
     // range.
-    Option& Range(int minimum, int maximum);
+    Option& Range(int minimum, int maximum) { return Range(int64_t{minimum}, int64_t{maximum}); }
     Option& Range(int64_t minimum, int64_t maximum);
     Option& Range(double minimum, double maximum);
     Option& OneOf(const std::vector<std::string>& values);

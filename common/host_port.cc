@@ -27,7 +27,7 @@ absl::StatusOr<HostPort> ParseHostPort(const std::string& text) {
   if (colon == std::string::npos || colon == 0 ||
       !absl::SimpleAtoi(text.substr(colon + 1), &out.port) || out.port < 0 || out.port > 65535) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", text, "\" is not HOST:PORT with a port of 0–65535"));
+        absl::StrCat("\"", text, "\" is not HOST:PORT with a port of 0 to 65535"));
   }
   const std::string host = text.substr(0, colon);
   out.host = WithoutBrackets(host);
@@ -44,7 +44,7 @@ absl::Status CheckHostPort(const std::string& text) {
   const absl::StatusOr<HostPort> parsed = ParseHostPort(text);
   if (!parsed.ok() || parsed->port > 0) return parsed.status();
   return absl::InvalidArgumentError(
-      absl::StrCat("\"", text, "\" is not HOST:PORT with a port of 1–65535"));
+      absl::StrCat("\"", text, "\" is not HOST:PORT with a port of 1 to 65535"));
 }
 
 std::string JoinHostPort(const std::string& host, int32_t port) {

@@ -8,7 +8,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "common/check.h"
 #include "common/nearest_name.h"
 
@@ -35,7 +34,7 @@ Setting MakeInteger(std::string name, Integer* field, Integer minimum, Integer m
   setting.name = std::move(name);
   setting.help = std::move(help);
   setting.type = "INT";
-  setting.range = absl::StrCat(minimum, "–", maximum);
+  setting.range = absl::StrCat(minimum, " to ", maximum);
   setting.get = [field] { return absl::StrCat(*field); };
   setting.default_value = setting.get();
   setting.set = [field, minimum, maximum, name = setting.name,
@@ -80,7 +79,7 @@ void SettingList::Add(std::string name, double* field, double minimum, double ma
   setting.name = std::move(name);
   setting.help = std::move(help);
   setting.type = "FLOAT";
-  setting.range = absl::StrCat(minimum, "–", maximum);
+  setting.range = absl::StrCat(minimum, " to ", maximum);
   setting.get = [field] { return absl::StrCat(*field); };
   setting.default_value = setting.get();
   setting.set = [field, minimum, maximum, name = setting.name,
@@ -117,8 +116,9 @@ void SettingList::Add(std::string name, bool* field, std::string help) {
   settings_.push_back(std::move(setting));
 }
 
-void SettingList::Add(std::string name, std::string* field, std::string help) {
+void SettingList::Add(std::string name, std::string* field, std::string help, std::string type) {
   Setting setting;
+  setting.type = std::move(type);
   setting.name = std::move(name);
   setting.help = std::move(help);
   setting.get = [field] { return *field; };
@@ -130,8 +130,9 @@ void SettingList::Add(std::string name, std::string* field, std::string help) {
   settings_.push_back(std::move(setting));
 }
 
-void SettingList::Add(std::string name, std::string* field, size_t max_bytes, std::string help) {
-  Add(std::move(name), field, std::move(help));
+void SettingList::Add(std::string name, std::string* field, size_t max_bytes, std::string help,
+                      std::string type) {
+  Add(std::move(name), field, std::move(help), std::move(type));
   Setting& setting = settings_.back();
   setting.range = absl::StrCat("at most ", max_bytes, " bytes");
   setting.set = [set = std::move(setting.set), max_bytes,
@@ -150,6 +151,7 @@ void SettingList::AddNamed(std::string name, std::vector<std::string> names,
   Setting setting;
   setting.name = std::move(name);
   setting.help = std::move(help);
+  setting.type = "NAME";
   setting.range = absl::StrJoin(names, ", ");
   setting.choices = names;
   setting.get = std::move(get);
@@ -184,8 +186,7 @@ std::string SettingHelp(const Setting& setting) {
   if (!help.empty()) help[0] = absl::ascii_toupper(static_cast<unsigned char>(help[0]));
   if (!help.ends_with('.')) help += '.';
   if (!setting.range.empty() && !setting.is_flag) {
-    absl::StrAppend(&help, setting.choices.empty() ? " Range: " : " One of: ",
-                    absl::StrReplaceAll(setting.range, {{"–", " to "}}), ".");
+    absl::StrAppend(&help, setting.choices.empty() ? " Range: " : " One of: ", setting.range, ".");
   }
   if (!setting.default_value.empty()) {
     absl::StrAppend(&help, " Default: ", setting.default_value, ".");

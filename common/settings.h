@@ -23,9 +23,9 @@ namespace baton {
 struct Setting {
   std::string name;                  // "block-size"
   std::string help;                  // one sentence
-  std::string range;                 // "1–128, a power of two"; empty for free text
+  std::string range;                 // "1 to 128"; empty for free text
   std::string default_value;         // as text
-  std::string type = "TEXT";         // what the help calls a value: INT, FLOAT, TEXT
+  std::string type = "TEXT";         // what the help calls a value: INT, FILE, HOST:PORT
   bool is_flag = false;              // "--name" alone means true
   std::vector<std::string> choices;  // values, where only these are valid
   std::function<absl::Status(std::string_view)>
@@ -44,8 +44,9 @@ class SettingList {
   void Add(std::string name, int64_t* field, int64_t minimum, int64_t maximum, std::string help);
   void Add(std::string name, double* field, double minimum, double maximum, std::string help);
   void Add(std::string name, bool* field, std::string help);  // true/false, on/off, 1/0
-  void Add(std::string name, std::string* field, std::string help);
-  void Add(std::string name, std::string* field, size_t max_bytes, std::string help);
+  void Add(std::string name, std::string* field, std::string help, std::string type = "TEXT");
+  void Add(std::string name, std::string* field, size_t max_bytes, std::string help,
+           std::string type = "TEXT");
   template <typename Enum>
   void AddChoice(const std::string& name, Enum* field,
                  std::vector<std::pair<std::string, Enum>> choices, const std::string& help) {

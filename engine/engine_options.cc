@@ -70,22 +70,26 @@ void SettleBlockSize(EngineOptions& options, const Device& device) {
 void RegisterSettings(EngineOptions& options, SettingList& settings) {
   settings.Add(
       "model", &options.model,
-      "GGUF file of the Llama architecture. Empty: the default model in the model directory");
+      "GGUF file of the Llama architecture. Empty: the default model in the model directory",
+      "FILE");
   settings.Add("device", &options.device,
                StrCat("device to compute on: ", KnownDevices(),
-                      ". cpu-async runs steps on a separate thread"));
+                      ". cpu-async runs steps on a separate thread"),
+               "NAME");
   settings.Add("threads", &options.threads, 0, kMaxEngineThreads,
                "compute threads. 0: one for each CPU that this process may use, within the CPU "
                "quotas of its control groups");
   settings.Add(
       "instruction-set", &options.instruction_set,
-      "kernels to use: auto, plain, avx2, avx512-no-vnni or avx512. All give the same bits");
+      "kernels to use: auto, plain, avx2, avx512-no-vnni or avx512. All give the same bits",
+      "NAME");
   settings.Add("numerics", &options.numerics,
                "rules that define every bit of a result. r1: every device. t1-sm80, t1-sm90: "
                "tensor cores of GPUs with compute capability 8.0 or 9.0; on a CPU they are slow "
                "and only serve to check a GPU's answers. auto: t1 on such GPUs, otherwise r1. "
                "Workers with different numerics do not work together. CPUs and GPUs do not work "
-               "together either, until a GPU has confirmed that their bits are equal");
+               "together either, until a GPU has confirmed that their bits are equal",
+               "NAME");
   settings.Add(
       "tensor-parallel", &options.tensor_parallel, 1, kMaxTensorParallel,
       "number of ranks that compute the model together, each with its share of the heads and "

@@ -245,7 +245,11 @@ std::string LoadedModel::Description(int32_t context_length) const {
 }
 
 absl::StatusOr<std::unique_ptr<GgufFile>> OpenModel(const std::string& path) {
-  if (!path.empty()) return GgufFile::Open(path);
+  if (!path.empty()) {
+    absl::StatusOr<std::unique_ptr<GgufFile>> file = GgufFile::Open(path);
+    if (file.ok()) return file;
+    return absl::Status(file.status().code(), StrCat("--model: ", file.status().message()));
+  }
   const std::string default_path = DefaultModelPath();
   if (!std::filesystem::exists(default_path)) {
     return absl::NotFoundError(StrCat("the default model ", default_path,

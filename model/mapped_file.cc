@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& 
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) {
     const int error = errno;
-    const absl::Status status = absl::ErrnoToStatus(error, absl::StrCat("open ", path));
+    const absl::Status status = absl::ErrnoToStatus(error, absl::StrCat("cannot open ", path));
     if (error == ENOTDIR)
       return absl::NotFoundError(status.message());  // a part of the path is not a folder
     return status;

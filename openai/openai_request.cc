@@ -45,7 +45,7 @@ absl::Status SetInput(const JsonPlace& place, const Json& value, ClientRequest& 
 absl::Status CheckPromptList(const JsonPlace& place, const Json& list) {
   if (!list.empty() && list.size() <= kMaxPrompts) return absl::OkStatus();
   return place.FaultOf(
-      absl::StrCat("has ", list.size(), " prompts; 1–", kMaxPrompts, " are allowed"));
+      absl::StrCat("has ", list.size(), " prompts; 1 to ", kMaxPrompts, " are allowed"));
 }
 
 // Reads every field of the body. Of a list of prompts, `request` gets the first.

@@ -30,7 +30,7 @@ absl::StatusOr<Integer> ToInteger(const JsonPlace& place, const nlohmann::json& 
     if (std::in_range<Integer>(number)) return static_cast<Integer>(number);
   }
   return place.FaultOf(absl::StrCat("is ", value.dump(), "; ", std::numeric_limits<Integer>::min(),
-                                    "–", std::numeric_limits<Integer>::max(), " is allowed"));
+                                    " to ", std::numeric_limits<Integer>::max(), " is allowed"));
 }
 
 absl::StatusOr<std::string> ToText(const JsonPlace& place, const nlohmann::json& value);

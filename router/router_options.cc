@@ -63,10 +63,12 @@ void RegisterRolePlannerSettings(RolePlanningOptions& options, SettingList& sett
 
 void RegisterSettings(RouterOptions& options, SettingList& settings) {
   settings.Add("advertise", &options.advertise,
-               "HOST or HOST:PORT to print in the ready line. Empty: the listening address.");
+               "HOST or HOST:PORT to print in the ready line. Empty: the listening address.",
+               "HOST:PORT");
   settings.Add("pin-model", &options.pin_model, WorkerRegistry::kMaxNameBytes,
                "Name or fingerprint of the model to serve. Workers with another model are refused. "
-               "Empty: the model of the first worker.");
+               "Empty: the model of the first worker.",
+               "NAME");
   settings.Add("pin-fingerprint", &options.pin_fingerprint, WorkerRegistry::kMaxNameBytes,
                "Fingerprint that workers must have. The router logs it when a worker joins. "
                "Workers with another fingerprint are refused, because their answers could differ. "
@@ -117,7 +119,8 @@ void RegisterSettings(RouterOptions& options, SettingList& settings) {
                "The router is ready only with this number of decode workers.");
   settings.Add("tenants", &options.tenants,
                "File with the limits and weights of tenants, one JSON object a line. It is read "
-               "again when it changes. Empty: tenants have no limits.");
+               "again when it changes. Empty: tenants have no limits.",
+               "FILE");
   settings.Add("router-count", &options.router_count, 1, 1024,
                "Number of routers N of this fleet. Each router grants 1/N of every limit of a "
                "tenant, rounded up.");

@@ -22,7 +22,7 @@ absl::Status ReadInteger(const JsonPlace& place, const nlohmann::json& value, In
                          Integer most, Integer& out) {
   ASSIGN_OR_RETURN(const Integer number, ToInteger<Integer>(place, value));
   if (number < least || number > most) {
-    return place.FaultOf(absl::StrCat("is ", number, "; ", least, "–", most, " is allowed"));
+    return place.FaultOf(absl::StrCat("is ", number, "; ", least, " to ", most, " is allowed"));
   }
   out = number;
   return absl::OkStatus();
@@ -33,7 +33,8 @@ absl::Status ReadNumber(const JsonPlace& place, const nlohmann::json& value, dou
   if (!value.is_number()) return place.FaultOf("must be a number");
   const auto number = value.get<double>();
   if (!(number >= least && number <= most)) {
-    return place.FaultOf(absl::StrCat("is ", value.dump(), "; ", least, "–", most, " is allowed"));
+    return place.FaultOf(
+        absl::StrCat("is ", value.dump(), "; ", least, " to ", most, " is allowed"));
   }
   out = number;
   return absl::OkStatus();

@@ -37,8 +37,8 @@ absl::Status WorkerRegistry::Check(const WorkerReport& report) const {
         {"address", report.address},
         {"fingerprint.model", report.model}}) {
     if (value.empty() || value.size() > kMaxNameBytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, " has ", value.size(), " bytes; 1–", kMaxNameBytes, " are allowed"));
+      return absl::InvalidArgumentError(absl::StrCat(name, " has ", value.size(), " bytes; 1 to ",
+                                                     kMaxNameBytes, " are allowed"));
     }
   }
   if (report.epoch.value() == 0) return absl::InvalidArgumentError("epoch is 0");

@@ -6,7 +6,8 @@
 namespace baton {
 
 void RegisterSettings(RpcServerOptions& options, SettingList& settings) {
-  settings.Add("listen", &options.listen, "HOST:PORT to serve gRPC on. Port 0 picks a free port.");
+  settings.Add("listen", &options.listen, "HOST:PORT to serve gRPC on. Port 0 picks a free port.",
+               "HOST:PORT");
   settings.Add("max-concurrent-streams", &options.max_concurrent_streams, 1, 1 << 20,
                "Largest number of open calls on one connection. Further calls wait at the client.");
   settings.Add("max-active-requests", &options.max_active_requests, 1, 1 << 20,

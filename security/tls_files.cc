@@ -10,11 +10,14 @@ namespace baton {
 void RegisterSettings(TlsFiles& files, SettingList& settings) {
   settings.Add("tls-cert", &files.certificate,
                "PEM file with this process's certificate, for gRPC and KV transfers. A URI name in "
-               "it gives its role. Empty: no encryption.");
+               "it gives its role. Empty: no encryption.",
+               "FILE");
   settings.Add("tls-key", &files.key,
-               "PEM file with the certificate's key. Empty: the key is in the file of --tls-cert.");
+               "PEM file with the certificate's key. Empty: the key is in the file of --tls-cert.",
+               "FILE");
   settings.Add("tls-ca", &files.authorities,
-               "PEM file with the authorities whose certificates the fleet and its clients have.");
+               "PEM file with the authorities whose certificates the fleet and its clients have.",
+               "FILE");
 }
 
 absl::Status CheckFleetTls(const TlsFiles& files) {

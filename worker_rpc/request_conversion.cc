@@ -38,7 +38,7 @@ absl::StatusOr<CacheOwner> OwnerFromWire(const WireRequest& wire) {
   const double share = wire.cache_owner().share();
   if (share >= 0 && share <= 1) return CacheOwner{.id = wire.cache_owner().id(), .share = share};
   return absl::InvalidArgumentError(
-      absl::StrCat("cache_owner.share is ", share, "; 0–1 is allowed"));
+      absl::StrCat("cache_owner.share is ", share, "; 0 to 1 is allowed"));
 }
 
 // Prompt tokens that count against the context before the prompt is converted. The parts of a

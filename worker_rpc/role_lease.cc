@@ -12,7 +12,7 @@ absl::Status RoleLease::Take(const std::string& planner, int64_t ms, int64_t now
   }
   if (ms < 0 || ms > kLongestMs) {
     return absl::InvalidArgumentError(
-        absl::StrCat("lease_ms is ", ms, "; 0–", kLongestMs, " are allowed"));
+        absl::StrCat("lease_ms is ", ms, "; 0 to ", kLongestMs, " are allowed"));
   }
   if (!planner.empty() && planner != holder_ && now_us < until_us_) {
     return absl::FailedPreconditionError(absl::StrCat(

@@ -67,12 +67,15 @@ void RegisterSettings(WorkerOptions& options, SettingList& settings) {
   settings.Add(
       "advertise", &options.advertise,
       "HOST or HOST:PORT at which other processes reach this worker. Without a port, the port of "
-      "--listen. Empty: the host of --listen, or 127.0.0.1 if that is a wildcard.");
+      "--listen. Empty: the host of --listen, or 127.0.0.1 if that is a wildcard.",
+      "HOST:PORT");
   settings.Add("transfer-listen", &options.transfer_listen,
-               "HOST:PORT for KV transfers from other workers. Port 0 picks a free port.");
+               "HOST:PORT for KV transfers from other workers. Port 0 picks a free port.",
+               "HOST:PORT");
   settings.Add("transfer-advertise", &options.transfer_advertise,
                "HOST or HOST:PORT at which other workers reach this worker for KV transfers. "
-               "Empty: the host of --advertise, or else that of --transfer-listen.");
+               "Empty: the host of --advertise, or else that of --transfer-listen.",
+               "HOST:PORT");
   settings.AddChoice<TransferMedium>(
       "transport", &options.transport, TransferMediumNames(),
       "How KV comes from other workers. shm: shared memory, on one host only. nccl: from GPU to "
@@ -83,11 +86,13 @@ void RegisterSettings(WorkerOptions& options, SettingList& settings) {
                "GPUs goes over TCP.");
   settings.Add("metrics-listen", &options.metrics_listen,
                "HOST:PORT for /metrics, /livez and /readyz over HTTP. Port 0 picks a free port. "
-               "Empty: off.");
+               "Empty: off.",
+               "HOST:PORT");
   RegisterSettings(options.tracing, settings);
   settings.Add(
       "worker-id", &options.worker_id,
-      "Name of this worker in the fleet. Empty: a name made from role, host and process id.");
+      "Name of this worker in the fleet. Empty: a name made from role, host and process id.",
+      "NAME");
   settings.Add("nice", &options.nice, 0, 19,
                "Nice value of the process, as in nice(1): a higher value means a lower CPU "
                "priority. `baton up` sets 6 for decode workers that share a machine with prefill "
@@ -268,13 +273,15 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
 
   CommandLine line(program.description, program.name);
   line.AddParsedList(
-      "--router",
-      [&options](const std::string& text) {
-        options.routers.push_back(text);
-        return ParseRouterTarget(text).status();
-      },
-      "HOST:PORT of a router to register with, or dns:///NAME:PORT for every address of a name. "
-      "Names are looked up again every 5 seconds.");
+          "--router",
+          [&options](const std::string& text) {
+            options.routers.push_back(text);
+            return ParseRouterTarget(text).status();
+          },
+          "HOST:PORT of a router to register with, or dns:///NAME:PORT for every address of a "
+          "name. "
+          "Names are looked up again every 5 seconds.")
+      .Value("HOST:PORT");
   line.AddSettings(worker_settings, "Service");
   line.AddSettings(engine_settings, "Engine");
   bool only_checks = false;

@@ -161,7 +161,7 @@ grpc::ServerUnaryReactor* WorkerService::ListChunks(grpc::CallbackServerContext*
 absl::StatusOr<v1::SetRoleResponse> WorkerService::ChangeRole(const v1::SetRoleRequest& request) {
   if (request.role() < v1::WORKER_ROLE_UNSPECIFIED || request.role() > v1::WORKER_ROLE_BOTH) {
     return absl::InvalidArgumentError(
-        absl::StrCat("role is ", static_cast<int>(request.role()), "; 0–3 are allowed"));
+        absl::StrCat("role is ", static_cast<int>(request.role()), "; 0 to 3 are allowed"));
   }
   std::lock_guard lock(mutex_);
   if (draining_) return absl::FailedPreconditionError("the worker is draining");

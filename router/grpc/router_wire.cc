@@ -42,7 +42,7 @@ absl::StatusOr<WorkerRole> RoleFromWire(v1::WorkerRole wire, const char* field) 
       return WorkerRole::kBoth;
     default:
       return absl::InvalidArgumentError(
-          absl::StrCat(field, " is ", static_cast<int>(wire), "; a worker's role is 1–3"));
+          absl::StrCat(field, " is ", static_cast<int>(wire), "; a worker's role is 1 to 3"));
   }
 }
 
@@ -137,7 +137,7 @@ absl::StatusOr<Placement> PlacementFromWire(v1::PrefillPlacement wire) {
       return Placement::kLocal;
     default:
       return absl::InvalidArgumentError(
-          absl::StrCat("placement is ", static_cast<int>(wire), "; 0–2 are allowed"));
+          absl::StrCat("placement is ", static_cast<int>(wire), "; 0 to 2 are allowed"));
   }
 }
 

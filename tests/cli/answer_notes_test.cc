@@ -38,6 +38,17 @@ TEST(AnswerNotes, NamesTheTokenLimitOrTheEndOfTheRoom) {
   EXPECT_THAT(StopNote(job, Ended("length", {1, 2}), {}), HasSubstr("no room"));
 }
 
+TEST(AnswerNotes, ForAJobOfAFileTheLimitsHaveTheNamesOfItsFields) {
+  Job job;
+  job.line = 3;
+  job.sampling.max_tokens = 2;
+  EXPECT_EQ(StopNote(job, Ended("length", {1, 2}), {}), "(stopped: 2 tokens, max_tokens)");
+  job.sampling.stop_token_ids = {2};
+  EXPECT_EQ(StopNote(job, Ended("stop", {1, 2}), {}), "(stopped: token 2, stop_token_ids)");
+  job.sampling.stop = {"a"};
+  EXPECT_EQ(StopNote(job, Ended("stop", {1}), {{1, "a"}}), "(stopped: \"a\", stop)");
+}
+
 TEST(AnswerNotes, AStopTokenIsNamed) {
   Job job;
   job.sampling.stop_token_ids = {7, 2};

@@ -175,8 +175,10 @@ TEST_F(Commands, ADirectoryIsNoFileOfJobs) {
 TEST_F(Commands, ShowSettingsIncludesTheSamplingOfConversations) {
   EXPECT_EQ(Run({"run", "--model", "/nowhere/model.gguf", "--top-k", "7", "--show-settings"}), 0);
   EXPECT_THAT(output_, StartsWith("model = /nowhere/model.gguf"));
-  EXPECT_THAT(output_,
-              HasSubstr("\n# the model's own sampling is unknown: open /nowhere/model.gguf"));
+  EXPECT_THAT(
+      output_,
+      HasSubstr(
+          "\n# the model's own sampling is unknown: --model: cannot open /nowhere/model.gguf"));
   EXPECT_THAT(output_, HasSubstr("\nconversations: temperature 0.4 (default), top-k 7 (flag), "
                                  "top-p 0.9 (default)\n"));
 #ifdef BATON_GRPC

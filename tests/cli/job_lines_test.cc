@@ -63,6 +63,16 @@ TEST_F(JobLinesTest, OrderedResultsArePrintedInTheOrderOfTheirLines) {
             "3\nfailed\n5\n");
 }
 
+TEST_F(JobLinesTest, NotesFollowTheirResultOnStandardError) {
+  JobLines lines(&input_, &display_, /*ordered=*/true, 4);
+  ::testing::internal::CaptureStderr();
+  const std::string printed = Printed(lines, {3, 1, 4, 5}, [&](int64_t n) {
+    lines.Answered(n, {.text = absl::StrCat(n), .notes = absl::StrCat("note ", n, "\n")}, 1);
+  });
+  EXPECT_EQ(printed, "1\n3\n4\n5\n");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "note 1\nnote 3\nnote 4\nnote 5\n");
+}
+
 TEST_F(JobLinesTest, JobsThatNeverBeganDelayNoResult) {
   JobLines lines(&input_, &display_, /*ordered=*/true, 4);
   EXPECT_EQ(Printed(lines, {3, 4, 1},

@@ -45,6 +45,16 @@ TEST(JobResults, AResultLineHasTheFieldsThatScriptsRead) {
   EXPECT_EQ(json["ledger"]["total_us"], 5);
 }
 
+TEST(JobResults, LogprobsHaveTheTextOfTheirTokens) {
+  JobResult result = SomeResult();
+  result.logprobs = {{.logprob = -0.5f, .top = {{.token = 9, .logprob = -0.25f}}},
+                     {.logprob = -1.0f, .top = {}}};
+  const Json json = Json::parse(ResultLine({.id = "a"}, result, {{2, "a"}, {9, "b"}}));
+  EXPECT_EQ(json["logprobs"], Json::parse(R"([
+    {"text": "a", "logprob": -0.5, "top": [{"token_id": 9, "text": "b", "logprob": -0.25}]},
+    {"logprob": -1.0, "top": []}])"));
+}
+
 TEST(JobResults, AnErrorLineHasCodeAndMessage) {
   const Json json = Json::parse(ErrorLine({.id = "a"}, absl::UnavailableError("no \"worker\"")));
   EXPECT_EQ(json["id"], "a");
@@ -82,8 +92,8 @@ TEST(JobResults, AChatOfABatchHasOpenAisForm) {
   other.choice = 1;
   other.finish_reason = "length";
   other.logprobs.clear();
-  const Json json =
-      Json::parse(JobResultText(BatchJob(JobForm::kChatBatch), {one, other}, /*json=*/false, 1234));
+  const Json json = Json::parse(JobResultText(BatchJob(JobForm::kChatBatch), {one, other},
+                                              /*json=*/false, 1234, {{2, "a"}, {9, "\xc3"}}));
   EXPECT_EQ(json, Json::parse(R"({
     "id": "batch_req_7", "custom_id": "a", "error": null,
     "response": {"status_code": 200, "request_id": "req_7", "body": {
@@ -91,9 +101,11 @@ TEST(JobResults, AChatOfABatchHasOpenAisForm) {
       "choices": [
         {"index": 0, "message": {"role": "assistant", "content": "x"}, "finish_reason": "stop",
          "logprobs": {"content": [
-           {"token": "token_id:2", "logprob": -0.5, "bytes": null,
-            "top_logprobs": [{"token": "token_id:9", "logprob": -0.25, "bytes": null}]},
-           {"token": "token_id:3", "logprob": -1.0, "bytes": null, "top_logprobs": []}]}},
+           {"token": "a", "logprob": -0.5, "bytes": [97],
+            "top_logprobs": [{"token": "\ufffd", "logprob": -0.25, "bytes": [195]}]},
+           {"token": "token_id:3", "logprob": -1.0,
+            "bytes": [116, 111, 107, 101, 110, 95, 105, 100, 58, 51], "top_logprobs": []}],
+           "refusal": null}},
         {"index": 1, "message": {"role": "assistant", "content": "x"}, "finish_reason": "length",
          "logprobs": null}],
       "usage": {"prompt_tokens": 5, "completion_tokens": 4, "total_tokens": 9,
@@ -105,14 +117,15 @@ TEST(JobResults, ACompletionOfABatchHasOpenAisForm) {
   result.text = "x";
   result.logprobs = {{.logprob = -0.5f, .top = {{.token = 9, .logprob = -0.25f}}},
                      {.logprob = -1.0f, .top = {}}};
-  const Json json =
-      Json::parse(JobResultText(BatchJob(JobForm::kCompletionBatch), {result}, true, 1234));
+  const Json json = Json::parse(JobResultText(BatchJob(JobForm::kCompletionBatch), {result}, true,
+                                              1234, {{2, "a"}, {9, "b"}}));
   const Json body = json["response"]["body"];
   EXPECT_EQ(body["object"], "text_completion");
   EXPECT_EQ(body["choices"], Json::parse(R"([
     {"index": 0, "text": "x", "finish_reason": "stop",
-     "logprobs": {"tokens": ["token_id:2", "token_id:3"], "token_logprobs": [-0.5, -1.0],
-                  "top_logprobs": [{"token_id:9": -0.25}, {}]}}])"));
+     "logprobs": {"tokens": ["a", "token_id:3"], "token_logprobs": [-0.5, -1.0],
+                  "text_offset": [0, 1],
+                  "top_logprobs": [{"b": -0.25, "a": -0.5}, {"token_id:3": -1.0}]}}])"));
 }
 
 TEST(JobResults, AFailedLineOfABatchHasTheStatusThatAServerWouldSend) {

@@ -12,7 +12,7 @@ TEST(AddressOptions, AWrongAddressIsNamedWithItsOption) {
   const std::string off;
   EXPECT_TRUE(CheckAddresses({{"--listen", good, false}, {"--metrics-listen", off}}).ok());
   EXPECT_EQ(CheckAddresses({{"--listen", good, false}, {"--metrics-listen", "foo"}}).message(),
-            "--metrics-listen: \"foo\" is not HOST:PORT with a port of 0–65535");
+            "--metrics-listen: \"foo\" is not HOST:PORT with a port of 0 to 65535");
   EXPECT_TRUE(absl::IsInvalidArgument(CheckAddresses({{"--listen", off, false}})));
 }
 

@@ -204,7 +204,7 @@ TEST(CommandLine, SettingsAreOptionsAndFlagsCanBeNegated) {
   EXPECT_EQ(Parse(line, {"--cache"}), std::nullopt);
   EXPECT_TRUE(cache);
   EXPECT_THAT(Refusal(line, {"--blocks", "129"}),
-              Eq("--blocks: is 129, must be 1–128 (see program --help)\n"));
+              Eq("--blocks: is 129, must be 1 to 128 (see program --help)\n"));
   EXPECT_THAT(Help(line), AllOf(HasSubstr("Pool:"), HasSubstr("How many. Range: 1 to 128."),
                                 HasSubstr("Default: 16."), HasSubstr("--no-cache")));
 }

@@ -40,7 +40,7 @@ TEST(SettingList, ARefusalNamesSettingValueAndRange) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("pool-mib"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("101"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("0–100"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("0 to 100"));
 }
 
 TEST(SettingList, TextThatIsNoNumberIsRefused) {

@@ -199,7 +199,7 @@ class Ending(unittest.TestCase):
         cases = [
             (("--model", "/nowhere/model.gguf"), "/nowhere/model.gguf"),
             (("--worker-argument=--nonsense",), "settings of the prefill workers: there is no option --nonsense"),
-            (("--decode-argument=--kv-blocks=x",), "settings of the decode workers: --kv-blocks: is x, must be 0–"),
+            (("--decode-argument=--kv-blocks=x",), "settings of the decode workers: --kv-blocks: is x, must be 0 to "),
             (("--router-argument=--routing-polcy=random",),
              "there is no option --routing-polcy; did you mean --routing-policy?"),
             (("--router-argument=--listen=127.0.0.1:0",), "settings of the router: --listen is --router-address of `baton up`"),
@@ -228,7 +228,7 @@ class Ending(unittest.TestCase):
         # The two workers take the same port, which is free when each checks it.
         done = self.failed_up(1, "--model", ARGUMENTS.model, f"--worker-argument=--transfer-listen=127.0.0.1:{free_port()}",
                               "--worker-argument=--transport=tcp", "--worker-argument=--kv-blocks=64")
-        self.assertRegex(done.stderr, r"\nbaton: INTERNAL: (prefill|decode)-0 ended before all were ready: exit code 1; .*\n$")
+        self.assertRegex(done.stderr, r"\nbaton: ABORTED: (prefill|decode)-0 ended before all were ready: exit code 1; .*\n$")
 
     def test_up_includes_settings_from_variables_and_files_of_its_workers(self):
         with tempfile.TemporaryDirectory() as directory:
@@ -346,7 +346,7 @@ class Ending(unittest.TestCase):
             os.kill(next(pid for pid, name in children.items() if name == "baton-decode-wo"), signal.SIGKILL)
             self.assertEqual(cluster.process.wait(60), 1)
             self.assertEqual([pid for pid in children if is_running(pid)], [])
-            self.assertIn("baton: INTERNAL: decode-0 ended: signal 9\n", cluster.log())
+            self.assertIn("baton: ABORTED: decode-0 ended: signal 9\n", cluster.log())
 
     def test_a_bad_file_or_value_ends_a_worker_with_2_and_a_taken_port_with_1(self):
         def end_of(role, *arguments):

@@ -129,7 +129,7 @@ TEST(OpenAiRequest, AListOfPromptsIsBoundedAndItsFaultsHaveAPlace) {
   for (size_t i = 1; i < kMaxPrompts; ++i) most += ",\"a\"";
   EXPECT_EQ(Completion(most + "]}").prompts.size(), kMaxPrompts);
   EXPECT_EQ(Refusal(kCompletions, most + ",\"a\"]}", "prompt"),
-            "\"prompt\" has 33 prompts; 1–32 are allowed");
+            "\"prompt\" has 33 prompts; 1 to 32 are allowed");
   EXPECT_THAT(Refusal(kCompletions, R"({"prompt":[]})", "prompt"), HasSubstr("has 0 prompts"));
   EXPECT_EQ(Refusal(kCompletions, R"({"prompt":["a",1]})", "prompt[1]"),
             "\"prompt[1]\" must be a string or an array of token ids");
