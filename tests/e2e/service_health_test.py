@@ -69,6 +69,17 @@ class Health(unittest.TestCase):
         self.await_status(metrics, "/readyz", 200)
         wait_until(lambda: len(json.loads(get(metrics, "/targets")[2])) == 2, START_TIMEOUT_S, "the worker among the targets")
 
+    def test_a_worker_without_a_router_warns_that_it_gets_no_requests(self):
+        command = [str(pathlib.Path(ARGUMENTS.bin, "baton-decode-worker")), "--model", ARGUMENTS.model, "--listen=127.0.0.1:0",
+                   "--kv-blocks=64", "--threads=1"]
+        for arguments, count in (([], 1), (["--router=127.0.0.1:1"], 0)):
+            with subprocess.Popen(command + arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as worker:
+                try:
+                    self.assertTrue(any(line.startswith("ready ") for line in worker.stdout))
+                finally:
+                    worker.terminate()
+                self.assertEqual(worker.stderr.read().count("no router sends requests to this worker"), count, arguments)
+
     def test_a_draining_worker_is_alive_and_not_ready(self):
         router, metrics = self.start_router(*PATIENT_ROUTER)
         worker = self.start_worker(router, "--drain-ms=600000")
