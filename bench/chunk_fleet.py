@@ -114,7 +114,7 @@ def main():
     parser.add_argument("--only", default=",".join(MEASUREMENTS))
     options = parser.parse_args()
     if unknown := [only for only in options.only.split(",") if only not in MEASUREMENTS]:
-        parser.error(f"--only: is {unknown[0]}, must be one of {', '.join(MEASUREMENTS)}")
+        parser.error(f"--only: is {unknown[0]}; must be one of {', '.join(MEASUREMENTS)}")
     print(load_condition())
     figures = []
     for only in options.only.split(","):

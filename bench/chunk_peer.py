@@ -9,7 +9,8 @@ holds in rising order, and moves their keys. The cases:
     dropped    the slot holds the prompt; the next prompt lacks its first chunk
     reversed   the slot holds the prompt; the next prompt has the chunks in reverse order
 
-In each round, the server first computes the whole prompt again. Then both answer the case, Baton in both modes of positions.
+Each round has chunks of its own, because llama-server also keeps whole earlier prompts in host memory. In each round, both first
+compute the whole prompt. Then both answer the case, Baton in both modes of positions.
 The time is that to the first token: `timings.prompt_ms` of the server, without its HTTP and its sampling, which favours it;
 `first_token_us` of Baton's ledger. A figure is the median of the rounds' ratios, server / Baton. The server runs with flash
 attention off and on; the faster one counts. The last line of the output is a JSON object. Standard library only.
@@ -78,15 +79,22 @@ class Baton:
 
 class Prompts:
     def __init__(self, options):
+        self.options = options
         self.random = random.Random(options.seed)
         self.system = self.tokens(SYSTEM_TOKENS)
-        self.chunks = [self.tokens(options.chunk_tokens) for _ in range(options.chunks)]
 
     def tokens(self, count):
         return [self.random.randrange(FIRST_TOKEN, LAST_TOKEN) for _ in range(count)]
 
-    def flat(self, chunks, question):
-        return self.system + [token for chunk in chunks for token in chunk] + question
+    def question(self):
+        return self.tokens(QUESTION_TOKENS)
+
+    def chunks(self):
+        return [self.tokens(self.options.chunk_tokens) for _ in range(self.options.chunks)]
+
+    def flat(self, chunks):
+        """Returns the ordinary prompt of these chunks, with a new question."""
+        return self.system + [token for chunk in chunks for token in chunk] + self.question()
 
 
 def measure(options, flash, prompts, baton):
@@ -96,13 +104,15 @@ def measure(options, flash, prompts, baton):
     try:
         for round_number in range(options.rounds):
             for case, change in list(CASES.items())[::1 if round_number % 2 == 0 else -1]:
-                chunks = change(prompts.chunks)
-                server.ask(prompts.flat(prompts.chunks, prompts.tokens(QUESTION_TOKENS)))
-                peer_ms, cached = server.ask(prompts.flat(chunks, prompts.tokens(QUESTION_TOKENS)))
+                first = prompts.chunks()
+                chunks = change(first)
+                server.ask(prompts.flat(first))
+                baton.ask(prompts.system, first, prompts.question(), "overlap")
+                peer_ms, cached = server.ask(prompts.flat(chunks))
                 found[case]["peer"].append(peer_ms)
                 found[case]["peer_found"] = cached
                 for positions in ("overlap", "sequential"):
-                    ours_ms, hits = baton.ask(prompts.system, chunks, prompts.tokens(QUESTION_TOKENS), positions)
+                    ours_ms, hits = baton.ask(prompts.system, chunks, prompts.question(), positions)
                     if hits != len(chunks):
                         raise SystemExit(f"chunk_peer: Baton found {hits} of {len(chunks)} chunks")
                     found[case][positions].append(ours_ms)
@@ -147,7 +157,6 @@ def main(argv=None):
     if options.rounds < 1 or options.chunks < 2:
         parser.error("--rounds must be 1 or more, --chunks 2 or more")
     prompts, baton = Prompts(options), Baton(options)
-    baton.ask(prompts.system, prompts.chunks, prompts.tokens(QUESTION_TOKENS), "overlap")
     load = " ".join(map(str, os.getloadavg()))
     figures = compare({flash: measure(options, flash, prompts, baton) for flash in ("off", "on")})
     baton.close()

@@ -96,7 +96,7 @@ absl::Status CheckArrivals(const BenchFlags& flags, ArrivalKind kind) {
   }
   if (flags.rate_per_s > flags.max_rate_per_s) {
     return absl::InvalidArgumentError(absl::StrCat("--rate is ", flags.rate_per_s,
-                                                   ", must be at most --max-rate, which is ",
+                                                   "; must be at most --max-rate, which is ",
                                                    flags.max_rate_per_s));
   }
   return absl::OkStatus();

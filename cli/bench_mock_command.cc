@@ -33,7 +33,7 @@ int RunMock(const MockOptions& options) {
   if (options.stall_every_ms > 0 && options.stall_ms >= options.stall_every_ms) {
     return ReportError(absl::InvalidArgumentError(
         absl::StrCat("--stall-ms is ", options.stall_ms,
-                     ", must be below --stall-every-ms, which is ", options.stall_every_ms)));
+                     "; must be below --stall-every-ms, which is ", options.stall_every_ms)));
   }
   Termination termination;
   const auto server =

@@ -226,8 +226,7 @@ class Chat {
         return Note(conversation_.system().empty() ? "there is no system message"
                                                    : "system: " + conversation_.system());
       case ChatCommand::kSettings:
-        return Note("sampling: " +
-                    DescribeChatSampling(ModelSampling(), options_.flag_is_given, Sampling()));
+        return Note(DescribeSettings());
       case ChatCommand::kQuit:
         quits_ = true;
         return;
@@ -250,11 +249,19 @@ class Chat {
     return kExitInterrupted;
   }
 
+  std::string DescribeSettings() {
+    const SamplingParams sampling = Sampling();
+    return absl::StrCat(
+        "sampling: ", DescribeChatSampling(ModelSampling(), options_.flag_is_given, sampling),
+        sampling.max_tokens ? absl::StrCat(", max-tokens ", *sampling.max_tokens, " (flag)") : "");
+  }
+
   void Save(const std::string& path) const {
     if (path.empty()) return Note("name a file: /save FILE");
     const absl::Status saved = conversation_.Save(path);
     if (!saved.ok()) return Problem(saved);
-    Note(absl::StrCat(conversation_.messages().size(), " messages saved in ", path));
+    const size_t count = conversation_.messages().size();
+    Note(absl::StrCat(count, count == 1 ? " message" : " messages", " saved in ", path));
   }
 
   void Ask(const std::string& question) {

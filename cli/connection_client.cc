@@ -1,6 +1,8 @@
 #include "cli/connection_client.h"
 
 #include "common/status_macros.h"
+#include "common/str_cat.h"
+#include "rpc/status_conversion.h"
 #include "rpc/tls_credentials.h"
 
 namespace baton {
@@ -17,6 +19,41 @@ absl::StatusOr<ClientConnection> OpenConnection(const ConnectionFlags& flags) {
   out.to_routers = ClientCredentials(flags.tls);
   out.to_workers = FleetCredentials(flags.tls, CallerRole::kWorker);
   return out;
+}
+
+absl::Status ExplainFailure(const CalledProcess& process, const std::string& address,
+                            grpc::Channel& channel, absl::Status failure) {
+  const std::string message(failure.message());
+  const auto says = [&message](const char* text) {
+    return message.find(text) != std::string::npos;
+  };
+  if (absl::IsUnimplemented(failure) && message == kUnknownCallMessage) {
+    return absl::UnimplementedError(StrCat(address, " is not a ", process.kind,
+                                           ", or it is older: give a ", process.kind,
+                                           "'s address with ", process.option));
+  }
+  if (!absl::IsUnavailable(failure)) return failure;
+  if (channel.GetState(/*try_to_connect=*/false) != GRPC_CHANNEL_TRANSIENT_FAILURE) {
+    const bool lost = says("Socket closed") || says("Connection reset");
+    if (!lost) return failure;
+    return absl::UnavailableError(StrCat("the ", process.kind, " at ", address, " was lost"));
+  }
+  if (says("http1.x server")) {
+    return absl::UnavailableError(StrCat(address, " is a port for HTTP: ", process.option,
+                                         " needs the ", process.kind, "'s port for gRPC"));
+  }
+  if (says("C-ares")) {
+    return absl::UnavailableError(
+        StrCat("the host of ", address, " is not known (", process.option, ")"));
+  }
+  if (says("Socket closed")) {
+    return absl::UnavailableError(
+        StrCat("the process at ", address,
+               " closed the connection: if it uses TLS, give --tls-ca, and --tls-cert if it asks "
+               "for a certificate"));
+  }
+  return absl::UnavailableError(StrCat("no ", process.kind, " answers at ", address, ": ",
+                                       process.advice, " (", message, ")"));
 }
 
 }  // namespace baton

@@ -23,4 +23,17 @@ struct ClientConnection {
 // refused, because everyone on the way could read it.
 absl::StatusOr<ClientConnection> OpenConnection(const ConnectionFlags& flags);
 
+// The process that a command calls.
+struct CalledProcess {
+  const char* kind;    // "router" or "worker"
+  const char* option;  // that gives its address
+  const char* advice;  // for the case that no process answers
+};
+
+// Returns the failure of a call over `channel` with a message that names the address and says what
+// to do: no process of this kind answers there, it is lost, its host is unknown, or the port is for
+// HTTP or TLS. Returns an error of the process itself as it is.
+absl::Status ExplainFailure(const CalledProcess& process, const std::string& address,
+                            grpc::Channel& channel, absl::Status failure);
+
 }  // namespace baton

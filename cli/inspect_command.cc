@@ -49,8 +49,8 @@ int InspectModel(const std::string& path) {
     bytes += tensor.data.size();
   }
   for (const auto& [type, totals] : types) {
-    std::printf("%s: %d tensors, %llu bytes\n", type.c_str(), totals.first,
-                static_cast<unsigned long long>(totals.second));
+    std::printf("%s: %d tensor%s, %llu bytes\n", type.c_str(), totals.first,
+                totals.first == 1 ? "" : "s", static_cast<unsigned long long>(totals.second));
   }
   const absl::StatusOr<ModelInfo> info =
       ReadModelInfo(**file, path.empty() ? DefaultModelPath() : path);

@@ -37,7 +37,7 @@ absl::Status AddLogitBias(const std::string& entry, SamplingParams& sampling) {
       !absl::SimpleAtof(parts.second, &bias) ||
       !(bias >= -kMaxLogitBias && bias <= kMaxLogitBias)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("is ", entry, ", must be ID:BIAS, as in 42:-5, with an ID of 0 to ", kMaxInt,
+        absl::StrCat("is ", entry, "; must be ID:BIAS, as in 42:-5, with an ID of 0 to ", kMaxInt,
                      " and a BIAS of ", -kMaxLogitBias, " to ", kMaxLogitBias));
   }
   if (!sampling.logit_bias.emplace(token, bias).second) {

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "common/nearest_name.h"
 #include "common/status_macros.h"
 #include "requests/json_values.h"
 #include "requests/request_fields.h"
@@ -64,7 +65,13 @@ absl::Status ReadField(const JsonPlace& place, const std::string& name, const Js
   ASSIGN_OR_RETURN(const bool known, ReadRequestField(place, name, value, StyleOf(job.form),
                                                       /*ignored=*/nullptr, job));
   if (known) return absl::OkStatus();
-  return place.FaultAtKey(absl::StrCat("\"", place.Name(), "\" is not a field of a job"));
+  std::vector<std::string> names;
+  ForEachRequestField(
+      [&names](const char* known_name, const char*) { names.emplace_back(known_name); });
+  const std::string nearest = NearestName(name, names);
+  return place.FaultAtKey(absl::StrCat("\"", place.Name(), "\" is not a field of a job",
+                                       nearest.empty() ? "" : "; did you mean ", nearest,
+                                       nearest.empty() ? "" : "?"));
 }
 
 absl::Status ReadJobFields(const JsonPlace& place, const Json& object, Job& job) {

@@ -44,12 +44,14 @@ double PerSecond(int64_t count, int64_t us) {
   return static_cast<double>(count) * kUsPerSecond / static_cast<double>(us);
 }
 
+std::string Tokens(int64_t count) { return absl::StrCat(count, count == 1 ? " token" : " tokens"); }
+
 std::string PrefillNote(const JobResult& result) {
   const int64_t chunks = FigureOrZero(result, "prefill_chunks");
   const int64_t computed = FigureOrZero(result, "computed_tokens");
   const int64_t us = FigureOrZero(result, "prefill_us");
   std::string note =
-      absl::StrCat(chunks, chunks == 1 ? " chunk, " : " chunks, ", computed, " tokens computed");
+      absl::StrCat(chunks, chunks == 1 ? " chunk, " : " chunks, ", Tokens(computed), " computed");
   if (us > 0) absl::StrAppendFormat(&note, ", %.0f tokens/s", PerSecond(computed, us));
   if (!result.prefill_worker.empty())
     absl::StrAppend(&note, ", on ", Printable(result.prefill_worker));
@@ -109,14 +111,15 @@ std::string NoteFor(std::string_view name, const JobResult& result) {
   }
   if (name == "pull_us") {
     const int64_t tokens = FigureOrZero(result, "pulled_tokens");
-    return tokens == 0 ? "nothing came" : absl::StrCat(tokens, " tokens from ", result.pull_source);
+    return tokens == 0 ? "nothing came"
+                       : absl::StrCat(Tokens(tokens), " from ", result.pull_source);
   }
   if (name == "prefill_us") return PrefillNote(result);
   if (name == "kv_transfer_us") return TransferNote(result);
   if (name == "inter_token_us" && FigureOrZero(result, "inter_token_us") > 0) {
     return absl::StrFormat("%.1f tokens/s", PerSecond(1, FigureOrZero(result, "inter_token_us")));
   }
-  if (name == "total_us") return absl::StrCat(result.completion_tokens, " tokens generated");
+  if (name == "total_us") return absl::StrCat(Tokens(result.completion_tokens), " generated");
   return "";
 }
 

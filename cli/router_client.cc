@@ -81,33 +81,10 @@ absl::Status FromRouter(const grpc::Status& status, grpc::Channel& channel,
   if (absl::IsDeadlineExceeded(failure)) {
     return absl::DeadlineExceededError("the request's deadline has passed");
   }
-  const std::string message(failure.message());
-  if (absl::IsUnimplemented(failure) && status.error_message().empty()) {
-    return absl::UnimplementedError(
-        StrCat(router, " is not a router, or it is older: give a router's address with --router"));
-  }
-  if (!absl::IsUnavailable(failure)) return failure;
-  if (channel.GetState(/*try_to_connect=*/false) != GRPC_CHANNEL_TRANSIENT_FAILURE) {
-    const bool lost = message.find("Socket closed") != std::string::npos ||
-                      message.find("Connection reset") != std::string::npos;
-    return lost ? absl::UnavailableError(StrCat("the router at ", router, " was lost")) : failure;
-  }
-  if (message.find("http1.x server") != std::string::npos) {
-    return absl::UnavailableError(
-        StrCat(router, " is a port for HTTP: --router needs the router's port for gRPC"));
-  }
-  if (message.find("C-ares") != std::string::npos) {
-    return absl::UnavailableError(StrCat("the host of ", router, " is not known (--router)"));
-  }
-  if (message.find("Socket closed") != std::string::npos) {
-    return absl::UnavailableError(
-        StrCat("the process at ", router,
-               " closed the connection: if it uses TLS, give --tls-ca, and --tls-cert if it asks "
-               "for a certificate"));
-  }
-  return absl::UnavailableError(StrCat("no router answers at ", router,
-                                       ": start one with `baton up`, or give --router (", message,
-                                       ")"));
+  constexpr CalledProcess kRouter = {.kind = "router",
+                                     .option = "--router",
+                                     .advice = "start one with `baton up`, or give --router"};
+  return ExplainFailure(kRouter, router, channel, std::move(failure));
 }
 
 // For a call that returned no message: returns true if no router accepted the request. Otherwise a

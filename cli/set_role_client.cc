@@ -40,9 +40,6 @@ absl::StatusOr<std::string> SetRole(const SetRoleOptions& options,
   request.set_lease_ms(int64_t{options.hold_s} * 1000);
   v1::SetRoleResponse answer;
   const grpc::Status status = stub->SetRole(&context, request, &answer);
-  if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
-    return absl::UnimplementedError("this worker is of an older build, whose role cannot change");
-  }
   if (!status.ok()) return FromGrpcStatus(status);
   std::string text = absl::StrFormat("%s, was %s\n", WorkerRoleName(answer.role()),
                                      WorkerRoleName(answer.before()));

@@ -102,7 +102,7 @@ absl::StatusOr<int32_t> PrefillWorkersOf(const SimulateFlags& flags) {
   if (error != std::errc() || stopped != end || !(share >= 0 && share < 1)) {
     return absl::InvalidArgumentError(
         absl::StrCat("--prefill-share is ", flags.prefill_share,
-                     ", must be a number from 0 to below 1, or \"best\""));
+                     "; must be a number from 0 to below 1, or \"best\""));
   }
   const auto workers = static_cast<int32_t>(std::lround(share * flags.fleet.workers));
   if (share > 0 && (workers == 0 || workers == flags.fleet.workers)) {
@@ -137,7 +137,7 @@ absl::Status CheckFleet(const SimulateFlags& flags) {
   const int32_t block_size = fleet.worker.block_size;
   if ((block_size & (block_size - 1)) != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--block-size is ", block_size, ", must be a power of two"));
+        absl::StrCat("--block-size is ", block_size, "; must be a power of two"));
   }
   const int64_t tokens = fleet.worker.pool_tokens * fleet.workers;
   if (tokens > kMostKvTokens) {

@@ -192,10 +192,10 @@ std::string IndexTable(const v1::IndexStatus& index) {
 
 const char kStatusColumnsHelp[] =
     "Columns:\n"
-    "  state         serving, or why the worker gets no new requests. draining: it is ending, and\n"
-    "                  its figures are from its last heartbeat. silent: it answers no probes.\n"
-    "                  unreachable: a call failed. damaged: its block accounting is "
-    "wrong.\n"
+    "  state         serving, or why the worker gets no new requests. draining: it is ending, or\n"
+    "                  has just ended, and its figures are from its last heartbeat. silent: it\n"
+    "                  answers no probes. unreachable: a call failed. damaged: its block\n"
+    "                  accounting is wrong.\n"
     "  wait          sequences in the queue\n"
     "  run           sequences in the batch\n"
     "  kv            sequences that wait for KV from another worker\n"

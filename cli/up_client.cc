@@ -122,7 +122,7 @@ absl::StatusOr<WorkerSettings> CheckArguments(const UpOptions& options,
   RETURN_IF_ERROR(absl::Status(
       router.code(),
       absl::StrReplaceAll(router.message(), {{"--listen ", "--router-address "},
-                                             {"--listen: is given 2 times, must be given once",
+                                             {"--listen: is given 2 times; must be given once",
                                               "--listen is --router-address of `baton up`"}})));
   WorkerSettings settings;
   for (const FleetMember& worker : PlannedWorkers(options.fleet, directory, kDefaultRouter)) {

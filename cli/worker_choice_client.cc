@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <iostream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "cli/connection_client.h"
@@ -20,11 +21,18 @@ namespace baton {
 namespace {
 
 constexpr int64_t kLookupTimeoutMs = 5000;
+constexpr CalledProcess kWorker = {.kind = "worker",
+                                   .option = "--worker",
+                                   .advice = "`baton status` shows the workers that there are"};
 
 absl::StatusOr<std::vector<NamedWorker>> Choose(const WorkerChoice& choice,
                                                 const ClientConnection& connection) {
   if (!choice.all && CheckHostPort(choice.worker).ok()) {
     return std::vector<NamedWorker>{{.name = choice.worker, .address = choice.worker}};
+  }
+  if (absl::StrContains(choice.worker, "://")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--worker: ", CheckHostPort(choice.worker).message()));
   }
   RouterClient client({.router = choice.router, .connection = connection});
   ASSIGN_OR_RETURN(const v1::GetStatusResponse status, client.GetStatus(kLookupTimeoutMs));
@@ -93,16 +101,17 @@ int ForEachWorker(const WorkerChoice& choice, const WorkerAction& act, bool name
   if (!workers.ok()) return ReportError(workers.status());
   int exit_code = kExitSuccess;
   for (const NamedWorker& worker : *workers) {
-    const absl::StatusOr<std::string> text =
-        act(MakeChannel(worker.address, connection->to_workers));
+    const std::shared_ptr<grpc::Channel> channel =
+        MakeChannel(worker.address, connection->to_workers);
+    const absl::StatusOr<std::string> text = act(channel);
     if (text.ok()) {
       std::cout << (choice.all && named ? WithName(worker, *text) : *text) << std::flush;
       continue;
     }
-    const absl::Status error =
-        choice.all ? absl::Status(text.status().code(),
-                                  absl::StrCat(worker.name, ": ", text.status().message()))
-                   : text.status();
+    absl::Status error = ExplainFailure(kWorker, worker.address, *channel, text.status());
+    if (choice.all) {
+      error = absl::Status(error.code(), absl::StrCat(worker.name, ": ", error.message()));
+    }
     const int code = ReportError(error);
     if (exit_code == kExitSuccess) exit_code = code;
   }

@@ -35,7 +35,7 @@ uint64_t ParseUnsigned(const std::string& option_name, const std::string& text) 
   uint64_t value = 0;
   const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
   if (!digits || !absl::SimpleAtoi(text, &value)) {
-    throw CLI::ValidationError(option_name, absl::StrCat("is ", text, ", must be 0 to 2^64-1"));
+    throw CLI::ValidationError(option_name, absl::StrCat("is ", text, "; must be 0 to 2^64-1"));
   }
   return value;
 }
@@ -54,7 +54,7 @@ CLI::Validator InRange(Number minimum, Number maximum) {
   const auto check = [minimum, maximum](std::string& text) -> std::string {
     Number value = 0;
     if (CLI::detail::lexical_cast(text, value) && value >= minimum && value <= maximum) return "";
-    return absl::StrCat("is ", text.empty() ? "empty" : text, ", must be ", minimum, " to ",
+    return absl::StrCat("is ", text.empty() ? "empty" : text, "; must be ", minimum, " to ",
                         maximum);
   };
   return {check, "", "range"};  // the option's help has the range

@@ -52,9 +52,9 @@ std::string ProgramVersion();
 inline constexpr char kSourcesHelp[] =
     "--config FILE reads options from a TOML file, for example kv-blocks = 64. Options of a "
     "command of `baton` stand below its name: [run], then kv-blocks = 64. Environment variables "
-    "can also set options: BATON_KV_BLOCKS sets --kv-blocks. They can set every setting, and "
-    "--model, --router, --tls-… and --api-key-file of `baton` commands. The command line "
-    "overrides the file; the file overrides the variables.";
+    "can also set options: BATON_KV_BLOCKS sets --kv-blocks. They can set every setting, --router, "
+    "and --model, --tls-… and --api-key-file of `baton` commands. The command line overrides the "
+    "file; the file overrides the variables.";
 
 // Help of the flag --check, which every server program has.
 inline constexpr char kCheckFlagHelp[] =
@@ -105,7 +105,7 @@ class CommandLine {
     CommandLine* owner_;   // never null
   };
 
-  // An error's message follows the option's name, as in "--seed: is x, must be …".
+  // An error's message follows the option's name, as in "--seed: is x; must be …".
   using Parser = std::function<absl::Status(const std::string& text)>;
 
   // `name` is the program's name in the help. Empty: argv[0].

@@ -29,7 +29,7 @@ bool IsNear(const std::string& name, const std::string& other) {
 
 std::string PlainMessage(std::string_view what) {
   if (const auto parts = Split(what, ": At Most 1 required but received ")) {
-    return StrCat(parts->first, ": is given ", parts->second, " times, must be given once");
+    return StrCat(parts->first, ": is given ", parts->second, " times; must be given once");
   }
   if (const auto parts = Split(what, " required "); parts && what.ends_with(" missing")) {
     return StrCat(parts->first.substr(0, parts->first.rfind(':')), ": needs a value");

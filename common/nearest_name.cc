@@ -61,7 +61,7 @@ std::string NearestName(std::string_view given, std::span<const std::string> nam
 std::string_view Shown(std::string_view value) { return value.empty() ? "empty" : value; }
 
 std::string UnknownChoice(std::string_view value, std::span<const std::string> choices) {
-  std::string out = StrCat("is ", Shown(value), ", must be one of ");
+  std::string out = StrCat("is ", Shown(value), "; must be one of ");
   for (const std::string& choice : choices) {
     out += (&choice == choices.data() ? "" : ", ") + choice;
   }

@@ -17,9 +17,9 @@ int EditDistance(std::string_view from, std::string_view to);
 // every name is too far: more than a third of the letters differ, and `given` is not the beginning
 // of a name. Leading dashes do not count as letters.
 std::string NearestName(std::string_view given, std::span<const std::string> names);
-// Returns `value`, or "empty". For messages of the form "--x: is VALUE, must be …".
+// Returns `value`, or "empty". For messages of the form "--x: is VALUE; must be …".
 std::string_view Shown(std::string_view value);
-// Returns "is leastloaded, must be one of random, least-loaded; did you mean least-loaded?". The
+// Returns "is leastloaded; must be one of random, least-loaded; did you mean least-loaded?". The
 // question is left out if no choice is near.
 std::string UnknownChoice(std::string_view value, std::span<const std::string> choices);
 // Returns an error message such as "there is no option --topp; did you mean --top-p?". `kind` is

@@ -19,7 +19,7 @@ absl::string_view View(std::string_view text) { return {text.data(), text.size()
 
 absl::Status BadValue(const std::string& name, std::string_view value, const std::string& range) {
   return absl::InvalidArgumentError(
-      absl::StrCat("--", name, ": is ", View(Shown(value)), ", must be ", range));
+      absl::StrCat("--", name, ": is ", View(Shown(value)), "; must be ", range));
 }
 
 absl::Status BadChoice(const std::string& name, std::string_view value,

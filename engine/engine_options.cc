@@ -126,8 +126,8 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
                "keep the KV of finished sequences for requests with the same prefix");
   settings.AddChoice<CacheKind>(
       "cache-kind", &options.cache_kind, CacheKindNames(),
-      "who may reuse a sequence's KV. radix: requests with the same prefix. chunk-only: only the "
-      "sequence itself, after a preemption. naive: no request");
+      "which requests may reuse a sequence's KV. radix: those with the same prefix. chunk-only: "
+      "only the sequence itself, after a preemption. naive: none");
   settings.AddChoice<EvictionPolicy>(
       "eviction-policy", &options.eviction_policy,
       {{"lru", EvictionPolicy::kLru},

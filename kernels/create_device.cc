@@ -33,7 +33,7 @@ absl::StatusOr<InstructionSet> InstructionSetOf(const std::string& name) {
     if (InstructionSetName(set) == name) return set;
   }
   return absl::InvalidArgumentError(StrCat(
-      "instruction-set is \"", name, "\", must be auto, plain, avx2, avx512-no-vnni or avx512"));
+      "instruction-set is \"", name, "\"; must be auto, plain, avx2, avx512-no-vnni or avx512"));
 }
 
 // Returns nothing for "auto". InvalidArgument: unknown name.
@@ -43,7 +43,7 @@ absl::StatusOr<std::optional<Numerics>> NumericsNamed(const std::string& name) {
     if (NumericsName(numerics) == name) return numerics;
   }
   return absl::InvalidArgumentError(
-      StrCat("numerics is \"", name, "\", must be auto, r1, t1-sm80 or t1-sm90"));
+      StrCat("numerics is \"", name, "\"; must be auto, r1, t1-sm80 or t1-sm90"));
 }
 
 bool IsCpu(const DeviceOptions& options) {
@@ -115,7 +115,7 @@ std::string KnownDevices() {
 absl::Status SettleDeviceOptions(DeviceOptions& options) {
   if (!IsCpu(options) && options.name != kCudaEmulated && !CudaIndexOf(options.name)) {
     return absl::InvalidArgumentError(
-        StrCat("device is \"", options.name, "\", must be ", KnownDevices()));
+        StrCat("device is \"", options.name, "\"; must be ", KnownDevices()));
   }
   ASSIGN_OR_RETURN(const InstructionSet set, InstructionSetOf(options.instruction_set));
   options.instruction_set = std::string(InstructionSetName(set));

@@ -18,7 +18,7 @@ absl::StatusOr<ArrivalKind> ParseArrivalKind(const std::string& name) {
   const auto at = std::find(names.begin(), names.end(), name);
   if (at == names.end()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("is \"", name, "\", must be one of ", absl::StrJoin(names, ", ")));
+        absl::StrCat("is \"", name, "\"; must be one of ", absl::StrJoin(names, ", ")));
   }
   return static_cast<ArrivalKind>(at - names.begin());
 }

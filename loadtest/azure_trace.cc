@@ -24,7 +24,7 @@ std::string_view WithoutReturn(std::string_view line) {
 absl::Status AzureFault(int64_t number, std::string_view field, std::string_view value,
                         std::string_view limit) {
   return absl::InvalidArgumentError(
-      StrCat("line ", number, ": ", field, " is \"", Printable(value, 80), "\", must be ", limit));
+      StrCat("line ", number, ": ", field, " is \"", Printable(value, 80), "\"; must be ", limit));
 }
 
 absl::StatusOr<int64_t> AzureTokens(const std::string& text, std::string_view field,

@@ -37,14 +37,14 @@ absl::StatusOr<int64_t> WholeNumberOf(const Json& value, const std::string& fiel
                     value.get<uint64_t>() >= static_cast<uint64_t>(minimum) &&
                     value.get<uint64_t>() <= static_cast<uint64_t>(maximum);
   if (fits) return value.get<int64_t>();
-  return ProfileFault(field, StrCat("is ", ShownValue(value), ", must be a whole number from ",
+  return ProfileFault(field, StrCat("is ", ShownValue(value), "; must be a whole number from ",
                                     minimum, " to ", maximum));
 }
 
 absl::StatusOr<std::string> TextOf(const Json& object, const char* name) {
   ASSIGN_OR_RETURN(const Json* const value, FieldOf(object, "", name));
   if (!value->is_string()) {
-    return ProfileFault(name, StrCat("is ", ShownValue(*value), ", must be a text"));
+    return ProfileFault(name, StrCat("is ", ShownValue(*value), "; must be a text"));
   }
   return value->get<std::string>();
 }
@@ -56,7 +56,7 @@ absl::StatusOr<std::vector<int64_t>> AxisOf(const Json& grid, const std::string&
   const std::string field = StrCat(path, name);
   if (!values->is_array() || values->size() < fewest ||
       values->size() > EngineProfile::kMostPoints) {
-    return ProfileFault(field, StrCat("is ", ShownValue(*values), ", must be an array of ", fewest,
+    return ProfileFault(field, StrCat("is ", ShownValue(*values), "; must be an array of ", fewest,
                                       " to ", EngineProfile::kMostPoints, " numbers"));
   }
   std::vector<int64_t> axis;
@@ -66,7 +66,7 @@ absl::StatusOr<std::vector<int64_t>> AxisOf(const Json& grid, const std::string&
     if (!axis.empty() && number <= axis.back()) {
       return ProfileFault(
           StrCat(field, "[", axis.size(), "]"),
-          StrCat("is ", number, ", must be above the number before it, ", axis.back()));
+          StrCat("is ", number, "; must be above the number before it, ", axis.back()));
     }
     axis.push_back(number);
   }
@@ -77,7 +77,7 @@ absl::StatusOr<double> TimeOf(const Json& value, const std::string& field) {
   const double us = value.is_number() ? value.get<double>() : -1;
   if (us > 0 && us <= EngineProfile::kMostUs) return us;
   return ProfileFault(field, StrCat("is ", ShownValue(value),
-                                    ", must be a number above 0 and at "
+                                    "; must be a number above 0 and at "
                                     "most ",
                                     EngineProfile::kMostUs));
 }
@@ -199,7 +199,7 @@ absl::StatusOr<EngineProfile> ParseProfile(std::string_view text) {
   ASSIGN_OR_RETURN(const std::string format, TextOf(json, "format"));
   if (format != kProfileFormat) {
     return ProfileFault("format", StrCat("is \"", Printable(format, kMostProfileValueBytes),
-                                         "\", must be \"", kProfileFormat, "\""));
+                                         "\"; must be \"", kProfileFormat, "\""));
   }
   ASSIGN_OR_RETURN(const Json* const version, FieldOf(json, "", "version"));
   RETURN_IF_ERROR(WholeNumberOf(*version, "version", kProfileVersion, kProfileVersion).status());

@@ -31,7 +31,7 @@ absl::StatusOr<int64_t> WholeNumber(const nlohmann::json& object, const char* fi
                          at->get<uint64_t>() <= static_cast<uint64_t>(maximum);
   if (is_number) return at->get<int64_t>();
   return MooncakeFault(number, StrCat(field, " is ", ShownJson(*at),
-                                      ", must be a whole number from ", minimum, " to ", maximum));
+                                      "; must be a whole number from ", minimum, " to ", maximum));
 }
 
 }  // namespace
@@ -49,7 +49,7 @@ absl::StatusOr<TracedRequest> ParseMooncakeLine(std::string_view line, int64_t n
   if (ids == json.end()) return MooncakeFault(number, "hash_ids is missing");
   if (!ids->is_array() || ids->empty() || ids->size() > kMaxTracedTokens) {
     return MooncakeFault(number, StrCat("hash_ids is ", ShownJson(*ids),
-                                        ", must be an array of 1 to ", kMaxTracedTokens, " ids"));
+                                        "; must be an array of 1 to ", kMaxTracedTokens, " ids"));
   }
   TracedRequest request = {.at_us = at_ms * 1000,
                            .prompt_tokens = static_cast<int32_t>(input),
@@ -60,7 +60,7 @@ absl::StatusOr<TracedRequest> ParseMooncakeLine(std::string_view line, int64_t n
     const nlohmann::json& id = (*ids)[i];
     if (!id.is_number_unsigned()) {
       return MooncakeFault(number, StrCat("hash_ids[", i, "] is ", ShownJson(id),
-                                          ", must be a whole number from 0 to 2^64-1"));
+                                          "; must be a whole number from 0 to 2^64-1"));
     }
     request.hash_ids.push_back(id.get<uint64_t>());
   }

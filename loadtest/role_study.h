@@ -1,6 +1,6 @@
-// What the role planner is worth on load that swings (WorkloadKind::kSwing). It plays the same
-// requests under the planner, under every fixed split of the fleet, and under an oracle, and counts
-// good answers.
+// Measures what the role planner is worth on load that swings (WorkloadKind::kSwing). The study
+// plays the same requests under the planner, under every fixed split of the fleet, and under an
+// oracle, and counts good answers.
 //
 // A swing is one change between long prompts and long answers. The oracle changes to the best split
 // of the new load at the moment of each swing. The best split of a load is found by playing that
@@ -33,7 +33,7 @@ struct RoleStudy {
   int64_t oracle_good = 0;
   int64_t all_both_good = 0;
   int32_t flips_per_worker_and_swing = 0;  // the most of any worker and swing
-  // Of the loads without swings, each from its best split on, together.
+  // Sum over the two loads without swings. Each begins with its best split.
   int64_t flips_constant_load = 0;
 };
 

@@ -51,7 +51,7 @@ absl::StatusOr<ServiceObjectives> ParseObjectives(const std::string& text) {
     const std::string number = equals == std::string::npos ? "" : part.substr(equals + 1);
     if (!absl::SimpleAtod(number, &value) || !(value > 0) || value > kMaxObjectiveMs) {
       return absl::InvalidArgumentError(absl::StrCat(name, " is \"", number,
-                                                     "\", must be above 0 and at most ",
+                                                     "\"; must be above 0 and at most ",
                                                      static_cast<int64_t>(kMaxObjectiveMs)));
     }
     out.*(field->field) = value;

@@ -46,7 +46,7 @@ absl::StatusOr<TargetAddress> ParseTargetAddress(const std::string& text) {
   if (rest.empty() || !IsPath(out.path)) {
     return absl::InvalidArgumentError(
         StrCat("is \"", Printable(text),
-               "\", must be grpc://HOST:PORT or http://HOST:PORT/v1 (or https)"));
+               "\"; must be grpc://HOST:PORT or http://HOST:PORT/v1 (or https)"));
   }
   RETURN_IF_ERROR(CheckHostPort(rest));
   ASSIGN_OR_RETURN(out.host_port, ParseHostPort(rest));

@@ -257,22 +257,22 @@ absl::Status CheckWorkload(const WorkloadOptions& options, size_t traced) {
     return absl::InvalidArgumentError("the trace has no requests");
   }
   if (options.context_length == 1) {
-    return absl::InvalidArgumentError("the context length is 1, must be at least 2");
+    return absl::InvalidArgumentError("the context length is 1; must be at least 2");
   }
   if (options.kind == WorkloadKind::kSwing) {
     if (!(options.swing_ratio >= 1)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--swing-ratio is ", options.swing_ratio, ", must be at least 1"));
+          absl::StrCat("--swing-ratio is ", options.swing_ratio, "; must be at least 1"));
     }
     if (options.swing_half_us() < 1) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--swing-period-s is ", options.swing_period_s, ", must be positive"));
+          absl::StrCat("--swing-period-s is ", options.swing_period_s, "; must be positive"));
     }
   }
   if (options.kind != WorkloadKind::kChunks) return absl::OkStatus();
   if (options.chunks > options.chunk_pool) {
     return absl::InvalidArgumentError(absl::StrCat("--chunks is ", options.chunks,
-                                                   ", must be at most --chunk-pool, which is ",
+                                                   "; must be at most --chunk-pool, which is ",
                                                    options.chunk_pool));
   }
   // Chunks overlap in position, but every part must fit, so the sum is a safe bound.
@@ -300,7 +300,7 @@ absl::StatusOr<WorkloadKind> ParseWorkloadKind(const std::string& name) {
   const auto at = std::find(names.begin(), names.end(), name);
   if (at == names.end()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("is \"", name, "\", must be one of ", absl::StrJoin(names, ", ")));
+        absl::StrCat("is \"", name, "\"; must be one of ", absl::StrJoin(names, ", ")));
   }
   return static_cast<WorkloadKind>(at - names.begin());
 }

@@ -32,7 +32,7 @@ absl::Status CheckToken(TokenId token, size_t vocabulary) {
 absl::Status CheckVocabulary(size_t vocabulary) {
   if (vocabulary > 0 && vocabulary <= kMaxSoftmaxVocabulary) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      StrCat("vocabulary size is ", vocabulary, ", must be 1 to ", kMaxSoftmaxVocabulary));
+      StrCat("vocabulary size is ", vocabulary, "; must be 1 to ", kMaxSoftmaxVocabulary));
 }
 
 }  // namespace

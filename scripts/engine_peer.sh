@@ -41,14 +41,11 @@ home=${XDG_CACHE_HOME:-$HOME/.cache}/baton/peers
 
 version=0.3.36
 build_llama_cpp() {  # builds llama.cpp if needed
-  local source=$home/llama-cpp-python-$version
+  local source
+  source=$(scripts/llama_server.sh --source)
   peers+=(--peer-bin "$source/build/bin")
   if ! [ -x "$source/build/bin/llama-batched-bench" ]; then
     echo "engine_peer: building llama.cpp in $source …" >&2
-    python3 -m venv "$source/venv"
-    "$source/venv/bin/pip" download --quiet --disable-pip-version-check --no-deps --no-binary llama-cpp-python \
-      --dest "$source" "llama-cpp-python==$version" >&2
-    tar xzf "$source/llama_cpp_python-$version.tar.gz" -C "$source"
     cmake -S "$source/llama_cpp_python-$version/vendor/llama.cpp" -B "$source/build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
       -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_CURL=OFF > "$source/build.log" 2>&1
     nice cmake --build "$source/build" --target llama-bench llama-batched-bench >> "$source/build.log" 2>&1

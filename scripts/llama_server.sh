@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Prints the path of llama.cpp's server, the peer of some benchmarks. Peers live in ${XDG_CACHE_HOME:-~/.cache}/baton/peers.
-#   scripts/llama_server.sh [--wheel]
+#   scripts/llama_server.sh [--wheel | --source]
 #   default   llama-server, built once from the PyPI source package llama-cpp-python, in the folder of scripts/engine_peer.sh.
 #             That takes some minutes.
+#   --source  only fetches the sources, and prints the folder of that package. Its build folder is build/.
 #   --wheel   the prebuilt llama.cpp of the PyPI wheel xllamacpp, behind llama-server's options (bench/llama_wheel_server.py). It may
 #             lack this processor's instructions: standard error shows which it has. A processor with AVX-512 needs the build.
 set -euo pipefail
@@ -28,14 +29,22 @@ fi
 version=$(sed -n 's/^version=//p' scripts/engine_peer.sh)
 source=$home/llama-cpp-python-$version
 server=$source/build/bin/llama-server
+if ! [ -d "$source/llama_cpp_python-$version" ]; then
+  echo "llama_server: fetching the sources of llama-cpp-python $version …" >&2
+  python3 -m venv "$source/venv"
+  "$source/venv/bin/pip" download --quiet --disable-pip-version-check --no-deps --no-binary llama-cpp-python \
+    --dest "$source" "llama-cpp-python==$version" >&2
+  tar xzf "$source/llama_cpp_python-$version.tar.gz" -C "$source"
+  # To GCC 12, _tile_loadconfig reads only eight bytes. It leaves out the rest of the tiles' shapes, and AMX ends with SIGILL.
+  sed -i 's/^ *_tile_loadconfig(&tc);/    asm volatile("" : : "r"(\&tc) : "memory"); _tile_loadconfig(\&tc);/' \
+    "$source/llama_cpp_python-$version/vendor/llama.cpp/ggml/src/ggml-cpu/amx/mmq.cpp"
+fi
+if [ "${1:-}" = --source ]; then
+  echo "$source"
+  exit
+fi
 if ! [ -x "$server" ]; then
   echo "llama_server: building llama-server in $source …" >&2
-  [ -x "$source/venv/bin/pip" ] || python3 -m venv "$source/venv"
-  if ! [ -d "$source/llama_cpp_python-$version" ]; then
-    "$source/venv/bin/pip" download --quiet --disable-pip-version-check --no-deps --no-binary llama-cpp-python \
-      --dest "$source" "llama-cpp-python==$version" >&2
-    tar xzf "$source/llama_cpp_python-$version.tar.gz" -C "$source"
-  fi
   cmake -S "$source/llama_cpp_python-$version/vendor/llama.cpp" -B "$source/build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
     -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_CURL=OFF -DLLAMA_BUILD_UI=OFF \
     -DLLAMA_USE_PREBUILT_UI=OFF >> "$source/build.log" 2>&1

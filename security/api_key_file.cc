@@ -36,7 +36,7 @@ absl::StatusOr<KeyDigest> ParseDigest(const std::string& text) {
   KeyDigest digest;
   const bool is_hex = text.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
   if (!is_hex || text.size() != 2 * digest.size()) {
-    return absl::InvalidArgumentError(StrCat("sha256 has ", text.size(), " characters, must be ",
+    return absl::InvalidArgumentError(StrCat("sha256 has ", text.size(), " characters; must be ",
                                              2 * digest.size(), " hexadecimal digits"));
   }
   const std::string bytes = absl::HexStringToBytes(text);
@@ -48,7 +48,7 @@ absl::StatusOr<CallerRole> ParseRole(const std::string& text) {
   if (text.empty() || text == "client") return CallerRole::kClient;
   if (text == "operator") return CallerRole::kOperator;
   return absl::InvalidArgumentError(
-      StrCat("role is \"", Shown(text), "\", must be client or operator"));
+      StrCat("role is \"", Shown(text), "\"; must be client or operator"));
 }
 
 absl::StatusOr<int64_t> ParseExpiry(const std::string& text) {
@@ -57,7 +57,7 @@ absl::StatusOr<int64_t> ParseExpiry(const std::string& text) {
   std::string error;
   if (!absl::ParseTime(absl::RFC3339_full, text, &time, &error)) {
     return absl::InvalidArgumentError(
-        StrCat("expires is \"", Shown(text), "\", must be a time such as 2027-01-31T00:00:00Z"));
+        StrCat("expires is \"", Shown(text), "\"; must be a time such as 2027-01-31T00:00:00Z"));
   }
   return absl::ToUnixSeconds(time);
 }

@@ -166,7 +166,7 @@ absl::StatusOr<std::string> AltName(const std::string& name) {
                            "0123456789-._:*") == std::string::npos;
   if (!is_name) {
     return absl::InvalidArgumentError(
-        StrCat("--name is \"", Printable(name), "\", must be a DNS name or an IP address"));
+        StrCat("--name is \"", Printable(name), "\"; must be a DNS name or an IP address"));
   }
   ASN1_OCTET_STRING* const address = a2i_IPADDRESS(name.c_str());
   ASN1_OCTET_STRING_free(address);

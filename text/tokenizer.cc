@@ -47,7 +47,7 @@ absl::Status ValidateTokens(const TokenizerSpec& spec) {
   constexpr size_t kMaxTokens = std::numeric_limits<TokenId>::max();
   if (spec.tokens.empty() || spec.tokens.size() > kMaxTokens) {
     return absl::InvalidArgumentError(absl::StrCat("tokenizer.ggml.tokens: ", spec.tokens.size(),
-                                                   " tokens, must be 1 to ", kMaxTokens));
+                                                   " tokens; must be 1 to ", kMaxTokens));
   }
   size_t bytes = 0;
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
@@ -87,7 +87,7 @@ absl::Status ValidateTypes(const TokenizerSpec& spec) {
   for (size_t id = 0; id < spec.token_types.size(); ++id) {
     if (spec.token_types[id] < kNormal || spec.token_types[id] > kByte) {
       return absl::InvalidArgumentError(absl::StrCat("tokenizer.ggml.token_type[", id, "] is ",
-                                                     spec.token_types[id], ", must be ", kNormal,
+                                                     spec.token_types[id], "; must be ", kNormal,
                                                      " to ", kByte));
     }
   }
@@ -127,7 +127,7 @@ absl::Status ValidateSpecialIds(const TokenizerSpec& spec) {
   for (const auto& [name, id] : ids) {
     if (id.has_value() && (*id < 0 || static_cast<size_t>(*id) >= spec.tokens.size())) {
       return absl::InvalidArgumentError(absl::StrCat("tokenizer.ggml.", name, "_token_id is ", *id,
-                                                     ", must be 0 to ", spec.tokens.size() - 1));
+                                                     "; must be 0 to ", spec.tokens.size() - 1));
     }
   }
   if (spec.add_bos && !spec.bos.has_value()) {
@@ -271,7 +271,7 @@ absl::StatusOr<std::string> Tokenizer::Decode(std::span<const TokenId> ids,
   for (size_t i = 0; i < ids.size(); ++i) {
     if (!IsValid(ids[i])) {
       return absl::InvalidArgumentError(
-          absl::StrCat("token ids[", i, "] is ", ids[i], ", must be 0 to ", vocab_size() - 1));
+          absl::StrCat("token ids[", i, "] is ", ids[i], "; must be 0 to ", vocab_size() - 1));
     }
     if (options.include_control || !IsControl(ids[i])) bytes += TokenBytes(ids[i]);
   }

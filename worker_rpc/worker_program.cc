@@ -281,7 +281,8 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
           "HOST:PORT of a router to register with, or dns:///NAME:PORT for every address of a "
           "name. "
           "Names are looked up again every 5 seconds.")
-      .Value("HOST:PORT");
+      .Value("HOST:PORT")
+      .FromEnvironment();
   line.AddSettings(worker_settings, "Service");
   line.AddSettings(engine_settings, "Engine");
   bool only_checks = false;

@@ -47,7 +47,7 @@ absl::Status InUnitOf(int64_t mib, const absl::Status& refused, Engine& engine) 
   }
   if (!absl::IsInvalidArgument(refused)) return refused;
   return absl::InvalidArgumentError(
-      absl::StrCat("the size is ", mib, " MiB, must be ", mib_of(1), " to ", mib_of(pool.reserved),
+      absl::StrCat("the size is ", mib, " MiB; must be ", mib_of(1), " to ", mib_of(pool.reserved),
                    "; a worker with a larger --kv-cache-max-mib allows more"));
 }
 

@@ -9,7 +9,7 @@
 namespace baton {
 
 inline constexpr int kNormThreads = 512;       // one block per row
-inline constexpr int kNormStageFloats = 4096;  // of the row in shared memory at a time
+inline constexpr int kNormStageFloats = 4096;  // part of a row in shared memory
 inline constexpr int kRowThreads = 128;        // four columns each
 inline constexpr int kRowSliceColumns = 4 * kRowThreads;
 inline constexpr int kEmbedThreads = 128;  // eight columns each

@@ -23,7 +23,7 @@ absl::StatusOr<int32_t> ReadCount(const GgufFile& file, std::string_view key, in
   ASSIGN_OR_RETURN(const int64_t value, file.GetI64(key));
   if (value < minimum || value > maximum) {
     return absl::InvalidArgumentError(
-        StrCat(key, " is ", value, ", must be ", minimum, " to ", maximum));
+        StrCat(key, " is ", value, "; must be ", minimum, " to ", maximum));
   }
   return static_cast<int32_t>(value);
 }
@@ -63,7 +63,7 @@ absl::Status ReadWindow(const GgufFile& file, LlamaConfig& config) {
   ASSIGN_OR_RETURN(const int64_t window, file.GetI64Or(kWindowKey, 0));
   if (window < 0) {
     return absl::InvalidArgumentError(
-        StrCat(kWindowKey, " is ", window, ", must be 0 (none) or more"));
+        StrCat(kWindowKey, " is ", window, "; must be 0 (none) or more"));
   }
   if (window == 0 || window >= config.context_length) return absl::OkStatus();
   ASSIGN_OR_RETURN(std::vector<bool> layers, ReadWindowLayers(file, config.layers));
@@ -110,7 +110,7 @@ absl::Status ReadHeads(const GgufFile& file, LlamaConfig& config) {
   config.head_dim = config.hidden / config.query_heads;
   if (config.head_dim > kMaxHeadDim) {
     return absl::UnimplementedError(
-        StrCat("head dimension is ", config.head_dim, ", must be at most ", kMaxHeadDim));
+        StrCat("head dimension is ", config.head_dim, "; must be at most ", kMaxHeadDim));
   }
   return absl::OkStatus();
 }
@@ -121,7 +121,7 @@ absl::StatusOr<std::vector<float>> ReadRopeDivisors(const GgufFile& file, int32_
   if (tensor == nullptr) return std::vector<float>();
   if (tensor->type != GgmlType::kF32 || tensor->values != static_cast<uint64_t>(pairs)) {
     return absl::InvalidArgumentError(StrCat("rope_freqs.weight is ", GgmlTypeName(tensor->type),
-                                             " ", tensor->ShapeString(), ", must be F32 [", pairs,
+                                             " ", tensor->ShapeString(), "; must be F32 [", pairs,
                                              "]"));
   }
   std::vector<float> divisors(tensor->values);
@@ -235,7 +235,7 @@ absl::StatusOr<LlamaConfig> ReadLlamaConfig(const GgufFile& file) {
   ASSIGN_OR_RETURN(config.norm_epsilon, file.GetF32("llama.attention.layer_norm_rms_epsilon"));
   if (!(config.norm_epsilon > 0) || config.norm_epsilon > 1) {
     return absl::InvalidArgumentError(StrCat("llama.attention.layer_norm_rms_epsilon is ",
-                                             config.norm_epsilon, ", must be in (0, 1]"));
+                                             config.norm_epsilon, "; must be in (0, 1]"));
   }
   const GgufTensor* embedding = file.FindTensor("token_embd.weight");
   if (embedding == nullptr) return absl::NotFoundError("tensor token_embd.weight is missing");

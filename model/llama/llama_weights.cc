@@ -137,7 +137,7 @@ class LlamaWeights::Loader {
         tensor->dimensions[0] != static_cast<uint64_t>(cols) ||
         tensor->dimensions[1] != static_cast<uint64_t>(rows)) {
       return absl::InvalidArgumentError(StrCat("tensor ", name, " has shape ",
-                                               tensor->ShapeString(), ", must be [", cols,
+                                               tensor->ShapeString(), "; must be [", cols,
                                                dimensions == 2 ? StrCat(", ", rows) : "", "]"));
     }
     known_.insert(tensor->name);

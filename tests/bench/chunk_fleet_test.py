@@ -39,7 +39,7 @@ class ChunkFleet(unittest.TestCase):
     def test_an_unknown_measurement_is_refused_before_anything_runs(self):
         done = run("--only=cached,pul")
         self.assertEqual((done.returncode, done.stdout), (2, ""))
-        self.assertIn("--only: is pul, must be one of cached, pull", done.stderr)
+        self.assertIn("--only: is pul; must be one of cached, pull", done.stderr)
 
 
 if __name__ == "__main__":

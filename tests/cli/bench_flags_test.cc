@@ -115,7 +115,7 @@ TEST(BenchFlags, FlagsThatDoNotFitTogetherAreNamed) {
   };
   EXPECT_EQ(BenchFlagsOf({}).fault(), "--target is required");
   EXPECT_THAT(BenchFlagsOf({"--target=localhost:1"}).fault(),
-              HasSubstr("--target: is \"localhost:1\", must be grpc://HOST:PORT or http://"));
+              HasSubstr("--target: is \"localhost:1\"; must be grpc://HOST:PORT or http://"));
   EXPECT_THAT(fault({"--workload=mooncake"}), HasSubstr("need --trace"));
   EXPECT_THAT(fault({"--trace=x"}), HasSubstr("--trace is only for"));
   EXPECT_THAT(fault({"--arrivals=trace"}), HasSubstr("--arrivals trace needs a --workload"));
@@ -124,7 +124,7 @@ TEST(BenchFlags, FlagsThatDoNotFitTogetherAreNamed) {
   EXPECT_THAT(fault({"--find-rate", "--slo=ttft_ms=1", "--arrivals=closed", "--concurrency=1"}),
               HasSubstr("--arrivals closed has none"));
   EXPECT_THAT(fault({"--find-rate", "--slo=ttft_ms=1", "--rate=9", "--max-rate=5"}),
-              HasSubstr("--rate is 9, must be at most --max-rate, which is 5"));
+              HasSubstr("--rate is 9; must be at most --max-rate, which is 5"));
 }
 
 TEST(BenchFlags, WrongValuesAreUsageErrors) {
@@ -134,7 +134,7 @@ TEST(BenchFlags, WrongValuesAreUsageErrors) {
     return bench.error;
   };
   EXPECT_THAT(error("--slo=ttft=5"), HasSubstr("--slo: \"ttft\" is no objective"));
-  EXPECT_THAT(error("--rate=0"), HasSubstr("--rate: is 0, must be 0.0001 to"));
+  EXPECT_THAT(error("--rate=0"), HasSubstr("--rate: is 0; must be 0.0001 to"));
   EXPECT_THAT(error("--arrivals=never"), HasSubstr("--arrivals"));
   EXPECT_THAT(error("--workload=all"), HasSubstr("--workload"));
   EXPECT_THAT(error("--length-spread=2"), HasSubstr("must be 0 to 1"));
@@ -173,7 +173,7 @@ TEST(BenchFlags, ABadTraceNamesFileLineFieldAndLimit) {
   EXPECT_THAT(fault(WorkloadKind::kMooncake,
                     "{\"timestamp\":5,\"input_length\":9,\"output_length\":2,\"hash_ids\":[1]}\n"
                     "{\"timestamp\":5,\"input_length\":0,\"output_length\":2,\"hash_ids\":[1]}\n"),
-              HasSubstr(", line 2: input_length is 0, must be a whole number from 1 to 16777216"));
+              HasSubstr(", line 2: input_length is 0; must be a whole number from 1 to 16777216"));
   EXPECT_THAT(fault(WorkloadKind::kAzure, "a,b,c\n"), HasSubstr("line 1: the header is"));
   EXPECT_THAT(fault(WorkloadKind::kMooncake, ""), HasSubstr("has no requests"));
   EXPECT_THAT(std::string(ReadTraceFile(WorkloadKind::kAzure, "/nowhere", 0).status().message()),

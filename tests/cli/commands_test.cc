@@ -123,9 +123,9 @@ TEST_F(Commands, AFileThatCannotBeReadIsNamedWithTheReason) {
 #ifdef BATON_GRPC
 TEST_F(Commands, ANumberOutOfRangeIsRefusedWithTheLimit) {
   EXPECT_EQ(Run({"generate", "--prompt=a", "--timeout-ms", "9223372036854775807"}), 2);
-  EXPECT_THAT(error_, HasSubstr("--timeout-ms: is 9223372036854775807, must be 0 to 31536000000"));
+  EXPECT_THAT(error_, HasSubstr("--timeout-ms: is 9223372036854775807; must be 0 to 31536000000"));
   EXPECT_EQ(Run({"resize", "--worker=a:1", "--blocks=99999999999"}), 2);
-  EXPECT_THAT(error_, HasSubstr("--blocks: is 99999999999, must be 1 to 1073741824"));
+  EXPECT_THAT(error_, HasSubstr("--blocks: is 99999999999; must be 1 to 1073741824"));
   EXPECT_EQ(Run({"up", "--ready-timeout-ms=9223372036854775807"}), 2);
   EXPECT_THAT(error_, HasSubstr("must be 1 to 31536000000"));
 }
@@ -163,7 +163,7 @@ TEST_F(Commands, EveryRouterOfGenerateIsChecked) {
   EXPECT_EQ(Run({"generate", "--router", "a:1", "--router", "nowhere", "--prompt=a"}), 2);
   EXPECT_THAT(error_, HasSubstr("nowhere"));
   EXPECT_EQ(Run({"generate", "--retries=1001", "--prompt=a"}), 2);
-  EXPECT_THAT(error_, HasSubstr("--retries: is 1001, must be 0 to 1000"));
+  EXPECT_THAT(error_, HasSubstr("--retries: is 1001; must be 0 to 1000"));
 }
 
 TEST_F(Commands, ADirectoryIsNoFileOfJobs) {

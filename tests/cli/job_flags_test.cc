@@ -74,14 +74,14 @@ TEST(JobFlags, ALogitBiasThatIsNoneIsRefusedByItsText) {
 
 TEST(JobFlags, ANumberOutOfRangeIsRefusedWithTheRange) {
   EXPECT_THAT(Refusal({"--max-tokens", "99999999999"}),
-              HasSubstr("--max-tokens: is 99999999999, must be 1 to 2147483647"));
+              HasSubstr("--max-tokens: is 99999999999; must be 1 to 2147483647"));
   EXPECT_THAT(Refusal({"--max-tokens", "0"}), HasSubstr("must be 1 to"));
-  EXPECT_THAT(Refusal({"--temperature", "nan"}), HasSubstr("is nan, must be 0 to 100"));
+  EXPECT_THAT(Refusal({"--temperature", "nan"}), HasSubstr("is nan; must be 0 to 100"));
   EXPECT_THAT(Refusal({"--repetition-penalty", "0"}), HasSubstr("must be 0.01 to 100"));
   EXPECT_THAT(Refusal({"--presence-penalty", "-3"}), HasSubstr("must be -2 to 2"));
   EXPECT_THAT(Refusal({"--logprobs", "21"}), HasSubstr("must be 0 to 20"));
   EXPECT_THAT(Refusal({"--stop-token-id", "1", "--stop-token-id", "3000000000"}),
-              HasSubstr("--stop-token-id: is 3000000000, must be 0 to 2147483647"));
+              HasSubstr("--stop-token-id: is 3000000000; must be 0 to 2147483647"));
 }
 
 TEST(JobFlags, ASeedHasAllOf64BitsAndNoSign) {

@@ -279,6 +279,12 @@ TEST(Jobs, ALineOfAnOpenAiBatchIsAJob) {
   EXPECT_THAT(*ids.prompt_token_ids, ElementsAre(1, 2));
 }
 
+TEST(Jobs, AMistypedFieldGetsTheNearestName) {
+  EXPECT_THAT(Refusal(R"({"promt":"a"})"),
+              HasSubstr("\"promt\" is not a field of a job; did you mean prompt?"));
+  EXPECT_THAT(Refusal(R"({"prompt":"a","temprature":1})"), HasSubstr("did you mean temperature?"));
+}
+
 TEST(Jobs, RefusesAnUnsupportedBatchLineByName) {
   const auto body = [](const char* text) { return BatchLine("/v1/completions", text); };
   const std::string tools = body(R"({"prompt":"a","tools":[]})");

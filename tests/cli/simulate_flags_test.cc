@@ -135,7 +135,7 @@ TEST(SimulateFlags, BestSearchesTheShare) {
 
 TEST(SimulateFlags, WhatDoesNotFitTogetherIsAnErrorThatNamesTheFlags) {
   EXPECT_THAT(SimulateFlagsOf({"--prefill-share", "1"}).fault(),
-              HasSubstr("--prefill-share is 1, must be a number from 0 to below 1, or \"best\""));
+              HasSubstr("--prefill-share is 1; must be a number from 0 to below 1, or \"best\""));
   EXPECT_THAT(SimulateFlagsOf({"--prefill-share", "few"}).fault(), HasSubstr("is few"));
   EXPECT_THAT(SimulateFlagsOf({"--prefill-share", "nan"}).fault(), HasSubstr("is nan"));
   EXPECT_THAT(SimulateFlagsOf({"--workers", "2", "--prefill-share", "0.1"}).fault(),
@@ -192,7 +192,7 @@ TEST(SimulateFlags, ProfilesAreReadFromFilesWithErrorsThatNameThem) {
   const ProfileFile bad("{\"format\": 7}");
   const std::string fault(ReadProfile(bad.path()).status().message());
   EXPECT_THAT(fault, HasSubstr(bad.path()));
-  EXPECT_THAT(fault, HasSubstr("format is 7, must be a text"));
+  EXPECT_THAT(fault, HasSubstr("format is 7; must be a text"));
   EXPECT_FALSE(ReadProfile(bad.path() + ".missing").ok());
   EXPECT_EQ(ReadProfile("")->model, ComputedProfile().model);
 }

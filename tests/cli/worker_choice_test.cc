@@ -5,7 +5,9 @@
 #include <vector>
 
 #ifdef BATON_GRPC
+#include "baton/v1/worker.grpc.pb.h"
 #include "cli/worker_choice_client.h"
+#include "rpc/status_conversion.h"
 #endif
 
 namespace baton {
@@ -78,6 +80,25 @@ TEST(WorkerChoice, AnErrorWithoutARouterSaysHowToGetOne) {
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
               HasSubstr("no router answers at 127.0.0.1:1: start one with `baton up`, or give "
                         "--router"));
+}
+
+// Nothing listens at port 1.
+TEST(WorkerChoice, AnErrorWithoutAWorkerNamesTheAddress) {
+  const auto call = [](const std::string& worker) {
+    ::testing::internal::CaptureStderr();
+    const int code = ForEachWorker(
+        {.worker = worker},
+        [](const std::shared_ptr<grpc::Channel>& channel) -> absl::StatusOr<std::string> {
+          const auto stub = v1::Worker::NewStub(channel);
+          grpc::ClientContext context;
+          v1::SetRoleResponse answer;
+          return FromGrpcStatus(stub->SetRole(&context, {}, &answer));
+        });
+    EXPECT_NE(code, 0);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(call("127.0.0.1:1"), HasSubstr("no worker answers at 127.0.0.1:1: `baton status`"));
+  EXPECT_THAT(call("http://127.0.0.1:1"), HasSubstr("leave out http://"));
 }
 
 TEST(WorkerChoice, RefusesAnEmptyChoice) {

@@ -14,7 +14,7 @@ using ::testing::IsEmpty;
 
 TEST(CommandLineMessage, SaysCli11sMessagesPlainly) {
   EXPECT_EQ(PlainMessage("--seed: At Most 1 required but received 2"),
-            "--seed: is given 2 times, must be given once");
+            "--seed: is given 2 times; must be given once");
   EXPECT_EQ(PlainMessage("--json: 1 required TEXT missing"), "--json: needs a value");
   EXPECT_EQ(PlainMessage("--a excludes --b"), "--a and --b cannot be given together");
   EXPECT_EQ(PlainMessage("--a requires --b"), "--a needs --b");
@@ -24,8 +24,8 @@ TEST(CommandLineMessage, SaysCli11sMessagesPlainly) {
 
 TEST(CommandLineMessage, KeepsEveryOtherMessage) {
   for (const char* const message :
-       {"", "DIR is required", "--count: is x, must be 1 to 64",
-        "--name: is 1 required, must be one of a, b", "Could not convert: "}) {
+       {"", "DIR is required", "--count: is x; must be 1 to 64",
+        "--name: is 1 required; must be one of a, b", "Could not convert: "}) {
     EXPECT_EQ(PlainMessage(message), message);
   }
 }

@@ -65,7 +65,7 @@ TEST_F(Sources, AWrongVariableIsAnErrorOnlyForTheCommandsThatReadIt) {
   setenv("BATON_BLOCKS", "129", 1);
   EXPECT_THAT(
       Refusal(line_, {"serve"}),
-      HasSubstr("--blocks: is 129, must be 1 to 128 (from the environment variable BATON_BLOCKS)"));
+      HasSubstr("--blocks: is 129; must be 1 to 128 (from the environment variable BATON_BLOCKS)"));
   EXPECT_EQ(Parse(line_, {"status"}), std::nullopt);
 }
 
@@ -73,7 +73,7 @@ TEST_F(Sources, AWrongValueOfAFileNamesTheFile) {
   const std::string path = ::testing::TempDir() + "baton_command_line_value_test.toml";
   std::ofstream(path) << "[serve]\nblocks = 129\n";
   EXPECT_THAT(Refusal(line_, {"--config", path, "serve"}),
-              HasSubstr("--blocks: is 129, must be 1 to 128 (from the file " + path + ")"));
+              HasSubstr("--blocks: is 129; must be 1 to 128 (from the file " + path + ")"));
   EXPECT_THAT(Refusal(line_, {"--config", path, "serve", "--blocks=130"}), Not(HasSubstr(path)));
   EXPECT_THAT(Refusal(line_, {"--config", path + ".none", "serve"}),
               HasSubstr("--config: " + path + ".none cannot be read"));

@@ -78,7 +78,7 @@ TEST(CommandLine, InvalidAndTooLargeNumbersAreRefusedWithOptionAndValue) {
   for (const char* text : {"-1", "+1", "", "1.5", "18446744073709551616"}) {
     EXPECT_THAT(Refusal(line, {std::string("--bits=") + text, "--small=5"}), HasSubstr("--bits"));
   }
-  EXPECT_THAT(Refusal(line, {"--bits", "-1"}), HasSubstr("--bits: is -1, must be 0 to 2^64-1"));
+  EXPECT_THAT(Refusal(line, {"--bits", "-1"}), HasSubstr("--bits: is -1; must be 0 to 2^64-1"));
   EXPECT_EQ(bits, 4u);
 }
 
@@ -114,13 +114,13 @@ TEST(CommandLine, ARefusalNamesTheRange) {
   line.Add("--id", &ids, "").TakesOne().Range(0, 9);
   for (const char* text : {"x", "2.5", "99999999999", "99999999999999999999999"}) {
     EXPECT_EQ(Refusal(line, {std::string("--count=") + text}),
-              StrCat("--count: is ", text, ", must be 1 to 64 (see program --help)\n"));
+              StrCat("--count: is ", text, "; must be 1 to 64 (see program --help)\n"));
   }
   for (const char* text : {"nan", "inf", "-inf", "0.4", "x"}) {
     EXPECT_EQ(Refusal(line, {"--share", text}),
-              StrCat("--share: is ", text, ", must be 0.5 to 1 (see program --help)\n"));
+              StrCat("--share: is ", text, "; must be 0.5 to 1 (see program --help)\n"));
   }
-  EXPECT_THAT(Refusal(line, {"--id=3", "--id=10"}), HasSubstr("--id: is 10, must be 0 to 9"));
+  EXPECT_THAT(Refusal(line, {"--id=3", "--id=10"}), HasSubstr("--id: is 10; must be 0 to 9"));
   EXPECT_EQ(count, 1);
   EXPECT_EQ(share, 1);
   EXPECT_THAT(Help(line), AllOf(HasSubstr("Range: 1 to 64."), HasSubstr("Range: 0.5 to 1."),
@@ -148,16 +148,16 @@ TEST(CommandLine, AParsersErrorFollowsTheOptionsName) {
   Arguments seen;
   const auto refuse_x = [&seen](const std::string& text) {
     seen.push_back(text);
-    return text == "x" ? absl::InvalidArgumentError("is x, must be another") : absl::OkStatus();
+    return text == "x" ? absl::InvalidArgumentError("is x; must be another") : absl::OkStatus();
   };
   CommandLine line("A test.");
   line.AddParsed("--single", refuse_x, "");
   line.AddParsedList("--list", refuse_x, "").TakesOne();
   EXPECT_EQ(Parse(line, {"--list", "a", "--list=b", "--single", "c"}), std::nullopt);
   EXPECT_THAT(seen, UnorderedElementsAre("a", "b", "c"));
-  EXPECT_THAT(Refusal(line, {"--single", "x"}), HasSubstr("--single: is x, must be another"));
+  EXPECT_THAT(Refusal(line, {"--single", "x"}), HasSubstr("--single: is x; must be another"));
   EXPECT_THAT(Refusal(line, {"--list", "a", "--list", "x"}),
-              HasSubstr("--list: is x, must be another"));
+              HasSubstr("--list: is x; must be another"));
 }
 
 TEST(CommandLine, AnAddressToConnectToIsChecked) {
@@ -183,9 +183,9 @@ TEST(CommandLine, RequiredExcludedChosenAndUnknownOptionsAreChecked) {
   EXPECT_THAT(Refusal(line, {"--a", "1", "--b", "2"}),
               HasSubstr("--a and --b cannot be given together"));
   EXPECT_THAT(Refusal(line, {"--a=1", "--c=blue"}),
-              HasSubstr("--c: is blue, must be one of red, green"));
+              HasSubstr("--c: is blue; must be one of red, green"));
   EXPECT_THAT(Refusal(line, {"--a=1", "--c=red", "--c=red"}),
-              HasSubstr("--c: is given 2 times, must be given once"));
+              HasSubstr("--c: is given 2 times; must be given once"));
   EXPECT_THAT(Refusal(line, {"--a=1", "--d"}), HasSubstr("--d"));
   EXPECT_THAT(Refusal(line, {"--a"}), HasSubstr("--a: needs a value"));
 }
@@ -204,7 +204,7 @@ TEST(CommandLine, SettingsAreOptionsAndFlagsCanBeNegated) {
   EXPECT_EQ(Parse(line, {"--cache"}), std::nullopt);
   EXPECT_TRUE(cache);
   EXPECT_THAT(Refusal(line, {"--blocks", "129"}),
-              Eq("--blocks: is 129, must be 1 to 128 (see program --help)\n"));
+              Eq("--blocks: is 129; must be 1 to 128 (see program --help)\n"));
   EXPECT_THAT(Help(line), AllOf(HasSubstr("Pool:"), HasSubstr("How many. Range: 1 to 128."),
                                 HasSubstr("Default: 16."), HasSubstr("--no-cache")));
 }

@@ -323,6 +323,11 @@ class WhileTheRouterIsDown(unittest.TestCase):
                                text=True, timeout=60)
         self.assertEqual(piped.stdout.strip(), "")
 
+    def test_settings_show_what_the_flags_set(self):
+        piped = subprocess.run([baton(), "chat", "--router", f"127.0.0.1:{free_port()}", "--temperature=0.5", "--max-tokens=8"],
+                               input="/settings\n", capture_output=True, text=True)
+        self.assertIn("sampling: temperature 0.5 (flag), top-p 0.9 (default), max-tokens 8 (flag)\n", piped.stderr)
+
     def test_a_script_that_pipes_its_lines_does_not_wait(self):
         piped = subprocess.run([baton(), "chat", "--router", f"127.0.0.1:{free_port()}"], input="Hello\nAgain\n/quit\nNever asked\n",
                                capture_output=True, text=True, timeout=60)

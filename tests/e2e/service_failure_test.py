@@ -199,7 +199,7 @@ class Ending(unittest.TestCase):
         cases = [
             (("--model", "/nowhere/model.gguf"), "/nowhere/model.gguf"),
             (("--worker-argument=--nonsense",), "settings of the prefill workers: there is no option --nonsense"),
-            (("--decode-argument=--kv-blocks=x",), "settings of the decode workers: --kv-blocks: is x, must be 0 to "),
+            (("--decode-argument=--kv-blocks=x",), "settings of the decode workers: --kv-blocks: is x; must be 0 to "),
             (("--router-argument=--routing-polcy=random",),
              "there is no option --routing-polcy; did you mean --routing-policy?"),
             (("--router-argument=--listen=127.0.0.1:0",), "settings of the router: --listen is --router-address of `baton up`"),

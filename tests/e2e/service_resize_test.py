@@ -132,7 +132,7 @@ class ResizeCases:
         self.assertIn(f"{reserved + 1} blocks; [1, {reserved}] are allowed", said)
         code, said = resize(worker, "--kv-cache-mib", "10000000")
         self.assertEqual(code, 2)
-        self.assertRegex(said, r"the size is 10000000 MiB, must be \d+\.\d MiB to \d+\.\d MiB; .*--kv-cache-max-mib")
+        self.assertRegex(said, r"the size is 10000000 MiB; must be \d+\.\d MiB to \d+\.\d MiB; .*--kv-cache-max-mib")
         code, said = resize(worker)
         self.assertEqual(code, 2)
         self.assertIn("give --kv-cache-mib MIB or --blocks COUNT", said)

@@ -285,7 +285,7 @@ TEST(Engine, CreationErrorsNameTheCause) {
   EXPECT_THAT(error([](EngineOptions& o) { o.instruction_set = "sse"; }), HasSubstr("\"sse\""));
   EXPECT_THAT(error([](EngineOptions& o) { o.numerics = "r9"; }), HasSubstr("\"r9\""));
   EXPECT_THAT(error([](EngineOptions& o) { o.device = "tpu"; }),
-              HasSubstr("device is \"tpu\", must be cpu, cpu-async, cuda or cuda:N"));
+              HasSubstr("device is \"tpu\"; must be cpu, cpu-async, cuda or cuda:N"));
   EXPECT_FALSE(error([](EngineOptions& o) { o.kv_blocks = -1; }).empty());
   EXPECT_THAT(error([](EngineOptions& o) { o.transfer_listen = "nonsense"; }),
               HasSubstr("nonsense"));

@@ -28,11 +28,11 @@ TEST(CreateDevice, TheCpuComesInlineAndAsynchronous) {
 TEST(CreateDevice, UnknownDevicesAreRefusedWithTheListOfKnownOnes) {
   EXPECT_EQ(
       CreateDevice({.name = "tpu"}).status(),
-      absl::InvalidArgumentError("device is \"tpu\", must be cpu, cpu-async, cuda or cuda:N"));
+      absl::InvalidArgumentError("device is \"tpu\"; must be cpu, cpu-async, cuda or cuda:N"));
   for (const char* const name : {"", "cuda:", "cuda:x", "cuda:-1", "cuda:1x", "cudas"}) {
     EXPECT_EQ(CreateDevice({.name = name}).status(),
               absl::InvalidArgumentError(std::string("device is \"") + name +
-                                         "\", must be cpu, cpu-async, cuda or cuda:N"));
+                                         "\"; must be cpu, cpu-async, cuda or cuda:N"));
   }
 }
 
@@ -58,7 +58,7 @@ TEST(CreateDevice, SettledOptionsHaveTheEffectiveValues) {
 TEST(CreateDevice, UnknownInstructionSetsAreRefusedByName) {
   EXPECT_EQ(CreateDevice({.instruction_set = "sse"}).status(),
             absl::InvalidArgumentError(
-                "instruction-set is \"sse\", must be auto, plain, avx2, avx512-no-vnni or avx512"));
+                "instruction-set is \"sse\"; must be auto, plain, avx2, avx512-no-vnni or avx512"));
 }
 
 TEST(CreateDevice, NumericsAreChosenByNameAndUnknownOnesAreRefused) {
@@ -73,7 +73,7 @@ TEST(CreateDevice, NumericsAreChosenByNameAndUnknownOnesAreRefused) {
     EXPECT_THAT((*device)->Description(), HasSubstr("numerics " + name));
   }
   EXPECT_EQ(CreateDevice({.numerics = "r2"}).status(),
-            absl::InvalidArgumentError("numerics is \"r2\", must be auto, r1, t1-sm80 or t1-sm90"));
+            absl::InvalidArgumentError("numerics is \"r2\"; must be auto, r1, t1-sm80 or t1-sm90"));
 }
 
 TEST(CreateDevice, TheNumericsOfAGpuAreChosenWhenItIsKnown) {
@@ -82,7 +82,7 @@ TEST(CreateDevice, TheNumericsOfAGpuAreChosenWhenItIsKnown) {
   EXPECT_EQ(options.numerics, "auto");
   options.numerics = "r2";
   EXPECT_EQ(SettleDeviceOptions(options),
-            absl::InvalidArgumentError("numerics is \"r2\", must be auto, r1, t1-sm80 or t1-sm90"));
+            absl::InvalidArgumentError("numerics is \"r2\"; must be auto, r1, t1-sm80 or t1-sm90"));
 }
 
 TEST(CreateDevice, TheEmulatorsLibrariesLieBesideTheProgram) {

@@ -90,7 +90,7 @@ TEST(Arrivals, NamesAreParsed) {
   EXPECT_EQ(*ParseArrivalKind("gamma"), ArrivalKind::kGamma);
   EXPECT_EQ(*ParseArrivalKind("closed"), ArrivalKind::kClosed);
   EXPECT_THAT(std::string(ParseArrivalKind("uniform").status().message()),
-              HasSubstr("is \"uniform\", must be one of poisson, gamma, constant, trace, closed"));
+              HasSubstr("is \"uniform\"; must be one of poisson, gamma, constant, trace, closed"));
 }
 
 }  // namespace

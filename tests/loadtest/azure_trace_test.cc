@@ -40,16 +40,16 @@ TEST(AzureTrace, TheHeaderIsChecked) {
   EXPECT_TRUE(CheckAzureHeader("TIMESTAMP,ContextTokens,GeneratedTokens\r").ok());
   EXPECT_TRUE(CheckAzureHeader("\xEF\xBB\xBFTIMESTAMP,ContextTokens,GeneratedTokens").ok());
   EXPECT_THAT(std::string(CheckAzureHeader("a,b").message()),
-              HasSubstr("line 1: the header is \"a,b\", must be "));
+              HasSubstr("line 1: the header is \"a,b\"; must be "));
 }
 
 TEST(AzureTrace, AFaultNamesLineFieldValueAndLimit) {
   EXPECT_THAT(FaultOf("2023-11-16 18:17:03,1"), HasSubstr("line 3: has 2 fields, must have 3"));
-  EXPECT_THAT(FaultOf("yesterday,1,1"), HasSubstr("line 3: TIMESTAMP is \"yesterday\", must be"));
+  EXPECT_THAT(FaultOf("yesterday,1,1"), HasSubstr("line 3: TIMESTAMP is \"yesterday\"; must be"));
   EXPECT_THAT(FaultOf("2023-11-16 18:17:03,0,1"),
-              HasSubstr("ContextTokens is \"0\", must be a whole number from 1 to 16777216"));
+              HasSubstr("ContextTokens is \"0\"; must be a whole number from 1 to 16777216"));
   EXPECT_THAT(FaultOf("2023-11-16 18:17:03,1,-1"),
-              HasSubstr("GeneratedTokens is \"-1\", must be a whole number from 0 to"));
+              HasSubstr("GeneratedTokens is \"-1\"; must be a whole number from 0 to"));
   EXPECT_THAT(FaultOf("2023-11-16 18:17:03,1,99999999999999999999"), HasSubstr("GeneratedTokens"));
 }
 

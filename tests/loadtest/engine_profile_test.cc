@@ -71,14 +71,14 @@ TEST(EngineProfile, ErrorsNameTheFieldTheValueAndTheLimit) {
     return std::string(status.message());
   };
   EXPECT_THAT(error("baton-engine-profile", "other"),
-              HasSubstr("format is \"other\", must be \"baton-engine-profile\""));
-  EXPECT_THAT(error("\"version\": 1", "\"version\": 2"), HasSubstr("version is 2, must be"));
+              HasSubstr("format is \"other\"; must be \"baton-engine-profile\""));
+  EXPECT_THAT(error("\"version\": 1", "\"version\": 2"), HasSubstr("version is 2; must be"));
   EXPECT_THAT(error("\"model\"", "\"name\""), HasSubstr("model is missing"));
   EXPECT_THAT(error("\"kv_bytes_per_token\": 128", "\"kv_bytes_per_token\": 0"),
-              HasSubstr("kv_bytes_per_token is 0, must be a whole number from 1 to"));
-  EXPECT_THAT(error("4096", "-1"), HasSubstr("max_context is -1, must be"));
-  EXPECT_THAT(error("1000", "0"), HasSubstr("prefill.begin[1] is 0, must be above"));
-  EXPECT_THAT(error("300.0", "0"), HasSubstr("prefill.us[1][1] is 0, must be a number above 0"));
+              HasSubstr("kv_bytes_per_token is 0; must be a whole number from 1 to"));
+  EXPECT_THAT(error("4096", "-1"), HasSubstr("max_context is -1; must be"));
+  EXPECT_THAT(error("1000", "0"), HasSubstr("prefill.begin[1] is 0; must be above"));
+  EXPECT_THAT(error("300.0", "0"), HasSubstr("prefill.us[1][1] is 0; must be a number above 0"));
   EXPECT_THAT(error("300.0", "\"x\""), HasSubstr("prefill.us[1][1] is \"x\""));
   EXPECT_THAT(error("300.0", "1e300"), HasSubstr("prefill.us[1][1] is 1e+300"));
   EXPECT_THAT(error("\"sequences\"", "\"batch\""), HasSubstr("decode.sequences is missing"));

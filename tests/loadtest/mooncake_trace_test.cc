@@ -42,21 +42,21 @@ TEST(MooncakeTrace, AFaultNamesLineFieldValueAndLimit) {
   EXPECT_EQ(FaultOf(R"({"timestamp": 0})"), "line 7: input_length is missing");
   EXPECT_THAT(
       FaultOf(R"({"timestamp": -1, "input_length": 1, "output_length": 1, "hash_ids": [1]})"),
-      HasSubstr("line 7: timestamp is -1, must be a whole number from 0 to "));
+      HasSubstr("line 7: timestamp is -1; must be a whole number from 0 to "));
   EXPECT_THAT(
       FaultOf(R"({"timestamp": 1, "input_length": 0, "output_length": 1, "hash_ids": [1]})"),
-      HasSubstr("input_length is 0, must be a whole number from 1 to 16777216"));
+      HasSubstr("input_length is 0; must be a whole number from 1 to 16777216"));
   EXPECT_THAT(
       FaultOf(
           R"({"timestamp": 1, "input_length": 99999999999, "output_length": 1, "hash_ids": [1]})"),
-      HasSubstr("input_length is 99999999999, must be a whole number from 1 to 16777216"));
+      HasSubstr("input_length is 99999999999; must be a whole number from 1 to 16777216"));
   EXPECT_THAT(
       FaultOf(R"({"timestamp": 1, "input_length": 1, "output_length": "x", "hash_ids": [1]})"),
-      HasSubstr("output_length is \"x\", must be"));
+      HasSubstr("output_length is \"x\"; must be"));
   EXPECT_EQ(FaultOf(R"({"timestamp": 1, "input_length": 1, "output_length": 1})"),
             "line 7: hash_ids is missing");
   EXPECT_THAT(FaultOf(R"({"timestamp": 1, "input_length": 1, "output_length": 1, "hash_ids": []})"),
-              HasSubstr("hash_ids is [], must be an array of 1 to "));
+              HasSubstr("hash_ids is []; must be an array of 1 to "));
   EXPECT_THAT(
       FaultOf(R"({"timestamp": 1, "input_length": 1, "output_length": 1, "hash_ids": [1, -2]})"),
       AllOf(HasSubstr("hash_ids[1] is -2"), HasSubstr("from 0 to 2^64-1")));

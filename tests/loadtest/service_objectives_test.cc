@@ -38,8 +38,8 @@ TEST(ServiceObjectives, AFaultNamesTheObjectiveTheValueAndTheLimit) {
   EXPECT_THAT(FaultOf("ttft=5"), HasSubstr("\"ttft\" is no objective; the objectives are ttft_ms"));
   EXPECT_THAT(FaultOf(""), HasSubstr("\"\" is no objective"));
   EXPECT_THAT(FaultOf("ttft_ms=5,"), HasSubstr("\"\" is no objective"));
-  EXPECT_THAT(FaultOf("ttft_ms"), HasSubstr("ttft_ms is \"\", must be above 0"));
-  EXPECT_THAT(FaultOf("ttft_ms=0"), HasSubstr("ttft_ms is \"0\", must be above 0 and at most"));
+  EXPECT_THAT(FaultOf("ttft_ms"), HasSubstr("ttft_ms is \"\"; must be above 0"));
+  EXPECT_THAT(FaultOf("ttft_ms=0"), HasSubstr("ttft_ms is \"0\"; must be above 0 and at most"));
   EXPECT_THAT(FaultOf("itl_ms=nan"), HasSubstr("itl_ms is \"nan\""));
   EXPECT_THAT(FaultOf("e2e_ms=1e99"), HasSubstr("at most 86400000"));
   EXPECT_THAT(FaultOf("ttft_ms=1,ttft_ms=2"), HasSubstr("ttft_ms is given twice"));

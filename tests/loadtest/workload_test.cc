@@ -283,7 +283,7 @@ TEST(Workload, OptionsThatDoNotFitAreNamed) {
       std::string(MakeWorkload({.kind = WorkloadKind::kChunks, .chunk_pool = 2, .chunks = 3}, {})
                       .status()
                       .message()),
-      HasSubstr("--chunks is 3, must be at most --chunk-pool, which is 2"));
+      HasSubstr("--chunks is 3; must be at most --chunk-pool, which is 2"));
   EXPECT_THAT(std::string(MakeWorkload({.kind = WorkloadKind::kChunks, .context_length = 100}, {})
                               .status()
                               .message()),
@@ -294,11 +294,11 @@ TEST(Workload, OptionsThatDoNotFitAreNamed) {
   EXPECT_THAT(
       std::string(
           MakeWorkload({.kind = WorkloadKind::kSwing, .swing_ratio = 0.5}, {}).status().message()),
-      HasSubstr("--swing-ratio is 0.5, must be at least 1"));
+      HasSubstr("--swing-ratio is 0.5; must be at least 1"));
   EXPECT_THAT(
       std::string(
           MakeWorkload({.kind = WorkloadKind::kSwing, .swing_period_s = 0}, {}).status().message()),
-      HasSubstr("--swing-period-s is 0, must be positive"));
+      HasSubstr("--swing-period-s is 0; must be positive"));
   EXPECT_FALSE(MakeWorkload({.kind = WorkloadKind::kSwing, .swing_ratio = NAN}, {}).ok());
   EXPECT_FALSE(MakeWorkload({.kind = WorkloadKind::kSwing, .swing_period_s = NAN}, {}).ok());
 }

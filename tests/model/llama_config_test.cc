@@ -169,7 +169,7 @@ TEST_F(LlamaConfigTest, HeadsMustDivide) {
   EXPECT_FALSE(WithCount("llama.attention.head_count", 5).ok());
   EXPECT_FALSE(WithCount("llama.attention.head_count_kv", 8).ok());
   EXPECT_THAT(WithCount("llama.embedding_length", 4096).status().message(),
-              HasSubstr("head dimension is 1024, must be at most 256"));
+              HasSubstr("head dimension is 1024; must be at most 256"));
 }
 
 TEST_F(LlamaConfigTest, TheHeadDimensionMayBeGiven) {

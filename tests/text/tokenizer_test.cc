@@ -211,10 +211,10 @@ TEST(Tokenizer, RefusesASpecificationThatContradictsItself) {
   EXPECT_THAT(error_after([](auto& spec) { spec.token_types.pop_back(); }),
               HasSubstr("1499 types for 1500 tokens"));
   EXPECT_THAT(error_after([](auto& spec) { spec.token_types[9] = 7; }),
-              HasSubstr("token_type[9] is 7, must be 1 to 6"));
+              HasSubstr("token_type[9] is 7; must be 1 to 6"));
   EXPECT_THAT(error_after([](auto& spec) { spec.token_types[9] = 0; }), HasSubstr("is 0"));
   EXPECT_THAT(error_after([](auto& spec) { spec.eos = 1500; }),
-              HasSubstr("eos_token_id is 1500, must be 0 to 1499"));
+              HasSubstr("eos_token_id is 1500; must be 0 to 1499"));
   EXPECT_THAT(error_after([](auto& spec) { spec.bos = -1; }), HasSubstr("bos_token_id is -1"));
   EXPECT_THAT(error_after([](auto& spec) { spec.bos.reset(), spec.add_bos = true; }),
               HasSubstr("add_bos_token"));
