@@ -7,7 +7,6 @@
 #include "absl/container/btree_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
 #include "common/printable_text.h"
 
 namespace baton {
@@ -16,10 +15,9 @@ namespace {
 constexpr size_t kMostPieceBytes = 24;  // limit of a token's text in the table
 constexpr int kTokenColumns = 16;       // wide enough for most tokens
 
-// Returns the name of a limit: the option's, or for a job of a file that of its field.
-std::string LimitName(const Job& job, const std::string& option) {
-  if (job.line == 0) return absl::StrCat("--", option);
-  return absl::StrReplaceAll(option, {{"-", "_"}});
+// Returns the name of a limit. A job of a file has it from its own field or from the option.
+std::string LimitName(const Job& job, const std::string& option, const std::string& field) {
+  return job.line == 0 ? absl::StrCat("--", option) : absl::StrCat(field, " or --", option);
 }
 
 bool MayBeAStopString(const Job& job, const JobResult& result) {
@@ -98,7 +96,7 @@ std::string StopNote(const Job& job, const JobResult& result, const TokenPieces&
     if (sampling.max_tokens && result.completion_tokens >= *sampling.max_tokens) {
       return absl::StrCat("(stopped: ", result.completion_tokens,
                           result.completion_tokens == 1 ? " token" : " tokens", ", ",
-                          LimitName(job, "max-tokens"), ")");
+                          LimitName(job, "max-tokens", "max_tokens"), ")");
     }
     return absl::StrCat("(stopped: no room for more, prompt and answer have ",
                         result.prompt_tokens + result.completion_tokens, " tokens)");
@@ -107,13 +105,13 @@ std::string StopNote(const Job& job, const JobResult& result, const TokenPieces&
   const TokenId last = result.token_ids.back();
   if (std::count(sampling.stop_token_ids.begin(), sampling.stop_token_ids.end(), last) > 0) {
     return absl::StrCat("(stopped: token ", last, ", ",
-                        LimitName(job, job.line == 0 ? "stop-token-id" : "stop-token-ids"), ")");
+                        LimitName(job, "stop-token-id", "stop_token_ids"), ")");
   }
   if (!MayBeAStopString(job, result)) return "";
   const std::string_view stop = StopStringAtTheEnd(job, result, pieces);
   if (stop.empty()) return "";
-  return absl::StrCat("(stopped: ", Quoted(stop, kMaxStopStringBytes), ", ", LimitName(job, "stop"),
-                      ")");
+  return absl::StrCat("(stopped: ", Quoted(stop, kMaxStopStringBytes), ", ",
+                      LimitName(job, "stop", "stop"), ")");
 }
 
 std::string StopNote(const absl::Status& error) {

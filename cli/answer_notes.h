@@ -18,9 +18,9 @@ std::vector<TokenId> TokensOfLogprobs(const std::vector<JobResult>& results);
 // As TokensOfLogprobs, with the tokens whose pieces StopNote needs. Often none.
 std::vector<TokenId> TokensToShow(const Job& job, const std::vector<JobResult>& results);
 
-// Returns why the answer ended, such as "(stopped: 128 tokens, --max-tokens)", or "max_tokens" for
-// a job of a file. Empty if the answer reached its natural end. Needs the pieces to find a stop
-// string. One line, without a newline.
+// Returns why the answer ended, such as "(stopped: 128 tokens, --max-tokens)". For a job of
+// a file, it also names the field. Empty if the answer reached its natural end. Needs the pieces to
+// find a stop string. One line, without a newline.
 std::string StopNote(const Job& job, const JobResult& result, const TokenPieces& pieces);
 
 // Returns why an answer stopped in the middle, such as "(stopped: the deadline passed)". Empty for

@@ -173,7 +173,6 @@ void AddLoadFlags(CommandLine& command, BenchFlags& flags) {
           "When requests are sent. Default: poisson; of workloads with a trace: trace. With "
           "closed, "
           "each of --concurrency clients sends when its answer has ended")
-      .Value("KIND")
       .Group(kGroup)
       .OneOf(ArrivalNames());
   command
@@ -231,7 +230,6 @@ void AddWorkloadFlags(CommandLine& command, BenchFlags& flags) {
             return absl::OkStatus();
           },
           "What is sent. Default: synthetic")
-      .Value("KIND")
       .Group(kGroup)
       .OneOf(WorkloadNames());
   const auto add = [&](const char* name, int32_t* field, int minimum, int maximum,

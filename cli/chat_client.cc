@@ -379,7 +379,6 @@ void AddChatCommand(CommandLine& line) {
       line.AddCommand("chat", "Have a conversation with the model through a router");
   auto options = std::make_shared<ChatOptions>();
   command.Add("--router", &options->client.router, "HOST:PORT of the router")
-      .Value("HOST:PORT")
       .IsHostPort()
       .FromEnvironment()
       .ShowDefault();

@@ -28,9 +28,8 @@ absl::Status ExplainFailure(const CalledProcess& process, const std::string& add
     return message.find(text) != std::string::npos;
   };
   if (absl::IsUnimplemented(failure) && message == kUnknownCallMessage) {
-    return absl::UnimplementedError(StrCat(address, " is not a ", process.kind,
-                                           ", or it is older: give a ", process.kind,
-                                           "'s address with ", process.option));
+    return absl::UnimplementedError(
+        StrCat(address, " is not a ", process.kind, ", or it is older: ", process.address_advice));
   }
   if (!absl::IsUnavailable(failure)) return failure;
   if (channel.GetState(/*try_to_connect=*/false) != GRPC_CHANNEL_TRANSIENT_FAILURE) {
@@ -44,7 +43,7 @@ absl::Status ExplainFailure(const CalledProcess& process, const std::string& add
   }
   if (says("C-ares")) {
     return absl::UnavailableError(
-        StrCat("the host of ", address, " is not known (", process.option, ")"));
+        StrCat("the host of ", address, " is not known: ", process.address_advice));
   }
   if (says("Socket closed")) {
     return absl::UnavailableError(
@@ -53,7 +52,7 @@ absl::Status ExplainFailure(const CalledProcess& process, const std::string& add
                "for a certificate"));
   }
   return absl::UnavailableError(StrCat("no ", process.kind, " answers at ", address, ": ",
-                                       process.advice, " (", message, ")"));
+                                       process.missing_advice, " (", message, ")"));
 }
 
 }  // namespace baton

@@ -25,9 +25,10 @@ absl::StatusOr<ClientConnection> OpenConnection(const ConnectionFlags& flags);
 
 // The process that a command calls.
 struct CalledProcess {
-  const char* kind;    // "router" or "worker"
-  const char* option;  // that gives its address
-  const char* advice;  // for the case that no process answers
+  const char* kind;            // "router" or "worker"
+  const char* option;          // that gives its address
+  const char* missing_advice;  // if no process answers
+  const char* address_advice;  // if the address is wrong
 };
 
 // Returns the failure of a call over `channel` with a message that names the address and says what

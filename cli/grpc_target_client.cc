@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "cli/connection_client.h"
 #include "common/str_cat.h"
 #include "loadtest/request_record.h"
 #include "rpc/channel.h"
@@ -11,6 +12,13 @@
 
 namespace baton {
 namespace {
+
+constexpr CalledProcess kTarget = {
+    .kind = "router",
+    .option = "--target",
+    .missing_advice = "start one with `baton up`, or give another --target",
+    .address_advice = "give a router's address with --target",
+};
 
 void FillPart(const PromptPiece& piece, bool as_text, v1::PromptPart& part) {
   if (as_text) {
@@ -157,8 +165,8 @@ class GrpcTarget::Call final : public grpc::ClientReadReactor<v1::GenerateRespon
 
 GrpcTarget::GrpcTarget(const GrpcTargetOptions& options) : options_(options) {
   for (int32_t i = 0; i < options.connections; ++i) {
-    stubs_.push_back(
-        v1::Inference::NewStub(MakeChannel(options.address, options.connection.to_routers)));
+    channels_.push_back(MakeChannel(options.address, options.connection.to_routers));
+    stubs_.push_back(v1::Inference::NewStub(channels_.back()));
   }
 }
 
@@ -172,16 +180,12 @@ absl::StatusOr<TargetModel> GrpcTarget::Describe(int64_t timeout_ms) {
   v1::GetModelRequest request;
   request.set_api_key(options_.connection.api_key);
   v1::GetModelResponse response;
-  for (const auto& stub : stubs_) {
+  for (size_t i = 0; i < stubs_.size(); ++i) {
     grpc::ClientContext context;
     context.set_deadline(DeadlineIn(timeout_ms));
-    const grpc::Status status = stub->GetModel(&context, request, &response);
+    const grpc::Status status = stubs_[i]->GetModel(&context, request, &response);
     if (status.ok()) continue;
-    const absl::Status failure = FromGrpcStatus(status);
-    return absl::Status(
-        failure.code(),
-        StrCat("no router answers at ", options_.address,
-               ": start one with `baton up`, or give another --target (", failure.message(), ")"));
+    return ExplainFailure(kTarget, options_.address, *channels_[i], FromGrpcStatus(status));
   }
   return TargetModel{.name = response.name(),
                      .vocabulary = response.vocabulary(),

@@ -42,7 +42,8 @@ class GrpcTarget final : public LoadTarget {
   void Forget(Call* call);
 
   const GrpcTargetOptions options_;
-  std::vector<std::unique_ptr<v1::Inference::Stub>> stubs_;
+  std::vector<std::shared_ptr<grpc::Channel>> channels_;
+  std::vector<std::unique_ptr<v1::Inference::Stub>> stubs_;  // one on each channel
   size_t next_stub_ = 0;
   std::mutex mutex_;
   std::condition_variable all_ended_;

@@ -38,8 +38,8 @@ constexpr char kHelpBelowFields[] = R"(
 Results of --jobs:
   With --json, each choice is a JSON line with the job's id. Otherwise it is "[id] text". A failed
   job has a line with its id and "error". A line of a batch has one result line in OpenAI's form:
-  id, custom_id, response {status_code, request_id, body} and error. A job that never began has no
-  result. The last line on standard error gives the number of such jobs.)";
+  id, custom_id, response {status_code, request_id, body} and error. If the router does not tell the
+  texts of tokens, logprobs have their ids. A job that never began has no result. The last line on standard error gives the number of such jobs.)";
 
 }  // namespace
 

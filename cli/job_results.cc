@@ -1,10 +1,12 @@
 #include "cli/job_results.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "cli/answer_notes.h"
 #include "openai/logprobs_output.h"
 
 namespace baton {
@@ -43,22 +45,33 @@ OrderedJson LogprobsToJson(const JobResult& result, const TokenPieces& pieces) {
   return out;
 }
 
-// Returns the log-probabilities in the form that the HTTP edge gives them. A token without a piece
-// is named by its id.
+// Returns the log-probabilities in the form that the HTTP edge gives them. If the piece of a token
+// is unknown, the token is named by its id, and has no bytes; completions then have no offsets.
 OrderedJson BatchLogprobs(OpenAiEndpoint endpoint, const JobResult& result,
                           const TokenPieces& pieces) {
-  std::string name;
-  const TokenText text = [&](TokenId token) -> std::string_view {
-    const auto piece = pieces.find(token);
-    if (piece != pieces.end()) return piece->second;
-    name = absl::StrCat("token_id:", token);
-    return name;
-  };
-  LogprobsOutput output(endpoint, &text);
-  for (size_t i = 0; i < result.logprobs.size() && i < result.token_ids.size(); ++i) {
-    output.Add(result.token_ids[i], result.logprobs[i]);
+  TokenPieces names = pieces;
+  for (const TokenId token : TokensOfLogprobs({result})) {
+    names.try_emplace(token, absl::StrCat("token_id:", token));
   }
-  return OrderedJson::parse(output.Take());
+  const TokenText text = [&](TokenId token) -> std::string_view { return names.at(token); };
+  LogprobsOutput output(endpoint, &text);
+  const size_t count = std::min(result.logprobs.size(), result.token_ids.size());
+  for (size_t i = 0; i < count; ++i) output.Add(result.token_ids[i], result.logprobs[i]);
+  OrderedJson out = OrderedJson::parse(output.Take());
+  if (names.size() == pieces.size()) return out;
+  if (endpoint == OpenAiEndpoint::kCompletions) {
+    out.erase("text_offset");
+    return out;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    OrderedJson& one = out["content"][i];
+    if (!pieces.contains(result.token_ids[i])) one["bytes"] = nullptr;
+    const std::vector<TokenLogprob>& top = result.logprobs[i].top;
+    for (size_t k = 0; k < top.size(); ++k) {
+      if (!pieces.contains(top[k].token)) one["top_logprobs"][k]["bytes"] = nullptr;
+    }
+  }
+  return out;
 }
 
 OrderedJson BatchLine(const JobLabel& label, int status_code, OrderedJson body, OrderedJson error) {

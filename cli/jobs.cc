@@ -65,7 +65,10 @@ absl::Status ReadField(const JsonPlace& place, const std::string& name, const Js
   ASSIGN_OR_RETURN(const bool known, ReadRequestField(place, name, value, StyleOf(job.form),
                                                       /*ignored=*/nullptr, job));
   if (known) return absl::OkStatus();
-  std::vector<std::string> names;
+  if (batch) {  // whose forms have fewer fields
+    return place.FaultAtKey(absl::StrCat("\"", place.Name(), "\" is not a field of a job"));
+  }
+  std::vector<std::string> names = {"id"};
   ForEachRequestField(
       [&names](const char* known_name, const char*) { names.emplace_back(known_name); });
   const std::string nearest = NearestName(name, names);

@@ -81,9 +81,14 @@ absl::Status FromRouter(const grpc::Status& status, grpc::Channel& channel,
   if (absl::IsDeadlineExceeded(failure)) {
     return absl::DeadlineExceededError("the request's deadline has passed");
   }
-  constexpr CalledProcess kRouter = {.kind = "router",
-                                     .option = "--router",
-                                     .advice = "start one with `baton up`, or give --router"};
+  if (absl::IsCancelled(failure) && failure.message() == "CANCELLED") {  // gRPC's own
+    return absl::CancelledError("the request was cancelled");
+  }
+  constexpr CalledProcess kRouter = {
+      .kind = "router",
+      .option = "--router",
+      .missing_advice = "start one with `baton up`, or give --router",
+      .address_advice = "give a router's address with --router"};
   return ExplainFailure(kRouter, router, channel, std::move(failure));
 }
 

@@ -146,7 +146,6 @@ void AddStatusCommand(CommandLine& line) {
   CommandLine& command = line.AddCommand("status", "Show workers, pools and queues");
   auto options = std::make_shared<StatusOptions>();
   command.Add("--router", &options->client.router, "HOST:PORT of the router")
-      .Value("HOST:PORT")
       .IsHostPort()
       .FromEnvironment()
       .ShowDefault();

@@ -331,21 +331,18 @@ void AddUpCommand(CommandLine& line) {
   command
       .Add("--router-address", &fleet.router_address,
            "HOST:PORT for the router. Port 0 means any free port")
-      .Value("HOST:PORT")
       .IsListenAddress()
       .ShowDefault();
   command
       .Add("--http-address", &fleet.http_address,
            "HOST:PORT where the router serves OpenAI's API over HTTP. Port 0 means any free port. "
            "Without it, the router's own setting decides, which is off by default")
-      .Value("HOST:PORT")
       .IsListenAddress();
   command
       .Add("--metrics-address", &fleet.metrics_address,
            "HOST:PORT where the router serves its metrics over HTTP. Port 0 means any free port. "
            "The workers serve their metrics at free ports, which the router's /targets lists. "
            "Without it, the programs' own settings decide, which are off by default")
-      .Value("HOST:PORT")
       .IsListenAddress();
   command
       .Add("--tls-dir", &fleet.tls_directory,

@@ -21,9 +21,11 @@ namespace baton {
 namespace {
 
 constexpr int64_t kLookupTimeoutMs = 5000;
+constexpr char kShowsWorkers[] = "`baton status` shows the workers and their addresses";
 constexpr CalledProcess kWorker = {.kind = "worker",
                                    .option = "--worker",
-                                   .advice = "`baton status` shows the workers that there are"};
+                                   .missing_advice = kShowsWorkers,
+                                   .address_advice = kShowsWorkers};
 
 absl::StatusOr<std::vector<NamedWorker>> Choose(const WorkerChoice& choice,
                                                 const ClientConnection& connection) {
@@ -56,7 +58,6 @@ void AddWorkerFlags(CommandLine& command, WorkerChoice* choice) {
   CommandLine::Option all = command.AddFlag("--all", &choice->all, "All workers of the router");
   worker.Excludes(all);
   command.Add("--router", &choice->router, "HOST:PORT of the router that resolves the names")
-      .Value("HOST:PORT")
       .IsHostPort()
       .FromEnvironment()
       .ShowDefault();

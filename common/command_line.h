@@ -52,9 +52,9 @@ std::string ProgramVersion();
 inline constexpr char kSourcesHelp[] =
     "--config FILE reads options from a TOML file, for example kv-blocks = 64. Options of a "
     "command of `baton` stand below its name: [run], then kv-blocks = 64. Environment variables "
-    "can also set options: BATON_KV_BLOCKS sets --kv-blocks. They can set every setting, --router, "
-    "and --model, --tls-… and --api-key-file of `baton` commands. The command line overrides the "
-    "file; the file overrides the variables.";
+    "can also set options: BATON_KV_BLOCKS sets --kv-blocks. They can set every setting, a "
+    "worker's --router, and of `baton` commands --model, --router, --tls-… and --api-key-file. The "
+    "command line overrides the file; the file overrides the variables.";
 
 // Help of the flag --check, which every server program has.
 inline constexpr char kCheckFlagHelp[] =

@@ -171,7 +171,7 @@ const RoleWish& RolePlanner::Look(int64_t now_us, std::span<const WorkerRecord> 
            .reason = {}};
   if (split.decode + split.both == 0 || !all_warm || finished_ < kLeastFinished) {
     direction_ = agreeing_ = 0;
-    wish_.reason = split.decode + split.both == 0 ? "no usable worker decoded at the last look"
+    wish_.reason = split.decode + split.both == 0 ? "no usable worker has the role decode or both"
                    : !all_warm                    ? "a worker has joined and is not warm yet"
                                : absl::StrFormat("%d of %d requests have finished on warm workers",
                                                  finished_, kLeastFinished);

@@ -12,7 +12,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
 
 namespace {
 
-// gRPC's own messages for these say nothing to a user.
+// gRPC's own messages for these two say nothing to a user.
 std::string MessageOf(const grpc::Status& status) {
   if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED && status.error_message().empty()) {
     return kUnknownCallMessage;
@@ -20,9 +20,6 @@ std::string MessageOf(const grpc::Status& status) {
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED &&
       status.error_message() == "Deadline Exceeded") {
     return "no answer came before the deadline";
-  }
-  if (status.error_code() == grpc::StatusCode::CANCELLED && status.error_message() == "CANCELLED") {
-    return "the request was cancelled";
   }
   return status.error_message();
 }

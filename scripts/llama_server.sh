@@ -35,9 +35,14 @@ if ! [ -d "$source/llama_cpp_python-$version" ]; then
   "$source/venv/bin/pip" download --quiet --disable-pip-version-check --no-deps --no-binary llama-cpp-python \
     --dest "$source" "llama-cpp-python==$version" >&2
   tar xzf "$source/llama_cpp_python-$version.tar.gz" -C "$source"
-  # To GCC 12, _tile_loadconfig reads only eight bytes. It leaves out the rest of the tiles' shapes, and AMX ends with SIGILL.
-  sed -i 's/^ *_tile_loadconfig(&tc);/    asm volatile("" : : "r"(\&tc) : "memory"); _tile_loadconfig(\&tc);/' \
-    "$source/llama_cpp_python-$version/vendor/llama.cpp/ggml/src/ggml-cpu/amx/mmq.cpp"
+fi
+# To GCC 12, _tile_loadconfig reads only eight bytes. It leaves out the rest of the tiles' shapes, and AMX ends with SIGILL.
+tiles=$source/llama_cpp_python-$version/vendor/llama.cpp/ggml/src/ggml-cpu/amx/mmq.cpp
+barrier='asm volatile("" : : "r"(&tc) : "memory"); _tile_loadconfig(&tc);'
+if ! grep -qF "$barrier" "$tiles"; then
+  sed -i "s/^ *_tile_loadconfig(&tc);/    ${barrier//&/\\&}/" "$tiles"
+  grep -qF "$barrier" "$tiles" || { echo "llama_server: $tiles has no line _tile_loadconfig(&tc); to mend" >&2; exit 1; }
+  rm -f "$source"/build/bin/llama-*  # of the unmended source
 fi
 if [ "${1:-}" = --source ]; then
   echo "$source"

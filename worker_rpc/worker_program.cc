@@ -279,8 +279,7 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
             return ParseRouterTarget(text).status();
           },
           "HOST:PORT of a router to register with, or dns:///NAME:PORT for every address of a "
-          "name. "
-          "Names are looked up again every 5 seconds.")
+          "name. Names are looked up again every 5 seconds.")
       .Value("HOST:PORT")
       .FromEnvironment();
   line.AddSettings(worker_settings, "Service");

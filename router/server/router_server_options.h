@@ -29,7 +29,8 @@ inline void RegisterSettings(RouterServerOptions& options, SettingList& settings
                "security fixes, so give untrusted clients the HTTP port.");
   settings.Add("api-keys", &options.api_keys,
                "File with the API keys of clients, a JSON object a line (see `baton keys new`). It "
-               "is read again when it changes. Empty: clients need no key.");
+               "is read again when it changes. Empty: clients need no key.",
+               "FILE");
   RegisterSettings(options.router, settings);
   RegisterSettings(options.http, settings);
   settings.Add(
@@ -40,7 +41,8 @@ inline void RegisterSettings(RouterServerOptions& options, SettingList& settings
   settings.Add(
       "metrics-listen", &options.metrics_listen,
       "HOST:PORT for /metrics, /livez, /readyz and /targets over HTTP; port 0 picks a free "
-      "one. Empty: off.");
+      "one. Empty: off.",
+      "HOST:PORT");
   RegisterSettings(options.tracing, settings);
 }
 

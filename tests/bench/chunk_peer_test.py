@@ -17,7 +17,7 @@ import http.server, json, sys
 flag = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 assert flag["-np"] == "1" and flag["--cache-reuse"] == "64" and flag["-t"] == "2", sys.argv
 factor = {{"off": {off}, "on": {on}}}[flag["-fa"]]
-slot = []
+slot, earlier = [], []
 class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_): pass
     def answer(self, body):
@@ -33,6 +33,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             while cache + run < len(slot) and at + run < len(prompt) and slot[cache + run] == prompt[at + run]: run += 1
             if run >= 64 or (cache == at == 0 and run): at += run; cache += run
             else: cache += 1
+        for kept in earlier:  # whole prompts in host memory
+            same = next((i for i, (a, b) in enumerate(zip(kept, prompt)) if a != b), min(len(kept), len(prompt)))
+            at = max(at, same)
+        earlier.append(prompt)
         slot = prompt
         self.answer({{"timings": {{"prompt_ms": factor * (len(prompt) - at), "cache_n": at}}}})
 http.server.HTTPServer(("127.0.0.1", int(flag["--port"])), Handler).serve_forever()

@@ -42,11 +42,13 @@ TEST(AnswerNotes, ForAJobOfAFileTheLimitsHaveTheNamesOfItsFields) {
   Job job;
   job.line = 3;
   job.sampling.max_tokens = 2;
-  EXPECT_EQ(StopNote(job, Ended("length", {1, 2}), {}), "(stopped: 2 tokens, max_tokens)");
+  EXPECT_EQ(StopNote(job, Ended("length", {1, 2}), {}),
+            "(stopped: 2 tokens, max_tokens or --max-tokens)");
   job.sampling.stop_token_ids = {2};
-  EXPECT_EQ(StopNote(job, Ended("stop", {1, 2}), {}), "(stopped: token 2, stop_token_ids)");
+  EXPECT_EQ(StopNote(job, Ended("stop", {1, 2}), {}),
+            "(stopped: token 2, stop_token_ids or --stop-token-id)");
   job.sampling.stop = {"a"};
-  EXPECT_EQ(StopNote(job, Ended("stop", {1}), {{1, "a"}}), "(stopped: \"a\", stop)");
+  EXPECT_EQ(StopNote(job, Ended("stop", {1}), {{1, "a"}}), "(stopped: \"a\", stop or --stop)");
 }
 
 TEST(AnswerNotes, AStopTokenIsNamed) {

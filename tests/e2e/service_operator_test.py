@@ -84,11 +84,17 @@ class WorkersByName(ServiceTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(len(re.findall(r"(?m)^\S+: 0 blocks freed$", done.stdout)), 3)
 
+    def test_help_and_version_are_commands_too(self):
+        for words, flags in ((("help",), ("--help",)), (("help", "run"), ("run", "--help")), (("version",), ("--version",))):
+            done, same = run(*words), run(*flags)
+            self.assertEqual((done.returncode, done.stdout), (0, same.stdout))
+            self.assertNotEqual(done.stdout, "")
+
     def test_a_router_is_no_worker(self):
         for command in (("set-role", "--role=both"), ("resize", "--blocks=100"), ("clear-cache",)):
             done = run(command[0], "--worker", self.cluster.router, *command[1:])
             self.assertEqual(done.returncode, 2, done.stderr)
-            self.assertIn(f"{self.cluster.router} is not a worker, or it is older: give a worker's address with --worker", done.stderr)
+            self.assertIn(f"{self.cluster.router} is not a worker, or it is older: `baton status` shows the workers", done.stderr)
 
     def test_the_router_may_be_named_by_a_variable(self):
         done = run("clear-cache", "--worker", "decode-0", BATON_ROUTER=self.cluster.router)

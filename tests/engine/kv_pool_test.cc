@@ -69,6 +69,23 @@ TEST_F(KvPoolTest, APoolLargerThanTheHostsMemoryIsRefusedWithBothNumbers) {
   }
 }
 
+// No request waits for pages of shared memory. Those of private memory come with their first use.
+TEST_F(KvPoolTest, APoolInSharedMemoryHasAllItsPagesAtTheStart) {
+  options_.kv_blocks = 0;
+  options_.kv_cache_mib = 64;
+  for (const bool shm : {false, true}) {
+    options_.transfer_shm = shm;
+    const auto pool = KvPool::Create(model_.info.spec, *model_.device, options_);
+    ASSERT_TRUE(pool.ok()) << pool.status();
+    ASSERT_EQ(pool->lender().exported().has_value(), shm);
+    if (shm) {
+      EXPECT_GE(pool->ResidentBytes(), pool->layout().pool_bytes());
+    } else {
+      EXPECT_LT(pool->ResidentBytes(), pool->layout().pool_bytes() / 2);
+    }
+  }
+}
+
 // A device with limited memory, for example by a control group.
 class SmallDevice final : public UnsharedDevice {
  public:

@@ -42,16 +42,8 @@ class Units(unittest.TestCase):
                              for argument in arguments]
                 shown = self.settings(pathlib.Path(program).name, arguments, variables)
                 for name, value in variables.items():
-                    if name.startswith("BATON_") and name != "BATON_ROUTER":  # which is no setting
+                    if name.startswith("BATON_"):
                         self.assertRegex(shown, rf"(?m)^{name[6:].lower().replace('_', '-')} = {re.escape(value)}\b")
-
-    def test_workers_take_their_router_from_the_file(self):
-        variables = read_variables(UNITS / "worker.env") | {"BATON_ROUTER": "nowhere"}
-        for program in ("baton-worker", "baton-prefill-worker", "baton-decode-worker"):
-            done = subprocess.run([os.path.join(ARGUMENTS.bin, program), "--show-settings"], text=True, capture_output=True,
-                                  timeout=60, env={**os.environ, **variables})
-            self.assertEqual(done.returncode, 2, done.stderr)
-            self.assertIn("(from the environment variable BATON_ROUTER)", done.stderr)
 
     def settings(self, program, arguments, variables):
         done = subprocess.run([os.path.join(ARGUMENTS.bin, program), *arguments, "--show-settings"], text=True,

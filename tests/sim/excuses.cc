@@ -34,8 +34,8 @@ void Excuses::OnMessageFault(const Fault& fault, MessageKind message, int32_t fr
                              int64_t now_us) {
   if (message == MessageKind::kEvents) return;  // no request waits for them
   if (fault.kind == FaultKind::kDelay) delays_.push_back({now_us, now_us + fault.duration_us});
-  if (message == MessageKind::kStream && fault.kind != FaultKind::kDelay) {
-    damaged_streams_.push_back({now_us, now_us});
+  if (message == MessageKind::kStream && fault.kind == FaultKind::kTruncate) {
+    cut_streams_.push_back({now_us, now_us});
   }
   if (message == MessageKind::kStream || fault.kind == FaultKind::kDuplicate) return;
   const int32_t worker = from >= kFirstWorkerNode ? from : to;
@@ -190,7 +190,7 @@ absl::Status Excuses::Judge(const ScenarioRequest& request, const End& end) cons
   // Routers also decide themselves on pulls, of chunks and of prefixes. A pull whose stream lost
   // its end waits until its limit.
   const Span life = {request.start_us, end.at_us};
-  if (scenario_.pulls != 0 || scenario_.has_chunks || Meets(damaged_streams_, life))
+  if (scenario_.pulls != 0 || scenario_.has_chunks || Meets(cut_streams_, life))
     excused_us += scenario_.router.pull_least_ms * 1000;
   for (const Span& delay : delays_) {
     const int64_t from_us = std::max(delay.from_us, request.start_us);
