@@ -34,8 +34,9 @@ void Excuses::OnMessageFault(const Fault& fault, MessageKind message, int32_t fr
                              int64_t now_us) {
   if (message == MessageKind::kEvents) return;  // no request waits for them
   if (fault.kind == FaultKind::kDelay) delays_.push_back({now_us, now_us + fault.duration_us});
-  if (message == MessageKind::kStream && fault.kind == FaultKind::kTruncate) {
-    cut_streams_.push_back({now_us, now_us});
+  const bool damages = fault.kind == FaultKind::kTruncate || fault.kind == FaultKind::kFlip;
+  if (message == MessageKind::kStream && damages) {
+    damaged_streams_.push_back({now_us, now_us});
   }
   if (message == MessageKind::kStream || fault.kind == FaultKind::kDuplicate) return;
   const int32_t worker = from >= kFirstWorkerNode ? from : to;
@@ -187,10 +188,10 @@ absl::Status Excuses::Judge(const ScenarioRequest& request, const End& end) cons
         absl::StrCat("no fault during this request excuses ", end.status.ToString()));
   }
   int64_t excused_us = kPromptUs;
-  // Routers also decide themselves on pulls, of chunks and of prefixes. A pull whose stream lost
-  // its end waits until its limit.
+  // Routers also decide themselves on pulls, of chunks and of prefixes. A receiver that
+  // waits for bytes which do not come gives up at the limit of its pull.
   const Span life = {request.start_us, end.at_us};
-  if (scenario_.pulls != 0 || scenario_.has_chunks || Meets(cut_streams_, life))
+  if (scenario_.pulls != 0 || scenario_.has_chunks || Meets(damaged_streams_, life))
     excused_us += scenario_.router.pull_least_ms * 1000;
   for (const Span& delay : delays_) {
     const int64_t from_us = std::max(delay.from_us, request.start_us);

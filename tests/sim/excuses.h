@@ -80,7 +80,7 @@ class Excuses {
   Spans failing_;             // times when calls may fail
   Spans without_workers_;     // after a restart of the router: it may not know all workers
   Spans clock_jumps_;         // times of clock jumps of decode workers
-  Spans cut_streams_;         // when a stream of KV lost the end of a message
+  Spans damaged_streams_;     // when a stream of KV lost the end of a message, or got a wrong bit
   Spans delays_;
 };
 
