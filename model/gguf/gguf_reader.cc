@@ -217,23 +217,23 @@ class GgufFile::Parser {
       return Invalid("tensor ", index, ": name has ", tensor.name.size(), " bytes, not 1 to ",
                      kGgufMaxTensorNameBytes);
     }
-    const std::string tensor_name = StrCat("tensor '", PrintableName(tensor.name), "': ");
-    ASSIGN_OR_RETURN(tensor.dimension_count, cursor_.Read<uint32_t>(tensor_name, "n_dimensions"));
+    const std::string prefix = StrCat("tensor '", PrintableName(tensor.name), "': ");
+    ASSIGN_OR_RETURN(tensor.dimension_count, cursor_.Read<uint32_t>(prefix, "n_dimensions"));
     if (tensor.dimension_count < 1 || tensor.dimension_count > kGgufMaxDimensions) {
-      return Invalid(tensor_name, "n_dimensions is ", tensor.dimension_count, ", not 1 to ",
+      return Invalid(prefix, "n_dimensions is ", tensor.dimension_count, ", not 1 to ",
                      kGgufMaxDimensions);
     }
     for (uint32_t i = 0; i < tensor.dimension_count; ++i) {
-      ASSIGN_OR_RETURN(tensor.dimensions[i], cursor_.Read<uint64_t>(tensor_name, "dimension ", i));
+      ASSIGN_OR_RETURN(tensor.dimensions[i], cursor_.Read<uint64_t>(prefix, "dimension ", i));
     }
-    ASSIGN_OR_RETURN(const uint32_t type_number, cursor_.Read<uint32_t>(tensor_name, "type"));
+    ASSIGN_OR_RETURN(const uint32_t type_number, cursor_.Read<uint32_t>(prefix, "type"));
     const std::optional<GgmlType> type = GgmlTypeFromNumber(type_number);
-    if (!type) return Invalid(tensor_name, "type ", type_number, " is unknown");
+    if (!type) return Invalid(prefix, "type ", type_number, " is unknown");
     tensor.type = *type;
-    ASSIGN_OR_RETURN(tensor.offset, cursor_.Read<uint64_t>(tensor_name, "offset"));
-    RETURN_IF_ERROR(CountValues(tensor_name, tensor));
+    ASSIGN_OR_RETURN(tensor.offset, cursor_.Read<uint64_t>(prefix, "offset"));
+    RETURN_IF_ERROR(CountValues(prefix, tensor));
     if (!file_.tensor_index_.emplace(tensor.name, file_.tensors_.size()).second) {
-      return Invalid(tensor_name, "name appears twice");
+      return Invalid(prefix, "name appears twice");
     }
     file_.tensors_.push_back(tensor);
     return absl::OkStatus();
@@ -241,23 +241,22 @@ class GgufFile::Parser {
 
   // Sets `values` and checks it against the file's size, so that no later product with a block's
   // size overflows.
-  absl::Status CountValues(const std::string& tensor_name, GgufTensor& tensor) const {
+  absl::Status CountValues(const std::string& prefix, GgufTensor& tensor) const {
     const uint64_t block_values = GgmlBlockValues(tensor.type);
     const uint64_t most = bytes_.size() / GgmlBlockBytes(tensor.type) * block_values;
     tensor.values = 1;
     for (const uint64_t dimension : tensor.dimensions) {
       if (dimension == 0)
-        return Invalid(tensor_name, "shape ", tensor.ShapeString(), " has a zero dimension");
+        return Invalid(prefix, "shape ", tensor.ShapeString(), " has a zero dimension");
       if (dimension > most / tensor.values) {
-        return Invalid(tensor_name, "shape ", tensor.ShapeString(), " of ",
-                       GgmlTypeName(tensor.type), " exceeds file size ", bytes_.size());
+        return Invalid(prefix, "shape ", tensor.ShapeString(), " of ", GgmlTypeName(tensor.type),
+                       " exceeds file size ", bytes_.size());
       }
       tensor.values *= dimension;
     }
     if (tensor.dimensions[0] % block_values == 0) return absl::OkStatus();
-    return Invalid(tensor_name, "row of ", tensor.dimensions[0],
-                   " values is not a multiple of the ", GgmlTypeName(tensor.type), " block of ",
-                   block_values);
+    return Invalid(prefix, "row of ", tensor.dimensions[0], " values is not a multiple of the ",
+                   GgmlTypeName(tensor.type), " block of ", block_values);
   }
 
   // Converts the file's offsets, which count from the data section, to spans.
@@ -267,18 +266,17 @@ class GgufFile::Parser {
     const uint64_t begin = cursor_.position() + std::min(padding, cursor_.remaining());
     const uint64_t section_bytes = bytes_.size() - begin;
     for (GgufTensor& tensor : file_.tensors_) {
-      const std::string tensor_name = StrCat("tensor '", PrintableName(tensor.name), "': ");
+      const std::string prefix = StrCat("tensor '", PrintableName(tensor.name), "': ");
       if (tensor.offset % file_.alignment_ != 0) {
-        return Invalid(tensor_name, "offset ", tensor.offset,
-                       " is not a multiple of the alignment ", file_.alignment_);
+        return Invalid(prefix, "offset ", tensor.offset, " is not a multiple of the alignment ",
+                       file_.alignment_);
       }
       const uint64_t size =
           tensor.values / GgmlBlockValues(tensor.type) * GgmlBlockBytes(tensor.type);
       if (tensor.offset > section_bytes || size > section_bytes - tensor.offset) {
-        return absl::DataLossError(StrCat("gguf: ", tensor_name, "data of ", size,
-                                          " bytes at offset ", tensor.offset,
-                                          " of the data section (which starts at ", begin,
-                                          ") exceeds file size ", bytes_.size()));
+        return absl::DataLossError(StrCat("gguf: ", prefix, "data of ", size, " bytes at offset ",
+                                          tensor.offset, " of the data section (which starts at ",
+                                          begin, ") exceeds file size ", bytes_.size()));
       }
       tensor.offset += begin;
       tensor.data = bytes_.subspan(tensor.offset, size);
