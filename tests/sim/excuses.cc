@@ -34,11 +34,12 @@ void Excuses::OnMessageFault(const Fault& fault, MessageKind message, int32_t fr
                              int64_t now_us) {
   if (message == MessageKind::kEvents) return;  // no request waits for them
   if (fault.kind == FaultKind::kDelay) delays_.push_back({now_us, now_us + fault.duration_us});
-  const bool damages = fault.kind == FaultKind::kTruncate || fault.kind == FaultKind::kFlip;
-  if (message == MessageKind::kStream && damages) {
-    damaged_streams_.push_back({now_us, now_us});
+  if (message == MessageKind::kStream) {
+    const bool damages = fault.kind == FaultKind::kTruncate || fault.kind == FaultKind::kFlip;
+    if (damages) damaged_streams_.push_back({now_us, now_us});
+    return;
   }
-  if (message == MessageKind::kStream || fault.kind == FaultKind::kDuplicate) return;
+  if (fault.kind == FaultKind::kDuplicate) return;
   const int32_t worker = from >= kFirstWorkerNode ? from : to;
   const Span away = {
       now_us, now_us + (fault.kind == FaultKind::kDelay ? fault.duration_us : 0) + kRecoveryUs};
