@@ -7,6 +7,7 @@
 #include "absl/container/btree_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "cli/counted_noun.h"
 #include "common/printable_text.h"
 
 namespace baton {
@@ -61,7 +62,10 @@ void AppendPadded(std::string& out, const std::string& text, int columns) {
   absl::StrAppend(&out, text, std::string(std::max(0, columns - Characters(text)), ' '));
 }
 
-void AddTokensOfLogprobs(const std::vector<JobResult>& results, absl::btree_set<TokenId>& tokens) {
+}  // namespace
+
+std::vector<TokenId> TokensOfLogprobs(const std::vector<JobResult>& results) {
+  absl::btree_set<TokenId> tokens;
   for (const JobResult& result : results) {
     if (result.logprobs.empty()) continue;
     tokens.insert(result.token_ids.begin(), result.token_ids.end());
@@ -69,19 +73,12 @@ void AddTokensOfLogprobs(const std::vector<JobResult>& results, absl::btree_set<
       for (const TokenLogprob& top : detail.top) tokens.insert(top.token);
     }
   }
-}
-
-}  // namespace
-
-std::vector<TokenId> TokensOfLogprobs(const std::vector<JobResult>& results) {
-  absl::btree_set<TokenId> tokens;
-  AddTokensOfLogprobs(results, tokens);
   return {tokens.begin(), tokens.end()};
 }
 
 std::vector<TokenId> TokensToShow(const Job& job, const std::vector<JobResult>& results) {
-  absl::btree_set<TokenId> tokens;
-  AddTokensOfLogprobs(results, tokens);
+  const std::vector<TokenId> of_logprobs = TokensOfLogprobs(results);
+  absl::btree_set<TokenId> tokens(of_logprobs.begin(), of_logprobs.end());
   for (const JobResult& result : results) {
     if (MayBeAStopString(job, result)) {
       tokens.insert(result.token_ids.begin(), result.token_ids.end());
@@ -94,8 +91,7 @@ std::string StopNote(const Job& job, const JobResult& result, const TokenPieces&
   const SamplingParams& sampling = job.sampling;
   if (result.finish_reason == "length") {
     if (sampling.max_tokens && result.completion_tokens >= *sampling.max_tokens) {
-      return absl::StrCat("(stopped: ", result.completion_tokens,
-                          result.completion_tokens == 1 ? " token" : " tokens", ", ",
+      return absl::StrCat("(stopped: ", CountedNoun(result.completion_tokens, "token"), ", ",
                           LimitName(job, "max-tokens", "max_tokens"), ")");
     }
     return absl::StrCat("(stopped: no room for more, prompt and answer have ",

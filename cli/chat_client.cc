@@ -25,6 +25,7 @@
 #include "cli/chat_sampling.h"
 #include "cli/client_commands.h"
 #include "cli/conversation.h"
+#include "cli/counted_noun.h"
 #include "cli/job_flags.h"
 #include "cli/ledger_table.h"
 #include "cli/outcome.h"
@@ -260,8 +261,8 @@ class Chat {
     if (path.empty()) return Note("name a file: /save FILE");
     const absl::Status saved = conversation_.Save(path);
     if (!saved.ok()) return Problem(saved);
-    const size_t count = conversation_.messages().size();
-    Note(absl::StrCat(count, count == 1 ? " message" : " messages", " saved in ", path));
+    const auto count = static_cast<int64_t>(conversation_.messages().size());
+    Note(absl::StrCat(CountedNoun(count, "message"), " saved in ", path));
   }
 
   void Ask(const std::string& question) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "cli/counted_noun.h"
 
 namespace baton {
 namespace {
@@ -46,7 +47,7 @@ std::string ProgressText(const JobCounts& counts, milliseconds elapsed) {
 
 std::string TotalsText(const JobCounts& counts, milliseconds elapsed) {
   const int64_t jobs = counts.answered + counts.failed + counts.skipped + counts.not_begun;
-  return absl::StrCat(jobs, jobs == 1 ? " job: " : " jobs: ", counts.answered, " answered",
+  return absl::StrCat(CountedNoun(jobs, "job"), ": ", counts.answered, " answered",
                       Part(counts.failed, "failed"), Part(counts.skipped, "answered before"),
                       Part(counts.not_begun, counts.to_do ? "not begun" : "or more not begun"),
                       "; ", counts.tokens, " tokens in ",

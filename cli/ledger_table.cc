@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "cli/counted_noun.h"
 #include "common/printable_text.h"
 
 namespace baton {
@@ -44,14 +45,12 @@ double PerSecond(int64_t count, int64_t us) {
   return static_cast<double>(count) * kUsPerSecond / static_cast<double>(us);
 }
 
-std::string Tokens(int64_t count) { return absl::StrCat(count, count == 1 ? " token" : " tokens"); }
-
 std::string PrefillNote(const JobResult& result) {
   const int64_t chunks = FigureOrZero(result, "prefill_chunks");
   const int64_t computed = FigureOrZero(result, "computed_tokens");
   const int64_t us = FigureOrZero(result, "prefill_us");
   std::string note =
-      absl::StrCat(chunks, chunks == 1 ? " chunk, " : " chunks, ", Tokens(computed), " computed");
+      absl::StrCat(CountedNoun(chunks, "chunk"), ", ", CountedNoun(computed, "token"), " computed");
   if (us > 0) absl::StrAppendFormat(&note, ", %.0f tokens/s", PerSecond(computed, us));
   if (!result.prefill_worker.empty())
     absl::StrAppend(&note, ", on ", Printable(result.prefill_worker));
@@ -86,7 +85,7 @@ std::string CachedNote(const JobResult& result) {
 // Returns a line such as "8 prompt chunks, 6 cached; lookup 80 us, compute 210.00 ms, place 40 us".
 // Leaves out work that the request did not need.
 std::string ChunkLine(const JobResult& result, int64_t chunks) {
-  std::string line = absl::StrCat(chunks, chunks == 1 ? " prompt chunk, " : " prompt chunks, ",
+  std::string line = absl::StrCat(CountedNoun(chunks, "prompt chunk"), ", ",
                                   FigureOrZero(result, "chunk_hits"), " cached");
   if (const int64_t tokens = FigureOrZero(result, "chunk_repaired_tokens"); tokens > 0) {
     absl::StrAppend(&line, ", ", tokens, " tokens repaired");
@@ -112,14 +111,15 @@ std::string NoteFor(std::string_view name, const JobResult& result) {
   if (name == "pull_us") {
     const int64_t tokens = FigureOrZero(result, "pulled_tokens");
     return tokens == 0 ? "nothing came"
-                       : absl::StrCat(Tokens(tokens), " from ", result.pull_source);
+                       : absl::StrCat(CountedNoun(tokens, "token"), " from ", result.pull_source);
   }
   if (name == "prefill_us") return PrefillNote(result);
   if (name == "kv_transfer_us") return TransferNote(result);
   if (name == "inter_token_us" && FigureOrZero(result, "inter_token_us") > 0) {
     return absl::StrFormat("%.1f tokens/s", PerSecond(1, FigureOrZero(result, "inter_token_us")));
   }
-  if (name == "total_us") return absl::StrCat(Tokens(result.completion_tokens), " generated");
+  if (name == "total_us")
+    return absl::StrCat(CountedNoun(result.completion_tokens, "token"), " generated");
   return "";
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Prints the path of llama.cpp's server, the peer of some benchmarks. Peers live in ${XDG_CACHE_HOME:-~/.cache}/baton/peers.
 #   scripts/llama_server.sh [--wheel | --source]
-#   default   llama-server, built once from the PyPI source package llama-cpp-python, in the folder of scripts/engine_peer.sh.
+#   default   llama-server, built once from the PyPI source package llama-cpp-python, in the folder where scripts/engine_peer.sh builds too.
 #             That takes some minutes.
 #   --source  only fetches the sources, and prints the folder of that package. Its build folder is build/.
 #   --wheel   the prebuilt llama.cpp of the PyPI wheel xllamacpp, behind llama-server's options (bench/llama_wheel_server.py). It may
