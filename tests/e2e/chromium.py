@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -35,7 +36,7 @@ class Chromium:
             [path, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
              "--remote-debugging-pipe", f"--user-data-dir={self.folder.name}", "about:blank"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=connect,
-            close_fds=False)
+            close_fds=False, start_new_session=True)
         os.close(to_browser)
         os.close(from_browser)
         self.unread = b""
@@ -50,11 +51,22 @@ class Chromium:
         return self
 
     def __exit__(self, *_):
-        self.process.kill()
+        os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         os.close(self.commands)
         os.close(self.replies)
-        self.folder.cleanup()
+        self.remove_folder()
+
+    def remove_folder(self):
+        """The browser's own children end after it, unseen by us, and may still write files while the folder is removed."""
+        end = time.monotonic() + REPLY_S
+        while True:
+            try:
+                return self.folder.cleanup()
+            except OSError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.1)
 
     def read_message(self, end):
         while b"\0" not in self.unread:
