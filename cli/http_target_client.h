@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "cli/http_client.h"
+#include "http/http_client.h"
 #include "loadtest/load_target.h"
 #include "loadtest/openai_requests.h"
 #include "loadtest/target_address.h"

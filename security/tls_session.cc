@@ -1,5 +1,6 @@
 #include "security/tls_session.h"
 
+#include <arpa/inet.h>
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -84,6 +85,18 @@ TlsSession::TlsSession(const TlsContext& context, int socket)
 }
 
 TlsSession::~TlsSession() { SSL_free(session_); }
+
+void TlsSession::ExpectHost(const std::string& host) {
+  in6_addr address;
+  const bool is_address = inet_pton(AF_INET, host.c_str(), &address) == 1 ||
+                          inet_pton(AF_INET6, host.c_str(), &address) == 1;
+  if (is_address) {
+    X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(session_), host.c_str());
+    return;
+  }
+  SSL_set1_host(session_, host.c_str());
+  SSL_set_tlsext_host_name(session_, host.c_str());
+}
 
 ssize_t TlsSession::Outcome(int result) {
   waits_ = Waits::kNothing;

@@ -29,6 +29,10 @@ class TlsSession {
   TlsSession(const TlsSession&) = delete;
   TlsSession& operator=(const TlsSession&) = delete;
 
+  // Of a client: makes the handshake fail unless the server's certificate has this name or IP
+  // address. Call it first.
+  void ExpectHost(const std::string& host);
+
   // As read and send. They return the bytes moved, or -1 and errno: EAGAIN if the socket is not
   // ready, EPROTO if TLS fails (see failure()). Read returns 0 if the peer has closed the
   // connection.

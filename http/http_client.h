@@ -1,5 +1,6 @@
 // Small asynchronous HTTP/1.1 client for one server: streams the bodies of answers as they come,
-// and reuses connections. Boost.Beast is only in the source file, because it compiles slowly.
+// and reuses connections. No Boost header is included here, because they compile slowly. Beast only
+// parses: its streams would take most of a minute to compile.
 //
 // Each running call has a connection of its own. One thread does all I/O and calls all handlers, so
 // handlers must be short and must not block.
@@ -41,7 +42,8 @@ class HttpClient {
 
   // Without a `body`, the method is GET, else POST with JSON. `timeout_ms` limits the whole call;
   // 0: no limit.
-  void Start(const std::string& path, std::string body, int64_t timeout_ms, HttpCallEvents events);
+  void Start(const std::string& path, const std::string& body, int64_t timeout_ms,
+             HttpCallEvents events);
   // Ends all calls that have been started with the error kHttpCancelled.
   void CancelAll();
 
