@@ -3,4 +3,4 @@
 
 #include "worker/worker_programs.h"
 
-int main(int argc, char** argv) { return baton::RunWorkerMain(argc, argv, baton::DecodeWorker()); }
+int main(int argc, char** argv) { return baton::RunDecodeWorker(argc, argv); }

@@ -2,6 +2,4 @@
 
 #include "worker/worker_programs.h"
 
-int main(int argc, char** argv) {
-  return baton::RunWorkerMain(argc, argv, baton::WorkerOfAnyRole());
-}
+int main(int argc, char** argv) { return baton::RunWorkerOfAnyRole(argc, argv); }

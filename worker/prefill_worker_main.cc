@@ -2,4 +2,4 @@
 
 #include "worker/worker_programs.h"
 
-int main(int argc, char** argv) { return baton::RunWorkerMain(argc, argv, baton::PrefillWorker()); }
+int main(int argc, char** argv) { return baton::RunPrefillWorker(argc, argv); }

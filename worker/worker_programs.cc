@@ -2,8 +2,10 @@
 
 #include "decode_worker/decode_service.h"
 #include "prefill_worker/prefill_service.h"
+#include "worker_rpc/worker_program.h"
 
 namespace baton {
+namespace {
 
 WorkerProgram WorkerOfAnyRole() {
   return {.name = "baton-worker",
@@ -38,5 +40,13 @@ WorkerProgram DecodeWorker() {
   program.has_role_flag = false;
   return program;
 }
+
+}  // namespace
+
+int RunWorkerOfAnyRole(int argc, char** argv) {
+  return RunWorkerMain(argc, argv, WorkerOfAnyRole());
+}
+int RunPrefillWorker(int argc, char** argv) { return RunWorkerMain(argc, argv, PrefillWorker()); }
+int RunDecodeWorker(int argc, char** argv) { return RunWorkerMain(argc, argv, DecodeWorker()); }
 
 }  // namespace baton

@@ -1,15 +1,14 @@
 // The programs that run a worker. All three serve the services of both roles. They differ in the
-// role at the start, and in their names.
+// role at the start, and in their names. Includes no other header, so that each main compiles at
+// once.
 //
-// Thread safety: pure functions.
+// Each function is a whole main. It returns the exit code (common/exit_code.h).
 #pragma once
-
-#include "worker_rpc/worker_program.h"
 
 namespace baton {
 
-WorkerProgram WorkerOfAnyRole();  // baton-worker --role ROLE
-WorkerProgram PrefillWorker();    // baton-prefill-worker: baton-worker --role prefill
-WorkerProgram DecodeWorker();     // baton-decode-worker: baton-worker --role decode
+int RunWorkerOfAnyRole(int argc, char** argv);  // baton-worker --role ROLE
+int RunPrefillWorker(int argc, char** argv);    // baton-prefill-worker: baton-worker --role prefill
+int RunDecodeWorker(int argc, char** argv);     // baton-decode-worker: baton-worker --role decode
 
 }  // namespace baton
