@@ -8,16 +8,23 @@
 namespace baton {
 namespace {
 
-constexpr size_t kLongestName = 64;   // bounds the work for hostile text
-constexpr size_t kShortestBegin = 3;  // letters that suffice to recognise the beginning of a name
+constexpr size_t kLongestName = 64;  // bounds the work for hostile text
+constexpr size_t kShortestPart = 3;  // letters that suffice to recognise a part of a name
 
 std::string_view WithoutDashes(std::string_view name) {
   return name.substr(std::min(name.find_first_not_of('-'), name.size()));
 }
 
+// Returns true for "kv-blocks" and "blocks".
+bool EndsWithWords(std::string_view name, std::string_view words) {
+  return words.size() >= kShortestPart && name.size() > words.size() && name.ends_with(words) &&
+         name[name.size() - words.size() - 1] == '-';
+}
+
 // Returns the distance, or -1 if the names are too far apart.
 int DistanceIfNear(std::string_view given, std::string_view name) {
-  if (given.size() >= kShortestBegin && name.starts_with(given)) return 1;
+  if (given.size() >= kShortestPart && name.starts_with(given)) return 1;
+  if (EndsWithWords(given, name) || EndsWithWords(name, given)) return 2;
   const int distance = EditDistance(given, name);
   const size_t most = std::max<size_t>(1, std::min(given.size(), name.size()) / 3);
   return static_cast<size_t>(distance) <= most ? distance : -1;

@@ -14,8 +14,8 @@ namespace baton {
 int EditDistance(std::string_view from, std::string_view to);
 
 // Returns the name with the least distance from `given`, the first among equals. Returns "" if
-// every name is too far: more than a third of the letters differ, and `given` is not the beginning
-// of a name. Leading dashes do not count as letters.
+// every name is too far: more than a third of the letters differ, `given` is not the beginning of a
+// name, and neither ends with the words of the other. Leading dashes do not count as letters.
 std::string NearestName(std::string_view given, std::span<const std::string> names);
 // Returns `value`, or "empty". For messages of the form "--x: is VALUE; must be …".
 std::string_view Shown(std::string_view value);

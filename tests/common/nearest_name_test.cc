@@ -28,6 +28,14 @@ TEST(NearestName, FindsTheMostSimilarName) {
   EXPECT_EQ(NearestName("--top-k", names), "--top-k");
 }
 
+TEST(NearestName, FindsAPartOfAName) {
+  const std::vector<std::string> names = {"--blocks", "--max-tokens", "--n"};
+  EXPECT_EQ(NearestName("--kv-blocks", names), "--blocks");
+  EXPECT_EQ(NearestName("--tokens", names), "--max-tokens");
+  EXPECT_EQ(NearestName("--kens", names), "");
+  EXPECT_EQ(NearestName("--best-n", names), "");
+}
+
 TEST(NearestName, ReturnsNothingWithoutASimilarName) {
   const std::vector<std::string> names = {"--temperature", "--seed"};
   EXPECT_EQ(NearestName("--model", names), "");
