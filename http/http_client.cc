@@ -33,11 +33,11 @@ constexpr size_t kReadBytes = size_t{16} << 10;
 // A turn of one call reads at most this many times, so that others get their turns.
 constexpr int kReadsOfACall = 4;
 
-// A connection. Asio waits for the socket; Send and Receive move its bytes.
+// A connection. Asio waits for the socket. Send and Receive move its bytes.
 struct ClientConnection {
   explicit ClientConnection(asio::io_context& io) : socket(io) {}
 
-  // As send and recv.
+  // They return what send and recv return.
   ssize_t Send(std::string_view bytes) {
     if (tls != nullptr) return tls->Write(std::as_bytes(std::span(bytes)));
     return send(socket.native_handle(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -127,11 +127,17 @@ class HttpClient::Impl::Call : public std::enable_shared_from_this<Call> {
     deadline_.async_wait([self = shared_from_this()](const error_code& error) {
       if (!error) self->End(kHttpTimeout);
     });
-    if (client_.idle_.empty()) return Connect();
-    connection_ = std::move(client_.idle_.back());
-    client_.idle_.pop_back();
-    is_reused_ = true;
-    Write();
+    while (!client_.idle_.empty()) {
+      connection_ = std::move(client_.idle_.back());
+      client_.idle_.pop_back();
+      char unexpected;
+      if (connection_->Receive({&unexpected, 1}) < 0 && MustWait()) {
+        is_reused_ = true;
+        return Write();
+      }
+      // The server has closed it, or sent what nobody asked for.
+    }
+    Connect();
   }
 
   void Cancel() { End(kHttpCancelled); }
@@ -178,7 +184,7 @@ class HttpClient::Impl::Call : public std::enable_shared_from_this<Call> {
     while (written_ < request_.size()) {
       const ssize_t count = connection_->Send(std::string_view(request_).substr(written_));
       if (count < 0 && MustWait()) return Await(Tcp::socket::wait_write, &Call::Write);
-      if (count < 0) return FailBeforeAnswer("send", ErrorText());
+      if (count < 0) return FailBeforeAnswer("send");
       written_ += static_cast<size_t>(count);
     }
     parser_.emplace([this](std::string_view body) {
@@ -192,7 +198,11 @@ class HttpClient::Impl::Call : public std::enable_shared_from_this<Call> {
     for (int i = 0; i < kReadsOfACall; ++i) {
       const ssize_t count = connection_->Receive(bytes_);
       if (count < 0 && MustWait()) return Await(Tcp::socket::wait_read, &Call::Read);
-      if (count < 0) return FailBeforeAnswer("read", ErrorText());
+      if (count < 0) return FailBeforeAnswer("read");
+      if (count == 0 && !has_answer_) {
+        errno = ECONNRESET;
+        return FailBeforeAnswer("read");
+      }
       if (count > 0) {
         unparsed_.append(bytes_.data(), static_cast<size_t>(count));
         has_answer_ = true;
@@ -200,7 +210,7 @@ class HttpClient::Impl::Call : public std::enable_shared_from_this<Call> {
       } else {
         parser_->FeedEnd();
       }
-      if (!parser_->problem().empty()) return FailBeforeAnswer("read", parser_->problem());
+      if (!parser_->problem().empty()) return Fail("read", parser_->problem());
       if (parser_->complete()) return Complete(/*is_open=*/count > 0 && unparsed_.empty());
     }
     asio::post(client_.io_, [self = shared_from_this()] {
@@ -232,11 +242,12 @@ class HttpClient::Impl::Call : public std::enable_shared_from_this<Call> {
     End("");
   }
 
-  // A server may close an idle connection just before a request arrives there. The request was not
-  // read then, so it goes to a new connection.
-  void FailBeforeAnswer(const char* what, const std::string& reason) {
-    if (is_reused_ && !has_answer_) return Connect();
-    Fail(what, reason);
+  // A server may close an idle connection just before a request arrives there. It has probably not
+  // read the request, so the request goes to a new connection, once. EPROTO: TLS did not end.
+  void FailBeforeAnswer(const char* what) {
+    const bool is_closed = errno == ECONNRESET || errno == EPIPE || errno == EPROTO;
+    if (is_reused_ && !has_answer_ && is_closed) return Connect();
+    Fail(what, ErrorText());
   }
 
   void Fail(const char* what, const std::string& reason) { End(absl::StrCat(what, ": ", reason)); }
@@ -247,7 +258,10 @@ class HttpClient::Impl::Call : public std::enable_shared_from_this<Call> {
     const std::shared_ptr<Call> self = shared_from_this();
     client_.calls_.erase(self);
     deadline_.cancel();
-    connection_.reset();
+    if (connection_ != nullptr) {  // it stays, because a pending operation uses the socket
+      error_code ignored;
+      connection_->socket.close(ignored);
+    }
     events_.on_end(parser_.has_value() ? parser_->status() : 0, error);
   }
 
@@ -257,11 +271,11 @@ class HttpClient::Impl::Call : public std::enable_shared_from_this<Call> {
   asio::steady_timer deadline_;  // covers all operations
   std::unique_ptr<ClientConnection> connection_;
   std::optional<HttpResponseParser> parser_;
-  std::string unparsed_;  // received
+  std::string unparsed_;  // received bytes that the parser has not used
   std::array<char, kReadBytes> bytes_;
   size_t written_ = 0;  // of request_
   bool is_reused_ = false;
-  bool has_answer_ = false;  // a byte of it
+  bool has_answer_ = false;  // at least one byte of it has come
   bool has_ended_ = false;
 };
 

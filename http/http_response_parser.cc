@@ -1,10 +1,13 @@
 #include "http/http_response_parser.h"
 
+#include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/basic_parser.hpp>
 #include <boost/beast/http/error.hpp>
+#include <cstdint>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 
 namespace baton {
@@ -14,11 +17,9 @@ namespace beast_http = boost::beast::http;
 using BeastError = boost::beast::error_code;
 using BeastText = boost::beast::string_view;
 
-// Beast 1.81 asserts that it gets so many bytes when it goes on with the last chunk. A chunked body
-// that has not ended has at least "0\r\n\r\n" to come.
-constexpr size_t kLeastChunkedBytes = 5;
-// Longest line with the size of a chunk, and longest trailer; both are skipped.
-constexpr size_t kMaxSkippedBytes = 1024;
+constexpr std::string_view kLineEnd = "\r\n";
+constexpr std::string_view kHeadEnd = "\r\n\r\n";
+constexpr int kMaxInterimAnswers = 100;
 
 }  // namespace
 
@@ -31,7 +32,8 @@ class HttpResponseParser::Beast final : public beast_http::basic_parser<false> {
   }
 
   int status() const { return status_; }
-  bool is_interim() const { return status_ / 100 == 1; }
+  // Bytes of the present chunk that are still to come.
+  std::uint64_t chunk_left() const { return chunk_left_; }
 
  private:
   void on_request_impl(beast_http::verb, BeastText, BeastText, int, BeastError&) override {}
@@ -40,17 +42,21 @@ class HttpResponseParser::Beast final : public beast_http::basic_parser<false> {
   void on_header_impl(BeastError&) override {}
   void on_body_init_impl(boost::optional<std::uint64_t> const&, BeastError&) override {}
   std::size_t on_body_impl(BeastText body, BeastError&) override {
-    if (!is_interim()) on_body_(std::string_view(body.data(), body.size()));
+    on_body_(std::string_view(body.data(), body.size()));
     return body.size();
   }
-  void on_chunk_header_impl(std::uint64_t, BeastText, BeastError&) override {}
+  void on_chunk_header_impl(std::uint64_t size, BeastText, BeastError&) override {
+    chunk_left_ = size;
+  }
   std::size_t on_chunk_body_impl(std::uint64_t, BeastText body, BeastError& error) override {
+    chunk_left_ -= body.size();
     return on_body_impl(body, error);
   }
   void on_finish_impl(BeastError&) override {}
 
   const std::function<void(std::string_view)>& on_body_;
   int status_ = 0;
+  std::uint64_t chunk_left_ = 0;
 };
 
 HttpResponseParser::HttpResponseParser(std::function<void(std::string_view)> on_body)
@@ -59,17 +65,16 @@ HttpResponseParser::HttpResponseParser(std::function<void(std::string_view)> on_
 HttpResponseParser::~HttpResponseParser() = default;
 
 bool HttpResponseParser::complete() const { return problem_.empty() && beast_->is_done(); }
-int HttpResponseParser::status() const { return beast_->status(); }
+int HttpResponseParser::status() const { return beast_->is_header_done() ? beast_->status() : 0; }
 bool HttpResponseParser::keep_alive() const { return beast_->keep_alive(); }
 
 size_t HttpResponseParser::Feed(std::string_view bytes) {
-  constexpr std::string_view kEndOfHead = "\r\n\r\n";
   size_t used = 0;
   while (problem_.empty() && !beast_->is_done()) {
     const std::string_view rest = bytes.substr(used);
     if (!beast_->is_header_done()) {
-      const size_t end = rest.find(kEndOfHead);
-      const size_t length = end == std::string_view::npos ? rest.size() : end + kEndOfHead.size();
+      const size_t end = rest.find(kHeadEnd);
+      const size_t length = end == std::string_view::npos ? rest.size() : end + kHeadEnd.size();
       if (length > kMaxHeadBytes) {
         problem_ = absl::StrCat("the head of the answer has more than ", kMaxHeadBytes,
                                 " bytes, the limit");
@@ -79,20 +84,41 @@ size_t HttpResponseParser::Feed(std::string_view bytes) {
       used += length;
       continue;
     }
-    if (rest.size() < (beast_->chunked() ? kLeastChunkedBytes : 1)) break;
+    size_t length = rest.size();
+    if (beast_->chunk_left() > 0) {
+      length = std::min<std::uint64_t>(length, beast_->chunk_left());
+    } else if (beast_->chunked()) {
+      length = ChunkLineLength(rest);
+    }
+    if (length == 0) break;
     BeastError error;
-    const size_t count = beast_->put(boost::asio::const_buffer(rest.data(), rest.size()), error);
+    const size_t count = beast_->put(boost::asio::const_buffer(rest.data(), length), error);
     used += count;
     if (error && error != beast_http::error::need_more) problem_ = error.message();
     if (count == 0) break;
   }
-  if (problem_.empty() && beast_->is_header_done() && !beast_->is_done() &&
-      bytes.size() - used > kMaxSkippedBytes) {
-    // Beast uses all other bytes as they come.
-    problem_ = absl::StrCat("the line of a chunk's size has more than ", kMaxSkippedBytes,
-                            " bytes, the limit");
-  }
   return used;
+}
+
+size_t HttpResponseParser::ChunkLineLength(std::string_view bytes) {
+  // The end of the chunk before comes first.
+  const size_t begin = bytes.starts_with(kLineEnd) ? kLineEnd.size() : 0;
+  size_t end = bytes.find(kLineEnd, begin);
+  if (end != std::string_view::npos) {
+    const size_t digit = bytes.find_first_not_of('0', begin);
+    const bool is_last = digit > begin && !absl::ascii_isxdigit(bytes[digit]);
+    if (is_last) {  // Beast 1.81 asserts that it gets the last chunk and its trailer whole
+      end = bytes.find(kHeadEnd, end);
+      if (end != std::string_view::npos) end += kHeadEnd.size();
+    } else {
+      end += kLineEnd.size();
+    }
+  }
+  if (std::min(end, bytes.size()) > kMaxChunkLineBytes) {
+    problem_ = absl::StrCat("the line of a chunk's size, or a trailer, has more than ",
+                            kMaxChunkLineBytes, " bytes, the limit");
+  }
+  return end == std::string_view::npos || !problem_.empty() ? 0 : end;
 }
 
 void HttpResponseParser::FeedHead(std::string_view head) {
@@ -102,8 +128,13 @@ void HttpResponseParser::FeedHead(std::string_view head) {
     problem_ = absl::StrCat("this is not an HTTP answer: ", error.message());
   } else if (!beast_->is_header_done()) {
     problem_ = "this is not an HTTP answer";
-  } else if (beast_->is_interim()) {
+  } else if (beast_->status() == 101) {
+    problem_ = "the server switches to another protocol";
+  } else if (beast_->status() / 100 == 1) {
     beast_ = std::make_unique<Beast>(&on_body_);
+    if (++interim_answers_ > kMaxInterimAnswers) {
+      problem_ = absl::StrCat("more than ", kMaxInterimAnswers, " interim answers, the limit");
+    }
   }
 }
 

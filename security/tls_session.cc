@@ -87,15 +87,17 @@ TlsSession::TlsSession(const TlsContext& context, int socket)
 TlsSession::~TlsSession() { SSL_free(session_); }
 
 void TlsSession::ExpectHost(const std::string& host) {
+  CHECK(!host.empty());
   in6_addr address;
   const bool is_address = inet_pton(AF_INET, host.c_str(), &address) == 1 ||
                           inet_pton(AF_INET6, host.c_str(), &address) == 1;
   if (is_address) {
-    X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(session_), host.c_str());
-    return;
+    CHECK_EQ(X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(session_), host.c_str()), 1);
+  } else {
+    CHECK_EQ(SSL_set1_host(session_, host.c_str()), 1);
+    SSL_set_tlsext_host_name(session_, host.c_str());
   }
-  SSL_set1_host(session_, host.c_str());
-  SSL_set_tlsext_host_name(session_, host.c_str());
+  SSL_clear_options(session_, SSL_OP_IGNORE_UNEXPECTED_EOF);
 }
 
 ssize_t TlsSession::Outcome(int result) {

@@ -29,8 +29,9 @@ class TlsSession {
   TlsSession(const TlsSession&) = delete;
   TlsSession& operator=(const TlsSession&) = delete;
 
-  // Of a client: makes the handshake fail unless the server's certificate has this name or IP
-  // address. Call it first.
+  // For a client. The handshake then fails unless the server's certificate has this host name or IP
+  // address. Data that ends without the end that TLS itself has is then an error, because an
+  // attacker may have cut it off. Call it before the handshake. REQUIRES: `host` is not empty.
   void ExpectHost(const std::string& host);
 
   // As read and send. They return the bytes moved, or -1 and errno: EAGAIN if the socket is not

@@ -1,8 +1,10 @@
 // The programs that run a worker. All three serve the services of both roles. They differ in the
-// role at the start, and in their names. Includes no other header, so that each main compiles at
-// once.
+// role at the start, and in their names. This header includes no other one, so the mains
+// compile in no time.
 //
 // Each function is a whole main. It returns the exit code (common/exit_code.h).
+//
+// Thread safety: call one of them, once, from main.
 #pragma once
 
 namespace baton {

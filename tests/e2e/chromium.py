@@ -1,5 +1,6 @@
 """A headless Chromium, driven through its DevTools protocol over two pipes. Standard library only."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -22,7 +23,15 @@ class Chromium:
 
     def __init__(self, path):
         self.problems = []
+        self.process = None
         self.folder = tempfile.TemporaryDirectory(prefix="baton-chromium-")
+        try:
+            self.start(path)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def start(self, path):
         to_browser, self.commands = os.pipe()
         self.replies, from_browser = os.pipe()
 
@@ -51,14 +60,16 @@ class Chromium:
         return self
 
     def __exit__(self, *_):
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        os.close(self.commands)
-        os.close(self.replies)
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            os.close(self.commands)
+            os.close(self.replies)
         self.remove_folder()
 
     def remove_folder(self):
-        """The browser's own children end after it, unseen by us, and may still write files while the folder is removed."""
+        """Some children of the browser outlive it and may still write files, so removal is tried again."""
         end = time.monotonic() + REPLY_S
         while True:
             try:

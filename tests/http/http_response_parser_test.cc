@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 
@@ -38,23 +39,23 @@ Parsed Parse(std::string_view bytes, size_t piece, bool ends = false) {
   return out;
 }
 
-// Parses whole and byte by byte, and expects the same.
-Parsed ParseBoth(std::string_view bytes, bool ends = false) {
+// Parses whole, in pieces and byte by byte, and expects the same.
+Parsed ParseAll(std::string_view bytes, bool ends = false) {
   const Parsed whole = Parse(bytes, std::string::npos, ends);
-  const Parsed split = Parse(bytes, 1, ends);
-  EXPECT_EQ(whole.status, split.status) << bytes;
-  EXPECT_EQ(whole.complete, split.complete) << bytes;
-  EXPECT_EQ(whole.keep_alive, split.keep_alive) << bytes;
-  EXPECT_EQ(whole.problem, split.problem) << bytes;
-  if (whole.complete) {
+  for (const size_t piece : {1, 3, 1000}) {
+    const Parsed split = Parse(bytes, piece, ends);
+    EXPECT_EQ(whole.status, split.status) << bytes;
+    EXPECT_EQ(whole.complete, split.complete) << bytes;
+    EXPECT_EQ(whole.keep_alive, split.keep_alive) << bytes;
     EXPECT_EQ(whole.body, split.body) << bytes;
-    EXPECT_EQ(whole.rest, split.rest) << bytes;
+    EXPECT_EQ(whole.problem, split.problem) << bytes;
+    EXPECT_TRUE(!whole.complete || whole.rest == split.rest) << bytes;
   }
   return whole;
 }
 
 TEST(HttpResponseParser, ReadsABodyOfAGivenLength) {
-  const Parsed parsed = ParseBoth("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloHTTP/1.1 404");
+  const Parsed parsed = ParseAll("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloHTTP/1.1 404");
   EXPECT_EQ(parsed.status, 200);
   EXPECT_TRUE(parsed.complete);
   EXPECT_TRUE(parsed.keep_alive);
@@ -63,7 +64,7 @@ TEST(HttpResponseParser, ReadsABodyOfAGivenLength) {
 }
 
 TEST(HttpResponseParser, ReadsChunksAndSkipsTheirExtensionsAndTrailers) {
-  const Parsed parsed = ParseBoth(
+  const Parsed parsed = ParseAll(
       "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
       "3;name=value\r\nabc\r\n0a\r\n0123456789\r\n0\r\nTrailer: x\r\n\r\n");
   EXPECT_TRUE(parsed.complete) << parsed.problem;
@@ -73,8 +74,8 @@ TEST(HttpResponseParser, ReadsChunksAndSkipsTheirExtensionsAndTrailers) {
 
 TEST(HttpResponseParser, AnAnswerWithoutALengthEndsWithTheConnection) {
   const std::string text = "HTTP/1.1 200 OK\r\n\r\nall of it";
-  EXPECT_FALSE(ParseBoth(text).complete);
-  const Parsed parsed = ParseBoth(text, /*ends=*/true);
+  EXPECT_FALSE(ParseAll(text).complete);
+  const Parsed parsed = ParseAll(text, /*ends=*/true);
   EXPECT_TRUE(parsed.complete);
   EXPECT_FALSE(parsed.keep_alive);
   EXPECT_EQ(parsed.body, "all of it");
@@ -83,14 +84,14 @@ TEST(HttpResponseParser, AnAnswerWithoutALengthEndsWithTheConnection) {
 TEST(HttpResponseParser, AnAnswerThatEndsTooEarlyIsAProblem) {
   for (const char* text : {"", "HTTP/1.1 20", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell",
                            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"}) {
-    const Parsed parsed = ParseBoth(text, /*ends=*/true);
+    const Parsed parsed = ParseAll(text, /*ends=*/true);
     EXPECT_FALSE(parsed.complete) << text;
     EXPECT_EQ(parsed.problem, "the server closed the connection too early") << text;
   }
 }
 
 TEST(HttpResponseParser, SkipsInterimAnswers) {
-  const Parsed parsed = ParseBoth(
+  const Parsed parsed = ParseAll(
       "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
       "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n");
   EXPECT_EQ(parsed.status, 204);
@@ -101,16 +102,37 @@ TEST(HttpResponseParser, SkipsInterimAnswers) {
 TEST(HttpResponseParser, RefusesWhatIsNoAnswer) {
   for (const char* text :
        {"GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 abc\r\n\r\n", "\r\n\r\n", "SSH-2.0\r\n\r\n"}) {
-    EXPECT_THAT(ParseBoth(text).problem, HasSubstr("this is not an HTTP answer")) << text;
+    EXPECT_THAT(ParseAll(text).problem, HasSubstr("this is not an HTTP answer")) << text;
   }
 }
 
 TEST(HttpResponseParser, LimitsWhatMustBeKept) {
-  const std::string head = "HTTP/1.1 200 OK\r\nX: " + std::string(64 << 10, 'x');
-  EXPECT_THAT(Parse(head, 1000).problem, HasSubstr("more than 65536 bytes"));
-  const std::string line =
-      "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;" + std::string(2000, 'x');
-  EXPECT_THAT(Parse(line, 1).problem, HasSubstr("more than 1024 bytes"));
+  const std::string head = "HTTP/1.1 200 OK\r\nX: " + std::string(64 << 10, 'x') + "\r\n\r\n";
+  EXPECT_THAT(ParseAll(head).problem, HasSubstr("more than 65536 bytes"));
+  const std::string chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string fits(1000, 'x');
+  const std::string too_long(1100, 'x');
+  for (const std::string& end :
+       {"3;" + too_long + "\r\nabc\r\n0\r\n\r\n", "3\r\nabc\r\n0\r\nT: " + too_long + "\r\n\r\n"}) {
+    EXPECT_THAT(ParseAll(chunked + end).problem, HasSubstr("more than 1024 bytes"));
+  }
+  const Parsed parsed = ParseAll(chunked + "3;" + fits + "\r\nabc\r\n0\r\nT: " + fits + "\r\n\r\n");
+  EXPECT_TRUE(parsed.complete) << parsed.problem;
+  EXPECT_EQ(parsed.body, "abc");
+}
+
+TEST(HttpResponseParser, LimitsInterimAnswersAndRefusesOtherProtocols) {
+  std::string text;
+  for (int i = 0; i < 101; ++i) text += "HTTP/1.1 100 Continue\r\n\r\n";
+  EXPECT_EQ(ParseAll(text).problem, "more than 100 interim answers, the limit");
+  EXPECT_EQ(ParseAll("HTTP/1.1 101 Switching\r\n\r\n").problem,
+            "the server switches to another protocol");
+}
+
+TEST(HttpResponseParser, PassesEachByteOfAChunkOnAtOnce) {
+  const std::string begin = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n";
+  EXPECT_EQ(Parse(begin + "a", std::string::npos).body, "a");
+  EXPECT_EQ(Parse(begin + "ab", 1).body, "ab");
 }
 
 }  // namespace

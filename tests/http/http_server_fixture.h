@@ -66,6 +66,10 @@ class HttpServerTest : public ::testing::Test {
   // Returns the exchange of a client that asks for /held.
   std::shared_ptr<HttpExchange> Hold(RawHttpClient& client, std::string_view version = "1.1") {
     client.Send("GET /held HTTP/" + std::string(version) + "\r\nHost: h\r\n\r\n");
+    return TakeHeld();
+  }
+  // Waits for an exchange of /held.
+  std::shared_ptr<HttpExchange> TakeHeld() {
     std::unique_lock lock(mutex_);
     EXPECT_TRUE(
         changed_.wait_for(lock, std::chrono::seconds(20), [this] { return !held_.empty(); }));

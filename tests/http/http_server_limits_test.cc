@@ -116,6 +116,8 @@ TEST_F(HttpServerLimits, BodiesThatAreBeingReceivedAreBoundedTogether) {
   EXPECT_TRUE(Eventually([&] {
     RawHttpClient second = Client();
     second.Send(head + std::string(900, 'x'));
+    // Otherwise the server may read the whole body at once, and then it is not being received.
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
     const RawHttpAnswer answer = second.Ask(std::string(100, 'x'));
     return answer.status == 503;
   }));
