@@ -47,8 +47,6 @@ class FigureList {
                         {"absent", text}});
   }
 
-  bool empty() const { return figures_.empty(); }
-
   // Adds and prints a condition of the run.
   void AddCondition(const std::string& sentence) {
     std::printf("%s\n", sentence.c_str());

@@ -36,11 +36,11 @@ TEST(ConfigFileMessage, NamesAnUnknownSection) {
 }
 
 TEST(ConfigFileMessage, OfAProgramWithoutCommands) {
-  EXPECT_EQ(ConfigFileMessage("a.toml", "INI was not able to parse blocks",
+  EXPECT_EQ(ConfigFileMessage("a.toml", "INI was not able to parse speed",
                               [](const std::string&) {
                                 return FileNames{.options = {"--kv-blocks"}, .commands = {}};
                               }),
-            "--config a.toml: there is no option --blocks");
+            "--config a.toml: there is no option --speed");
 }
 
 TEST(ConfigFileMessage, KeepsOtherMessages) {

@@ -64,13 +64,22 @@ class WindowService(ServiceTest):
 class WindowCases:
     """Mixin for a WindowService with any transport."""
     chats_together = 6  # chats that take turns
+    may_refuse = False  # no decode worker may have room for a prompt that must be handed over
+
+    def hand_over(self, jobs):
+        got, code = self.cluster.generate(jobs, "--placement", "remote", concurrency=6)
+        refused = [job for job in jobs if got[job["id"]].get("error", {}).get("code") == "RESOURCE_EXHAUSTED"]
+        if self.may_refuse and refused:  # a client asks again; alone, each has room
+            again, code = self.cluster.generate(refused, "--placement", "remote", concurrency=1)
+            got |= again
+        self.assertEqual(code, 0, [r["error"] for r in got.values() if "error" in r])
+        return got
 
     def test_handed_over_prompts_have_the_same_answers(self):
         jobs = self.jobs()
         want = self.reference(jobs)
         for turn in ("nothing cached", "everything cached"):
-            got, code = self.cluster.generate(jobs, "--placement", "remote", concurrency=6)
-            self.assertEqual(code, 0, [r["error"] for r in got.values() if "error" in r])
+            got = self.hand_over(jobs)
             self.assert_same_answers(got, want, f"{turn}, seed {SEED}")
         moved = sum(int(result["ledger"]["kv_bytes"]) for result in got.values())
         self.assertGreater(moved, 0)
@@ -154,8 +163,9 @@ class FromOneRankToTwo(BetweenTensorParallelDegrees):
 
 class WithSmallPools(WindowCases, WindowService):
     """Small pools, so that sequences wait for room and are preempted. With other chats between two turns of a chat, its blocks may all
-    be evicted. So the chats run one after another."""
+    be evicted. So the chats run one after another. The decode workers may refuse prompts that must be handed over."""
     chats_together = 1
+    may_refuse = True
     worker_arguments = ("--hash-logits", f"--max-chunk-tokens={CHUNK}", f"--block-size={BLOCK}", "--kv-blocks=48")
 
 
