@@ -135,7 +135,7 @@ class HttpClient::Impl::Call : public std::enable_shared_from_this<Call> {
         is_reused_ = true;
         return Write();
       }
-      // The server has closed it, or sent what nobody asked for.
+      // The server has closed this connection, or sent bytes without a request.
     }
     Connect();
   }

@@ -26,7 +26,7 @@ inline constexpr char kGet[] = "GET /hello HTTP/1.1\r\nHost: h\r\n\r\n";
 class HttpServerTest : public ::testing::Test {
  protected:
   // /hello and /echo answer at once; /held keeps its exchange.
-  void Start(HttpServerOptions options = {}) {
+  void Start(HttpServerOptions options = {}, size_t max_body_bytes = kMaxBody) {
     HttpRoutes routes;
     const auto reply = [](const std::shared_ptr<HttpExchange>& exchange, std::string body) {
       exchange->Reply(
@@ -39,7 +39,7 @@ class HttpServerTest : public ::testing::Test {
         {.method = "POST",
          .path = "/echo",
          .handler = [reply](HttpRequest request, auto exchange) { reply(exchange, request.body); },
-         .max_body_bytes = kMaxBody,
+         .max_body_bytes = max_body_bytes,
          .content_type = "application/json"});
     routes.Add({.method = "GET", .path = "/dropped", .handler = [](HttpRequest, auto) {}});
     routes.Add({.method = "GET", .path = "/held", .handler = [this](HttpRequest, auto exchange) {
