@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "absl/strings/ascii.h"
 #include "cli/input_file.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
@@ -67,6 +68,15 @@ absl::StatusOr<std::string> ReadApiKey(const ConnectionFlags& flags) {
     return absl::InvalidArgumentError(StrCat("--api-key-file ", flags.api_key_file,
                                              ": the first line has ", key.size(),
                                              " bytes, a key has 1 to ", kMaxApiKeyBytes));
+  }
+  // A key travels in a header line, where other bytes would end it or change its meaning.
+  const auto bad =
+      std::find_if(key.begin(), key.end(), [](unsigned char c) { return !absl::ascii_isgraph(c); });
+  if (bad != key.end()) {
+    return absl::InvalidArgumentError(
+        StrCat("--api-key-file ", flags.api_key_file, ": byte ", bad - key.begin(),
+               " of the key has the value ", static_cast<int>(static_cast<unsigned char>(*bad)),
+               ", a key has only visible ASCII characters (values 33 to 126)"));
   }
   return key;
 }

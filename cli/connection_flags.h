@@ -24,8 +24,8 @@ void AddConnectionFlags(CommandLine& command, ConnectionFlags* flags);
 absl::Status CheckConnectionFlags(const ConnectionFlags& flags);
 
 // Returns the key in the file of --api-key-file: its first line, without blanks around it. Empty
-// without a file. NotFound: it cannot be read. InvalidArgument: it has no key, or a longer one than
-// kMaxApiKeyBytes.
+// without a file. NotFound: it cannot be read. InvalidArgument: it has no key, a longer one than
+// kMaxApiKeyBytes, or one with other bytes than visible ASCII characters.
 absl::StatusOr<std::string> ReadApiKey(const ConnectionFlags& flags);
 
 }  // namespace baton

@@ -10,6 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "http/chunk_line.h"
 
 namespace baton {
 namespace {
@@ -19,12 +20,7 @@ using BeastError = boost::beast::error_code;
 using BeastText = boost::beast::string_view;
 
 constexpr std::string_view kEndOfHead = "\r\n\r\n";
-// Longest line with the size of a chunk, and longest trailer; both are skipped.
-constexpr size_t kMaxChunkLineBytes = 1024;
 constexpr size_t kMaxHeaders = 100;
-// A chunked body that has not ended has at least "0\r\n\r\n" to come. Beast 1.81 asserts that it
-// gets so much when it goes on with the last chunk, so it never gets less.
-constexpr size_t kShortestRest = 5;
 
 std::string ToString(BeastText text) { return std::string(text.data(), text.size()); }
 
@@ -55,6 +51,8 @@ class HttpRequestParser::Beast final : public beast_http::basic_parser<true> {
   }
 
   bool too_large() const { return too_large_; }
+  // Bytes of the present chunk that are still to come.
+  std::uint64_t chunk_left() const { return chunk_left_; }
 
  private:
   void on_request_impl(beast_http::verb, BeastText method, BeastText target, int version,
@@ -94,17 +92,20 @@ class HttpRequestParser::Beast final : public beast_http::basic_parser<true> {
     return body.size();
   }
   void on_chunk_header_impl(std::uint64_t size, BeastText, BeastError& error) override {
+    chunk_left_ = size;
     if (size <= owner_.max_body_bytes_ - owner_.request_.body.size()) return;
     too_large_ = true;
     error = beast_http::error::body_limit;
   }
   std::size_t on_chunk_body_impl(std::uint64_t, BeastText body, BeastError& error) override {
+    chunk_left_ -= body.size();
     return on_body_impl(body, error);
   }
   void on_finish_impl(BeastError&) override {}
 
   HttpRequestParser& owner_;
   bool too_large_ = false;
+  std::uint64_t chunk_left_ = 0;
 };
 
 HttpRequestParser::HttpRequestParser(size_t max_header_bytes)
@@ -251,28 +252,29 @@ void HttpRequestParser::ExpectBody(size_t max_body_bytes) {
 
 size_t HttpRequestParser::FeedBody(std::string_view bytes) {
   size_t used = 0;
-  BeastError error;
-  const size_t least = beast_->chunked() ? kShortestRest : 1;
-  while (bytes.size() - used >= least && !beast_->is_done()) {
-    const size_t before = used;
-    used += beast_->put(boost::asio::const_buffer(bytes.data() + used, bytes.size() - used), error);
-    if (error == beast_http::error::need_more) break;
+  while (!beast_->is_done()) {
+    const std::string_view rest = bytes.substr(used);
+    size_t length = rest.size();
+    if (beast_->chunk_left() > 0) {
+      length = std::min<std::uint64_t>(length, beast_->chunk_left());
+    } else if (beast_->chunked()) {
+      const ChunkLine line = FindChunkLine(rest);
+      if (line.too_long) return Fail({.status = 400, .message = ChunkLineProblem()});
+      length = line.bytes;
+    }
+    if (length == 0) break;
+    BeastError error;
+    const size_t count = beast_->put(boost::asio::const_buffer(rest.data(), length), error);
+    used += count;
     if (beast_->too_large()) {
       return Fail({.status = 413,
                    .message = absl::StrCat("the body has more than ", max_body_bytes_,
                                            " bytes, the most that are allowed here")});
     }
-    if (error) return Fail(ProblemOf(error));
-    if (used == before) break;
+    if (error && error != beast_http::error::need_more) return Fail(ProblemOf(error));
+    if (count == 0) break;
   }
-  if (beast_->is_done()) {
-    state_ = State::kComplete;
-  } else if (bytes.size() - used > kMaxChunkLineBytes) {
-    // Only the line of a chunk's size, or a trailer, is left unused until it is whole.
-    return Fail({.status = 400,
-                 .message = absl::StrCat("the line of a chunk's size has more than ",
-                                         kMaxChunkLineBytes, " bytes, the limit")});
-  }
+  if (beast_->is_done()) state_ = State::kComplete;
   return used;
 }
 

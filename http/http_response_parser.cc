@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "http/chunk_line.h"
 
 namespace baton {
 namespace {
@@ -17,7 +17,6 @@ namespace beast_http = boost::beast::http;
 using BeastError = boost::beast::error_code;
 using BeastText = boost::beast::string_view;
 
-constexpr std::string_view kLineEnd = "\r\n";
 constexpr std::string_view kHeadEnd = "\r\n\r\n";
 constexpr int kMaxInterimAnswers = 100;
 
@@ -88,7 +87,9 @@ size_t HttpResponseParser::Feed(std::string_view bytes) {
     if (beast_->chunk_left() > 0) {
       length = std::min<std::uint64_t>(length, beast_->chunk_left());
     } else if (beast_->chunked()) {
-      length = ChunkLineLength(rest);
+      const ChunkLine line = FindChunkLine(rest);
+      if (line.too_long) problem_ = ChunkLineProblem();
+      length = line.bytes;
     }
     if (length == 0) break;
     BeastError error;
@@ -98,27 +99,6 @@ size_t HttpResponseParser::Feed(std::string_view bytes) {
     if (count == 0) break;
   }
   return used;
-}
-
-size_t HttpResponseParser::ChunkLineLength(std::string_view bytes) {
-  // The end of the chunk before comes first.
-  const size_t begin = bytes.starts_with(kLineEnd) ? kLineEnd.size() : 0;
-  size_t end = bytes.find(kLineEnd, begin);
-  if (end != std::string_view::npos) {
-    const size_t digit = bytes.find_first_not_of('0', begin);
-    const bool is_last = digit > begin && !absl::ascii_isxdigit(bytes[digit]);
-    if (is_last) {  // Beast 1.81 asserts that it gets the last chunk and its trailer whole
-      end = bytes.find(kHeadEnd, end);
-      if (end != std::string_view::npos) end += kHeadEnd.size();
-    } else {
-      end += kLineEnd.size();
-    }
-  }
-  if (std::min(end, bytes.size()) > kMaxChunkLineBytes) {
-    problem_ = absl::StrCat("the line of a chunk's size, or a trailer, has more than ",
-                            kMaxChunkLineBytes, " bytes, the limit");
-  }
-  return end == std::string_view::npos || !problem_.empty() ? 0 : end;
 }
 
 void HttpResponseParser::FeedHead(std::string_view head) {

@@ -15,8 +15,6 @@ namespace baton {
 class HttpResponseParser {
  public:
   static constexpr size_t kMaxHeadBytes = size_t{64} << 10;
-  // Longest line with the size of a chunk, and longest last chunk with its trailer.
-  static constexpr size_t kMaxChunkLineBytes = 1024;
 
   explicit HttpResponseParser(std::function<void(std::string_view)> on_body);
   ~HttpResponseParser();
@@ -38,9 +36,6 @@ class HttpResponseParser {
  private:
   class Beast;
 
-  // Returns how many of the bytes make a whole line with a chunk's size, or the whole last chunk;
-  // 0: more must come first, or there is a problem.
-  size_t ChunkLineLength(std::string_view bytes);
   void FeedHead(std::string_view head);
 
   const std::function<void(std::string_view)> on_body_;

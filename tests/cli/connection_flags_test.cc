@@ -50,6 +50,11 @@ TEST(ConnectionFlags, TakeTheKeyFromTheFirstLine) {
     EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_THAT(std::string(refused.message()), HasSubstr("a key has 1 to 512"));
   }
+  for (const char* text : {"bk key", "bk\rkey", "bk\tkey", "bk-k\xc3\xa9y", "bk\x7f"}) {
+    std::ofstream(file) << text;
+    EXPECT_THAT(std::string(ReadApiKey({.api_key_file = file}).status().message()),
+                HasSubstr("only visible ASCII characters"));
+  }
   EXPECT_FALSE(ReadApiKey({.api_key_file = set.Path("gone")}).ok());
 }
 
