@@ -22,12 +22,15 @@ absl::Status Admission::Queue(SequenceSpec spec) {
   return scheduler_->Add(std::move(spec));
 }
 
-absl::Status Admission::AdmitForKv(SequenceSpec spec) {
-  if (!pulls_->has_leases()) return scheduler_->AddWaitingForKv(std::move(spec));
+absl::Status Admission::AdmitForKv(SequenceSpec spec, bool queues) {
   absl::Status admitted = scheduler_->AddWaitingForKv(spec);
-  if (!absl::IsResourceExhausted(admitted)) return admitted;
-  pulls_->DropLeases();
-  return scheduler_->AddWaitingForKv(std::move(spec));
+  if (absl::IsResourceExhausted(admitted) && pulls_->has_leases()) {
+    pulls_->DropLeases();
+    admitted = scheduler_->AddWaitingForKv(spec);
+  }
+  if (!queues || !absl::IsResourceExhausted(admitted)) return admitted;
+  spec.awaits_kv = true;
+  return Queue(std::move(spec));
 }
 
 void Admission::YieldLeases(const SchedulerOutput& plan, int32_t in_flight) {

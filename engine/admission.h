@@ -31,8 +31,9 @@ class Admission {
   // Queues a sequence (Scheduler::Add). May displace a queued request (rule 1).
   absl::Status Queue(SequenceSpec spec);
   // Admits a sequence at once because its KV comes from a peer (Scheduler::AddWaitingForKv). Drops
-  // the leases if that makes room for it.
-  absl::Status AdmitForKv(SequenceSpec spec);
+  // the leases if that makes room for it. With `queues`, a sequence without room waits in the queue
+  // (SequenceSpec::awaits_kv).
+  absl::Status AdmitForKv(SequenceSpec spec, bool queues);
   // Drops all leases if `plan` shows that sequences lack room. `in_flight`: number of steps in
   // flight. Call it once for each planned step.
   void YieldLeases(const SchedulerOutput& plan, int32_t in_flight);

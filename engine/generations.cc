@@ -35,12 +35,12 @@ void Generations::Add(RequestHandle first, GenerateRequest generate,
     if (!layout.ok()) return Refuse(*sink, layout.status());
     SequenceSpec spec =
         DescribeSequence(options_, *parts_.cache, *choices, generate, layout->get());
-    const absl::Status admitted = Admit(std::move(spec), *choices, *layout, generate.remote_prefill,
-                                        parts_.clock->NowUs() - now_us);
+    const absl::Status admitted =
+        Admit(std::move(spec), *choices, *layout, generate, parts_.clock->NowUs() - now_us);
     if (!admitted.ok()) return Refuse(*sink, admitted);
     Choice& computes = *choices->live.front();
     for (auto& choice : choices->live) choices_.Add(std::move(choice));
-    if (generate.remote_prefill) {
+    if (parts_.scheduler->phase(computes.id()) == SequencePhase::kWaitingForKv) {
       if (absl::Status status = ExpectKv(computes); !status.ok()) {
         return Fail(computes.handle(), status);
       }
@@ -69,8 +69,9 @@ absl::StatusOr<std::shared_ptr<const ChunkLayout>> Generations::PlanParts(
 
 absl::Status Generations::Admit(SequenceSpec spec, NewChoices& choices,
                                 const std::shared_ptr<const ChunkLayout>& layout,
-                                bool remote_prefill, int64_t plan_us) {
+                                const GenerateRequest& generate, int64_t plan_us) {
   using Use = PromptParts::Use;
+  const bool remote_prefill = generate.remote_prefill;
   if (remote_prefill) RETURN_IF_ERROR(receives_->CheckTransport());
   if (layout != nullptr) {
     // The system part is cached under this namespace, the rest under that of the sequence.
@@ -82,8 +83,10 @@ absl::Status Generations::Admit(SequenceSpec spec, NewChoices& choices,
                                computes && remote_prefill ? Use::kReceived : Use::kLocal);
     }
   }
-  absl::Status admitted =
-      remote_prefill ? admission_->AdmitForKv(std::move(spec)) : admission_->Queue(std::move(spec));
+  // A chunked prompt is not queued, because its parts are planned for the moment.
+  const bool queues = generate.queues_for_kv && layout == nullptr;
+  absl::Status admitted = remote_prefill ? admission_->AdmitForKv(std::move(spec), queues)
+                                         : admission_->Queue(std::move(spec));
   if (admitted.ok() || layout == nullptr) return admitted;
   for (const auto& choice : choices.live) parts_.prompt_parts->End(choice->id());
   return admitted;
@@ -177,6 +180,14 @@ void Generations::OnAdmitted(SequenceId id) {
   ledger.queue_us = choice.prefill_begin_us - choice.request->arrival_us;
   parts_.metrics.Queued(WorkKind::kGenerate, ledger.queue_us);
   ledger.cached_tokens = parts_.cache->matched(id);
+}
+
+void Generations::OnRoomForKv(SequenceId id) {
+  Choice& choice = choices_.At(HandleOf(id));
+  RequestLedger& ledger = choice.generation->ledger();
+  ledger.queue_us = parts_.clock->NowUs() - choice.request->arrival_us;
+  parts_.metrics.Queued(WorkKind::kGenerate, ledger.queue_us);
+  if (absl::Status status = ExpectKv(choice); !status.ok()) Fail(choice.handle(), status);
 }
 
 void Generations::OnPreempted(SequenceId id) {
@@ -351,7 +362,7 @@ void Generations::NoteReceivedParts(Choice& choice, const ReceivedHandoff& recei
 void Generations::TakeHandoff(Choice& choice, const ReceivedHandoff& received) {
   const HandoffManifest& manifest = *received.manifest;
   RequestLedger& ledger = choice.generation->ledger();
-  ledger.queue_us = manifest.prefill.queue_us;
+  ledger.queue_us += manifest.prefill.queue_us;
   ledger.prefill_us = manifest.prefill.prefill_us;
   ledger.prefill_chunks = manifest.prefill.chunks;
   ledger.computed_tokens = manifest.prefill.computed_tokens;

@@ -62,6 +62,7 @@ class Generations {
 
   // Events of a step. REQUIRES: the sequences are in this object.
   void OnAdmitted(SequenceId id);
+  void OnRoomForKv(SequenceId id);  // of a request with queues_for_kv: it has left the queue
   StepDemand::Chunk DemandOf(SequenceId id) const;
   StepPipeline::RowUse DescribeRow(const ScheduledChunk& chunk,
                                    std::vector<TokenDraw>& draws) const;
@@ -85,8 +86,8 @@ class Generations {
   // all question becomes an ordinary one.
   absl::StatusOr<std::shared_ptr<const ChunkLayout>> PlanParts(GenerateRequest& generate) const;
   absl::Status Admit(SequenceSpec spec, NewChoices& choices,
-                     const std::shared_ptr<const ChunkLayout>& layout, bool remote_prefill,
-                     int64_t plan_us);
+                     const std::shared_ptr<const ChunkLayout>& layout,
+                     const GenerateRequest& generate, int64_t plan_us);
   void Complete(Choice& choice, FinishReason reason);
   void End(Choice& choice);
   absl::Status ExpectKv(Choice& choice);

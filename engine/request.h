@@ -49,6 +49,7 @@ struct GenerateRequest {
   CacheOwner cache_owner = {};  // of the namespace
   int32_t priority = 0;         // −100–100
   bool remote_prefill = false;  // issue a ticket and wait for a peer's KV
+  bool queues_for_kv = false;   // with remote_prefill: without room, wait in the queue for it
   int64_t timeout_ms = 0;       // 0: none
 };
 

@@ -192,6 +192,7 @@ void WorkerCore::OnPlanned(const SchedulerOutput& plan) {
       generations_.OnAdmitted(id);
     }
   }
+  for (const SequenceId id : plan.awaiting_kv) generations_.OnRoomForKv(id);
   for (const SequenceId id : plan.preempted) {
     generations_.OnPreempted(id);
     prefills_.OnPreempted(id);

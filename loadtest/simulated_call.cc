@@ -90,11 +90,13 @@ void SimulatedFleet::Call::OpenDecode(const FlowAction& action) {
   decode_open_ = true;
   const int32_t attempt = action.attempt;
   absl::Status status;
+  bool has_room = false;
+  waited_for_room_us_ = 0;
   if (action.remote_prefill) {
-    const absl::StatusOr<int32_t> cached =
-        Decode().AwaitKv(id(), prompt_, due_.request.output_tokens);
-    status = cached.status();
-    decode_cached_ = cached.value_or(0);
+    const absl::StatusOr<bool> taken =
+        Decode().AwaitKv(id(), prompt_, due_.request.output_tokens, action.queues_for_kv);
+    status = taken.status();
+    has_room = taken.value_or(false);
   } else {
     status = Decode().Generate(id(), prompt_, due_.request.output_tokens);
   }
@@ -103,11 +105,19 @@ void SimulatedFleet::Call::OpenDecode(const FlowAction& action) {
       call.decode_open_ = false;
       call.session_.OnDecodeEnd(attempt, call.decode_number_, status);
     });
-  } else if (action.remote_prefill) {
-    Later(0, [attempt](Call& call) { call.session_.OnTicket(attempt); });
+  } else if (has_room) {
+    OnRoomForKv();
   } else {
     fleet_->Wake(decode_worker_);
   }
+}
+
+void SimulatedFleet::Call::OnRoomForKv() {
+  const PromptProgress& progress = Decode().ProgressOf(id());
+  decode_cached_ = progress.cached_tokens;
+  waited_for_room_us_ = fleet_->clock_.NowUs() - progress.queued_us;
+  const int32_t attempt = session_.attempt();
+  Later(0, [attempt](Call& call) { call.session_.OnTicket(attempt); });
 }
 
 void SimulatedFleet::Call::SendPrefill(const FlowAction& action) {
@@ -173,6 +183,7 @@ void SimulatedFleet::Call::OnStep(int32_t worker, const SimulatedWorker::StepEve
 void SimulatedFleet::Call::Prefilled(int32_t worker) {
   prefill_worker_ = -1;
   progress_ = fleet_->At(worker).ProgressOf(id());
+  progress_.queued_us -= waited_for_room_us_;
   prefilled_us_ = fleet_->clock_.NowUs();
   const int64_t lacking = static_cast<int64_t>(prompt_.size()) - decode_cached_;
   kv_bytes_ = lacking * fleet_->times_->profile().kv_bytes_per_token;

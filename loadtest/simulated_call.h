@@ -23,6 +23,8 @@ class SimulatedFleet::Call final : public SilenceListener,
   void Start();
   // A step of `worker` computed a token of this request, or ended it.
   void OnStep(int32_t worker, const SimulatedWorker::StepEvent& event);
+  // The decode worker has reserved room for the KV.
+  void OnRoomForKv();
   // Nothing will happen to the request any more.
   void GiveUp();
 
@@ -78,6 +80,7 @@ class SimulatedFleet::Call final : public SilenceListener,
   WorkerNumber decode_number_{0};
   int32_t prefill_worker_ = -1;  // while it computes the prompt
   int32_t decode_cached_ = 0;    // tokens, when its room was reserved
+  int64_t waited_for_room_us_ = 0;
   int64_t pull_us_ = 0;
   int64_t kv_bytes_ = 0;
   int64_t kv_transfer_us_ = 0;

@@ -93,6 +93,7 @@ WorkerReport SimulatedFleet::ReportOf(int32_t worker) const {
   report.role = roles_[static_cast<size_t>(worker)];
   report.changes_role = true;
   report.queued = it.queued();
+  report.waiting = it.waiting();
   report.prompt_tokens_left = it.prompt_tokens_left();
   report.block_size = options_.worker.block_size;
   report.available_blocks = it.available_blocks();
@@ -185,6 +186,9 @@ void SimulatedFleet::Wake(int32_t worker) {
   if (At(worker).stepping()) return;
   const int64_t us = At(worker).BeginStep();
   if (us > 0) Add(us, [this, worker] { StepEnded(worker); });
+  for (const uint64_t request : At(worker).TakeRooms()) {
+    if (const auto it = calls_.find(request); it != calls_.end()) it->second->OnRoomForKv();
+  }
 }
 
 void SimulatedFleet::StepEnded(int32_t worker) {

@@ -39,15 +39,16 @@ SimulatedWorker::SimulatedWorker(const SimulatedWorkerOptions& options, const St
       scheduler_(options.scheduler, &cache_) {}
 
 absl::Status SimulatedWorker::Add(uint64_t request, std::vector<TokenId> prompt,
-                                  int32_t output_tokens, bool awaits_kv) {
+                                  int32_t output_tokens, Entry entry) {
   CHECK(!sequences_.contains(request)) << "request " << request;
   const auto prompt_tokens = static_cast<int32_t>(prompt.size());
   SequenceSpec spec{.id = SequenceId(request),
                     .tokens = std::move(prompt),
                     .cache_namespace = kSimulatedNamespace,
-                    .max_tokens = prompt_tokens + std::max(1, output_tokens)};
-  RETURN_IF_ERROR(awaits_kv ? scheduler_.AddWaitingForKv(std::move(spec))
-                            : scheduler_.Add(std::move(spec)));
+                    .max_tokens = prompt_tokens + std::max(1, output_tokens),
+                    .awaits_kv = entry == Entry::kQueueForKv};
+  RETURN_IF_ERROR(entry == Entry::kAwaitKv ? scheduler_.AddWaitingForKv(std::move(spec))
+                                           : scheduler_.Add(std::move(spec)));
   Sequence& sequence = sequences_[request];
   sequence.prompt.queued_us = clock_->NowUs();
   sequence.prompt.prompt_tokens = prompt_tokens;
@@ -59,21 +60,30 @@ absl::Status SimulatedWorker::Add(uint64_t request, std::vector<TokenId> prompt,
 
 absl::Status SimulatedWorker::Generate(uint64_t request, std::vector<TokenId> prompt,
                                        int32_t output_tokens) {
-  return Add(request, std::move(prompt), output_tokens, /*awaits_kv=*/false);
+  return Add(request, std::move(prompt), output_tokens, Entry::kQueue);
 }
 
 absl::Status SimulatedWorker::Prefill(uint64_t request, std::vector<TokenId> prompt) {
-  return Add(request, std::move(prompt), /*output_tokens=*/0, /*awaits_kv=*/false);
+  return Add(request, std::move(prompt), /*output_tokens=*/0, Entry::kQueue);
 }
 
-absl::StatusOr<int32_t> SimulatedWorker::AwaitKv(uint64_t request, std::vector<TokenId> prompt,
-                                                 int32_t output_tokens) {
-  RETURN_IF_ERROR(Add(request, std::move(prompt), output_tokens, /*awaits_kv=*/true));
-  const int32_t cached = cache_.matched(SequenceId(request));
+absl::StatusOr<bool> SimulatedWorker::AwaitKv(uint64_t request, std::vector<TokenId> prompt,
+                                              int32_t output_tokens, bool queues) {
+  absl::Status status = Add(request, prompt, output_tokens, Entry::kAwaitKv);
+  if (status.ok()) {
+    NoteRoomForKv(request);
+    return true;
+  }
+  if (!queues || !absl::IsResourceExhausted(status)) return status;
+  RETURN_IF_ERROR(Add(request, std::move(prompt), output_tokens, Entry::kQueueForKv));
+  sequences_.at(request).computed = sequences_.at(request).prompt.prompt_tokens;
+  return false;
+}
+
+void SimulatedWorker::NoteRoomForKv(uint64_t request) {
   Sequence& sequence = sequences_.at(request);
-  sequence.prompt.cached_tokens = cached;
+  sequence.prompt.cached_tokens = cache_.matched(SequenceId(request));
   sequence.computed = sequence.prompt.prompt_tokens;
-  return cached;
 }
 
 bool SimulatedWorker::KvArrived(uint64_t request) {
@@ -158,6 +168,10 @@ int64_t SimulatedWorker::BeginStep() {
     if (!scheduler_.has_work()) return 0;
     step_ = scheduler_.Schedule();
     NoteAdmitted(step_);
+    for (const SequenceId id : step_.awaiting_kv) {
+      NoteRoomForKv(id.value());
+      rooms_.push_back(id.value());
+    }
     // A plan that only admits or preempts sequences makes the next plan possible.
   } while (step_.chunks.empty() && step_.exhausted.empty());
   pieces_.clear();
@@ -216,6 +230,8 @@ int32_t SimulatedWorker::queued() const {
   return scheduler_.waiting_count() + scheduler_.running_count() +
          scheduler_.waiting_for_kv_count();
 }
+
+int32_t SimulatedWorker::waiting() const { return scheduler_.waiting_count(); }
 
 int64_t SimulatedWorker::RemainingPrefillUs() const {
   int64_t us = 0;  // whole numbers, so that the order of the map does not matter

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -64,9 +65,10 @@ class SimulatedWorker {
   absl::Status Generate(uint64_t request, std::vector<TokenId> prompt, int32_t output_tokens);
   // Computes the prompt for another worker. Its end is the first token.
   absl::Status Prefill(uint64_t request, std::vector<TokenId> prompt);
-  // Reserves room for a prompt that another worker computes. Returns the cached tokens.
-  absl::StatusOr<int32_t> AwaitKv(uint64_t request, std::vector<TokenId> prompt,
-                                  int32_t output_tokens);
+  // Reserves room for a prompt that another worker computes. Returns true if it has room now. With
+  // `queues`, it else waits in the queue until a step lets it leave (TakeRooms).
+  absl::StatusOr<bool> AwaitKv(uint64_t request, std::vector<TokenId> prompt, int32_t output_tokens,
+                               bool queues);
   // The KV of a prompt of AwaitKv has come, with its first token. Returns true if that was the
   // whole answer.
   bool KvArrived(uint64_t request);
@@ -82,6 +84,8 @@ class SimulatedWorker {
   bool stepping() const { return stepping_; }
   // Begins a step. Returns its duration; 0 if there is no work.
   int64_t BeginStep();
+  // Requests of AwaitKv that have left the queue since the last call.
+  std::vector<uint64_t> TakeRooms() { return std::exchange(rooms_, {}); }
   // Ends it. The events are valid until the next call.
   std::span<const StepEvent> EndStep();
   // Of the step that began last: its time without the start that every step pays.
@@ -96,6 +100,7 @@ class SimulatedWorker {
 
   // Figures of a heartbeat.
   int32_t queued() const;
+  int32_t waiting() const;  // those of them that have no blocks yet
   int64_t prompt_tokens_left() const { return scheduler_.PromptTokensLeft(); }
   int32_t available_blocks() const { return cache_.available_blocks(); }
   int64_t generated_tokens() const { return generated_tokens_; }  // by steps, since the start
@@ -114,8 +119,11 @@ class SimulatedWorker {
     int32_t computed = 0;  // tokens of the prompt, the cached ones included
   };
 
+  enum class Entry : uint8_t { kQueue, kAwaitKv, kQueueForKv };
+
   absl::Status Add(uint64_t request, std::vector<TokenId> prompt, int32_t output_tokens,
-                   bool awaits_kv);
+                   Entry entry);
+  void NoteRoomForKv(uint64_t request);
   // Takes the next token of a sequence. Returns true if the sequence has ended.
   bool TakeToken(uint64_t request, Sequence& sequence);
   void End(uint64_t request);
@@ -134,6 +142,7 @@ class SimulatedWorker {
   int64_t generated_tokens_ = 0;
   SchedulerOutput step_;  // the running one
   std::vector<StepEvent> events_;
+  std::vector<uint64_t> rooms_;
   std::vector<PrefillPiece> pieces_;
   bool stepping_ = false;
   double step_work_us_ = 0;

@@ -182,11 +182,13 @@ RequestFlow::Actions GenerateSession::ChooseRoute() {
        .backend = flow_.resumes() ? route_.decode_backend : "",
        .model = request_.model,
        .affinity_key = request_.affinity_key,
-       .chunked = request_.chunked.get()});
+       .chunked = request_.chunked.get(),
+       .asked_before = flow_.attempt() > 0,
+       .queues_for_kv = flow_.queues_for_kv()});
   if (!route.ok()) return flow_.OnNoRoute(route.status());
   route_ = *std::move(route);
   prefill_expected_ = route_.plan.prefill.has_value();
-  prefill_pending_ = true;
+  prefill_pending_ = !prefill_expected_ || !flow_.queues_for_kv();
   calls_->OnRouted(route_);
   return flow_.OnRoute(route_.plan);
 }
@@ -218,6 +220,7 @@ void GenerateSession::OpenDecode(const FlowAction& action) {
 
 void GenerateSession::SendPrefill(const FlowAction& action) {
   prefill_expected_ = false;  // OnPrefillEnd subtracts it
+  AddPrefill();
   prefill_worker_ = action.worker;
   failure_detector_->Attach({action.worker, route_.prefill_epoch, route_.prefill_address},
                             Listener());
@@ -225,9 +228,9 @@ void GenerateSession::SendPrefill(const FlowAction& action) {
 }
 
 void GenerateSession::PrefillLocally(const FlowAction& action) {
+  PrefillEnded();
   route_.plan.prefill.reset();
-  core_->PrefillMoved(route_.plan);
-  prefill_pending_ = true;
+  AddPrefill();
   calls_->PrefillLocally(action);
 }
 
@@ -300,6 +303,10 @@ std::optional<int32_t> GenerateSession::MostNewTokens() const {
   const int64_t room = route_.room - static_cast<int64_t>(request_.prompt.size());
   if (!request_.open_ended || room <= 0) return std::nullopt;
   return static_cast<int32_t>(std::min<int64_t>(room, std::numeric_limits<int32_t>::max()));
+}
+
+void GenerateSession::AddPrefill() {
+  if (!std::exchange(prefill_pending_, true)) core_->PrefillAdded(route_.plan);
 }
 
 void GenerateSession::PrefillEnded() {

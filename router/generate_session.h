@@ -142,6 +142,7 @@ class GenerateSession {
   void End(const absl::Status& status);
   void RememberPrefixes();
   // The worker no longer counts the prompt as one to compute.
+  void AddPrefill();
   void PrefillEnded();
   // The prefill worker will not be called.
   void PrefillNotExpected();

@@ -78,12 +78,13 @@ FlowAction RequestFlow::OpenDecode() {
   return {.kind = Kind::kOpenDecode,
           .attempt = attempt_,
           .worker = plan_.decode,
-          .remote_prefill = plan_.prefill.has_value()};
+          .remote_prefill = plan_.prefill.has_value(),
+          .queues_for_kv = plan_.prefill.has_value() && queues_for_kv()};
 }
 
 RequestFlow::Actions RequestFlow::OnNoRoute(absl::Status status) {
   if (state_ != State::kRouting) return {};
-  if (MayQueueLocally()) return QueueLocally();
+  if (MayQueue()) return Queue();
   // The last worker's refusal says more than the error that no other worker is left.
   return Fail(ForClient(last_refusal_.ok() ? status : last_refusal_));
 }
@@ -147,17 +148,18 @@ RequestFlow::Actions RequestFlow::TryAnother(absl::Status status) {
   }
   if (plan_.prefill && absl::IsResourceExhausted(status)) refused_hand_off_.insert(plan_.decode);
   // If a worker died while a request was queued there, the other workers may still queue it.
-  const bool died_queueing = queueing_locally_ && absl::IsUnavailable(status);
-  const bool last_attempt = died_queueing ? failures_ >= 2 * max_attempts_
-                                          : queueing_locally_ || failures_ >= max_attempts_;
-  if (last_attempt && !MayQueueLocally()) return Fail(ForClient(status));
+  const bool queues = queueing_ != Queueing::kNone;
+  const bool last_attempt = queues && absl::IsUnavailable(status)
+                                ? failures_ >= 2 * max_attempts_
+                                : queues || failures_ >= max_attempts_;
+  if (last_attempt && !MayQueue()) return Fail(ForClient(status));
   Actions actions;
   CancelOpenCalls(actions);
   excluded_.insert(plan_.decode);
   last_refusal_ = std::move(status);
   state_ = State::kRouting;
   if (last_attempt) {
-    for (FlowAction& action : QueueLocally()) actions.push_back(std::move(action));
+    for (FlowAction& action : Queue()) actions.push_back(std::move(action));
   } else {
     actions.push_back({.kind = Kind::kChooseRoute});
   }
@@ -191,18 +193,20 @@ void RequestFlow::Resume() {
   ++lost_workers_;
   failures_ = 0;
   placement_ = asked_placement_;
-  queueing_locally_ = false;
+  queueing_ = Queueing::kNone;
   excluded_.clear();
   refused_hand_off_.clear();
 }
 
-bool RequestFlow::MayQueueLocally() const {
-  return !refused_hand_off_.empty() && !queueing_locally_ && placement_ != Placement::kRemote;
+bool RequestFlow::MayQueue() const {
+  if (refused_hand_off_.empty()) return false;
+  return queueing_ == Queueing::kNone ||
+         (queueing_ == Queueing::kForKv && placement_ != Placement::kRemote);
 }
 
-RequestFlow::Actions RequestFlow::QueueLocally() {
-  queueing_locally_ = true;
-  placement_ = Placement::kLocal;
+RequestFlow::Actions RequestFlow::Queue() {
+  queueing_ = queueing_ == Queueing::kNone ? Queueing::kForKv : Queueing::kLocally;
+  if (queueing_ == Queueing::kLocally) placement_ = Placement::kLocal;
   for (const WorkerNumber worker : refused_hand_off_) excluded_.erase(worker);
   return {{.kind = Kind::kChooseRoute}};
 }

@@ -10,9 +10,11 @@
 //   When a decode worker fails:
 //     It refuses or is unreachable before the first token → kChooseRoute without it. Its call may
 //       still be ending when the next one opens.
-//     No worker is left, but some lacked only room for KV from elsewhere → kChooseRoute once more
-//       with placement() local: a worker queues prompts that it computes itself. If that worker
-//       dies, the next one is asked.
+//     No worker is left, but some lacked only room for KV from elsewhere → kChooseRoute once more,
+//       and the request may wait in the queue of its decode worker, which gives the ticket when the
+//       request has blocks. A worker of an earlier version refuses again → kChooseRoute with
+//       placement() local: such a worker queues prompts that it computes itself. If a worker dies
+//       while a request is queued there, the next one is asked.
 //     It is lost after tokens → kChooseRoute without it. The next worker resumes after the tokens
 //       that were forwarded, and the client notices nothing. This happens at most max_resumes
 //       times, because the request itself may be what kills its workers.
@@ -60,6 +62,7 @@ struct FlowAction {
   int32_t attempt = 0;
   WorkerNumber worker{0};
   bool remote_prefill = false;
+  bool queues_for_kv = false;  // with remote_prefill: may wait until there is room
   absl::Status status = absl::OkStatus();
 };
 const char* FlowActionName(FlowAction::Kind kind);
@@ -100,6 +103,9 @@ class RequestFlow {
   int32_t attempt() const { return attempt_; }
   // Where the next route must prefill.
   Placement placement() const { return placement_; }
+  // Returns true if the next, or present, decode worker may queue a request whose KV comes from
+  // elsewhere.
+  bool queues_for_kv() const { return queueing_ == Queueing::kForKv; }
   // Returns true if the client has a part of the answer, so that a worker must resume it.
   bool resumes() const { return tokens_forwarded_; }
   // Returns true while the prefill worker's report, a part of each choice's ledger, may still come.
@@ -115,6 +121,9 @@ class RequestFlow {
   enum class State : uint8_t { kNew, kRouting, kPulling, kDecoding, kAwaitingReport, kEnded };
   enum class PrefillState : uint8_t { kNone, kOpen, kReported, kLocal };
 
+  // Where a request waits that no worker could take at once.
+  enum class Queueing : uint8_t { kNone, kForKv, kLocally };
+
   // Returns true if another worker may succeed after `status`.
   bool WorthAnotherWorker(const absl::Status& status) const;
   // Returns the error for the client. If workers refuse to resume an answer, the request is not at
@@ -126,8 +135,8 @@ class RequestFlow {
   void CancelOpenCalls(Actions& actions);
   FlowAction OpenDecode();
   Actions TryAnother(absl::Status status);
-  bool MayQueueLocally() const;
-  Actions QueueLocally();
+  bool MayQueue() const;
+  Actions Queue();
   Actions Fail(absl::Status status);
 
   const int32_t max_attempts_;
@@ -139,7 +148,7 @@ class RequestFlow {
   bool tokens_forwarded_ = false;
   bool tokens_in_attempt_ = false;  // this attempt's worker sent tokens or the end of a choice
   bool prompt_is_there_ = false;    // on this attempt's worker, because it sent tokens
-  bool queueing_locally_ = false;
+  Queueing queueing_ = Queueing::kNone;
   int32_t attempt_ = 0;
   int32_t failures_ = 0;  // in a row
   int32_t lost_workers_ = 0;

@@ -162,9 +162,9 @@ void RouterCore::WorkerDone(WorkerNumber number) {
   registry_.RemoveActive(number);
 }
 
-void RouterCore::PrefillMoved(const RoutePlan& plan) {
+void RouterCore::PrefillAdded(const RoutePlan& plan) {
   std::lock_guard lock(mutex_);
-  registry_.AddPrefill(plan.decode, plan.work);
+  registry_.AddPrefill(plan.prefiller(), plan.work);
 }
 
 void RouterCore::PrefillDone(const RoutePlan& plan) {

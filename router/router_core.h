@@ -79,6 +79,10 @@ struct RouteQuestion {
   std::string model = {};        // model that the prompt was tokenised for; empty: any
   uint64_t affinity_key = 0;
   const ChunkedRequest* chunked = nullptr;  // null: an ordinary prompt
+  bool asked_before = false;                // other workers were chosen for the same prompt
+  // The decode worker may queue the request until it has room for KV from elsewhere. Until then no
+  // prefill worker has the prompt.
+  bool queues_for_kv = false;
 };
 
 struct RouterCounters {
@@ -128,12 +132,12 @@ class RouterCore {
   int32_t PieceTokens() const;
 
   // Chooses workers. Counts the request as active on both until WorkerDone, and its prompt as one
-  // to compute until PrefillDone. Unavailable if no such pair exists. FailedPrecondition, with a
+  // to compute until PrefillDone; with queues_for_kv and a prefill worker only from PrefillAdded
+  // on. Unavailable if no such pair exists. FailedPrecondition, with a
   // reason: no worker of the fleet takes this chunked prompt.
   absl::StatusOr<Route> ChooseRoute(const RouteQuestion& question);
-  // The decode worker will compute the plan's prompt after all. REQUIRES: the plan has no prefill
-  // worker.
-  void PrefillMoved(const RoutePlan& plan);
+  // The plan's prompt did not count any more, or not yet. Its prefiller() has it now.
+  void PrefillAdded(const RoutePlan& plan);
   // The plan's prompt was computed or never will be.
   void PrefillDone(const RoutePlan& plan);
   // Updates the throughput model that routing uses.

@@ -133,8 +133,9 @@ Route RouterCore::Count(const RouteQuestion& question, const RoutingInput& input
   route.decode_epoch = decode.epoch;
   registry_.AddActive(route.plan.decode);
   route.decode_batch = registry_.Find(route.plan.decode)->Load();
-  registry_.AddPrefill(route.plan.prefiller(), route.plan.work);
-  role_load_.prefill_us += route.plan.work.us;
+  const bool counts = !route.plan.prefill || !question.queues_for_kv;
+  if (counts) registry_.AddPrefill(route.plan.prefiller(), route.plan.work);
+  if (!question.asked_before) role_load_.prefill_us += route.plan.work.us;
   if (route.plan.prefill) {
     const WorkerReport& prefill = registry_.Find(*route.plan.prefill)->report;
     route.prefill_id = prefill.id;

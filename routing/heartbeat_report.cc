@@ -44,6 +44,7 @@ WorkerReport ReportOf(Heartbeat heartbeat) {
   out.kv_groups = static_cast<int32_t>(std::clamp<int64_t>(heartbeat.kv_groups, 1, kMostKvGroups));
   out.draining = heartbeat.draining;
   out.queued = Counted(int64_t{heartbeat.waiting} + heartbeat.running + heartbeat.waiting_for_kv);
+  out.waiting = std::min(out.queued, Counted(heartbeat.waiting));
   if (heartbeat.prompt_tokens_left) {
     out.prompt_tokens_left = Counted(*heartbeat.prompt_tokens_left);
   }

@@ -18,12 +18,26 @@ double KvUse(const WorkerRecord& worker) {
   return std::clamp(1 - available / static_cast<double>(blocks), 0.0, 1.0);
 }
 
-// The part of a decode worker that its sequences take, waiting ones included. It may exceed 1.
+// Sequences that wait for blocks of a decode worker. If its pool has room, they wait for something
+// else.
+int32_t WaitingForBlocks(const WorkerRecord& worker) {
+  return KvUse(worker) >= RolePlanner::kMostKvUse ? worker.report.waiting : 0;
+}
+
+// The part of a decode worker's pool that its sequences need. Those that wait for blocks need as
+// many as the others have. It may exceed 1.
+double KvNeed(const WorkerRecord& worker) {
+  const double queued = worker.report.queued;
+  const double without = WaitingForBlocks(worker);
+  return KvUse(worker) * (queued > without ? queued / (queued - without) : 1);
+}
+
+// The part of a decode worker that its sequences need. It may exceed 1.
 double Occupancy(const WorkerRecord& worker) {
   const int32_t places = worker.report.max_running;
   const double in_batch =
       places > 0 ? static_cast<double>(worker.report.queued) / static_cast<double>(places) : 0;
-  return std::max(KvUse(worker), in_batch);
+  return std::max(KvNeed(worker), in_batch);
 }
 
 void Move(double& mean, double value, bool first) {
@@ -41,7 +55,7 @@ void RolePlanner::Measure(int64_t now_us, std::span<const WorkerRecord> workers,
   int64_t own = 0;
   int64_t others = 0;
   double occupied = 0;
-  double kv_use = 0;
+  double kv_need = 0;
   double tokens_per_s = 0;
   for (const WorkerRecord& worker : workers) {
     if (!worker.Usable()) continue;
@@ -51,7 +65,7 @@ void RolePlanner::Measure(int64_t now_us, std::span<const WorkerRecord> workers,
     tokens_per_s += worker.report.decode_tokens_per_s;
     if (worker.report.role == WorkerRole::kPrefill) continue;
     occupied += Occupancy(worker);
-    kv_use += KvUse(worker);
+    kv_need += KvNeed(worker);
   }
   // Other routers send prompts too, which this one does not see.
   const double all = own > 0 ? static_cast<double>(own + others) / static_cast<double>(own) : 1;
@@ -59,7 +73,7 @@ void RolePlanner::Measure(int64_t now_us, std::span<const WorkerRecord> workers,
   const double waiting = static_cast<double>(backlog_us) / static_cast<double>(options_.period_us);
   Move(prefill_demand_, all * (arriving + waiting), looks_ <= 2);
   Move(decode_demand_, std::max(occupied, tokens_per_s * load.token_us / 1e6), first);
-  Move(kv_use_, kv_use, first);
+  Move(kv_need_, kv_need, first);
   finished_ += load.finished;
 }
 
@@ -98,7 +112,7 @@ int32_t RolePlanner::BestPrefillCount(const Split& split) const {
 }
 
 bool RolePlanner::HasRoomForKv(const Split& after) const {
-  return kv_use_ <= kMostKvUse * (after.decode + after.both);
+  return kv_need_ <= kMostKvUse * (after.decode + after.both);
 }
 
 int RolePlanner::DirectionOf(const Split& split) const {

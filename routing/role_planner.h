@@ -3,7 +3,8 @@
 //
 // Demand is counted in workers. A demand of 1.5 keeps one and a half workers busy.
 //  - Demand of prompts: the time to compute the uncached tokens of the prompts that arrive in a
-//    second, plus the time to compute the prompts that already wait, spread over a period.
+//    second, plus the time to compute the prompts that already wait, spread over a period. Prompts
+//    whose decode worker has no blocks for them do not count as waiting here.
 //  - Demand of answers: the larger of two figures. The first is the time that the tokens generated
 //    in a second would take in full batches. The second is the share of KV blocks, and of places in
 //    the batch, that sequences need, waiting sequences included.
@@ -126,7 +127,7 @@ class RolePlanner {
   // Moving averages.
   double prefill_demand_ = 0;
   double decode_demand_ = 0;
-  double kv_use_ = 0;  // sum over workers that decode
+  double kv_need_ = 0;  // sum over workers that decode
   int64_t last_look_us_ = 0;
   int64_t looks_ = 0;
   int64_t finished_ = 0;

@@ -75,7 +75,8 @@ struct WorkerReport {
   int32_t kv_groups = 1;     // of the model
   bool prefix_cache = true;  // keeps the KV of finished sequences
   bool draining = false;
-  int32_t queued = 0;  // sequences waiting, running and waiting for KV
+  int32_t queued = 0;   // sequences waiting, running and waiting for KV
+  int32_t waiting = 0;  // those of them that have no blocks yet
   // Prompt tokens that it still has to compute, of all routers; nullopt: not reported.
   std::optional<int64_t> prompt_tokens_left = {};
   int32_t block_size = 0;          // tokens

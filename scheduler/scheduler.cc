@@ -227,11 +227,14 @@ bool Scheduler::has_work() const {
 
 SchedulerOutput Scheduler::Schedule() {
   SchedulerOutput output;
-  if (ScheduleDecodes(output)) SchedulePrefills(output);
+  if (ScheduleDecodes(output)) {
+    AdmitHandOffs(output);
+    SchedulePrefills(output);
+  }
   blocked_at_.reset();
   // What was admitted may have chunks in the next plan.
   if (output.chunks.empty() && output.exhausted.empty() && output.preempted.empty() &&
-      output.admitted.empty()) {
+      output.admitted.empty() && output.awaiting_kv.empty()) {
     blocked_at_ = Pool();
   }
   output.prompts_blocked = PromptsBlocked(output);
@@ -301,6 +304,22 @@ void Scheduler::Requeue(Sequence& sequence) {
   waiting_.emplace(sequence.order, &sequence);
   ++preempted_waiting_;
   sequence.frame.reset();
+}
+
+void Scheduler::AdmitHandOffs(SchedulerOutput& output) {
+  // Blocks that a preemption in this step freed belong to the running sequences.
+  while (output.preempted.empty() && !waiting_.empty()) {
+    Sequence& head = *waiting_.begin()->second;
+    if (!head.spec.awaits_kv || CanNeverBegin(head)) return;
+    if (part_source_ != nullptr) EvictChunksForHead();
+    if (!HeadHasRoom(head.spec) || !TakeBlocks(head, /*imports=*/true).ok()) return;
+    waiting_.erase(head.order);
+    head.phase = SequencePhase::kWaitingForKv;
+    head.spec.awaits_kv = false;
+    ++waiting_for_kv_;
+    promised_forks_ += head.spec.forks;
+    output.awaiting_kv.push_back(head.spec.id);
+  }
 }
 
 void Scheduler::SchedulePrefills(SchedulerOutput& output) {
@@ -378,7 +397,8 @@ void Scheduler::AddAdmissible(std::vector<Prefill>& prefills, SchedulerOutput& o
       output.exhausted.push_back(sequence->spec.id);
       continue;
     }
-    if (sequence->spec.part_blocks > 0) return;  // AdmitChunkedPrompts admits it at the head
+    // AdmitChunkedPrompts and AdmitHandOffs admit it at the head.
+    if (sequence->spec.part_blocks > 0 || sequence->spec.awaits_kv) return;
     const std::vector<CacheUnit> units = UnitsFromTokens(sequence->spec.tokens);
     const CacheNamespace cache_namespace = sequence->spec.cache_namespace;
     const SequenceId id = sequence->spec.id;

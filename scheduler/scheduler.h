@@ -13,7 +13,8 @@
 // that decodes can grow before a preemption is needed. The queue's order is strict for memory: no
 // sequence takes blocks that one ahead of it waits for. This includes hand-offs of the same
 // priority. If the head fits but would compute nothing in this step, the next few sequences may go
-// ahead.
+// ahead. A hand-off takes its place outside the queue, or waits in it (SequenceSpec::awaits_kv). A
+// waiting one needs blocks and a place, but no share of the budget. No sequence passes it.
 //
 // Priority is strict, and first come first served among equals, as in vLLM. There is no aging. So
 // while more important work fills the pool, less important work waits, including preempted
@@ -114,6 +115,9 @@ struct SequenceSpec {
   // The main sequence of a chunked prompt: the most blocks that its parts take together. 0: a
   // sequence without parts.
   int32_t part_blocks = 0;
+  // Only for Add, and not with parts: when the sequence leaves the queue, it waits for KV from a
+  // peer, as after AddWaitingForKv.
+  bool awaits_kv = false;
 };
 
 struct ScheduledChunk {
@@ -133,6 +137,8 @@ struct SchedulerOutput {
   std::vector<ScheduledChunk> chunks;  // decode rows (count 1) first
   // Left the queue in this step. The cache's matched() is the number of their cached tokens.
   std::vector<SequenceId> admitted;
+  // Left the queue in this step, to kWaitingForKv (SequenceSpec::awaits_kv).
+  std::vector<SequenceId> awaiting_kv;
   std::vector<SequenceId> preempted;  // back in the queue
   std::vector<SequenceId> exhausted;  // cannot grow, and nothing is left to evict or preempt
   int32_t total_tokens = 0;
@@ -300,6 +306,8 @@ class Scheduler {
   Claim ClaimOfHead(const SequenceSpec& newcomer) const;
   BlockCounts BlocksToAdmit(const SequenceSpec& spec) const;
   Sequence& Remember(SequenceSpec spec, SequencePhase phase, Order order);
+  // Returns true if there is a place and blocks for the queue's head, `spec`, and for its forks.
+  bool HeadHasRoom(const SequenceSpec& spec) const;
   // Returns true if its forks have room too, besides `admitted` others, in the `available` blocks.
   bool RoomForForks(const SequenceSpec& spec, int32_t admitted, const BlockCounts& available) const;
   BlockCounts BlocksOfForks(const SequenceSpec& spec) const;
@@ -325,6 +333,7 @@ class Scheduler {
   Room MakeRoom(Sequence& sequence, SchedulerOutput& output);
   void Preempt(Sequence& sequence, SchedulerOutput& output);
   void Requeue(Sequence& sequence);
+  void AdmitHandOffs(SchedulerOutput& output);
   void SchedulePrefills(SchedulerOutput& output);
   std::vector<Prefill> PrefillsInProgress() const;
   void AddAdmissible(std::vector<Prefill>& prefills, SchedulerOutput& output) const;

@@ -39,10 +39,7 @@ void Scheduler::AdmitChunkedPrompts(int32_t& budget, SchedulerOutput& output) {
   while (!waiting_.empty()) {
     Sequence& head = *waiting_.begin()->second;
     if (head.spec.part_blocks == 0 || CanNeverBegin(head)) return;
-    if (admitted_count() >= max_running_) return;
-    if (PrefillTokensAhead(head.spec.priority) >= budget) return;
-    const BlockCounts left = LeftAfterAdmitting(head.spec);
-    if (left.FirstBelowZero() >= 0 || !RoomForForks(head.spec, admitted_count(), left)) return;
+    if (PrefillTokensAhead(head.spec.priority) >= budget || !HeadHasRoom(head.spec)) return;
     if (!AdmitWithParts(head, output)) {
       // Where nothing else can free blocks, the head would wait forever.
       if (NothingFreesBlocks() && part_source_->EvictOne(head.spec.id)) continue;

@@ -98,6 +98,12 @@ absl::Status Scheduler::CheckRoomForHandOff(const SequenceSpec& spec) const {
   return absl::OkStatus();
 }
 
+bool Scheduler::HeadHasRoom(const SequenceSpec& spec) const {
+  if (admitted_count() >= max_running_) return false;
+  const BlockCounts left = LeftAfterAdmitting(spec);
+  return left.FirstBelowZero() < 0 && RoomForForks(spec, admitted_count(), left);
+}
+
 bool Scheduler::RoomForForks(const SequenceSpec& spec, int32_t admitted,
                              const BlockCounts& available) const {
   if (spec.forks == 0 || admitted == 0) return true;

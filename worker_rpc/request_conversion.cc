@@ -89,6 +89,7 @@ absl::StatusOr<GenerateRequest> GenerateRequestFromWire(v1::DecodeRequest&& wire
   out.cache_namespace = CacheNamespace(wire.cache_namespace(), wire.cache_namespace_high());
   out.priority = wire.priority();
   out.remote_prefill = wire.remote_prefill();
+  out.queues_for_kv = wire.queues_for_kv();
   out.timeout_ms = wire.timeout_ms();
   return out;
 }

@@ -293,6 +293,7 @@ void GenerateCall::OpenDecode(const FlowAction& action) {
   v1::DecodeRequest request;
   Describe(request);
   request.set_remote_prefill(action.remote_prefill);
+  request.set_queues_for_kv(action.queues_for_kv);
   for (const AnswerChoices::Choice& choice : session_.DecodeGoesOnBehind()) {
     *request.add_generated() = PartToWire(choice);
   }

@@ -44,6 +44,7 @@ class RequestLedgerBuilder {
                 v1::Finished& finished) const;
 
  private:
+  int64_t WaitedForRoom(const v1::Ledger& ledger) const;
   void AddPrefill(v1::Finished& finished) const;
 
   const int64_t received_us_;

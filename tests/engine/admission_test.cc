@@ -39,11 +39,24 @@ TEST_F(AdmissionTest, AFullQueueDropsItsLastRequestOfLowerPriority) {
 
 TEST_F(AdmissionTest, LeasesYieldToAHandOffOnlyWithoutOtherRoom) {
   Lease();
-  ASSERT_TRUE(bench_.admission.AdmitForKv(MachineBench::Spec(1, 16)).ok());
+  ASSERT_TRUE(bench_.admission.AdmitForKv(MachineBench::Spec(1, 16), /*queues=*/false).ok());
   EXPECT_TRUE(bench_.pulls.has_leases());
-  ASSERT_TRUE(bench_.admission.AdmitForKv(MachineBench::Spec(2, 12)).ok());
+  ASSERT_TRUE(bench_.admission.AdmitForKv(MachineBench::Spec(2, 12), /*queues=*/false).ok());
   EXPECT_FALSE(bench_.pulls.has_leases());
-  EXPECT_TRUE(absl::IsResourceExhausted(bench_.admission.AdmitForKv(MachineBench::Spec(3, 16))));
+  EXPECT_TRUE(absl::IsResourceExhausted(
+      bench_.admission.AdmitForKv(MachineBench::Spec(3, 16), /*queues=*/false)));
+}
+
+TEST_F(AdmissionTest, AHandOffMayWaitInTheQueue) {
+  ASSERT_TRUE(bench_.admission.AdmitForKv(MachineBench::Spec(1, 20), /*queues=*/true).ok());
+  EXPECT_EQ(bench_.scheduler.phase(SequenceId(1)), SequencePhase::kWaitingForKv) << "there is room";
+  ASSERT_TRUE(bench_.admission.AdmitForKv(MachineBench::Spec(2, 16), /*queues=*/true).ok());
+  EXPECT_EQ(bench_.scheduler.phase(SequenceId(2)), SequencePhase::kWaiting);
+  EXPECT_TRUE(absl::IsResourceExhausted(
+      bench_.admission.AdmitForKv(MachineBench::Spec(3, 16), /*queues=*/true)))
+      << "the queue has one place";
+  bench_.scheduler.Finish(SequenceId(1), /*keep_cached=*/false);
+  EXPECT_EQ(bench_.scheduler.Schedule().awaiting_kv, std::vector<SequenceId>{SequenceId(2)});
 }
 
 TEST_F(AdmissionTest, LeasesYieldWhenAStepCannotAdmitOrNothingRuns) {
@@ -69,7 +82,7 @@ TEST_F(AdmissionTest, LeasesYieldWhenAStepCannotAdmitOrNothingRuns) {
 
 TEST_F(AdmissionTest, CountsABlockForEachSequenceAndNamesWhatAPromptNeeds) {
   EXPECT_EQ(bench_.admission.SpareBlocks(), 0);
-  ASSERT_TRUE(bench_.admission.AdmitForKv(MachineBench::Spec(1, 4)).ok());
+  ASSERT_TRUE(bench_.admission.AdmitForKv(MachineBench::Spec(1, 4), /*queues=*/false).ok());
   ASSERT_TRUE(bench_.admission.Queue(MachineBench::Spec(2, 10)).ok());
   EXPECT_EQ(bench_.admission.SpareBlocks(), 2);
   EXPECT_EQ(bench_.admission.Exhausted(SequenceId(2), 10),

@@ -81,7 +81,7 @@ TEST_F(SimulatedWorkerTest, AHandOffReservesRoomAndBringsTheFirstToken) {
   SimulatedWorker decode(options_, &times_, &clock_);
   const std::vector<TokenId> prompt = PromptOf(1000, 7);
   const int32_t room = decode.available_blocks();
-  ASSERT_TRUE(decode.AwaitKv(1, prompt, 5).ok());
+  ASSERT_TRUE(*decode.AwaitKv(1, prompt, 5, /*queues=*/false));
   EXPECT_LT(decode.available_blocks(), room);
   EXPECT_EQ(decode.BeginStep(), 0) << "it waits for KV";
   ASSERT_TRUE(prefill.Prefill(1, prompt).ok());
@@ -91,17 +91,35 @@ TEST_F(SimulatedWorkerTest, AHandOffReservesRoomAndBringsTheFirstToken) {
   tokens_ = 0;
   EXPECT_EQ(RunAll(decode), std::vector<uint64_t>{1});
   EXPECT_EQ(tokens_, 4);
-  EXPECT_EQ(*decode.AwaitKv(2, prompt, 1), 1000 / options_.block_size * options_.block_size);
+  ASSERT_TRUE(*decode.AwaitKv(2, prompt, 1, /*queues=*/false));
+  EXPECT_EQ(decode.ProgressOf(2).cached_tokens, 1000 / options_.block_size * options_.block_size);
   EXPECT_TRUE(decode.KvArrived(2)) << "the first token is the whole answer";
 }
 
 TEST_F(SimulatedWorkerTest, AWorkerComputesAPromptWhoseKvIsLost) {
   SimulatedWorker worker(options_, &times_, &clock_);
-  ASSERT_TRUE(worker.AwaitKv(1, PromptOf(1000, 7), 3).ok());
+  ASSERT_TRUE(*worker.AwaitKv(1, PromptOf(1000, 7), 3, /*queues=*/false));
   worker.KvLost(1);
   EXPECT_GT(worker.RemainingPrefillUs(), 0);
   EXPECT_EQ(RunAll(worker), std::vector<uint64_t>{1});
   EXPECT_EQ(tokens_, 3);
+}
+
+TEST_F(SimulatedWorkerTest, AHandOffMayWaitForRoom) {
+  options_.pool_tokens = 2048;
+  SimulatedWorker worker(options_, &times_, &clock_);
+  ASSERT_TRUE(worker.Generate(1, PromptOf(1500, 7), 4).ok());
+  ASSERT_GT(worker.BeginStep(), 0);
+  worker.EndStep();
+  EXPECT_FALSE(worker.AwaitKv(2, PromptOf(1000, 8), 3, /*queues=*/false).ok());
+  EXPECT_EQ(worker.queued(), 1) << "nothing has happened";
+  EXPECT_FALSE(*worker.AwaitKv(2, PromptOf(1000, 8), 3, /*queues=*/true));
+  EXPECT_EQ(worker.waiting(), 1);
+  EXPECT_EQ(RunAll(worker), std::vector<uint64_t>{1});
+  EXPECT_EQ(worker.TakeRooms(), std::vector<uint64_t>{2});
+  EXPECT_EQ(worker.waiting(), 0);
+  EXPECT_FALSE(worker.KvArrived(2));
+  EXPECT_EQ(RunAll(worker), std::vector<uint64_t>{2});
 }
 
 TEST_F(SimulatedWorkerTest, APullBringsWholeBlocksThatAreMissing) {

@@ -257,38 +257,62 @@ TEST(RequestFlow, AfterALostWorkerRefusingWorkersAreTriedAgain) {
 }
 
 // A worker that refuses hand-offs may still queue prompts that it computes itself.
-TEST(RequestFlow, WhenEveryWorkerRefusesAHandOffOneIsAskedToPrefillItself) {
+TEST(RequestFlow, WhenEveryWorkerRefusesAHandOffItWaitsForRoom) {
   RequestFlow flow(3, 2);
   flow.Start();
-  EXPECT_EQ(flow.placement(), Placement::kAutomatic);
-  flow.OnRoute({.decode = WorkerNumber(1), .prefill = WorkerNumber(2)});
-  flow.OnDecodeFailed(1, absl::ResourceExhaustedError("full"));
-  EXPECT_EQ(flow.placement(), Placement::kAutomatic);
+  EXPECT_FALSE(flow.OnRoute(Remote())[1].queues_for_kv);
+  EXPECT_THAT(Kinds(flow.OnDecodeFailed(1, absl::ResourceExhaustedError("no room"))),
+              ElementsAre(Kind::kChooseRoute));
   flow.OnRoute({.decode = WorkerNumber(3), .prefill = WorkerNumber(2)});
   flow.OnDecodeFailed(2, absl::UnavailableError("gone"));
+  EXPECT_FALSE(flow.queues_for_kv());
   EXPECT_THAT(Kinds(flow.OnNoRoute(absl::UnavailableError("no worker"))),
               ElementsAre(Kind::kChooseRoute));
-  EXPECT_EQ(flow.placement(), Placement::kLocal);
+  EXPECT_TRUE(flow.queues_for_kv());
+  EXPECT_EQ(flow.placement(), Placement::kAutomatic);
   EXPECT_FALSE(flow.excluded().contains(WorkerNumber(1)));
   EXPECT_TRUE(flow.excluded().contains(WorkerNumber(3))) << "it is gone, not full";
+  const auto opened = flow.OnRoute(Remote());
+  ASSERT_THAT(Kinds(opened), ElementsAre(Kind::kOpenDecode));
+  EXPECT_TRUE(opened[0].remote_prefill);
+  EXPECT_TRUE(opened[0].queues_for_kv);
+  EXPECT_THAT(Kinds(flow.OnTicket(3)), ElementsAre(Kind::kSendPrefill));
+}
+
+// A worker of an earlier version does not know that it may queue the request.
+TEST(RequestFlow, WhenNoWorkerQueuesAHandOffOneIsAskedToPrefillItself) {
+  RequestFlow flow(1, 2);
+  flow.Start();
+  flow.OnRoute(Remote());
+  EXPECT_THAT(Kinds(flow.OnDecodeFailed(1, absl::ResourceExhaustedError("full"))),
+              ElementsAre(Kind::kChooseRoute));
+  flow.OnRoute(Remote());
+  EXPECT_THAT(Kinds(flow.OnDecodeFailed(2, absl::ResourceExhaustedError("full"))),
+              ElementsAre(Kind::kChooseRoute));
+  EXPECT_EQ(flow.placement(), Placement::kLocal);
+  EXPECT_FALSE(flow.queues_for_kv());
+  EXPECT_FALSE(flow.excluded().contains(WorkerNumber(1)));
   const auto opened = flow.OnRoute(Local());
   ASSERT_THAT(Kinds(opened), ElementsAre(Kind::kOpenDecode));
   EXPECT_FALSE(opened[0].remote_prefill);
+  EXPECT_FALSE(opened[0].queues_for_kv);
   // The flow tries this only once.
   const auto last = flow.OnDecodeFailed(3, absl::ResourceExhaustedError("its queue too"));
   ASSERT_THAT(Kinds(last), ElementsAre(Kind::kFail));
   EXPECT_EQ(last[0].status.message(), "its queue too");
 }
 
-TEST(RequestFlow, TheLastAttemptsRefusedHandOffIsQueuedToo) {
-  RequestFlow flow(1, 2);
+TEST(RequestFlow, WhereNoPairIsLeftToQueueForOneIsAskedToPrefillItself) {
+  RequestFlow flow(3, 2);
   flow.Start();
   flow.OnRoute(Remote());
-  EXPECT_THAT(Kinds(flow.OnDecodeFailed(1, absl::ResourceExhaustedError("full"))),
+  flow.OnDecodeFailed(1, absl::ResourceExhaustedError("no room"));
+  flow.OnNoRoute(absl::UnavailableError("no other"));
+  ASSERT_TRUE(flow.queues_for_kv());
+  EXPECT_THAT(Kinds(flow.OnNoRoute(absl::UnavailableError("no pair"))),
               ElementsAre(Kind::kChooseRoute));
   EXPECT_EQ(flow.placement(), Placement::kLocal);
-  EXPECT_THAT(Kinds(flow.OnRoute(Local())), ElementsAre(Kind::kOpenDecode));
-  EXPECT_THAT(Kinds(flow.OnDecodeFinished(2)), ElementsAre(Kind::kCancelDecode, Kind::kFinish));
+  EXPECT_THAT(Kinds(flow.OnNoRoute(absl::UnavailableError("nobody"))), ElementsAre(Kind::kFail));
 }
 
 TEST(RequestFlow, WhereAWorkerDiesOverAQueuedRequestTheNextOneQueuesIt) {
@@ -297,28 +321,35 @@ TEST(RequestFlow, WhereAWorkerDiesOverAQueuedRequestTheNextOneQueuesIt) {
   flow.OnRoute(Remote());
   flow.OnDecodeFailed(1, absl::ResourceExhaustedError("no room"));
   flow.OnNoRoute(absl::UnavailableError("no other"));
-  ASSERT_EQ(flow.placement(), Placement::kLocal);
-  flow.OnRoute(Local());
+  ASSERT_TRUE(flow.queues_for_kv());
+  flow.OnRoute(Remote());
   EXPECT_THAT(Kinds(flow.OnDecodeFailed(2, absl::UnavailableError("gone"))),
               ElementsAre(Kind::kChooseRoute));
-  EXPECT_EQ(flow.placement(), Placement::kLocal);
+  EXPECT_TRUE(flow.queues_for_kv());
   EXPECT_TRUE(flow.excluded().contains(WorkerNumber(1)));
   flow.OnRoute({.decode = WorkerNumber(3), .prefill = std::nullopt});
   EXPECT_THAT(Kinds(flow.OnDecodeFailed(3, absl::UnavailableError("gone too"))),
               ElementsAre(Kind::kChooseRoute));
   flow.OnRoute({.decode = WorkerNumber(4), .prefill = std::nullopt});
-  const auto last = flow.OnDecodeFailed(4, absl::UnavailableError("and this one"));
-  EXPECT_THAT(Kinds(last), ElementsAre(Kind::kFail));  // the attempts have a limit
+  flow.OnDecodeFailed(4, absl::UnavailableError("and this one"));
+  EXPECT_EQ(flow.placement(), Placement::kLocal) << "the attempts have a limit";
+  flow.OnRoute({.decode = WorkerNumber(5), .prefill = std::nullopt});
+  EXPECT_THAT(Kinds(flow.OnDecodeFailed(5, absl::UnavailableError("the last"))),
+              ElementsAre(Kind::kFail));
 }
 
-TEST(RequestFlow, ADemandedHandOffIsNotQueuedLocally) {
+TEST(RequestFlow, ADemandedHandOffWaitsForRoomButIsNotPrefilledLocally) {
   RequestFlow flow(3, 2);
   flow.Start(Placement::kRemote);
   flow.OnRoute(Remote());
-  EXPECT_THAT(Kinds(flow.OnDecodeFailed(1, absl::ResourceExhaustedError("full"))),
+  flow.OnDecodeFailed(1, absl::ResourceExhaustedError("full"));
+  EXPECT_THAT(Kinds(flow.OnNoRoute(absl::UnavailableError("no worker"))),
               ElementsAre(Kind::kChooseRoute));
+  EXPECT_TRUE(flow.queues_for_kv());
   EXPECT_EQ(flow.placement(), Placement::kRemote);
-  EXPECT_THAT(Kinds(flow.OnNoRoute(absl::UnavailableError("no worker"))), ElementsAre(Kind::kFail));
+  flow.OnRoute(Remote());
+  EXPECT_THAT(Kinds(flow.OnDecodeFailed(2, absl::ResourceExhaustedError("its queue is full"))),
+              ElementsAre(Kind::kFail));
 }
 
 TEST(RequestFlow, AnInvalidRequestIsNotRetried) {

@@ -60,6 +60,13 @@ TEST(RouterCore, SentPromptsCountAsPendingUntilTheyAreComputed) {
   core.PrefillDone(route->plan);
   core.PrefillDone(route->plan);  // the second call has no effect
   EXPECT_EQ(prompts_of("prefill"), 0u);
+  // The prompt of a request that waits for room on its decode worker counts from the ticket on.
+  const absl::StatusOr<Route> queued = core.ChooseRoute(
+      {.prompt_hashes = {}, .prompt_tokens = 1000, .excluded = {}, .queues_for_kv = true});
+  EXPECT_EQ(queued->prefill_id, "prefill");
+  EXPECT_EQ(prompts_of("prefill"), 0u);
+  core.PrefillAdded(queued->plan);
+  EXPECT_EQ(prompts_of("prefill"), 1u);
 }
 
 TEST(RouterCore, ChoosesOnlyWorkersThatHoldAsMuchOfTheAnswerAsAny) {

@@ -39,6 +39,7 @@ TEST(HeartbeatReport, CountsSequencesBlocksAndTokens) {
   EXPECT_EQ(report.model_name, "m");
   EXPECT_TRUE(report.draining);
   EXPECT_EQ(report.queued, 6);
+  EXPECT_EQ(report.waiting, 1);
   EXPECT_EQ(report.available_blocks, 26);
   EXPECT_EQ(report.pool_tokens, 1600);
   EXPECT_EQ(report.kv_bytes_per_token, 100);

@@ -147,6 +147,25 @@ TEST(RolePlanner, SequencesThatWaitOrFillThePoolCountAsDemand) {
   EXPECT_NEAR(it.planner.wish().decode_demand, 0.9 + 2, 0.05);
 }
 
+TEST(RolePlanner, SequencesThatWaitForBlocksNeedAsManyAsTheOthersHave) {
+  PlannedFleet it(3, 1);
+  WorkerRecord& decode = it.fleet.workers[3];
+  decode.report.available_blocks = 50;  // of 1000
+  decode.report.queued = 30;
+  decode.report.waiting = 20;
+  for (int i = 0; i < 8; ++i) it.Look(0.5, 0.1);
+  EXPECT_NEAR(it.planner.wish().decode_demand, 0.95 * 3, 0.05);
+  ASSERT_GT(it.LooksUntilFlip(0.5, 0.1), 0);
+  EXPECT_EQ(it.Flip().to, WorkerRole::kDecode);
+  // With room in the pool, they wait for something else.
+  PlannedFleet other(3, 1);
+  other.fleet.workers[3].report.available_blocks = 500;
+  other.fleet.workers[3].report.queued = 30;
+  other.fleet.workers[3].report.waiting = 20;
+  for (int i = 0; i < 8; ++i) other.Look(0.5, 0.1);
+  EXPECT_NEAR(other.planner.wish().decode_demand, 0.5, 0.05);
+}
+
 TEST(RolePlanner, RequestsOfOtherRoutersCountInProportion) {
   PlannedFleet it(2, 2);
   it.fleet.workers[0].active = 2;

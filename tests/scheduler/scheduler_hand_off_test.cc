@@ -77,6 +77,77 @@ TEST(SchedulerHandOff, ASequenceThatWaitsForKvIsNeverPreemptedAndOthersWaitForIt
   bench.ExpectTokens(2, 4);
 }
 
+SequenceSpec Awaiting(SequenceSpec spec) {
+  spec.awaits_kv = true;
+  return spec;
+}
+
+TEST(SchedulerHandOff, AQueuedHandOffIsAdmittedWhenItHasRoom) {
+  SchedulerBench bench(Pool(8), Budget(64));
+  ASSERT_TRUE(bench.Add(1, Prompt(16), 8).ok());
+  bench.Step();
+  ASSERT_TRUE(bench.scheduler().Add(Awaiting(bench.Spec(2, Prompt(16, 100), 4))).ok());
+  ASSERT_TRUE(bench.Add(3, Prompt(1, 200), 2).ok());
+  EXPECT_EQ(bench.scheduler().waiting_count(), 2);
+  while (bench.scheduler().Contains(SequenceId(1))) {
+    const SchedulerOutput output = bench.Step();
+    EXPECT_THAT(output.admitted, IsEmpty()) << "none passes the hand-off";
+    EXPECT_THAT(output.awaiting_kv, IsEmpty());
+  }
+  const SchedulerOutput output = bench.Step();
+  EXPECT_THAT(output.awaiting_kv, ElementsAre(SequenceId(2)));
+  EXPECT_THAT(output.admitted, ElementsAre(SequenceId(3)));
+  EXPECT_EQ(bench.scheduler().phase(SequenceId(2)), SequencePhase::kWaitingForKv);
+  EXPECT_EQ(bench.scheduler().waiting_for_kv_count(), 1);
+  bench.KvArrives(SequenceId(2), 16);
+  while (bench.scheduler().has_work()) bench.Step();
+  bench.ExpectTokens(2, 4);
+  bench.ExpectTokens(3, 2);
+}
+
+TEST(SchedulerHandOff, AQueuedHandOffNeedsNoShareOfTheBudget) {
+  SchedulerBench bench(Pool(16), Budget(8));
+  ASSERT_TRUE(bench.Add(1, Prompt(32), 2).ok());
+  bench.Step();
+  ASSERT_TRUE(bench.scheduler().Add(Awaiting(bench.Spec(2, Prompt(8, 100), 4))).ok());
+  const SchedulerOutput output = bench.Step();
+  EXPECT_EQ(output.total_tokens, 8) << "all of it is for the prompt that is computed";
+  EXPECT_THAT(output.awaiting_kv, ElementsAre(SequenceId(2)));
+  bench.KvArrives(SequenceId(2), 3);
+  while (bench.scheduler().has_work()) bench.Step();
+  bench.ExpectAllCorrect();
+}
+
+TEST(SchedulerHandOff, AQueuedHandOffGoesByPriorityAndMayEndThere) {
+  SchedulerBench bench(Pool(4), Budget(64, /*max_running=*/1));
+  ASSERT_TRUE(bench.Add(1, Prompt(4), 2).ok());
+  bench.Step();
+  for (uint64_t id = 2; id <= 4; ++id) {
+    const auto priority = static_cast<int32_t>(id);
+    ASSERT_TRUE(bench.scheduler().Add(Awaiting(bench.Spec(id, Prompt(4, 100), 2, priority))).ok());
+  }
+  bench.Cancel(SequenceId(3));
+  std::vector<SequenceId> order;
+  while (bench.scheduler().has_work()) {
+    for (const SequenceId id : bench.Step().awaiting_kv) {
+      order.push_back(id);
+      bench.KvArrives(id, 4);
+    }
+  }
+  EXPECT_THAT(order, ElementsAre(SequenceId(4), SequenceId(2)));
+  EXPECT_EQ(bench.cache().available_blocks(), 4);
+}
+
+TEST(SchedulerHandOff, AQueuedHandOffThatNeverFitsAnyMoreIsExhausted) {
+  SchedulerBench bench(Pool(8), Budget(64));
+  ASSERT_TRUE(bench.Add(1, Prompt(20), 2).ok());
+  bench.Step();
+  ASSERT_TRUE(bench.scheduler().Add(Awaiting(bench.Spec(2, Prompt(28, 100), 2))).ok());
+  ASSERT_TRUE(bench.cache().Resize(6).ok());
+  EXPECT_THAT(bench.scheduler().PoolResized(), ElementsAre(SequenceId(2)));
+  EXPECT_THAT(bench.Step().exhausted, ElementsAre(SequenceId(2)));
+}
+
 TEST(SchedulerHandOff, SaysWhenPromptsWaitForRoomAndNoneIsComputed) {
   SchedulerBench bench(Pool(12), Budget(8));
   ASSERT_TRUE(bench.Add(1, Prompt(16), 8).ok());

@@ -42,6 +42,7 @@ class RandomRun {
     const CacheNamespace space(1 + random_() % 2);
     SequenceSpec spec = bench_.Spec(next_, prompt, generate, priority, space);
     const bool hand_off = random_() % 3 == 0;
+    spec.awaits_kv = !hand_off && random_() % 8 == 0;
     const absl::Status status =
         hand_off ? bench_.scheduler().AddWaitingForKv(spec) : bench_.scheduler().Add(spec);
     if (status.ok()) live_.push_back(spec.id);
@@ -107,6 +108,7 @@ class RandomRun {
     size_t steps = 0;
     while (bench_.scheduler().has_work()) {
       Step();
+      KvArrives(/*all=*/true);  // of hand-offs that have left the queue
       ASSERT_LT(++steps, bound) << live_.size() << " sequences make no progress";
     }
     EXPECT_EQ(bench_.scheduler().waiting_count() + bench_.scheduler().running_count() +

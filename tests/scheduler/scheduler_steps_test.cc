@@ -194,6 +194,7 @@ class RandomSteps {
       if (bench_.scheduler().has_work() && bench_.in_flight() < depth_) bench_.Submit();
       const bool full = bench_.in_flight() == depth_ || !bench_.scheduler().has_work();
       if (bench_.in_flight() > 0 && full) bench_.Collect();
+      for (const SequenceId id : live_) Land(id);  // hand-offs that have left the queue
     }
     for (const SequenceId id : live_) {
       EXPECT_FALSE(bench_.scheduler().Contains(id)) << "sequence " << id << " is stuck";
@@ -227,9 +228,11 @@ class RandomSteps {
     std::vector<TokenId> prompt = Prompt(length, static_cast<TokenId>(random_() % 2));
     const int32_t own = random_() % length;
     for (int32_t i = length - own; i < length; ++i) prompt[i] = random_() % 3;
-    const SequenceSpec spec = bench_.Spec(next_++, prompt, 1 + random_() % 25, random_() % 2);
-    const absl::Status status = random_() % 3 == 0 ? bench_.scheduler().AddWaitingForKv(spec)
-                                                   : bench_.scheduler().Add(spec);
+    SequenceSpec spec = bench_.Spec(next_++, prompt, 1 + random_() % 25, random_() % 2);
+    const bool hand_off = random_() % 3 == 0;
+    spec.awaits_kv = !hand_off && random_() % 4 == 0;
+    const absl::Status status =
+        hand_off ? bench_.scheduler().AddWaitingForKv(spec) : bench_.scheduler().Add(spec);
     if (status.ok()) live_.push_back(spec.id);
   }
   void Land(SequenceId id) {

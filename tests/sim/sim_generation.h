@@ -136,6 +136,7 @@ class SimRouter::Generation final : public SilenceListener,
       request.generated.push_back(Part(choice));
     }
     request.remote_prefill = action.remote_prefill;
+    request.queues_for_kv = action.queues_for_kv;
     SimWorker* const worker = router_->environment_.worker_at(session_.route().decode_address);
     const auto on_event = [self = shared_from_this(),
                            attempt = action.attempt](SimDecodeEvent event) {
