@@ -9,6 +9,7 @@
 //   chunk_bench --rotation            why queries are rotated, and not keys: times and errors
 //
 // A figure with a goal has the keys of bench/goal_figures.h.
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "bench/chunk_cache_figures.h"
 #include "bench/chunk_quality.h"
@@ -91,6 +93,18 @@ absl::Status WriteQuestions(const std::string& path, const std::vector<ChunkQues
   return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be written"));
 }
 
+absl::Status CheckSets(const std::set<std::string>& wanted) {
+  constexpr const char* kSets[] = {"one_fact_8x64", "two_fact_8x64", "one_fact_8x512",
+                                   "two_fact_8x512"};
+  for (const std::string& name : wanted) {
+    if (std::find(std::begin(kSets), std::end(kSets), name) == std::end(kSets)) {
+      return absl::InvalidArgumentError(absl::StrCat("--sets: there is no set \"", name,
+                                                     "\"; there are ", absl::StrJoin(kSets, ", ")));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RunQuality(BenchOptions options, FigureList& figures) {
   std::vector<ChunkQuestion> asked;
   if (!options.questions.empty()) {
@@ -113,7 +127,8 @@ absl::Status RunQuality(BenchOptions options, FigureList& figures) {
     AddLoad(figures);
     return absl::OkStatus();
   }
-  const std::set<std::string> wanted = absl::StrSplit(options.sets, ',');
+  const std::set<std::string> wanted = absl::StrSplit(options.sets, ',', absl::SkipEmpty());
+  RETURN_IF_ERROR(CheckSets(wanted));
   for (const int32_t tokens : {64, 512}) {
     for (const bool two_facts : {false, true}) {
       const QuestionSet set{.two_facts = two_facts, .chunks = 8, .chunk_tokens = tokens};

@@ -42,7 +42,10 @@ class ChunkQuality {
       ASSIGN_OR_RETURN(const EncodedQuestion question,
                        EncodeQuestion(questions[i], encoder_, engine_->tokenizer()));
       choices += static_cast<double>(question.choices.size());
-      RETURN_IF_ERROR(ScoreIn(question, all));
+      if (const absl::Status scored = ScoreIn(question, all); !scored.ok()) {
+        return absl::Status(scored.code(), absl::StrCat("question ", i + 1, " (", questions[i].id,
+                                                        "): ", std::string(scored.message())));
+      }
       RETURN_IF_ERROR(engine_->ClearCache(std::nullopt).status());
       const double seconds =
           std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -51,7 +51,7 @@ std::string ChunkTable(const v1::ListChunksResponse& list) {
       static_cast<double>(cache.budget_blocks()) * static_cast<double>(list.bytes_per_block()) /
           kMiB);
   if (sleeping > 0 || cache.sleeping_limit_bytes() > 0) {
-    absl::StrAppendFormat(&text, "%d chunks sleep in host memory (%.1f of %.1f MiB)\n", sleeping,
+    absl::StrAppendFormat(&text, "sleeping in host memory: %d (%.1f of %.1f MiB)\n", sleeping,
                           static_cast<double>(host_bytes) / kMiB,
                           static_cast<double>(cache.sleeping_limit_bytes()) / kMiB);
   }

@@ -51,10 +51,15 @@ void AddClearCacheCommand(CommandLine& line) {
   auto options = std::make_shared<ClearOptions>();
   AddWorkerFlags(command, &options->choice);
   command.AddFlag("--chunks", &options->chunks, "Clear only prompt chunks. Cached prefixes stay");
-  command.Add("--tenant", &options->tenant, "Clear only what requests with this tenant have cached")
+  command
+      .Add("--tenant", &options->tenant,
+           "Clear only what requests with this tenant have cached, without a salt or with that "
+           "of --cache-salt")
       .Value("NAME");
-  command.Add("--cache-salt", &options->cache_salt,
-              "Clear only what requests with this salt have cached");
+  command.Add(
+      "--cache-salt", &options->cache_salt,
+      "Clear only what requests with this salt have cached, without a tenant or with that of "
+      "--tenant");
   command.OnRun([options] {
     return ForEachWorker(options->choice, [options](const std::shared_ptr<grpc::Channel>& channel) {
       return Clear(*options, channel);

@@ -41,8 +41,7 @@ PromptParts::~PromptParts() { CHECK(idle()) << "parts outlive their requests"; }
 absl::Status PromptParts::CheckSupported(const ChunkOptions& options) const {
   if (cache_->groups() > 1) {
     return absl::FailedPreconditionError(
-        StrCat("prompt chunks need full attention in every layer; this model has ",
-               cache_->groups() - 1, " groups of layers with sliding windows"));
+        StrCat("prompt chunks need full attention in every layer; this model has sliding windows"));
   }
   const ChunkRepair& repair = options.repair;
   if (repair.RepairsNothing()) return absl::OkStatus();
@@ -69,9 +68,10 @@ absl::StatusOr<std::shared_ptr<const ChunkLayout>> PromptParts::Plan(const Chunk
       std::make_shared<const ChunkLayout>(MakeChunkLayout(prompt, cache_namespace, piece_tokens));
   const int64_t slots = layout->SlotsOfFrame(cache_->options().block_size) + own_tokens;
   if (slots > options_.max_slots) {
-    return absl::InvalidArgumentError(StrCat("the prompt's parts and its answer take ", slots,
-                                             " slots; a sequence on this worker has at most ",
-                                             options_.max_slots));
+    return absl::InvalidArgumentError(
+        StrCat("the prompt's parts and its answer take ", slots,
+               " tokens, because each part takes whole blocks of ", cache_->options().block_size,
+               "; a sequence on this worker has at most ", options_.max_slots));
   }
   if (layout->shifts() > options_.max_shifted_queries) {
     return absl::InvalidArgumentError(StrCat("the chunks have ", layout->shifts(),
@@ -198,8 +198,12 @@ PartSource::Admission PromptParts::Admit(SequenceId main) {
   }
   admitted.parts = std::move(parts);
   if (admitted.repair_blocks > 0) admission.missing.push_back(AddRepair(main, admitted));
-  for (const PartPointer& part : admitted.parts) {
-    if (part->done) admitted.costs.cached_tokens += part->length;
+  // A part that stands in several places is computed at most once.
+  std::vector<bool> counted(admitted.parts.size());
+  for (const ChunkLayout::Place& place : layout.places) {
+    const LivePart& part = *admitted.parts[place.part];
+    if (part.done || counted[place.part]) admitted.costs.cached_tokens += part.length;
+    counted[place.part] = true;
   }
   CountHits(admitted);
   admitted.admitted_us = clock_->NowUs();

@@ -46,14 +46,14 @@ TEST(ChunkTable, HasARowForEachChunkAndTheTotals) {
 TEST(ChunkTable, ASleepingChunkIsInTheHostTier) {
   v1::ListChunksResponse list = ListOfOneChunk();
   list.mutable_cache()->set_sleeping_limit_bytes(64 << 20);
-  EXPECT_THAT(ChunkTable(list), HasSubstr("\n0 chunks sleep in host memory (0.0 of 64.0 MiB)\n"));
+  EXPECT_THAT(ChunkTable(list), HasSubstr("\nsleeping in host memory: 0 (0.0 of 64.0 MiB)\n"));
   v1::CachedChunk& chunk = *list.mutable_chunks(0);
   chunk.set_blocks(0);
   chunk.set_host_bytes(3 << 19);
   const std::string table = ChunkTable(list);
   EXPECT_THAT(table, HasSubstr("       1.5    host\n"));
   EXPECT_THAT(table, HasSubstr("\n0 chunks in 3 of 30 blocks"));
-  EXPECT_THAT(table, HasSubstr("\n1 chunks sleep in host memory (1.5 of 64.0 MiB)\n"));
+  EXPECT_THAT(table, HasSubstr("\nsleeping in host memory: 1 (1.5 of 64.0 MiB)\n"));
   const nlohmann::json json = nlohmann::json::parse(ChunksAsJson(list));
   EXPECT_EQ(json["sleeping_limit_bytes"], 64 << 20);
   EXPECT_EQ(json["chunks"][0]["tier"], "host");

@@ -322,7 +322,7 @@ class Errors(Chunks):
         job = {**PARTS, "chunks": [[i + 10] * 400 for i in range(12)]}  # 4,800 tokens; the pool has 4,096
         error = self.refusal(job)
         self.assertEqual(error["code"], "INVALID_ARGUMENT")
-        self.assertRegex(error["message"], "parts and its answer take 4[0-9]{3} slots; a sequence on this worker has at most 4096")
+        self.assertRegex(error["message"], "parts and its answer take 4[0-9]{3} tokens, because each part takes whole blocks of [0-9]+; a sequence on this worker has at most 4096")
         self.cluster.wait_at_rest()
 
     def test_a_deadline_ends_the_request(self):
