@@ -86,7 +86,7 @@ class RolePlanner {
   static constexpr double kContinue = 0.97;
   static constexpr double kLeastUse = 0.4;
   static constexpr double kMixing = 3;
-  static constexpr double kMostKvUse = 0.9;  // of decode workers after a flip
+  static constexpr double kMostKvUse = 0.7;  // of decode workers after a flip
   static constexpr int64_t kLeastFinished = 16;
   static constexpr int64_t kWarmUpUs = 5'000'000;
 

@@ -134,8 +134,13 @@ double RouteCost::PrefillUs(const WorkerRecord& worker) const {
   if (!worker.CanDecode() && !worker.report.prompt_tokens_left) {
     us += worker.others * fleet_.speeds->prefill_us();
   }
+  if (worker.CanDecode()) us += DelayOfAnswersUs(worker);
   if (!HasRoom(worker)) us += kNoRoomUs;
   return us;
+}
+
+double RouteCost::DelayOfAnswersUs(const WorkerRecord& worker) const {
+  return options_.answer_delay_weight * worker.Answers() * WayOn(worker).compute_us;
 }
 
 double RouteCost::HandOffUs(const WorkerRecord& decode) const {
@@ -152,7 +157,7 @@ double RouteCost::DecodeUs(const WorkerRecord& decode) const {
 double RouteCost::LocalUs(const WorkerRecord& decode, const WorkerRecord* prefill) const {
   double us = BacklogUs(decode) + DecodeUs(decode);
   const Way& way = WayOn(decode);
-  us += SharedCostOf(decode, way);
+  us += SharedCostOf(decode, way) + DelayOfAnswersUs(decode);
   const bool charged = prefill != nullptr && !decode.CanPrefill() && !Continues(decode, *prefill);
   if (!charged) return us;
   return us + options_.local_prefill_penalty * options_.compute_weight * way.compute_us;

@@ -8,7 +8,9 @@
 //                                + its uncached tokens at its measured speed
 //                                + local_prefill_penalty × the same time, unless the tokens are
 //                                  few or a next turn
-//   in both cases:               + decode_weight × the time to decode the answer in the worker's
+//   on a worker that decodes:    + answer_delay_weight × its uncached tokens' time × the answers
+//                                  that it decodes now, each of which waits for that time
+//   in all cases:                + decode_weight × the time to decode the answer in the worker's
 //                                  batch, at its measured step time
 //
 // If a worker computes or pulls a prefix that another worker has, waiting prompts with that prefix
@@ -97,6 +99,8 @@ class RouteCost {
   bool HasRoom(const WorkerRecord& worker) const;
   bool Continues(const WorkerRecord& decode, const WorkerRecord& prefill) const;
   const Way& WayOn(const WorkerRecord& worker) const;
+  // Weighted delay of the answers that the worker decodes now, if it computes the prompt.
+  double DelayOfAnswersUs(const WorkerRecord& worker) const;
   Way FindWay(const WorkerRecord& worker) const;
   double CostOf(const Way& way) const;
   double SharedCostOf(const WorkerRecord& worker, const Way& way) const;

@@ -57,6 +57,9 @@ struct RoutingOptions {
   double local_prefill_penalty = 0.5;
   // Weight of a prompt's computing time. It is more than 1, because computing also delays others.
   double compute_weight = 1.5;
+  // Computing a prompt on a worker that decodes delays each of its answers. Weight of that delay,
+  // the sum over the answers.
+  double answer_delay_weight = 0.05;
   // Weight of the time to decode the answer in the worker's batch.
   double decode_weight = 0.1;
   // Consistent hash: a worker gets at most this many times the mean load.

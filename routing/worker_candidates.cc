@@ -31,6 +31,7 @@ bool Differ(double a, double b) {
 
 WorkerCandidates::WorkerCandidates(const RoutingOptions& options, int32_t count)
     : compute_weight_(options.compute_weight),
+      answer_delay_weight_(options.answer_delay_weight),
       decode_weight_(options.decode_weight),
       count_(std::max(2, count)),
       random_(static_cast<uint64_t>(options.seed)) {}
@@ -59,7 +60,8 @@ double WorkerCandidates::CostUs(const WorkerRecord& worker, const ThroughputMode
   if (worker.CanPrefill()) {
     const double slower =
         own.PrefillUs(0, kTypicalPromptTokens) / means_->fleet.PrefillUs(0, kTypicalPromptTokens);
-    us += compute_weight_ * means_->prefill_us * slower;
+    const double delayed = worker.CanDecode() ? answer_delay_weight_ * worker.Answers() : 0;
+    us += (compute_weight_ + delayed) * means_->prefill_us * slower;
   }
   if (worker.CanDecode()) {
     us += decode_weight_ * means_->completion_tokens * own.StepUs(worker.Load() + 1);

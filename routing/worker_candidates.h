@@ -108,6 +108,7 @@ class WorkerCandidates {
   uint64_t NextRandom();
 
   const double compute_weight_;
+  const double answer_delay_weight_;
   const double decode_weight_;
   const int32_t count_;
   uint64_t random_;

@@ -41,14 +41,15 @@ class NaiveCost {
     us += Room(decode);
     if (prefill == nullptr) {
       const Way way = WayOn(decode);
-      return us + Backlog(decode) + way.cost +
+      return us + Backlog(decode) + way.cost + Delay(decode) +
              (charged ? options_.local_prefill_penalty * way.computing : 0);
     }
     return us + Prefill(*prefill) +
            speeds.TransferUs(Lacks(decode) * decode.report.kv_bytes_per_token) + speeds.HandOffUs();
   }
   double Prefill(const WorkerRecord& worker) const {
-    const double us = Room(worker) + Backlog(worker) + WayOn(worker).cost;
+    const double us = Room(worker) + Backlog(worker) + WayOn(worker).cost +
+                      (worker.report.role == WorkerRole::kPrefill ? 0 : Delay(worker));
     return worker.report.role == WorkerRole::kPrefill
                ? us + worker.others * fleet_.speeds.prefill_us()
                : us;
@@ -109,6 +110,13 @@ class NaiveCost {
     const Way pulling{options_.pull_weight * std::floor(pull_us) + computing(Lacks(*source)),
                       computing(Lacks(*source))};
     return shared(pulling.cost < alone.cost ? pulling : alone);
+  }
+  // Every request there that is not a prompt to compute is an answer, which waits meanwhile.
+  double Delay(const WorkerRecord& worker) const {
+    const double requests = worker.active + worker.others;
+    const double answers = std::max(0.0, requests - static_cast<double>(worker.prompts.size()));
+    return options_.answer_delay_weight * answers * WayOn(worker).computing /
+           options_.compute_weight;
   }
   double Room(const WorkerRecord& worker) const {
     return worker.report.available_blocks * worker.report.block_size < Lacks(worker) ? 3e14 : 0;

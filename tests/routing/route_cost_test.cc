@@ -110,6 +110,33 @@ TEST_F(RouteCostTest, OtherRoutersRequestsCountWhereTheyWaitOrDecode) {
   EXPECT_GT(decode_us(), decode_before);
 }
 
+TEST_F(RouteCostTest, APromptDelaysTheAnswersOfAWorkerThatDecodes) {
+  options_.answer_delay_weight = 0.1;
+  WorkerRecord& both = fleet_.Add(WorkerRole::kBoth);
+  const auto costs = [&] {
+    return Ask([&](const RouteCost& cost) {
+      return std::pair(cost.PrefillUs(both), cost.LocalUs(both, nullptr) - cost.DecodeUs(both));
+    });
+  };
+  const auto idle = costs();
+  EXPECT_EQ(idle.first, idle.second);
+  both.active = 7;
+  both.others = 5;
+  both.prompts = {{.tokens = 10, .us = 0}, {.tokens = 10, .us = 0}};  // of the active ones
+  const auto busy = costs();
+  EXPECT_EQ(busy.first, busy.second);
+  const double compute_us = idle.first / options_.compute_weight;
+  EXPECT_NEAR(busy.first - idle.first, 0.1 * 10 * compute_us, 1);
+  // A worker that only prefills has no answers.
+  WorkerRecord& prefills = fleet_.workers[0];
+  const auto cost_of = [&] {
+    return Ask([&](const RouteCost& cost) { return cost.PrefillUs(prefills); });
+  };
+  const double before = cost_of();
+  prefills.active = 7;
+  EXPECT_EQ(cost_of(), before);
+}
+
 TEST_F(RouteCostTest, APoolWithoutRoomIsTheLastChoice) {
   const auto cost_us = [this] {
     return Ask([this](const RouteCost& cost) { return cost.LocalUs(decode(), nullptr); });
