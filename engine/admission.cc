@@ -35,8 +35,9 @@ absl::Status Admission::AdmitForKv(SequenceSpec spec, bool queues) {
 
 void Admission::YieldLeases(const SchedulerOutput& plan, int32_t in_flight) {
   if (!pulls_->has_leases()) return;
-  const bool stuck = scheduler_->waiting_count() > 0 && plan.admitted.empty();
-  const bool nothing_runs = plan.chunks.empty() && in_flight == 0;
+  const bool admits = !plan.admitted.empty() || !plan.awaiting_kv.empty();
+  const bool stuck = scheduler_->waiting_count() > 0 && !admits;
+  const bool nothing_runs = plan.chunks.empty() && plan.awaiting_kv.empty() && in_flight == 0;
   if (stuck || nothing_runs || !plan.preempted.empty()) pulls_->DropLeases();
 }
 

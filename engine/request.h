@@ -92,7 +92,8 @@ struct RequestLedger {
   int32_t computed_tokens = 0;  // prompt tokens computed here, once for all choices
   int32_t preemptions = 0;
   // prefill_cached_tokens: tokens found in the prefill worker's cache, if prefilled_elsewhere.
-  // Queue time, prefill time and computed_tokens are then also that worker's.
+  // Prefill time and computed_tokens are then also that worker's. Queue time is the sum of the wait
+  // for room here and of that worker's.
   int32_t prefill_cached_tokens = 0;
   bool prefilled_elsewhere = false;
   ChunkLedger chunk = {};

@@ -65,8 +65,8 @@ class SimulatedWorker {
   absl::Status Generate(uint64_t request, std::vector<TokenId> prompt, int32_t output_tokens);
   // Computes the prompt for another worker. Its end is the first token.
   absl::Status Prefill(uint64_t request, std::vector<TokenId> prompt);
-  // Reserves room for a prompt that another worker computes. Returns true if it has room now. With
-  // `queues`, it else waits in the queue until a step lets it leave (TakeRooms).
+  // Reserves room for a prompt that another worker computes. Returns true if it has room now. If it
+  // has none and `queues` is set, it waits in the queue until a step lets it leave (TakeRooms).
   absl::StatusOr<bool> AwaitKv(uint64_t request, std::vector<TokenId> prompt, int32_t output_tokens,
                                bool queues);
   // The KV of a prompt of AwaitKv has come, with its first token. Returns true if that was the

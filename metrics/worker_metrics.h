@@ -31,8 +31,9 @@ inline constexpr MetricDeclaration kWorkerMetrics[] = {
     Gauge(kWorkerBacklogTokens, "baton_worker_backlog_tokens", "tokens",
           "Tokens that are known but not computed yet, in all sequences that do not wait for KV."),
     Histogram(kWorkerQueueSeconds, "baton_worker_queue_seconds", "seconds",
-              "Time from the arrival of a request at this engine to its first step.", kLatencies,
-              Labels{MetricLabel{"kind", kWorkKindNames}},
+              "Time from the arrival of a request at this engine to its first step. Of a hand-off "
+              "that waited for room: until it had blocks; other hand-offs do not count.",
+              kLatencies, Labels{MetricLabel{"kind", kWorkKindNames}},
               {.vllm = "vllm:request_queue_time_seconds", .sglang = "sglang:queue_time_seconds"}),
     Histogram(kWorkerCancelSeconds, "baton_worker_cancel_seconds", "seconds",
               "Time from the arrival of a cancellation at this engine until the blocks of its "

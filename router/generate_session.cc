@@ -33,7 +33,8 @@ void GenerateSession::Start(Request request, std::shared_ptr<SilenceListener> li
   if (flow_.ended()) return;
   request_ = std::move(request);
   listener_ = listener;
-  Run(flow_.Start(request_.placement));
+  // The parts of a chunked prompt are planned for the moment, so it cannot wait for room.
+  Run(flow_.Start(request_.placement, /*hand_offs_queue=*/request_.chunked == nullptr));
 }
 
 // ---- events -------------------------------------------------------------------------------------
@@ -183,12 +184,14 @@ RequestFlow::Actions GenerateSession::ChooseRoute() {
        .model = request_.model,
        .affinity_key = request_.affinity_key,
        .chunked = request_.chunked.get(),
-       .asked_before = flow_.attempt() > 0,
+       .asked_before = flow_.asked_before(),
        .queues_for_kv = flow_.queues_for_kv()});
   if (!route.ok()) return flow_.OnNoRoute(route.status());
   route_ = *std::move(route);
-  prefill_expected_ = route_.plan.prefill.has_value();
-  prefill_pending_ = !prefill_expected_ || !flow_.queues_for_kv();
+  // While a request waits for room, it counts nowhere but on its decode worker.
+  const bool waits = route_.plan.prefill.has_value() && flow_.queues_for_kv();
+  prefill_expected_ = route_.plan.prefill.has_value() && !waits;
+  prefill_pending_ = !waits;
   calls_->OnRouted(route_);
   return flow_.OnRoute(route_.plan);
 }
@@ -219,8 +222,8 @@ void GenerateSession::OpenDecode(const FlowAction& action) {
 }
 
 void GenerateSession::SendPrefill(const FlowAction& action) {
-  prefill_expected_ = false;  // OnPrefillEnd subtracts it
-  AddPrefill();
+  // OnPrefillEnd subtracts it.
+  if (!std::exchange(prefill_expected_, false)) AddPrefill();
   prefill_worker_ = action.worker;
   failure_detector_->Attach({action.worker, route_.prefill_epoch, route_.prefill_address},
                             Listener());
@@ -306,7 +309,8 @@ std::optional<int32_t> GenerateSession::MostNewTokens() const {
 }
 
 void GenerateSession::AddPrefill() {
-  if (!std::exchange(prefill_pending_, true)) core_->PrefillAdded(route_.plan);
+  core_->PrefillAdded(route_.plan);
+  prefill_pending_ = true;
 }
 
 void GenerateSession::PrefillEnded() {

@@ -141,8 +141,8 @@ class GenerateSession {
   void SendEnds();
   void End(const absl::Status& status);
   void RememberPrefixes();
-  // The worker no longer counts the prompt as one to compute.
   void AddPrefill();
+  // The worker no longer counts the prompt as one to compute.
   void PrefillEnded();
   // The prefill worker will not be called.
   void PrefillNotExpected();

@@ -42,8 +42,9 @@ const char* FlowActionName(FlowAction::Kind kind) {
   return "unknown";
 }
 
-RequestFlow::Actions RequestFlow::Start(Placement placement) {
+RequestFlow::Actions RequestFlow::Start(Placement placement, bool hand_offs_queue) {
   if (state_ != State::kNew) return {};
+  hand_offs_queue_ = hand_offs_queue;
   asked_placement_ = placement_ = placement;
   state_ = State::kRouting;
   return {{.kind = Kind::kChooseRoute}};
@@ -96,7 +97,10 @@ RequestFlow::Actions RequestFlow::OnTicket(int32_t attempt) {
         absl::InternalError("the decode worker sent a ticket that the router did not expect"));
   }
   prefill_ = PrefillState::kOpen;
-  return {{.kind = Kind::kSendPrefill, .attempt = attempt_, .worker = *plan_.prefill}};
+  return {{.kind = Kind::kSendPrefill,
+           .attempt = attempt_,
+           .worker = *plan_.prefill,
+           .queues_for_kv = queues_for_kv()}};
 }
 
 RequestFlow::Actions RequestFlow::OnTokens(int32_t attempt) {
@@ -146,12 +150,14 @@ RequestFlow::Actions RequestFlow::TryAnother(absl::Status status) {
   } else {
     ++failures_;
   }
-  if (plan_.prefill && absl::IsResourceExhausted(status)) refused_hand_off_.insert(plan_.decode);
+  if (absl::IsUnavailable(status)) refused_hand_off_.erase(plan_.decode);
+  if (plan_.prefill && absl::IsResourceExhausted(status)) {
+    lacked_room_ = true;
+    refused_hand_off_.insert(plan_.decode);
+  }
   // If a worker died while a request was queued there, the other workers may still queue it.
-  const bool queues = queueing_ != Queueing::kNone;
-  const bool last_attempt = queues && absl::IsUnavailable(status)
-                                ? failures_ >= 2 * max_attempts_
-                                : queues || failures_ >= max_attempts_;
+  const bool refused_locally = queueing_ == Queueing::kLocally && !absl::IsUnavailable(status);
+  const bool last_attempt = refused_locally || failures_ >= MostFailures();
   if (last_attempt && !MayQueue()) return Fail(ForClient(status));
   Actions actions;
   CancelOpenCalls(actions);
@@ -168,7 +174,7 @@ RequestFlow::Actions RequestFlow::TryAnother(absl::Status status) {
 
 bool RequestFlow::MayLoseDecode() const {
   if (state_ != State::kDecoding) return false;
-  return tokens_in_attempt_ ? lost_workers_ < max_resumes_ : failures_ + 1 < max_attempts_;
+  return tokens_in_attempt_ ? lost_workers_ < max_resumes_ : failures_ + 1 < MostFailures();
 }
 
 bool RequestFlow::WorthAnotherWorker(const absl::Status& status) const {
@@ -195,18 +201,31 @@ void RequestFlow::Resume() {
   placement_ = asked_placement_;
   queueing_ = Queueing::kNone;
   excluded_.clear();
+  lacked_room_ = false;
   refused_hand_off_.clear();
 }
 
+int32_t RequestFlow::MostFailures() const {
+  switch (queueing_) {
+    case Queueing::kNone:
+      return max_attempts_;
+    case Queueing::kForKv:
+      return 2 * max_attempts_;
+    case Queueing::kLocally:
+      return 3 * max_attempts_;
+  }
+  return 0;
+}
+
 bool RequestFlow::MayQueue() const {
-  if (refused_hand_off_.empty()) return false;
-  return queueing_ == Queueing::kNone ||
-         (queueing_ == Queueing::kForKv && placement_ != Placement::kRemote);
+  if (!lacked_room_ || queueing_ == Queueing::kLocally) return false;
+  return placement_ != Placement::kRemote || (queueing_ == Queueing::kNone && hand_offs_queue_);
 }
 
 RequestFlow::Actions RequestFlow::Queue() {
-  queueing_ = queueing_ == Queueing::kNone ? Queueing::kForKv : Queueing::kLocally;
-  if (queueing_ == Queueing::kLocally) placement_ = Placement::kLocal;
+  const bool for_kv = queueing_ == Queueing::kNone && hand_offs_queue_;
+  queueing_ = for_kv ? Queueing::kForKv : Queueing::kLocally;
+  if (!for_kv) placement_ = Placement::kLocal;
   for (const WorkerNumber worker : refused_hand_off_) excluded_.erase(worker);
   return {{.kind = Kind::kChooseRoute}};
 }

@@ -10,11 +10,12 @@
 //   When a decode worker fails:
 //     It refuses or is unreachable before the first token → kChooseRoute without it. Its call may
 //       still be ending when the next one opens.
-//     No worker is left, but some lacked only room for KV from elsewhere → kChooseRoute once more,
-//       and the request may wait in the queue of its decode worker, which gives the ticket when the
-//       request has blocks. A worker of an earlier version refuses again → kChooseRoute with
-//       placement() local: such a worker queues prompts that it computes itself. If a worker dies
-//       while a request is queued there, the next one is asked.
+//     No worker is left, but some lacked only room for KV from elsewhere → kChooseRoute again among
+//       these, and the request may wait in the queue of its decode worker (queues_for_kv), which
+//       gives the ticket when the request has blocks. A worker whose queue is full, or of an
+//       earlier version, refuses again → the next one. If all refuse, or for a chunked prompt →
+//       kChooseRoute with placement() local: a worker queues the prompt and computes it itself. If
+//       a worker dies while a request is queued there, the next one is asked.
 //     It is lost after tokens → kChooseRoute without it. The next worker resumes after the tokens
 //       that were forwarded, and the client notices nothing. This happens at most max_resumes
 //       times, because the request itself may be what kills its workers.
@@ -62,7 +63,7 @@ struct FlowAction {
   int32_t attempt = 0;
   WorkerNumber worker{0};
   bool remote_prefill = false;
-  bool queues_for_kv = false;  // with remote_prefill: may wait until there is room
+  bool queues_for_kv = false;  // may wait, or has waited, until the worker has room for its KV
   absl::Status status = absl::OkStatus();
 };
 const char* FlowActionName(FlowAction::Kind kind);
@@ -76,7 +77,8 @@ class RequestFlow {
   RequestFlow(int32_t max_attempts, int32_t max_resumes)
       : max_attempts_(max_attempts), max_resumes_(max_resumes) {}
 
-  Actions Start(Placement placement = Placement::kAutomatic);
+  // `hand_offs_queue`: workers may queue this request until they have room for its KV.
+  Actions Start(Placement placement = Placement::kAutomatic, bool hand_offs_queue = true);
   Actions OnRoute(const RoutePlan& plan);
   Actions OnNoRoute(absl::Status status);
 
@@ -106,6 +108,9 @@ class RequestFlow {
   // Returns true if the next, or present, decode worker may queue a request whose KV comes from
   // elsewhere.
   bool queues_for_kv() const { return queueing_ == Queueing::kForKv; }
+  // Returns true if the next route is for a prompt for which workers were chosen before, and which
+  // none of them has computed.
+  bool asked_before() const { return failures_ > 0; }
   // Returns true if the client has a part of the answer, so that a worker must resume it.
   bool resumes() const { return tokens_forwarded_; }
   // Returns true while the prefill worker's report, a part of each choice's ledger, may still come.
@@ -135,12 +140,15 @@ class RequestFlow {
   void CancelOpenCalls(Actions& actions);
   FlowAction OpenDecode();
   Actions TryAnother(absl::Status status);
+  // Failures in a row that end the request, or its present way to queue.
+  int32_t MostFailures() const;
   bool MayQueue() const;
   Actions Queue();
   Actions Fail(absl::Status status);
 
   const int32_t max_attempts_;
   const int32_t max_resumes_;
+  bool hand_offs_queue_ = true;
   State state_ = State::kNew;
   PrefillState prefill_ = PrefillState::kNone;
   bool decode_open_ = false;
@@ -156,7 +164,8 @@ class RequestFlow {
   Placement placement_ = Placement::kAutomatic;
   RoutePlan plan_;
   absl::flat_hash_set<WorkerNumber> excluded_;
-  absl::flat_hash_set<WorkerNumber> refused_hand_off_;  // had no room for the hand-off
+  bool lacked_room_ = false;                            // some worker had none for the hand-off
+  absl::flat_hash_set<WorkerNumber> refused_hand_off_;  // those workers, without dead ones
   absl::Status last_refusal_;
 };
 

@@ -165,6 +165,7 @@ void RouterCore::WorkerDone(WorkerNumber number) {
 void RouterCore::PrefillAdded(const RoutePlan& plan) {
   std::lock_guard lock(mutex_);
   registry_.AddPrefill(plan.prefiller(), plan.work);
+  if (plan.prefill) registry_.AddActive(*plan.prefill);
 }
 
 void RouterCore::PrefillDone(const RoutePlan& plan) {

@@ -79,7 +79,7 @@ struct RouteQuestion {
   std::string model = {};        // model that the prompt was tokenised for; empty: any
   uint64_t affinity_key = 0;
   const ChunkedRequest* chunked = nullptr;  // null: an ordinary prompt
-  bool asked_before = false;                // other workers were chosen for the same prompt
+  bool asked_before = false;                // RequestFlow::asked_before
   // The decode worker may queue the request until it has room for KV from elsewhere. Until then no
   // prefill worker has the prompt.
   bool queues_for_kv = false;
@@ -132,11 +132,12 @@ class RouterCore {
   int32_t PieceTokens() const;
 
   // Chooses workers. Counts the request as active on both until WorkerDone, and its prompt as one
-  // to compute until PrefillDone; with queues_for_kv and a prefill worker only from PrefillAdded
-  // on. Unavailable if no such pair exists. FailedPrecondition, with a
+  // to compute until PrefillDone. With queues_for_kv, the prefill worker counts only from
+  // PrefillAdded on. Unavailable if no such pair exists. FailedPrecondition, with a
   // reason: no worker of the fleet takes this chunked prompt.
   absl::StatusOr<Route> ChooseRoute(const RouteQuestion& question);
-  // The plan's prompt did not count any more, or not yet. Its prefiller() has it now.
+  // Counts the plan's prompt as one that its prefiller() has to compute, and the request as active
+  // on the prefill worker, if the plan has one. REQUIRES: neither is counted.
   void PrefillAdded(const RoutePlan& plan);
   // The plan's prompt was computed or never will be.
   void PrefillDone(const RoutePlan& plan);

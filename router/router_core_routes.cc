@@ -133,15 +133,15 @@ Route RouterCore::Count(const RouteQuestion& question, const RoutingInput& input
   route.decode_epoch = decode.epoch;
   registry_.AddActive(route.plan.decode);
   route.decode_batch = registry_.Find(route.plan.decode)->Load();
-  const bool counts = !route.plan.prefill || !question.queues_for_kv;
-  if (counts) registry_.AddPrefill(route.plan.prefiller(), route.plan.work);
+  const bool waits = route.plan.prefill && question.queues_for_kv;
+  if (!waits) registry_.AddPrefill(route.plan.prefiller(), route.plan.work);
   if (!question.asked_before) role_load_.prefill_us += route.plan.work.us;
   if (route.plan.prefill) {
     const WorkerReport& prefill = registry_.Find(*route.plan.prefill)->report;
     route.prefill_id = prefill.id;
     route.prefill_address = prefill.address;
     route.prefill_epoch = prefill.epoch;
-    registry_.AddActive(*route.plan.prefill);
+    if (!waits) registry_.AddActive(*route.plan.prefill);
   }
   if (route.plan.pull) {
     const WorkerReport& source = registry_.Find(route.plan.pull->from)->report;

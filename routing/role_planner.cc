@@ -9,6 +9,8 @@ namespace baton {
 namespace {
 
 constexpr double kNewShare = 0.25;  // of the newest look in a moving average
+constexpr double kFull = 0.9;       // share of the blocks from which on a pool counts as full
+constexpr double kMostKvNeed = 8;   // of one worker, in workers
 
 // Share of the worker's KV blocks that sequences and transfers take.
 double KvUse(const WorkerRecord& worker) {
@@ -18,18 +20,15 @@ double KvUse(const WorkerRecord& worker) {
   return std::clamp(1 - available / static_cast<double>(blocks), 0.0, 1.0);
 }
 
-// Sequences that wait for blocks of a decode worker. If its pool has room, they wait for something
-// else.
-int32_t WaitingForBlocks(const WorkerRecord& worker) {
-  return KvUse(worker) >= RolePlanner::kMostKvUse ? worker.report.waiting : 0;
-}
-
 // The part of a decode worker's pool that its sequences need. Those that wait for blocks need as
-// many as the others have. It may exceed 1.
+// many as the others have. It may exceed 1, up to kMostKvNeed. While a mean sequence still fits
+// into the pool, waiting sequences wait for something else.
 double KvNeed(const WorkerRecord& worker) {
-  const double queued = worker.report.queued;
-  const double without = WaitingForBlocks(worker);
-  return KvUse(worker) * (queued > without ? queued / (queued - without) : 1);
+  const double use = KvUse(worker);
+  const double holding = worker.report.queued - worker.report.waiting;
+  if (worker.report.waiting == 0 || holding <= 0) return use;
+  const bool full = use >= kFull || (1 - use) * holding < use;
+  return full ? std::min(kMostKvNeed, use * worker.report.queued / holding) : use;
 }
 
 // The part of a decode worker that its sequences need. It may exceed 1.

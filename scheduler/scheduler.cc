@@ -79,43 +79,8 @@ absl::Status Scheduler::Add(SequenceSpec spec) {
   sequence.cached_at_add = cache_->PeekMatch(
       sequence.spec.cache_namespace, UnitsFromTokens(sequence.spec.tokens), sequence.spec.id);
   waiting_.emplace(sequence.order, &sequence);
+  if (sequence.spec.awaits_kv) ++queued_hand_offs_;
   return absl::OkStatus();
-}
-
-absl::Status Scheduler::AddWaitingForKv(SequenceSpec spec) {
-  RETURN_IF_ERROR(CheckCanEverFit(spec));
-  if (part_source_ != nullptr) EvictChunksForHandOff(spec);
-  RETURN_IF_ERROR(CheckRoomForHandOff(spec));
-  const SequenceId id = spec.id;
-  const Order order{.priority = spec.priority, .arrival = arrivals_++};
-  const Sequence& sequence = Remember(std::move(spec), SequencePhase::kWaitingForKv, order);
-  if (absl::Status status = BeginHandOff(sequence); !status.ok()) {
-    sequences_.erase(id);
-    return status;
-  }
-  ++waiting_for_kv_;
-  promised_forks_ += sequence.spec.forks;
-  return absl::OkStatus();
-}
-
-void Scheduler::KvArrived(SequenceId id, int32_t committed) {
-  Sequence& sequence = Get(id);
-  CHECK(sequence.phase == SequencePhase::kWaitingForKv)
-      << "sequence " << id << " does not wait for KV";
-  CHECK_LE(committed, sequence.known());
-  const int32_t before = cache_->committed(id);
-  committed = cache_->WholeBoundary(id, committed, sequence.known());
-  if (committed > before) {
-    cache_->Commit(
-        id, UnitsFromTokens(std::span(sequence.spec.tokens).subspan(before, committed - before)));
-    if (options_.insert_chunks) cache_->InsertCommitted(id);
-  }
-  cache_->FreeBehindWindows(id);
-  if (sequence.spec.part_blocks > 0) TakeFrame(sequence);
-  --waiting_for_kv_;
-  sequence.phase = SequencePhase::kRunning;
-  running_.emplace(sequence.order, &sequence);
-  blocked_at_.reset();
 }
 
 void Scheduler::AppendToken(SequenceId id, TokenId token) {
@@ -166,6 +131,7 @@ void Scheduler::Finish(SequenceId id, bool keep_cached) {
     case SequencePhase::kWaiting:
       waiting_.erase(sequence.order);
       if (sequence.order.resumes) --preempted_waiting_;
+      if (sequence.spec.awaits_kv) --queued_hand_offs_;
       break;
     case SequencePhase::kWaitingForKv:
       if (!sequence.is_part) --waiting_for_kv_;
@@ -208,7 +174,7 @@ int64_t Scheduler::preemption_count() const { return preemptions_; }
 int64_t Scheduler::UncomputedTokens() const {
   int64_t tokens = 0;
   for (const auto& [id, sequence] : sequences_) {
-    if (sequence->phase == SequencePhase::kWaitingForKv) continue;
+    if (sequence->phase == SequencePhase::kWaitingForKv || sequence->spec.awaits_kv) continue;
     const bool has_blocks = sequence->phase == SequencePhase::kRunning;
     tokens += sequence->known() - (has_blocks ? Committed(*sequence) : 0);
   }
@@ -304,22 +270,6 @@ void Scheduler::Requeue(Sequence& sequence) {
   waiting_.emplace(sequence.order, &sequence);
   ++preempted_waiting_;
   sequence.frame.reset();
-}
-
-void Scheduler::AdmitHandOffs(SchedulerOutput& output) {
-  // Blocks that a preemption in this step freed belong to the running sequences.
-  while (output.preempted.empty() && !waiting_.empty()) {
-    Sequence& head = *waiting_.begin()->second;
-    if (!head.spec.awaits_kv || CanNeverBegin(head)) return;
-    if (part_source_ != nullptr) EvictChunksForHead();
-    if (!HeadHasRoom(head.spec) || !TakeBlocks(head, /*imports=*/true).ok()) return;
-    waiting_.erase(head.order);
-    head.phase = SequencePhase::kWaitingForKv;
-    head.spec.awaits_kv = false;
-    ++waiting_for_kv_;
-    promised_forks_ += head.spec.forks;
-    output.awaiting_kv.push_back(head.spec.id);
-  }
 }
 
 void Scheduler::SchedulePrefills(SchedulerOutput& output) {

@@ -13,8 +13,9 @@
 // that decodes can grow before a preemption is needed. The queue's order is strict for memory: no
 // sequence takes blocks that one ahead of it waits for. This includes hand-offs of the same
 // priority. If the head fits but would compute nothing in this step, the next few sequences may go
-// ahead. A hand-off takes its place outside the queue, or waits in it (SequenceSpec::awaits_kv). A
-// waiting one needs blocks and a place, but no share of the budget. No sequence passes it.
+// ahead. Hand-offs are admitted outside the queue, or wait in it (SequenceSpec::awaits_kv). A
+// waiting one needs blocks and a place, but no share of the budget. No sequence of its priority
+// passes it, and no other hand-off.
 //
 // Priority is strict, and first come first served among equals, as in vLLM. There is no aging. So
 // while more important work fills the pool, less important work waits, including preempted
@@ -116,7 +117,7 @@ struct SequenceSpec {
   // sequence without parts.
   int32_t part_blocks = 0;
   // Only for Add, and not with parts: when the sequence leaves the queue, it waits for KV from a
-  // peer, as after AddWaitingForKv.
+  // peer, as after AddWaitingForKv. If the pool is too small to import it, it runs instead.
   bool awaits_kv = false;
 };
 
@@ -171,10 +172,10 @@ class Scheduler {
 
   // The decode side of a hand-off: admits a sequence at once, outside the queue, in phase
   // kWaitingForKv, with blocks reserved for the whole prompt. ResourceExhausted, with nothing
-  // taken, if there is no room or a sequence of higher priority waits. Blocks that the head of the
-  // queue waits for do not count as room. After success, matched() and BlockTable() of the cache
-  // tell which blocks are missing. The missing parts of a main sequence are admitted with it; they
-  // wait for KV too, until PartArrived.
+  // taken, if there is no room, or a sequence of higher priority or another hand-off waits. Blocks
+  // that the head of the queue waits for do not count as room. After success, matched() and
+  // BlockTable() of the cache tell which blocks are missing. The missing parts of a main sequence
+  // are admitted with it; they wait for KV too, until PartArrived.
   absl::Status AddWaitingForKv(SequenceSpec spec);
   // The KV of slots [0, committed) has arrived and was verified. The sequence runs from there and
   // recomputes all tokens after it. After a failed transfer, `committed` is the part that arrived,
@@ -244,7 +245,8 @@ class Scheduler {
   int32_t running_count() const;
   int32_t waiting_for_kv_count() const;
   int64_t preemption_count() const;
-  // Known tokens that are not committed, of all sequences that do not wait for KV. O(sequences).
+  // Known tokens that are not committed, of all sequences but those whose KV comes from a peer.
+  // O(sequences).
   int64_t UncomputedTokens() const;
   // Expected tokens to compute of all prompts: what running prefills lack, and what queued
   // sequences lack beyond the prefix that was cached when they joined the queue. A running sequence
@@ -373,7 +375,8 @@ class Scheduler {
   std::map<Order, Sequence*> running_;
   int32_t waiting_for_kv_ = 0;
   int32_t preempted_waiting_ = 0;
-  int32_t promised_forks_ = 0;  // of admitted sequences
+  int32_t queued_hand_offs_ = 0;  // waiting sequences with awaits_kv
+  int32_t promised_forks_ = 0;    // of admitted sequences
   int64_t preemptions_ = 0;
   uint64_t arrivals_ = 0;
   // State of the pool when a Schedule produced nothing. Any event resets it.

@@ -70,6 +70,10 @@ absl::Status Scheduler::CheckPlaceForHandOff(const SequenceSpec& spec, const Cla
                                                waiting_.begin()->first.priority,
                                                " waits; this one has priority ", spec.priority));
   }
+  if (queued_hand_offs_ > 0 && waiting_.begin()->first.priority >= spec.priority) {
+    return absl::ResourceExhaustedError(
+        StrCat(queued_hand_offs_, " hand-offs wait in the queue; this one would pass them"));
+  }
   if (admitted_count() + head.places >= max_running_) {
     return absl::ResourceExhaustedError(StrCat(admitted_count(), " sequences are admitted and ",
                                                head.places, " waits; the limit is ", max_running_));
@@ -173,11 +177,12 @@ std::vector<SequenceId> Scheduler::PoolResized() {
   return out;
 }
 
-// Preempted sequences count whole, although the cache may still have much of them.
+// Preempted sequences count whole, although the cache may still have much of them. A peer computes
+// the prompts of waiting hand-offs.
 int64_t Scheduler::PromptTokensLeft() const {
   int64_t tokens = 0;
   for (const auto& [order, sequence] : waiting_) {
-    tokens += sequence->known() - sequence->cached_at_add;
+    if (!sequence->spec.awaits_kv) tokens += sequence->known() - sequence->cached_at_add;
   }
   for (const auto* computing : {&running_, &parts_}) {
     for (const auto& [order, sequence] : *computing) {

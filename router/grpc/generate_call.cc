@@ -307,7 +307,8 @@ void GenerateCall::OpenDecode(const FlowAction& action) {
 void GenerateCall::SendPrefill(const FlowAction& action) {
   ticket_ = event_.ticket();
   const int64_t now_us = host_.clock->NowUs();
-  ledger_.Routed(now_us);
+  // The time in the decode worker's queue is queueing, not routing.
+  if (!action.queues_for_kv) ledger_.Routed(now_us);
   if (trace_ != nullptr) trace_->Reserved(now_us);
   v1::PrefillRequest request;
   Describe(request);

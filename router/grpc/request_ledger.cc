@@ -27,8 +27,7 @@ void RequestLedgerBuilder::Complete(int64_t now_us, const std::string& prefill_w
   v1::Ledger& ledger = *finished.mutable_ledger();
   const int64_t tokenized_us = std::max(tokenized_us_, received_us_);
   ledger.set_tokenize_us(tokenized_us - received_us_);
-  ledger.set_route_us(
-      std::max<int64_t>(0, routed_us_ - tokenized_us - pull_us_ - WaitedForRoom(ledger)));
+  ledger.set_route_us(std::max<int64_t>(0, routed_us_ - tokenized_us - pull_us_));
   const auto found = progress_.find(finished.choice());
   const Progress progress = found == progress_.end() ? Progress() : found->second;
   const int64_t decode_us = progress.last_token_us - progress.first_token_us;
@@ -50,17 +49,13 @@ void RequestLedgerBuilder::Complete(int64_t now_us, const std::string& prefill_w
   usage.set_cached_tokens(std::min(usage.cached_tokens(), usage.prompt_tokens()));
 }
 
-// The decode worker's queue_us contains that of the prefill worker, and its own.
-int64_t RequestLedgerBuilder::WaitedForRoom(const v1::Ledger& ledger) const {
-  return prefill_ ? std::max<int64_t>(0, ledger.queue_us() - prefill_->queue_us()) : 0;
-}
-
 void RequestLedgerBuilder::AddPrefill(v1::Finished& finished) const {
   v1::Ledger& ledger = *finished.mutable_ledger();
 
   // The prefill worker's own figures come first. The others came with the KV to the decode worker,
   // or the decode worker added them; the report fills only those that are 0.
-  ledger.set_queue_us(prefill_->queue_us() + WaitedForRoom(ledger));
+  // The decode worker's figure contains that of the prefill worker, if KV came, and its own.
+  ledger.set_queue_us(std::max(ledger.queue_us(), prefill_->queue_us()));
   ledger.set_prefill_us(prefill_->prefill_us());
   ledger.set_prefill_chunks(prefill_->chunks());
   ledger.set_prefill_cached_tokens(prefill_->cached_tokens());

@@ -21,7 +21,8 @@ class RequestLedgerBuilder {
 
   int64_t received_us() const { return received_us_; }
   void Tokenized(int64_t now_us) { tokenized_us_ = now_us; }
-  // A decode worker has reserved blocks. The last call before the first token counts.
+  // A decode worker has reserved blocks, or was asked to when it has room. The last call before the
+  // first token counts.
   void Routed(int64_t now_us) {
     if (first_token_us_ == 0) routed_us_ = now_us;
   }
@@ -44,7 +45,6 @@ class RequestLedgerBuilder {
                 v1::Finished& finished) const;
 
  private:
-  int64_t WaitedForRoom(const v1::Ledger& ledger) const;
   void AddPrefill(v1::Finished& finished) const;
 
   const int64_t received_us_;

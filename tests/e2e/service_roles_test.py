@@ -55,7 +55,7 @@ class FullPools(RoleTest):
         self.assertEqual(code, 0)
         while jobs:
             got, _ = self.cluster.generate(jobs, "--placement", "remote", "--timeout-ms", "60000", concurrency=CLIENTS)
-            # A hand-off that finds no room is refused at once. Then the client asks again.
+            # If no queue has a place left, a hand-off is refused. Then the client asks again.
             refused = {name for name, result in got.items() if result.get("error", {}).get("code") == "RESOURCE_EXHAUSTED"}
             answered = {name: want[name] for name in got if name not in refused}
             self.assertTrue(answered, "no request had room")

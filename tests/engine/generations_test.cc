@@ -34,6 +34,7 @@ class GenerationsTest : public testing::Test {
   int32_t Step(TokenId token) {
     SchedulerOutput plan = bench_.scheduler.Schedule();
     for (const SequenceId id : plan.admitted) generations_.OnAdmitted(id);
+    for (const SequenceId id : plan.awaiting_kv) generations_.OnRoomForKv(id);
     std::vector<std::vector<absl::StatusOr<TokenId>>> drawn;
     for (ScheduledChunk& chunk : plan.chunks) {
       std::vector<TokenDraw> draws;
@@ -155,6 +156,48 @@ TEST_F(GenerationsTest, AHandOffBringsTheFirstTokens) {
   EXPECT_EQ(record->Choice(0).text, "pz");
   EXPECT_EQ(record->Choice(1).text, "qz");
   EXPECT_TRUE(record->Choice(0).finish->ledger.prefilled_elsewhere);
+}
+
+TEST_F(GenerationsTest, AHandOffMayWaitForRoom) {
+  const SequenceId other(100);
+  const int32_t all = bench_.cache.num_blocks() * bench_.cache.options().block_size;
+  ASSERT_TRUE(bench_.scheduler.AddWaitingForKv(MachineBench::Spec(other.value(), all - 8)).ok());
+  GenerateRequest request = Request(/*n=*/2, /*max_tokens=*/2);
+  request.remote_prefill = true;
+  EXPECT_TRUE(absl::IsResourceExhausted(*Add(request)->error));
+  request.queues_for_kv = true;
+  const auto cancelled = Add(request);
+  EXPECT_FALSE(cancelled->ended());
+  generations_.Cancel(kFirst);
+  EXPECT_TRUE(absl::IsCancelled(*cancelled->error));
+  const auto record = Add(request);
+  Step('-');
+  EXPECT_FALSE(record->ticket.has_value());
+  bench_.clock.AdvanceUs(500);
+  bench_.scheduler.Finish(other, /*keep_cached=*/false);
+  Step('-');
+  ASSERT_TRUE(record->ticket.has_value());
+  HandoffManifest manifest = MachineBench::Manifest(Bytes("pq"));
+  manifest.prefill.queue_us = 30;
+  Deliver(EncodeManifest(manifest));
+  EXPECT_EQ(Step('z'), 2);
+  EXPECT_EQ(record->Choice(0).text, "pz");
+  EXPECT_EQ(record->Choice(0).finish->ledger.queue_us, 530);
+  EXPECT_EQ(record->Choice(1).finish->ledger.queue_us, 530);
+}
+
+TEST_F(GenerationsTest, ADeadlineAlsoEndsAWaitForRoom) {
+  const SequenceId other(100);
+  const int32_t all = bench_.cache.num_blocks() * bench_.cache.options().block_size;
+  ASSERT_TRUE(bench_.scheduler.AddWaitingForKv(MachineBench::Spec(other.value(), all - 8)).ok());
+  GenerateRequest request = Request();
+  request.remote_prefill = request.queues_for_kv = true;
+  request.timeout_ms = 1;
+  const auto late = Add(request);
+  bench_.clock.AdvanceUs(1000);
+  generations_.CheckDeadlines();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(*late->error)) << "the deadline counts in the queue";
+  bench_.scheduler.Finish(other, /*keep_cached=*/false);
 }
 
 TEST_F(GenerationsTest, CancellingEndsTheWaitAndTheTransfer) {

@@ -148,7 +148,7 @@ class RandomFleet final : public SilenceListener,
     if (random_() % 3 != 0) return;
     for (const WorkerRecord& worker : core_.Workers()) {
       if (worker.number == route.plan.prefiller()) continue;
-      route.plan.pull = PrefixPull{.from = worker.number, .tokens = 16};
+        route.plan.pull = PrefixPull{.from = worker.number, .tokens = 16};
     }
   }
   void StartPull(int32_t attempt) override {
@@ -241,6 +241,7 @@ class IdleCalls final : public GenerateCalls, public SilenceListener {
  public:
   void OnWorkerSilent(WorkerNumber) override {}
   void OnRouted(Route& route) override {
+    if (pulled == 0) return;
     route.plan.pull = PrefixPull{.from = WorkerNumber(9), .tokens = pulled};
   }
   void StartPull(int32_t) override {}
@@ -292,6 +293,36 @@ TEST_F(GenerateSessionTest, AClientsLimitIsLeftAsItIs) {
 TEST_F(GenerateSessionTest, APullBringsThePromptsBeginning) {
   calls_->pulled = 2;
   EXPECT_EQ(Start({4, 5, 6}, /*open_ended=*/true, 50).PulledTokens(), (std::vector<TokenId>{4, 5}));
+}
+
+TEST_F(GenerateSessionTest, WhileARequestWaitsForRoomNoPrefillWorkerCountsIt) {
+  calls_->pulled = 0;
+  ASSERT_TRUE(core_.Heartbeat(Report("p", WorkerRole::kPrefill)).ok());
+  Start(std::vector<TokenId>(1000, 7), /*open_ended=*/false, 0);
+  const WorkerNumber prefill(1);
+  const WorkerNumber decode(2);
+  const auto count = [&](WorkerNumber number, int32_t active, size_t prompts) {
+    const WorkerRecord& worker = core_.Workers()[number.value() - 1];
+    EXPECT_EQ(worker.active, active) << worker.report.id;
+    EXPECT_EQ(worker.prompts.size(), prompts) << worker.report.id;
+  };
+  count(prefill, 1, 1);
+  session_.OnDecodeEnd(1, decode, absl::ResourceExhaustedError("no room"));
+  ASSERT_EQ(session_.attempt(), 2);
+  count(prefill, 0, 0);
+  count(decode, 1, 0);
+  session_.OnTicket(2);
+  count(prefill, 1, 1);
+  session_.OnPrefillEnd(2, prefill, absl::InternalError("it failed"));
+  count(prefill, 0, 0);
+  count(decode, 1, 1);  // it computes the prompt itself
+  const TokenId token = 7;
+  session_.OnTokens(2, 0, {&token, 1}, 0);
+  count(decode, 1, 0);
+  session_.OnClientGone(absl::CancelledError("bye"));
+  session_.OnDecodeEnd(2, decode, absl::CancelledError("cancelled"));
+  count(decode, 0, 0);
+  count(prefill, 0, 0);
 }
 
 }  // namespace

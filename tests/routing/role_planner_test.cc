@@ -157,6 +157,16 @@ TEST(RolePlanner, SequencesThatWaitForBlocksNeedAsManyAsTheOthersHave) {
   EXPECT_NEAR(it.planner.wish().decode_demand, 0.95 * 3, 0.05);
   ASSERT_GT(it.LooksUntilFlip(0.5, 0.1), 0);
   EXPECT_EQ(it.Flip().to, WorkerRole::kDecode);
+  // One long sequence may lack blocks while the pool is less full.
+  decode.report.available_blocks = 150;
+  decode.report.queued = 40;
+  decode.report.waiting = 35;
+  for (int i = 0; i < 40; ++i) it.Look(0.5, 0.1);
+  EXPECT_NEAR(it.planner.wish().decode_demand, 0.85 * 8, 0.05);
+  decode.report.queued = 60;
+  decode.report.waiting = 58;
+  for (int i = 0; i < 40; ++i) it.Look(0.5, 0.1);
+  EXPECT_NEAR(it.planner.wish().decode_demand, 8, 0.05) << "at most eight times its pool";
   // With room in the pool, they wait for something else.
   PlannedFleet other(3, 1);
   other.fleet.workers[3].report.available_blocks = 500;

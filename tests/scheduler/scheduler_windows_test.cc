@@ -67,6 +67,39 @@ TEST(SchedulerWindows, AHandOffIsRefusedWithoutRoomInAWindowAndTakesNothing) {
   bench.ExpectTokens(1, 4);
 }
 
+// A cached prefix and the imported blocks are held at the same time. Of a small pool, that can be
+// more than all blocks.
+TEST(SchedulerWindows, AQueuedHandOffThatAWindowCannotImportIsComputedHere) {
+  int imported = 0;
+  int computed = 0;
+  for (const int32_t blocks : {4, 5, 6, 8}) {
+    for (int32_t cached = 4; cached <= 40; ++cached) {
+      for (const int32_t own : {1, 5, 16, 24}) {
+        KvCacheOptions pool = WithWindow(100, blocks);
+        pool.max_step_tokens = 1;
+        SchedulerBench bench(pool, Budget(1));
+        ASSERT_TRUE(bench.Add(1, Prompt(cached), 1).ok());
+        while (bench.scheduler().has_work()) bench.Step();
+        std::vector<TokenId> longer = Prompt(cached);
+        for (TokenId token = 0; token < own; ++token) longer.push_back(200 + token);
+        SequenceSpec spec = bench.Spec(2, longer, 4);
+        spec.awaits_kv = true;
+        ASSERT_TRUE(bench.scheduler().Add(spec).ok());
+        while (bench.scheduler().has_work()) {
+          const SchedulerOutput output = bench.Step();
+          for (const SequenceId id : output.awaiting_kv) bench.KvArrives(id, cached + own);
+          imported += static_cast<int>(output.awaiting_kv.size());
+          computed += static_cast<int>(output.admitted.size());
+        }
+        ASSERT_EQ(bench.scheduler().waiting_count(), 0) << blocks << " " << cached << " " << own;
+        bench.ExpectTokens(2, 4);
+      }
+    }
+  }
+  EXPECT_GT(imported, 0);
+  EXPECT_GT(computed, 0);
+}
+
 TEST(SchedulerWindows, AHandOffThatStopsHalfWayIsComputedFromAWholeBoundary) {
   SchedulerBench bench(WithWindow(100, 12), Budget(8));
   ASSERT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(1, Prompt(40), 4)).ok());

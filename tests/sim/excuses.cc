@@ -81,6 +81,8 @@ void Excuses::OnFault(const Fault& fault, int64_t now_us) {
       {now_us, IsWaitedFor(fault) ? over_us : std::min(over_us, now_us + kLossFoundUs)});
   const Span away = {now_us, over_us + kRecoveryUs};
   if (fault.kind == FaultKind::kPartition || fault.kind == FaultKind::kOneWayPartition) {
+    const bool of_hand_offs = fault.node >= kFirstWorkerNode && fault.other >= kFirstWorkerNode;
+    if (of_hand_offs) broken_hand_offs_.push_back({now_us, over_us});
     return OnPathFault(fault, away);
   }
   if (fault.node == kRouterNode) {
@@ -198,8 +200,12 @@ absl::Status Excuses::Judge(const ScenarioRequest& request, const End& end) cons
     const int64_t from_us = std::max(delay.from_us, request.start_us);
     excused_us += std::max<int64_t>(0, std::min(delay.until_us, end.at_us) - from_us);
   }
+  // Each hand-off over a broken path has blocks until its loss is found. A request that waits for
+  // room waits for those ahead of it, one after the other.
+  const bool waits = Meets(broken_hand_offs_, life);
   for (const ScenarioRequest& other : scenario_.requests) {
     excused_us += kChoiceUs * (other.request.n - 1);
+    if (waits && other.start_us < end.at_us) excused_us += kLossFoundUs;
   }
   if (end.took_us > excused_us) {
     return absl::InternalError(

@@ -81,6 +81,7 @@ class Excuses {
   Spans without_workers_;     // after a restart of the router: it may not know all workers
   Spans clock_jumps_;         // times of clock jumps of decode workers
   Spans damaged_streams_;     // when a stream of KV lost the end of a message, or got a wrong bit
+  Spans broken_hand_offs_;    // no path between two workers
   Spans delays_;
 };
 

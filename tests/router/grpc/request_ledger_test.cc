@@ -111,7 +111,6 @@ TEST(RequestLedger, APullIsReportedSeparatelyFromRoutingAndHandOff) {
   builder.TokensArrived(2005, 1);
   v1::Finished finished = Finished();
   v1::PrefillResponse report;
-  report.set_queue_us(Finished().ledger().queue_us());
   report.set_kv_exposed_us(77);
   builder.PrefillReported(report);
   builder.Complete(3000, "prefill-0", "decode-1", finished);
@@ -127,24 +126,19 @@ TEST(RequestLedger, APullIsReportedSeparatelyFromRoutingAndHandOff) {
   EXPECT_EQ(finished.ledger().pull_source(), "");
 }
 
-TEST(RequestLedger, AWaitForRoomOnTheDecodeWorkerIsQueueingNotRouting) {
+TEST(RequestLedger, QueueingContainsTheWaitForRoomOnTheDecodeWorker) {
   RequestLedgerBuilder builder(1000);
-  builder.Tokenized(1005);
-  builder.Routed(1905);
   builder.TokensArrived(2605, 1);
   v1::Finished finished = Finished();
   v1::PrefillResponse report;
   report.set_queue_us(30);
-  report.set_prefill_us(500);
   builder.PrefillReported(report);
   finished.mutable_ledger()->set_queue_us(30 + 700);
   builder.Complete(3000, "prefill-0", "decode-1", finished);
   EXPECT_EQ(finished.ledger().queue_us(), 730);
-  EXPECT_EQ(finished.ledger().route_us(), 200);
-  finished.mutable_ledger()->set_queue_us(0);  // the hand-off failed
+  finished.mutable_ledger()->set_queue_us(0);
   builder.Complete(3000, "prefill-0", "decode-1", finished);
   EXPECT_EQ(finished.ledger().queue_us(), 30);
-  EXPECT_EQ(finished.ledger().route_us(), 900);
 }
 
 TEST(RequestLedger, RoutingLearnsNothingBeyondThePullItself) {

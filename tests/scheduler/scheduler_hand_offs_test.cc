@@ -105,6 +105,24 @@ TEST(SchedulerHandOff, AQueuedHandOffIsAdmittedWhenItHasRoom) {
   bench.ExpectTokens(3, 2);
 }
 
+TEST(SchedulerHandOff, NoOtherHandOffPassesAQueuedOne) {
+  SchedulerBench bench(Pool(20), Budget(64));
+  ASSERT_TRUE(bench.Add(1, Prompt(60), 4).ok());
+  bench.Step();
+  ASSERT_TRUE(bench.scheduler().Add(Awaiting(bench.Spec(2, Prompt(20, 100), 1))).ok());
+  ASSERT_TRUE(bench.scheduler().Add(Awaiting(bench.Spec(3, Prompt(40, 200), 1))).ok());
+  EXPECT_EQ(bench.scheduler().PromptTokensLeft(), 0) << "a peer computes them";
+  EXPECT_EQ(bench.scheduler().UncomputedTokens(), 1) << "of the running answer";
+  bench.Cancel(SequenceId(1));
+  EXPECT_THAT(bench.scheduler().AddWaitingForKv(bench.Spec(4, Prompt(40, 300), 1)).ToString(),
+              AllOf(HasSubstr("RESOURCE_EXHAUSTED"), HasSubstr("2 hand-offs wait")));
+  ASSERT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(5, Prompt(4, 400), 1, 1)).ok())
+      << "it is more important";
+  EXPECT_THAT(bench.Step().awaiting_kv, ElementsAre(SequenceId(2), SequenceId(3)));
+  for (const uint64_t id : {2, 3, 5}) bench.Cancel(SequenceId(id));
+  EXPECT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(6, Prompt(40, 300), 1)).ok());
+}
+
 TEST(SchedulerHandOff, AQueuedHandOffNeedsNoShareOfTheBudget) {
   SchedulerBench bench(Pool(16), Budget(8));
   ASSERT_TRUE(bench.Add(1, Prompt(32), 2).ok());
