@@ -112,22 +112,28 @@ TEST_F(ServiceFailureTest, WhenEveryWorkerRefusesTheClientGetsTheReason) {
   EXPECT_EQ(answer.status.error_message(), "no room");
 }
 
-TEST_F(ServiceFailureTest, WithoutRoomForHandOffsARequestQueuesOnItsDecodeWorker) {
+// As a worker of an earlier version refuses them, or one whose queue is full.
+TEST_F(ServiceFailureTest, WhereEveryHandOffIsRefusedTheDecodeWorkerComputesThePrompt) {
   FakeWorker& decode = AddDecode({.hand_off_refusal = absl::ResourceExhaustedError("no room")});
   AddPrefill(decode);
   const Answer answer = Generate(LongPrompt());
   EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_EQ(answer.text, "abc");
   EXPECT_EQ(answer.finished.ledger().prefill_worker(), "");
-  ASSERT_EQ(decode.engine().generated().size(), 2u);
-  EXPECT_TRUE(decode.engine().generated()[0].remote_prefill);
-  EXPECT_FALSE(decode.engine().generated()[1].remote_prefill);
+  ASSERT_EQ(decode.engine().generated().size(), 3u);
+  const auto expect = [&](size_t call, bool remote_prefill, bool queues_for_kv) {
+    EXPECT_EQ(decode.engine().generated()[call].remote_prefill, remote_prefill) << call;
+    EXPECT_EQ(decode.engine().generated()[call].queues_for_kv, queues_for_kv) << call;
+  };
+  expect(0, true, false);
+  expect(1, true, true);
+  expect(2, false, false);
 
   v1::GenerateRequest demanded = LongPrompt();
   demanded.set_tenant("another");
   demanded.set_placement(v1::PREFILL_PLACEMENT_REMOTE);
   EXPECT_EQ(Generate(demanded).status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_EQ(decode.engine().generated().size(), 3u);
+  EXPECT_EQ(decode.engine().generated().size(), 5u);
 }
 
 // A decode worker that sends its last message and leaves the call open.

@@ -311,8 +311,9 @@ class Plaintext(unittest.TestCase):
             self.assertIn("--grpc-public needs", self.refusal("baton-router", "--grpc-public"))
             (folder.path / "keys").write_text("{\n")
             self.assertIn("line 1", self.refusal("baton-router", "--api-keys", folder.path / "keys"))
-            self.assertIn("must not travel", self.refusal("baton", "generate", "--prompt", "a", "--api-key-file",
-                                                         folder.path / "ca.crt"))
+            self.assertIn("visible ASCII", self.refusal("baton", "generate", "--prompt", "a", "--api-key-file", folder.path / "ca.crt"))
+            (folder.path / "key").write_text("bk-1\n")
+            self.assertIn("must not travel", self.refusal("baton", "generate", "--prompt", "a", "--api-key-file", folder.path / "key"))
 
 
 if __name__ == "__main__":
