@@ -27,9 +27,10 @@ void RegisterRoutingSettings(RoutingOptions& options, SettingList& settings) {
       "Extra cost of computing any other prompt on a decode worker, as a multiple of its time.");
   settings.Add("compute-weight", &options.compute_weight, 0.0, 1000.0,
                "Weight of the estimated time to compute a prompt.");
-  settings.Add("answer-delay-weight", &options.answer_delay_weight, 0.0, 1000.0,
-               "Weight of the time by which computing a prompt on a worker that decodes delays each "
-               "of that worker's answers. More: steadier answers, later first tokens.");
+  settings.Add(
+      "answer-delay-weight", &options.answer_delay_weight, 0.0, 1000.0,
+      "Weight of the time by which computing a prompt on a worker that decodes delays each "
+      "of that worker's answers. More: steadier answers, later first tokens.");
   settings.Add("decode-weight", &options.decode_weight, 0.0, 1000.0,
                "Weight of the estimated time to decode an answer in the worker's batch.");
   settings.Add(

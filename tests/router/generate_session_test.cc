@@ -148,7 +148,7 @@ class RandomFleet final : public SilenceListener,
     if (random_() % 3 != 0) return;
     for (const WorkerRecord& worker : core_.Workers()) {
       if (worker.number == route.plan.prefiller()) continue;
-        route.plan.pull = PrefixPull{.from = worker.number, .tokens = 16};
+      route.plan.pull = PrefixPull{.from = worker.number, .tokens = 16};
     }
   }
   void StartPull(int32_t attempt) override {
