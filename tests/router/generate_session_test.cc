@@ -302,7 +302,7 @@ TEST_F(GenerateSessionTest, WhileARequestWaitsForRoomNoPrefillWorkerCountsIt) {
   const WorkerNumber prefill(1);
   const WorkerNumber decode(2);
   const auto count = [&](WorkerNumber number, int32_t active, size_t prompts) {
-    const WorkerRecord& worker = core_.Workers()[number.value() - 1];
+    const WorkerRecord worker = core_.Workers()[number.value() - 1];
     EXPECT_EQ(worker.active, active) << worker.report.id;
     EXPECT_EQ(worker.prompts.size(), prompts) << worker.report.id;
   };
