@@ -93,16 +93,24 @@ absl::Status WriteQuestions(const std::string& path, const std::vector<ChunkQues
   return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be written"));
 }
 
-absl::Status CheckSets(const std::set<std::string>& wanted) {
-  constexpr const char* kSets[] = {"one_fact_8x64", "two_fact_8x64", "one_fact_8x512",
-                                   "two_fact_8x512"};
-  for (const std::string& name : wanted) {
-    if (std::find(std::begin(kSets), std::end(kSets), name) == std::end(kSets)) {
-      return absl::InvalidArgumentError(absl::StrCat("--sets: there is no set \"", name,
-                                                     "\"; there are ", absl::StrJoin(kSets, ", ")));
+// The sets with these names, or all without names.
+absl::StatusOr<std::vector<QuestionSet>> SetsNamed(const std::string& names) {
+  const std::set<std::string> wanted = absl::StrSplit(names, ',', absl::SkipEmpty());
+  std::vector<QuestionSet> sets;
+  std::vector<std::string> all;
+  for (const int32_t tokens : {64, 512}) {
+    for (const bool two_facts : {false, true}) {
+      const QuestionSet set{.two_facts = two_facts, .chunks = 8, .chunk_tokens = tokens};
+      all.push_back(set.name());
+      if (wanted.empty() || wanted.contains(set.name())) sets.push_back(set);
     }
   }
-  return absl::OkStatus();
+  for (const std::string& name : wanted) {
+    if (std::find(all.begin(), all.end(), name) != all.end()) continue;
+    return absl::InvalidArgumentError(absl::StrCat("--sets: there is no set \"", name,
+                                                   "\"; there are ", absl::StrJoin(all, ", ")));
+  }
+  return sets;
 }
 
 absl::Status RunQuality(BenchOptions options, FigureList& figures) {
@@ -127,20 +135,15 @@ absl::Status RunQuality(BenchOptions options, FigureList& figures) {
     AddLoad(figures);
     return absl::OkStatus();
   }
-  const std::set<std::string> wanted = absl::StrSplit(options.sets, ',', absl::SkipEmpty());
-  RETURN_IF_ERROR(CheckSets(wanted));
-  for (const int32_t tokens : {64, 512}) {
-    for (const bool two_facts : {false, true}) {
-      const QuestionSet set{.two_facts = two_facts, .chunks = 8, .chunk_tokens = tokens};
-      if (!options.sets.empty() && !wanted.contains(set.name())) continue;
-      const std::vector<ChunkQuestion> questions = GenerateQuestions(
-          engine->tokenizer(), set, options.limit, static_cast<uint64_t>(options.seed));
-      if (!options.write_questions.empty()) {
-        RETURN_IF_ERROR(WriteQuestions(options.write_questions, questions));
-        continue;
-      }
-      RETURN_IF_ERROR(quality.Run(set.name(), questions, figures));
+  ASSIGN_OR_RETURN(const std::vector<QuestionSet> sets, SetsNamed(options.sets));
+  for (const QuestionSet& set : sets) {
+    const std::vector<ChunkQuestion> questions = GenerateQuestions(
+        engine->tokenizer(), set, options.limit, static_cast<uint64_t>(options.seed));
+    if (!options.write_questions.empty()) {
+      RETURN_IF_ERROR(WriteQuestions(options.write_questions, questions));
+      continue;
     }
+    RETURN_IF_ERROR(quality.Run(set.name(), questions, figures));
   }
   AddLoad(figures);
   return absl::OkStatus();
