@@ -147,7 +147,7 @@ struct WorkerRecord {
   // Number of requests on the worker. This router's own part is always exact. The part of other
   // routers is that of the last heartbeat.
   int32_t Load() const { return active + others; }
-  // Number of requests there whose prompt this router does not count as one to compute.
+  // Requests there that get their answer, or soon will: those whose prompt is not one to compute.
   double Answers() const { return std::max(0.0, Load() - static_cast<double>(prompts.size())); }
   // True if a new request would have to wait there.
   bool AtLimit() const { return report.max_running > 0 && Load() >= report.max_running; }
