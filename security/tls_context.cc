@@ -15,6 +15,8 @@
 namespace baton {
 namespace {
 
+// Loading is tried again if files were replaced meanwhile.
+constexpr int kMostLoads = 5;
 // The cipher that processors compute fastest comes first.
 constexpr char kCiphers[] =
     "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
@@ -35,6 +37,10 @@ absl::Status BadFile(const char* use, const std::string& path) {
       StrCat("TLS: ", use, " ", path, ": ", readable ? OpenSslReason() : "the file cannot be read");
   ERR_clear_error();
   return readable ? absl::InvalidArgumentError(what) : absl::NotFoundError(what);
+}
+
+TlsFileStamps StampsOf(const TlsFiles& files) {
+  return {StampOf(files.certificate), StampOf(files.key), StampOf(files.authorities)};
 }
 
 int64_t NowSeconds() {
@@ -122,8 +128,19 @@ std::vector<std::string> UriNames(const X509* certificate) {
 
 TlsContext::~TlsContext() { SSL_CTX_free(context_); }
 
+// OpenSSL opens the file of the certificate and that of the key one after the other, even if they
+// are the same. So the two may not belong together if the files are replaced at that moment.
 absl::StatusOr<std::shared_ptr<const TlsContext>> TlsContext::Load(const TlsFiles& files,
                                                                    const TlsRules& rules) {
+  for (int load = 1;; ++load) {
+    const TlsFileStamps before = StampsOf(files);
+    absl::StatusOr<std::shared_ptr<const TlsContext>> loaded = LoadOnce(files, rules);
+    if (loaded.ok() || load == kMostLoads || StampsOf(files) == before) return loaded;
+  }
+}
+
+absl::StatusOr<std::shared_ptr<const TlsContext>> TlsContext::LoadOnce(const TlsFiles& files,
+                                                                       const TlsRules& rules) {
   ERR_clear_error();
   const bool serves = rules.side == TlsSide::kServer;
   SSL_CTX* const native = SSL_CTX_new(serves ? TLS_server_method() : TLS_client_method());
@@ -148,14 +165,10 @@ absl::StatusOr<std::shared_ptr<const TlsContext>> TlsContext::Load(const TlsFile
 absl::StatusOr<std::unique_ptr<TlsContextSource>> TlsContextSource::Open(const TlsFiles& files,
                                                                          const TlsRules& rules) {
   std::unique_ptr<TlsContextSource> source(new TlsContextSource(files, rules));
-  source->stamps_ = source->StampsNow();
+  source->stamps_ = StampsOf(files);
   source->looked_s_ = NowSeconds();
   ASSIGN_OR_RETURN(source->context_, TlsContext::Load(files, rules));
   return source;
-}
-
-TlsContextSource::Stamps TlsContextSource::StampsNow() const {
-  return {StampOf(files_.certificate), StampOf(files_.key), StampOf(files_.authorities)};
 }
 
 std::shared_ptr<const TlsContext> TlsContextSource::Newest() {
@@ -163,7 +176,7 @@ std::shared_ptr<const TlsContext> TlsContextSource::Newest() {
   const int64_t now_s = NowSeconds();
   if (now_s == looked_s_) return context_;
   looked_s_ = now_s;
-  const Stamps stamps = StampsNow();
+  const TlsFileStamps stamps = StampsOf(files_);
   if (stamps == stamps_) return context_;
   absl::StatusOr<std::shared_ptr<const TlsContext>> loaded = TlsContext::Load(files_, rules_);
   if (loaded.ok()) {

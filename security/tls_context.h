@@ -34,11 +34,15 @@ struct TlsRules {
   bool bulk = false;
 };
 
+// Of the certificate, the key and the authorities.
+using TlsFileStamps = std::array<FileStamp, 3>;
+
 class TlsContext {
  public:
   // A client without `files.certificate` has no certificate. Without `files.authorities`, the
   // system's authorities count. NotFound: a file cannot be read. InvalidArgument: a file is wrong,
-  // key and certificate do not belong together, or the certificate has expired.
+  // key and certificate do not belong together, or the certificate has expired. Files that are
+  // being replaced, by renaming, give the old context or the new one.
   static absl::StatusOr<std::shared_ptr<const TlsContext>> Load(const TlsFiles& files,
                                                                 const TlsRules& rules);
   ~TlsContext();
@@ -50,6 +54,8 @@ class TlsContext {
 
  private:
   TlsContext(ssl_ctx_st* context, const TlsRules& rules) : context_(context), rules_(rules) {}
+  static absl::StatusOr<std::shared_ptr<const TlsContext>> LoadOnce(const TlsFiles& files,
+                                                                    const TlsRules& rules);
 
   ssl_ctx_st* const context_;
   const TlsRules rules_;
@@ -70,18 +76,15 @@ class TlsContextSource {
   std::shared_ptr<const TlsContext> Newest();
 
  private:
-  using Stamps = std::array<FileStamp, 3>;
-
   TlsContextSource(TlsFiles files, const TlsRules& rules)
       : files_(std::move(files)), rules_(rules) {}
-  Stamps StampsNow() const;
 
   const TlsFiles files_;
   const TlsRules rules_;
   std::mutex mutex_;
   // Guarded by mutex_.
   std::shared_ptr<const TlsContext> context_;
-  Stamps stamps_;
+  TlsFileStamps stamps_;
   int64_t looked_s_ = 0;
 };
 

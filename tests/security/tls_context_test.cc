@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <openssl/ssl.h>
 
+#include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -78,6 +80,29 @@ TEST(TlsContext, SpeaksOnlyTls13) {
   SSL_CTX_set_min_proto_version(client->native(), TLS1_2_VERSION);
   SSL_CTX_set_max_proto_version(client->native(), TLS1_2_VERSION);
   EXPECT_FALSE(TlsPair(*server, *client).ShakeHands());
+}
+
+// The file holds a certificate and its key. OpenSSL opens it once for each.
+TEST(TlsContext, LoadsAFileThatIsBeingReplaced) {
+  const TrialSet set;
+  const auto replace = [&set](const char* role) {
+    std::filesystem::copy_file(set.Path(std::string(role) + ".pem"), set.Path("new"));
+    std::filesystem::rename(set.Path("new"), set.Path("worker.pem"));
+  };
+  std::atomic<bool> stop = false;
+  std::thread replacer([&] {
+    while (!stop) {
+      for (const char* role : {"router", "client"}) {
+        replace(role);
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      }
+    }
+  });
+  int failed = 0;
+  for (int i = 0; i < 500; ++i) failed += TlsContext::Load(set.Files("worker"), {}).ok() ? 0 : 1;
+  stop = true;
+  replacer.join();
+  EXPECT_EQ(failed, 0);
 }
 
 class TlsContextSourceTest : public ::testing::Test {
