@@ -37,6 +37,10 @@ class LogitRow {
   double LogProbability(TokenId token) const {
     return logits_[static_cast<size_t>(token)] - log_sum_;
   }
+  // The lowest of those with the largest logit, as greedy decoding chooses.
+  TokenId MostProbable() const {
+    return static_cast<TokenId>(std::max_element(logits_.begin(), logits_.end()) - logits_.begin());
+  }
   // Kullback-Leibler divergence of `other` from this distribution, in nats.
   double DivergenceOf(const LogitRow& other) const {
     double sum = 0;
@@ -132,49 +136,47 @@ class QuestionScorer {
   }
 
  private:
-  // Returns the row of each token of `choice`. With `is_answer`, also fills score.greedy.
+  // Returns the row of each token of `choice`. With `is_answer`, also fills score.greedy: every row's
+  // most probable token is the answer's, so greedy decoding would say the answer.
   absl::StatusOr<std::vector<LogitRow>> RowsOf(const ChunkedPrompt& prompt, bool in_chunks,
                                                const std::vector<TokenId>& choice, bool is_answer,
                                                QuestionScore& score) {
     const auto count = static_cast<int32_t>(choice.size());
+    const std::span<const TokenId> fed = std::span(choice).first(choice.size() - 1);
     std::vector<LogitRow> rows;
     if (is_answer) {
-      ASSIGN_OR_RETURN(const std::vector<TokenId> said,
-                       AskFor(prompt, in_chunks, {}, count, /*first=*/-1, /*count=*/1));
-      score.greedy = said == choice;
-      first_row_ = Taken();
+      RETURN_IF_ERROR(AskFor(prompt, in_chunks, fed, /*first=*/-1, count));
+      first_row_ = tap_->rows().begin()->second;
+    } else {
+      rows.emplace_back(first_row_);
+      if (count == 1) return rows;
+      RETURN_IF_ERROR(AskFor(prompt, in_chunks, fed, /*first=*/0, count - 1));
     }
-    rows.emplace_back(first_row_.front());
-    if (count == 1) return rows;
-    const std::span<const TokenId> fed = std::span(choice).first(choice.size() - 1);
-    RETURN_IF_ERROR(AskFor(prompt, in_chunks, fed, 1, 0, count - 1).status());
-    for (std::vector<float>& row : Taken()) rows.emplace_back(std::move(row));
-    return rows;
-  }
-
-  std::vector<std::vector<float>> Taken() const {
-    std::vector<std::vector<float>> rows;
-    for (const auto& [position, row] : tap_->rows()) rows.push_back(row);
+    for (const auto& [position, row] : tap_->rows()) rows.emplace_back(row);
+    if (is_answer) {
+      score.greedy = true;
+      for (size_t at = 0; at < rows.size(); ++at) {
+        score.greedy = score.greedy && rows[at].MostProbable() == choice[at];
+      }
+    }
     return rows;
   }
 
   // Asks with `fed` behind the question, and taps the rows of `count` tokens from the one that
   // stands `first` behind the question's end. Tokens that the cache has get no row. Then the
   // question is asked again in a namespace of its own.
-  absl::StatusOr<std::vector<TokenId>> AskFor(ChunkedPrompt prompt, bool in_chunks,
-                                              std::span<const TokenId> fed, int32_t max_tokens,
-                                              int32_t first, int32_t count) {
+  absl::Status AskFor(ChunkedPrompt prompt, bool in_chunks, std::span<const TokenId> fed,
+                      int32_t first, int32_t count) {
     const auto end =
         static_cast<int32_t>(in_chunks ? PositionsOf(prompt).answer : TokensOf(prompt));
     prompt.question.insert(prompt.question.end(), fed.begin(), fed.end());
     for (int attempt = 0; attempt < 2; ++attempt) {
       const CacheNamespace where(attempt == 0 ? 1 : ++last_namespace_);
       tap_->Want(end + first, end + first + count);
-      ASSIGN_OR_RETURN(
-          TimedAnswer answer,
-          AskTimed(*engine_, in_chunks ? GreedyRequest(prompt, max_tokens, where)
-                                       : GreedyRequest(FlatTokens(prompt), max_tokens, where)));
-      if (static_cast<int32_t>(tap_->rows().size()) == count) return std::move(answer.tokens);
+      RETURN_IF_ERROR(AskTimed(*engine_, in_chunks ? GreedyRequest(prompt, 1, where)
+                                                   : GreedyRequest(FlatTokens(prompt), 1, where))
+                          .status());
+      if (static_cast<int32_t>(tap_->rows().size()) == count) return absl::OkStatus();
     }
     return absl::InternalError(
         absl::StrCat("the engine gave ", tap_->rows().size(), " of ", count, " rows of logits"));
@@ -182,7 +184,7 @@ class QuestionScorer {
 
   Engine* const engine_;
   LogitTap* const tap_;
-  std::vector<std::vector<float>> first_row_;  // behind the question, of the last answer
+  std::vector<float> first_row_;  // behind the question, of the last answer
   uint64_t last_namespace_ = 1000;
 };
 
