@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kTickUs = 100'000;
+constexpr int64_t kTickUs = BacklogNews::kLookEveryMs * 1000;
 constexpr int64_t kWindowUs = 60'000'000;
 
 RouterOptions OptionsOf(const SimulatedFleetOptions& options, int32_t router) {
@@ -54,6 +54,7 @@ SimulatedFleet::SimulatedFleet(const SimulatedFleetOptions& options, const StepT
   for (int32_t i = 0; i < options.workers; ++i) {
     workers_.push_back(std::make_unique<SimulatedWorker>(options.worker, times, &clock_));
   }
+  backlog_news_.resize(workers_.size(), BacklogNews(options.worker.scheduler.token_budget));
   published_.resize(workers_.size());
   generated_.resize(workers_.size());
   SetSplit(options.prefill_workers);
@@ -111,6 +112,12 @@ void SimulatedFleet::Heartbeat(int32_t worker) {
   }
 }
 
+void SimulatedFleet::TellBacklogs() {
+  for (int32_t i = 0; i < options_.workers; ++i) {
+    if (backlog_news_[static_cast<size_t>(i)].Changed(At(i).prompt_tokens_left())) Heartbeat(i);
+  }
+}
+
 double SimulatedFleet::DecodeTokensPerS(int32_t worker) {
   constexpr int64_t kMeanOverUs = 5'000'000;
   auto& counts = generated_[static_cast<size_t>(worker)];
@@ -122,6 +129,7 @@ double SimulatedFleet::DecodeTokensPerS(int32_t worker) {
 }
 
 void SimulatedFleet::Tick() {
+  if (options_.routers > 1) TellBacklogs();
   for (const std::unique_ptr<Router>& router : routers_) router->core->Tick();
   PlanRoles();
 }

@@ -4,7 +4,7 @@
 //
 // Several routers share the fleet as in production: each gets an equal part of the requests, the
 // events of all caches, and heartbeats. So it knows of the others' requests only what heartbeats
-// tell.
+// tell. Workers send them also when their backlog changes (scheduler/backlog_news.h).
 //
 // With `roles`, the first router's role planner changes workers' roles, as RoleChanger does in
 // production: its calls take `call_us`, and the worker then sends a heartbeat at once. The other
@@ -42,6 +42,7 @@
 #include "router/failure_detector.h"
 #include "router/role_planning.h"
 #include "router/router_core.h"
+#include "scheduler/backlog_news.h"
 
 namespace baton {
 
@@ -160,6 +161,7 @@ class SimulatedFleet {
   void Add(int64_t in_us, std::function<void()> happen);
   void StartRouters(const MakePolicy& make_policy);
   void Heartbeat(int32_t worker);
+  void TellBacklogs();
   void Tick();
   WorkerReport ReportOf(int32_t worker) const;
   // Tokens that the worker generated in a second, as a mean of the last seconds.
@@ -192,6 +194,7 @@ class SimulatedFleet {
   ManualClock clock_;
   const int64_t start_us_ = clock_.NowUs();
   std::vector<std::unique_ptr<SimulatedWorker>> workers_;
+  std::vector<BacklogNews> backlog_news_;
   std::vector<uint64_t> published_;  // batches of each worker
   std::vector<WorkerRole> roles_;
   // Times and generated tokens at the last heartbeats of each worker.

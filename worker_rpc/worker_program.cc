@@ -24,6 +24,7 @@
 #include "observe/observation_server.h"
 #include "security/listen_policy.h"
 #include "tracing/otlp/otlp_exporter.h"
+#include "scheduler/backlog_news.h"
 #include "worker_rpc/freed_blocks.h"
 #include "worker_rpc/worker_metrics.h"
 
@@ -34,7 +35,7 @@ namespace {
 // connection is closed, after 1.3 seconds.
 constexpr int32_t kKeepaliveMs = 400;
 constexpr int32_t kWorkerKeepaliveTimeoutMs = 900;
-constexpr int kHealthIntervalMs = 100;  // between two looks at the engine
+constexpr int kHealthIntervalMs = BacklogNews::kLookEveryMs;  // between two looks at the engine
 
 struct WorkerOptions {
   EngineOptions engine;
@@ -159,16 +160,19 @@ absl::Status CheckStart(const WorkerOptions& options) {
 }
 
 // Waits for a signal or the failure of the device. Health checks fail while the engine hangs. Tells
-// the routers early of blocks that became free.
+// the routers early of blocks that became free, and several routers of prompts that wait.
 // Returns the signal's number, or the reason why the device failed.
 absl::StatusOr<int> AwaitEnd(Engine& engine, WorkerServer& server, Termination& termination) {
   bool serving = true;
   FreedBlocks freed;
+  BacklogNews backlog(engine.options().scheduler.token_budget);
   for (;;) {
     const int signal_number = termination.Wait(kHealthIntervalMs);
     if (signal_number >= 0) return signal_number;
     RETURN_IF_ERROR(engine.DeviceHealth());
-    if (freed.Changed(engine.Status())) server.TellRouters();
+    const EngineStatus status = engine.Status();
+    const bool backlog_changed = backlog.Changed(status.prompt_tokens_left);
+    if (freed.Changed(status) || (backlog_changed && server.routers() > 1)) server.TellRouters();
     const absl::Status alive = engine.CheckWatchdog();
     if (alive.ok() == serving) continue;
     serving = alive.ok();

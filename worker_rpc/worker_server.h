@@ -58,6 +58,7 @@ class WorkerServer final : private DrainingWorker {
   v1::WorkerStatus CurrentStatus() { return worker_service_.CurrentStatus(); }
   // Sends the present status to all routers soon, before the next heartbeat. Does not wait.
   void TellRouters() { heartbeats_->TellNow(/*timeout_ms=*/0); }
+  int32_t routers() const { return heartbeats_->routers(); }
   // Sets the health status of the process and its services. Initially serving.
   void SetServing(bool serving);
   // For an engine that cannot compute any more: fails health checks, refuses calls, says goodbye to

@@ -49,13 +49,18 @@ std::shared_ptr<ClientStream> HttpAnswer::Stream(int32_t prompt) {
 }
 
 bool HttpAnswer::AddCall(const std::shared_ptr<ClientListener>& call) {
-  std::lock_guard lock(mutex_);
-  if (!ended_ && deadline_.Passed()) {
-    FailLocked(ApiErrorOf(absl::DeadlineExceededError("the request's deadline has passed")));
+  {
+    std::lock_guard lock(mutex_);
+    if (!ended_ && deadline_.Passed()) {
+      FailLocked(ApiErrorOf(absl::DeadlineExceededError("the request's deadline has passed")));
+    }
+    if (!ended_) {
+      calls_.push_back(call);
+      return true;
+    }
   }
-  if (ended_) return false;
-  calls_.push_back(call);
-  return true;
+  call->OnClientGone();
+  return false;
 }
 
 // ---- events of the calls ------------------------------------------------------------------------

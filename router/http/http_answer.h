@@ -43,8 +43,8 @@ class HttpAnswer : public std::enable_shared_from_this<HttpAnswer> {
              std::vector<HttpHeader> headers);
   // Returns the stream for a prompt's call.
   std::shared_ptr<ClientStream> Stream(int32_t prompt);
-  // The call that writes to one of the streams. Returns false if the answer has ended or its
-  // deadline has passed; the call must then not start.
+  // The call that writes to one of the streams. If the answer has ended or its deadline has passed,
+  // ends the call, which must then not start, and returns false.
   bool AddCall(const std::shared_ptr<ClientListener>& call);
 
   // Ends the answer with an error, if it has not ended. Also before Start.

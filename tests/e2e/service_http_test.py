@@ -9,6 +9,7 @@ Standard library only.
 
 import http.client
 import json
+import socket
 import threading
 import time
 
@@ -174,8 +175,8 @@ class Answers(HttpCase):
         body = {"prompt": self.prompt(300), "max_tokens": 7000, "ignore_eos": True, "temperature": 0,
                 "stream": client == "http stream"}
         connection.request("POST", "/v1/completions", json.dumps(body))
-        socket = connection.sock
-        return lambda: (socket.close(), connection.close())
+        sock = connection.sock
+        return lambda: (sock.close(), connection.close())
 
     def test_a_client_that_leaves_frees_its_blocks_before_many_more_steps(self):
         decode = wait_until(lambda: next((entry["targets"][0] for entry in json.loads(get(self.metrics, "/targets")[2])
@@ -200,6 +201,19 @@ class Answers(HttpCase):
             cancel_ms = (after.value(f"{cancel}_sum") - before.value(f"{cancel}_sum")) * 1000
             print(f"{client}: blocks free {freed_ms:.0f} ms after the client left, {steps:.0f} steps; {cancel_ms:.1f} ms of that "
                   f"in the engine; in the status after {reported_ms:.0f} ms", flush=True)
+
+    def test_clients_that_leave_at_once_leave_nothing_behind(self):
+        """They leave before, while and after the router reads their requests."""
+        host, port = self.address.split(":")
+        body = json.dumps({"prompt": "Once upon a time " * 200, "max_tokens": 4})
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        for i in range(60):
+            with socket.create_connection((host, int(port))) as client:
+                client.sendall((head + body).encode())
+                time.sleep(i % 6 * 0.0005)
+        for figure in ("baton_requests_in_flight", "baton_requests_waiting"):
+            wait_until(lambda: scrape(self.metrics).value(figure) == 0, SEEN_TIMEOUT_S, f"{figure} 0")
+        self.cluster.wait_at_rest()
 
     def test_too_many_requests_are_refused_and_say_when_to_come_again(self):
         statuses, retry_after, lock = [], [], threading.Lock()

@@ -149,6 +149,7 @@ TEST_F(HttpAnswerTest, APassedDeadlineEndsTheCallsOnce) {
 TEST_F(HttpAnswerTest, ACallAfterTheDeadlineMustNotStart) {
   Begin(/*stream=*/false, /*prompts=*/1, /*left_us=*/0);
   EXPECT_FALSE(added_);
+  EXPECT_EQ(calls_[0]->gone, 1) << "nobody else ends this call";
   EXPECT_EQ(client_.Read().status, 504);
 }
 
@@ -156,7 +157,9 @@ TEST_F(HttpAnswerTest, ACallMustNotStartAfterItsClientHasLeft) {
   Begin(/*stream=*/false);
   answer_->OnClientGone();
   EXPECT_EQ(calls_[0]->gone, 1);
-  EXPECT_FALSE(answer_->AddCall(calls_[0]));
+  const auto late = std::make_shared<FakeCall>();
+  EXPECT_FALSE(answer_->AddCall(late));
+  EXPECT_EQ(late->gone, 1) << "nobody else ends this call";
   EXPECT_FALSE(streams_[0]->Send(Tokens("a")));
   streams_[0]->End(absl::CancelledError(""));
 }
