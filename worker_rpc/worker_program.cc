@@ -165,7 +165,7 @@ absl::Status CheckStart(const WorkerOptions& options) {
 absl::StatusOr<int> AwaitEnd(Engine& engine, WorkerServer& server, Termination& termination) {
   bool serving = true;
   FreedBlocks freed;
-  BacklogNews backlog(engine.options().scheduler.token_budget);
+  BacklogNews backlog(engine.options().token_budget);
   for (;;) {
     const int signal_number = termination.Wait(kHealthIntervalMs);
     if (signal_number >= 0) return signal_number;
