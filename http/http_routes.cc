@@ -47,6 +47,14 @@ HttpRoutes::Found HttpRoutes::Find(const HttpRequest& request) const {
                               "\"; this path needs the header Content-Type: ", route.content_type)},
               .allow = ""};
     }
+    const std::string* coding = request.Header("content-encoding");
+    if (coding != nullptr && !route.content_type.empty() && !HttpNamesEqual(*coding, "identity")) {
+      return {.route = nullptr,
+              .problem = {.status = 415,
+                          .message = StrCat("Content-Encoding is \"", Shown(*coding),
+                                            "\"; this path takes bodies without a coding")},
+              .allow = ""};
+    }
     return {.route = &route, .problem = {}, .allow = ""};
   }
   std::string allow = Allowed(request.path);

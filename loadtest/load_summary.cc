@@ -50,10 +50,13 @@ void CheckValid(const LoadResult& result, LoadSummary& summary) {
   if (late_ms <= kMaxLateMs) return;
   const double limit_ms = kMaxLateShareOfTtft * summary.ttft_ms.p50;
   if (summary.ttft_ms.count > 0 && late_ms <= limit_ms) return;
-  summary.invalid_reasons.push_back(absl::StrFormat(
-      "late_p99_ms is %.3f, above %.0f ms and above 5 %% of ttft_p50_ms (%.3f): the load generator "
-      "did not keep its times",
-      late_ms, kMaxLateMs, limit_ms));
+  const std::string of_ttft =
+      summary.ttft_ms.count > 0 ? absl::StrFormat(" and above 5 %% of ttft_p50_ms (%.3f)", limit_ms)
+                                : " (no answer began, so there is no ttft_p50_ms)";
+  summary.invalid_reasons.push_back(
+      absl::StrFormat("late_p99_ms is %.3f, above %.0f ms%s: the load generator did not keep its "
+                      "times",
+                      late_ms, kMaxLateMs, of_ttft));
 }
 
 }  // namespace

@@ -188,8 +188,12 @@ const char* Verdict(const FigureDifference& difference) {
 
 absl::StatusOr<ReportSamples> ParseReport(std::string_view text) {
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || json.value("bench", nlohmann::json()) != "load") {
-    return ReportFault("the file", "a report that `baton bench --json FILE` wrote");
+  const nlohmann::json bench =
+      json.is_object() ? json.value("bench", nlohmann::json()) : nlohmann::json();
+  if (bench != "load" && bench != "simulate") {
+    return ReportFault("the file",
+                       "a report that `baton bench --json FILE`, or `baton simulate --json FILE`, "
+                       "wrote");
   }
   const auto samples = json.find("samples");
   if (samples == json.end() || !samples->is_object()) return ReportFault("samples", "an object");

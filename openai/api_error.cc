@@ -112,6 +112,21 @@ ApiError ApiErrorOf(const absl::Status& status) {
   return error;
 }
 
+// A status without a field is about the prompt, for example about its length.
+ApiError PromptErrorOf(const absl::Status& status, OpenAiEndpoint endpoint, int32_t prompt,
+                       int32_t prompts) {
+  ApiError error = ApiErrorOf(status);
+  if (error.status != 400) return error;
+  const bool about_prompt = error.param.empty() || error.param == "prompt_token_ids";
+  if (endpoint == OpenAiEndpoint::kChatCompletions) {
+    if (about_prompt) error.param = "messages";
+  } else if (about_prompt || error.param == "prompt") {
+    error.param = prompts == 1 ? "prompt" : StrCat("prompt[", prompt, "]");
+    if (prompts > 1) error.message = StrCat(error.param, ": ", error.message);
+  }
+  return error;
+}
+
 ApiError HttpError(int status, std::string message) {
   const auto* const found =
       std::find_if(std::begin(kHttpErrors), std::end(kHttpErrors),

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "openai/answer_form.h"
 
 namespace baton {
 
@@ -32,6 +33,11 @@ struct ApiError {
 //   Unavailable 503 unavailable, DeadlineExceeded 504, Cancelled 499, else 500
 // `param` is the field that the status names.
 ApiError ApiErrorOf(const absl::Status& status);
+
+// The same, for one prompt of a body with `prompts` of them. Names the prompt as the client did:
+// "messages", "prompt" or "prompt[1]".
+ApiError PromptErrorOf(const absl::Status& status, OpenAiEndpoint endpoint, int32_t prompt,
+                       int32_t prompts);
 
 // Returns the error for a request that HTTP itself refuses: 400, 401, 404, 405, 408, 411, 413, 415,
 // 417, 429, 431, 500, 501, 503, 505.

@@ -1,11 +1,11 @@
 #include "openai/openai_request.h"
 
 #include <algorithm>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/request_bounds.h"
 #include "common/status_macros.h"
 #include "openai/body_fields.h"
@@ -129,10 +129,16 @@ bool IsHeaderByte(char c) {
          c == '-' || c == '.' || c == '[' || c == ']';
 }
 
+// Other bytes are percent-encoded.
 std::string HeaderName(const std::string& name) {
   std::string out;
-  std::copy_if(name.begin(), name.end(), std::back_inserter(out), IsHeaderByte);
-  out.resize(std::min(out.size(), kMostHeaderNameBytes));
+  for (const char c : name) {
+    const std::string shown = IsHeaderByte(c)
+                                  ? std::string(1, c)
+                                  : absl::StrFormat("%%%02X", static_cast<unsigned char>(c));
+    if (out.size() + shown.size() > kMostHeaderNameBytes) break;
+    out += shown;
+  }
   return out.empty() ? "-" : out;
 }
 
@@ -175,7 +181,9 @@ std::string IgnoredFieldsHeader(const std::vector<std::string>& ignored_fields) 
     absl::StrAppend(&out, i == 0 ? "" : ", ", HeaderName(ignored_fields[i]));
   }
   if (ignored_fields.size() > kMostHeaderNames) {
-    absl::StrAppend(&out, ", and ", ignored_fields.size() - kMostHeaderNames, " more");
+    absl::StrAppend(&out, ", and ",
+                    ignored_fields.size() == IgnoredFields::kMostNames ? "at least " : "",
+                    ignored_fields.size() - kMostHeaderNames, " more");
   }
   return out;
 }

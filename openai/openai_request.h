@@ -36,7 +36,7 @@ struct OpenAiRequest {
   std::vector<ClientRequest> prompts = {};
   AnswerForm form = {};
   // Names of the fields that were ignored, sorted, without repetition and with "[]" for indexes:
-  // "messages[].name". Untrusted text.
+  // "messages[].name". At most IgnoredFields::kMostNames. Untrusted text.
   std::vector<std::string> ignored_fields = {};
 };
 
@@ -45,8 +45,8 @@ absl::StatusOr<OpenAiRequest> ReadOpenAiRequest(OpenAiEndpoint endpoint, std::st
                                                 size_t max_bytes);
 
 // Returns the value of the header Baton-Ignored-Fields: at most 16 names of at most 64 bytes,
-// joined by ", ", then the number of further names. Only letters, digits and _ - . [ ] remain, so
-// the value is safe in a header. Empty: nothing was ignored.
+// joined by ", ", then the number of further names. Bytes other than letters, digits and _ - . [ ]
+// are percent-encoded, so the value is safe in a header. Empty: nothing was ignored.
 std::string IgnoredFieldsHeader(const std::vector<std::string>& ignored_fields);
 
 }  // namespace baton

@@ -19,7 +19,9 @@ class PromptStream final : public ClientStream {
       : answer_(std::move(answer)), prompt_(prompt) {}
 
   bool Send(const v1::GenerateResponse& event) override { return answer_->Send(prompt_, event); }
-  void End(const absl::Status& status) override { answer_->EndPrompt(status); }
+  void End(const absl::Status& status) override {
+    answer_->EndPrompt(prompt_, status);
+  }
 
  private:
   const std::shared_ptr<HttpAnswer> answer_;
@@ -39,7 +41,8 @@ void HttpAnswer::Start(AnswerForm form, AnswerHead head, TokenText token_text,
                        std::vector<HttpHeader> headers) {
   std::lock_guard lock(mutex_);
   stream_ = form.stream;
-  open_prompts_ = form.prompts;
+  endpoint_ = form.endpoint;
+  prompts_ = open_prompts_ = form.prompts;
   headers_ = std::move(headers);
   writer_ = std::make_unique<AnswerWriter>(std::move(form), std::move(head), std::move(token_text));
 }
@@ -74,10 +77,10 @@ bool HttpAnswer::Send(int32_t prompt, const v1::GenerateResponse& event) {
   return events.empty() || WriteLocked(events);
 }
 
-void HttpAnswer::EndPrompt(const absl::Status& status) {
+void HttpAnswer::EndPrompt(int32_t prompt, const absl::Status& status) {
   std::lock_guard lock(mutex_);
   if (ended_) return;
-  if (!status.ok()) return FailLocked(ApiErrorOf(status));
+  if (!status.ok()) return FailLocked(PromptErrorOf(status, endpoint_, prompt, prompts_));
   if (--open_prompts_ > 0) return;
   if (!writer_->AllFinished()) {
     return FailLocked(ApiErrorOf(absl::InternalError("the answer ended before all its choices")));

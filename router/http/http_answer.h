@@ -61,7 +61,7 @@ class HttpAnswer : public std::enable_shared_from_this<HttpAnswer> {
 
   // Used by the streams.
   bool Send(int32_t prompt, const v1::GenerateResponse& event);
-  void EndPrompt(const absl::Status& status);
+  void EndPrompt(int32_t prompt, const absl::Status& status);
 
  private:
   // All below: REQUIRES mutex_.
@@ -79,6 +79,8 @@ class HttpAnswer : public std::enable_shared_from_this<HttpAnswer> {
   bool stream_ = false;
   std::vector<HttpHeader> headers_;
   std::vector<std::weak_ptr<ClientListener>> calls_;
+  OpenAiEndpoint endpoint_ = OpenAiEndpoint::kCompletions;
+  int32_t prompts_ = 0;
   int32_t open_prompts_ = 0;
   bool begun_ = false;      // the head of a stream is sent
   bool ended_ = false;      // the answer is complete, has failed, or the client is gone

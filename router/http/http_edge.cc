@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -210,6 +211,11 @@ void HttpEdge::ShowHealth(const std::shared_ptr<HttpExchange>& exchange) const {
     return exchange->Reply(ErrorResponse(ApiErrorOf(absl::UnavailableError(
         "the router is not ready: it waits for workers of the roles that it needs"))));
   }
+  const absl::Status room = limit_->Enter().status();
+  if (!room.ok()) return exchange->Reply(ErrorResponse(ApiErrorOf(room)));
+  const absl::Status timely = host_.core->MayWait(
+      options_.timeout_ms * kUsPerMs, /*priority=*/0, std::numeric_limits<size_t>::max());
+  if (!timely.ok()) return exchange->Reply(ErrorResponse(ApiErrorOf(timely)));
   exchange->Reply(JsonResponse(200, R"({"status":"ok"})"));
 }
 

@@ -3,7 +3,7 @@
 //
 //   POST /v1/chat/completions, /v1/completions
 //   GET  /v1/models, /v1/models/ID
-//   GET  /health   200 if a request would succeed now, else 503
+//   GET  /health   200 if a request with the default deadline would be accepted now, else 503
 //
 // With API keys, a request to /v1 needs one ("Authorization: Bearer KEY"). The tenant is the key's.
 //

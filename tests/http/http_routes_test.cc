@@ -70,6 +70,13 @@ TEST_F(HttpRoutesTest, AnotherTypeOfBodyIsRefused) {
   const HttpRoutes::Found found =
       routes_.Find(Request("POST", "/chat", {{"Content-Type", "text/plain"}}));
   EXPECT_EQ(found.problem.status, 415);
+  const HttpRoutes::Found zipped =
+      routes_.Find(Request("POST", "/chat", {{"Content-Encoding", "gzip"}}));
+  EXPECT_EQ(zipped.problem.status, 415);
+  EXPECT_EQ(zipped.problem.message,
+            "Content-Encoding is \"gzip\"; this path takes bodies without a coding");
+  EXPECT_NE(routes_.Find(Request("POST", "/chat", {{"Content-Encoding", "identity"}})).route,
+            nullptr);
   EXPECT_EQ(found.problem.message,
             "Content-Type is \"text/plain\"; this path needs the header Content-Type: "
             "application/json");

@@ -88,6 +88,22 @@ TEST(ApiError, APromptBeyondTheContextHasOpenAisCode) {
   EXPECT_EQ(ApiErrorOf(CheckPromptTokens(0, 64)).code, "");
 }
 
+TEST(ApiError, APromptIsNamedAsTheClientNamedIt) {
+  absl::Status status = absl::InvalidArgumentError("prompt_token_ids[0] is 272; at most 271");
+  SetErrorParam(status, "prompt_token_ids");
+  constexpr OpenAiEndpoint kText = OpenAiEndpoint::kCompletions;
+  EXPECT_EQ(PromptErrorOf(status, kText, 0, 1).param, "prompt");
+  const ApiError second = PromptErrorOf(status, kText, 1, 2);
+  EXPECT_EQ(second.param, "prompt[1]");
+  EXPECT_EQ(second.message, "prompt[1]: prompt_token_ids[0] is 272; at most 271");
+  const absl::Status too_long = absl::OutOfRangeError("the prompt has 9000 tokens");
+  EXPECT_EQ(PromptErrorOf(too_long, kText, 0, 1).param, "prompt");
+  EXPECT_EQ(PromptErrorOf(too_long, OpenAiEndpoint::kChatCompletions, 0, 1).param, "messages");
+  SetErrorParam(status, "temperature");
+  EXPECT_EQ(PromptErrorOf(status, kText, 1, 2).param, "temperature");
+  EXPECT_EQ(PromptErrorOf(absl::InternalError("x"), kText, 1, 2).param, "");
+}
+
 TEST(ApiError, HttpErrorsHaveATypeAndACode) {
   EXPECT_EQ(HttpError(413, "m").code, "request_too_large");
   EXPECT_EQ(HttpError(408, "m").type, "timeout_error");

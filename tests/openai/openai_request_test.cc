@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "openai/api_error.h"
+#include "requests/ignored_fields.h"
 
 namespace baton {
 namespace {
@@ -168,10 +169,16 @@ TEST(OpenAiRequest, UnknownFieldsAreIgnoredAndNamed) {
 
 TEST(OpenAiRequest, TheHeaderIsSafeAndBounded) {
   EXPECT_EQ(IgnoredFieldsHeader({}), "");
-  EXPECT_EQ(IgnoredFieldsHeader({"a\r\nSet-Cookie: x", "é"}), "aSet-Cookiex, -");
+  EXPECT_EQ(IgnoredFieldsHeader({"a\r\nSet-Cookie: x", "é"}), "a%0D%0ASet-Cookie%3A%20x, %C3%A9");
+  EXPECT_EQ(IgnoredFieldsHeader({""}), "-");
+  EXPECT_EQ(IgnoredFieldsHeader({std::string(62, 'x') + "é"}), std::string(62, 'x'))
+      << "no half of an encoded byte";
   EXPECT_EQ(IgnoredFieldsHeader({std::string(500, 'x')}), std::string(64, 'x'));
   const std::vector<std::string> many(20, "a");
   EXPECT_THAT(IgnoredFieldsHeader(many), ::testing::EndsWith("a, a, and 4 more"));
+  const std::vector<std::string> most(IgnoredFields::kMostNames, "a");
+  EXPECT_THAT(IgnoredFieldsHeader(most), ::testing::EndsWith("a, a, and at least 48 more"))
+      << "the reader keeps no more names";
 }
 
 TEST(OpenAiRequest, WhatWouldChangeTheAnswerIsRefusedByName) {
