@@ -136,8 +136,8 @@ class QuestionScorer {
   }
 
  private:
-  // Returns the row of each token of `choice`. With `is_answer`, also fills score.greedy: every row's
-  // most probable token is the answer's, so greedy decoding would say the answer.
+  // Returns the row of each token of `choice`. With `is_answer`, also fills score.greedy: every
+  // row's most probable token is the answer's, so greedy decoding would say the answer.
   absl::StatusOr<std::vector<LogitRow>> RowsOf(const ChunkedPrompt& prompt, bool in_chunks,
                                                const std::vector<TokenId>& choice, bool is_answer,
                                                QuestionScore& score) {

@@ -2,12 +2,14 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/commands.h"
 #include "cli/outcome.h"
 #include "common/exit_code.h"
+#include "common/str_cat.h"
 #include "security/trial_certificates.h"
 
 namespace baton {
@@ -19,47 +21,70 @@ constexpr char kFilesHelp[] =
     "ca.crt for --tls-ca.\nFor production, take certificates from an authority whose key is "
     "protected.";
 
+// A way to make certificates.
+struct Way {
+  const char* name;
+  const char* help;
+  absl::Status (*make)(const TrialCertificateOptions&);
+  // What happens without the option.
+  const char* without_name;
+  const char* without_tenant;
+};
+
+constexpr Way kWays[] = {
+    {.name = "new",
+     .help = "Make an authority, and a certificate for each role",
+     .make = &MakeTrialCertificates,
+     .without_name = "localhost, 127.0.0.1 and ::1",
+     .without_tenant = "none"},
+    {.name = "renew",
+     .help = "Replace the certificates and keep the authority",
+     .make = &RenewTrialCertificates,
+     .without_name = "those of the present certificate",
+     .without_tenant = "that of the present certificate"},
+};
+
 struct CertsOptions {
   TrialCertificateOptions trial;
-  std::vector<std::string> names;  // empty: the defaults of `trial`
+  std::vector<std::string> names;     // empty: not given
+  std::optional<std::string> tenant;  // absent: not given
 };
 
 int Make(const CertsOptions& options, absl::Status (*make)(const TrialCertificateOptions&)) {
   TrialCertificateOptions trial = options.trial;
   if (!options.names.empty()) trial.router_names = options.names;
+  trial.tenant = options.tenant;
   if (absl::Status status = make(trial); !status.ok()) return ReportError(status);
   std::fprintf(stderr, "certificates in %s, valid for %d days\n", trial.directory.c_str(),
                trial.days);
   return kExitSuccess;
 }
 
-void AddMakeCommand(CommandLine& certs, const char* name, const char* help,
-                    absl::Status (*make)(const TrialCertificateOptions&)) {
-  CommandLine& command = certs.AddCommand(name, help);
+void AddMakeCommand(CommandLine& certs, const Way& way) {
+  CommandLine& command = certs.AddCommand(way.name, way.help);
   auto options = std::make_shared<CertsOptions>();
   command.Add("DIR", &options->trial.directory, "Folder for the files").Value("FOLDER").Required();
   command
       .Add("--name", &options->names,
-           "DNS name or IP address at which clients reach the router. Without it: localhost, "
-           "127.0.0.1 and ::1")
+           StrCat("DNS name or IP address at which clients reach the router. Without it: ",
+                  way.without_name))
       .TakesOne();
-  command.Add("--tenant", &options->trial.tenant, "Tenant of the client's certificate")
+  command
+      .Add("--tenant", &options->tenant,
+           StrCat("Tenant of the client's certificate. Without it: ", way.without_tenant))
       .Value("NAME");
   command.Add("--days", &options->trial.days, "How long the certificates are valid")
       .Range(1, 825)
       .ShowDefault();
   command.AddHelpText(kFilesHelp);
-  command.OnRun([options, make] { return Make(*options, make); });
+  command.OnRun([options, make = way.make] { return Make(*options, make); });
 }
 
 }  // namespace
 
 void AddCertsCommand(CommandLine& line) {
   CommandLine& certs = line.AddCommand("certs", "Make certificates to try encryption");
-  AddMakeCommand(certs, "new", "Make an authority, and a certificate for each role",
-                 &MakeTrialCertificates);
-  AddMakeCommand(certs, "renew", "Replace the certificates and keep the authority",
-                 &RenewTrialCertificates);
+  for (const Way& way : kWays) AddMakeCommand(certs, way);
 }
 
 }  // namespace baton

@@ -1,11 +1,6 @@
 // `baton keys`: makes API keys for the clients of a router.
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <ctime>
 #include <iostream>
 #include <memory>
@@ -16,9 +11,7 @@
 #include "cli/outcome.h"
 #include "common/entropy.h"
 #include "common/exit_code.h"
-#include "common/file_descriptor.h"
 #include "common/status_macros.h"
-#include "common/str_cat.h"
 #include "security/api_key_file.h"
 
 namespace baton {
@@ -33,16 +26,6 @@ struct KeysOptions {
   int32_t days = 0;
   std::string file;
 };
-
-absl::Status AppendLine(const std::string& path, const std::string& line) {
-  const FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  const bool written =
-      file.get() >= 0 &&
-      write(file.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size()) &&
-      fsync(file.get()) == 0;
-  if (written) return absl::OkStatus();
-  return absl::UnavailableError(StrCat(path, ": ", std::strerror(errno)));
-}
 
 absl::StatusOr<std::string> NewKey(const KeysOptions& options) {
   ASSIGN_OR_RETURN(std::string key, DrawApiKey());
@@ -59,7 +42,7 @@ absl::StatusOr<std::string> NewKey(const KeysOptions& options) {
   if (options.file.empty()) {
     std::fprintf(stderr, "add this line to the file of the router's --api-keys:\n%s", line.c_str());
   } else {
-    RETURN_IF_ERROR(AppendLine(options.file, line));
+    RETURN_IF_ERROR(AppendApiKey(options.file, entry));
   }
   return key;
 }

@@ -4,7 +4,7 @@
 //
 // Several routers share the fleet as in production: each gets an equal part of the requests, the
 // events of all caches, and heartbeats. So it knows of the others' requests only what heartbeats
-// tell. Workers send them also when their backlog changes (scheduler/backlog_news.h).
+// tell. Workers send them also when their backlog changes (common/backlog_news.h).
 //
 // With `roles`, the first router's role planner changes workers' roles, as RoleChanger does in
 // production: its calls take `call_us`, and the worker then sends a heartbeat at once. The other
@@ -34,6 +34,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "cache/cache_key.h"
+#include "common/backlog_news.h"
 #include "common/clock.h"
 #include "loadtest/load_run.h"
 #include "loadtest/request_record.h"
@@ -42,7 +43,6 @@
 #include "router/failure_detector.h"
 #include "router/role_planning.h"
 #include "router/router_core.h"
-#include "scheduler/backlog_news.h"
 
 namespace baton {
 

@@ -1,8 +1,13 @@
 #include "security/api_key_file.h"
 
+#include <fcntl.h>
 #include <openssl/rand.h>
 #include <openssl/sha.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -10,6 +15,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/escaping.h"
 #include "absl/time/time.h"
+#include "common/file_descriptor.h"
 #include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
@@ -141,6 +147,34 @@ std::string FormatApiKey(const ApiKeyEntry& entry) {
                                          absl::UTCTimeZone());
   }
   return object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+absl::StatusOr<std::string> ReadApiKeyText(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(StrCat("--api-keys: ", path, " cannot be read"));
+  std::string text(kMaxApiKeyFileBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() <= kMaxApiKeyFileBytes) return text;
+  return absl::InvalidArgumentError(
+      StrCat("--api-keys: ", path, " has more than ", kMaxApiKeyFileBytes, " bytes"));
+}
+
+absl::Status AppendApiKey(const std::string& path, const ApiKeyEntry& entry) {
+  std::string line = FormatApiKey(entry);
+  const FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (file.get() < 0) return absl::UnavailableError(StrCat(path, ": ", std::strerror(errno)));
+  ASSIGN_OR_RETURN(const std::string text, ReadApiKeyText(path));
+  if (!text.empty() && !text.ends_with('\n')) line.insert(0, "\n");
+  if (const auto entries = ParseApiKeys(text + line); !entries.ok()) {
+    return absl::InvalidArgumentError(StrCat(
+        "--api-keys: ", path, ", with the new key: ", std::string(entries.status().message())));
+  }
+  const ssize_t written = write(file.get(), line.data(), line.size());
+  if (written == static_cast<ssize_t>(line.size()) && fsync(file.get()) == 0) {
+    return absl::OkStatus();
+  }
+  return absl::UnavailableError(StrCat(path, ": ", std::strerror(errno)));
 }
 
 KeyDigest DigestOfKey(std::string_view key) {

@@ -48,6 +48,14 @@ absl::StatusOr<std::vector<ApiKeyEntry>> ParseApiKeys(std::string_view text);
 // Returns the line of an entry, with its line break.
 std::string FormatApiKey(const ApiKeyEntry& entry);
 
+// Returns the file's text. NotFound: it cannot be read. InvalidArgument: it is too large.
+absl::StatusOr<std::string> ReadApiKeyText(const std::string& path);
+
+// Appends the entry's line to the file, which is made if there is none. InvalidArgument: a router
+// would refuse the file with this line, for example because it has the id already; then nothing is
+// written. Unavailable: the file cannot be written.
+absl::Status AppendApiKey(const std::string& path, const ApiKeyEntry& entry);
+
 KeyDigest DigestOfKey(std::string_view key);
 
 // Returns a new key: "bk-" and 43 letters, digits, '-' and '_' with 256 random bits. Internal: the

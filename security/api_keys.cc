@@ -3,7 +3,6 @@
 #include <openssl/crypto.h>
 
 #include <ctime>
-#include <fstream>
 #include <iterator>
 #include <utility>
 
@@ -38,15 +37,7 @@ absl::StatusOr<std::unique_ptr<ApiKeys>> ApiKeys::Open(const std::string& path, 
 }
 
 absl::StatusOr<std::shared_ptr<const ApiKeys::Entries>> ApiKeys::ReadFile() const {
-  std::ifstream file(path_, std::ios::binary);
-  if (!file) return absl::NotFoundError(StrCat("--api-keys: ", path_, " cannot be read"));
-  std::string text(kMaxApiKeyFileBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > kMaxApiKeyFileBytes) {
-    return absl::InvalidArgumentError(
-        StrCat("--api-keys: ", path_, " has more than ", kMaxApiKeyFileBytes, " bytes"));
-  }
+  ASSIGN_OR_RETURN(const std::string text, ReadApiKeyText(path_));
   absl::StatusOr<Entries> entries = ParseApiKeys(text);
   if (!entries.ok()) {
     return absl::InvalidArgumentError(

@@ -1,5 +1,6 @@
 #include "security/trial_certificates.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <openssl/bio.h>
 #include <openssl/ec.h>
@@ -24,6 +25,7 @@
 #include "common/str_cat.h"
 #include "security/caller.h"
 #include "security/file_stamp.h"
+#include "security/tls_context.h"
 
 namespace baton {
 namespace {
@@ -175,12 +177,13 @@ absl::StatusOr<std::string> AltName(const std::string& name) {
 
 absl::StatusOr<Contents> ContentsOf(const TrialCertificateOptions& options, CallerRole role) {
   Contents contents{.name = StrCat("baton ", CallerRoleName(role)),
-                    .alt_names = StrCat("URI:", RoleUri(role, options.tenant)),
+                    .alt_names = StrCat("URI:", RoleUri(role, options.tenant.value_or(""))),
                     .is_authority = false,
                     .serves = role == CallerRole::kRouter || role == CallerRole::kWorker,
                     .days = options.days};
   if (role == CallerRole::kRouter) {
-    for (const std::string& name : options.router_names) {
+    const std::vector<std::string> local = {"localhost", "127.0.0.1", "::1"};
+    for (const std::string& name : options.router_names.value_or(local)) {
       ASSIGN_OR_RETURN(const std::string alt_name, AltName(name));
       contents.alt_names += StrCat(",", alt_name);
     }
@@ -189,9 +192,10 @@ absl::StatusOr<Contents> ContentsOf(const TrialCertificateOptions& options, Call
 }
 
 absl::Status MakeLeaves(const TrialCertificateOptions& options, const Identity& authority) {
-  if (options.tenant.size() > kMaxTenantBytes) {
-    return absl::InvalidArgumentError(StrCat("--tenant has ", options.tenant.size(),
-                                             " bytes, must have at most ", kMaxTenantBytes));
+  const size_t tenant_bytes = options.tenant.value_or("").size();
+  if (tenant_bytes > kMaxTenantBytes) {
+    return absl::InvalidArgumentError(
+        StrCat("--tenant has ", tenant_bytes, " bytes, must have at most ", kMaxTenantBytes));
   }
   for (const CallerRole role : kRoles) {
     ASSIGN_OR_RETURN(const Contents contents, ContentsOf(options, role));
@@ -220,6 +224,51 @@ absl::StatusOr<Identity> ReadAuthority(const TrialCertificateOptions& options) {
         StrCat("ca.crt or ca.key of ", options.directory, " is not in PEM form"));
   }
   return authority;
+}
+
+absl::StatusOr<Certificate> ReadLeaf(const TrialCertificateOptions& options, CallerRole role) {
+  const std::string path = InDirectory(options, StrCat(CallerRoleName(role), ".pem"));
+  const Bytes file(BIO_new_file(path.c_str(), "r"));
+  Certificate leaf(file == nullptr ? nullptr
+                                   : PEM_read_bio_X509(file.get(), nullptr, nullptr, nullptr));
+  ERR_clear_error();
+  if (leaf != nullptr) return leaf;
+  return absl::NotFoundError(StrCat(path, " has no certificate whose names could be kept"));
+}
+
+// Returns the DNS names and IP addresses of a certificate.
+std::vector<std::string> HostNames(const X509* certificate) {
+  std::vector<std::string> hosts;
+  auto* const names = static_cast<GENERAL_NAMES*>(
+      X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr));
+  for (int i = 0; i < sk_GENERAL_NAME_num(names); ++i) {
+    const GENERAL_NAME* name = sk_GENERAL_NAME_value(names, i);
+    if (name->type != GEN_DNS && name->type != GEN_IPADD) continue;
+    const ASN1_STRING* value = name->type == GEN_DNS ? name->d.dNSName : name->d.iPAddress;
+    const unsigned char* const bytes = ASN1_STRING_get0_data(value);
+    const int count = ASN1_STRING_length(value);
+    std::array<char, INET6_ADDRSTRLEN> text = {};
+    if (name->type == GEN_DNS) {
+      hosts.emplace_back(reinterpret_cast<const char*>(bytes), static_cast<size_t>(count));
+    } else if (inet_ntop(count == 4 ? AF_INET : AF_INET6, bytes, text.data(), text.size())) {
+      hosts.emplace_back(text.data());
+    }
+  }
+  GENERAL_NAMES_free(names);
+  return hosts;
+}
+
+// Names that the options do not give stay as they are.
+absl::StatusOr<TrialCertificateOptions> WithPresentNames(TrialCertificateOptions options) {
+  if (!options.router_names) {
+    ASSIGN_OR_RETURN(const Certificate router, ReadLeaf(options, CallerRole::kRouter));
+    options.router_names = HostNames(router.get());
+  }
+  if (!options.tenant) {
+    ASSIGN_OR_RETURN(const Certificate client, ReadLeaf(options, CallerRole::kClient));
+    options.tenant = CallerOfUris(UriNames(client.get())).tenant;
+  }
+  return options;
 }
 
 absl::Status CheckNothingThere(const TrialCertificateOptions& options) {
@@ -255,7 +304,8 @@ absl::Status MakeTrialCertificates(const TrialCertificateOptions& options) {
 
 absl::Status RenewTrialCertificates(const TrialCertificateOptions& options) {
   ASSIGN_OR_RETURN(const Identity authority, ReadAuthority(options));
-  return MakeLeaves(options, authority);
+  ASSIGN_OR_RETURN(const TrialCertificateOptions kept, WithPresentNames(options));
+  return MakeLeaves(kept, authority);
 }
 
 }  // namespace baton

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,11 @@ namespace baton {
 
 struct TrialCertificateOptions {
   std::string directory = {};
-  // DNS names and IP addresses at which clients reach routers.
-  std::vector<std::string> router_names = {"localhost", "127.0.0.1", "::1"};
-  std::string tenant = {};  // of the client's certificate
+  // DNS names and IP addresses at which clients reach routers. Absent: localhost, 127.0.0.1 and
+  // ::1; of a renewal, those of the present certificate.
+  std::optional<std::vector<std::string>> router_names = {};
+  // Of the client's certificate. Absent: none; of a renewal, that of the present certificate.
+  std::optional<std::string> tenant = {};
   int32_t days = 30;
 };
 
@@ -28,7 +31,7 @@ struct TrialCertificateOptions {
 absl::Status MakeTrialCertificates(const TrialCertificateOptions& options);
 
 // Makes new keys and certificates, signed by the folder's authority, and renames them over the old
-// ones. NotFound: there is no authority.
+// ones. NotFound: there is no authority, or no certificate whose names are to be kept.
 absl::Status RenewTrialCertificates(const TrialCertificateOptions& options);
 
 }  // namespace baton

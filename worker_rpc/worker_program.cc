@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/address_options.h"
+#include "common/backlog_news.h"
 #include "common/check.h"
 #include "common/command_line.h"
 #include "common/exit_code.h"
@@ -24,7 +25,6 @@
 #include "observe/observation_server.h"
 #include "security/listen_policy.h"
 #include "tracing/otlp/otlp_exporter.h"
-#include "scheduler/backlog_news.h"
 #include "worker_rpc/freed_blocks.h"
 #include "worker_rpc/worker_metrics.h"
 

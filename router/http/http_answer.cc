@@ -19,9 +19,7 @@ class PromptStream final : public ClientStream {
       : answer_(std::move(answer)), prompt_(prompt) {}
 
   bool Send(const v1::GenerateResponse& event) override { return answer_->Send(prompt_, event); }
-  void End(const absl::Status& status) override {
-    answer_->EndPrompt(prompt_, status);
-  }
+  void End(const absl::Status& status) override { answer_->EndPrompt(prompt_, status); }
 
  private:
   const std::shared_ptr<HttpAnswer> answer_;

@@ -213,8 +213,8 @@ void HttpEdge::ShowHealth(const std::shared_ptr<HttpExchange>& exchange) const {
   }
   const absl::Status room = limit_->Enter().status();
   if (!room.ok()) return exchange->Reply(ErrorResponse(ApiErrorOf(room)));
-  const absl::Status timely = host_.core->MayWait(
-      options_.timeout_ms * kUsPerMs, /*priority=*/0, std::numeric_limits<size_t>::max());
+  const absl::Status timely = host_.core->MayWait(options_.timeout_ms * kUsPerMs, /*priority=*/0,
+                                                  std::numeric_limits<size_t>::max());
   if (!timely.ok()) return exchange->Reply(ErrorResponse(ApiErrorOf(timely)));
   exchange->Reply(JsonResponse(200, R"({"status":"ok"})"));
 }

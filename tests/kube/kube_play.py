@@ -36,6 +36,10 @@ try:
 except ImportError:
     not_run("no PyYAML (Debian: python3-yaml)")
 
+missing = [name for name in ("podman", "buildah", "runc", "debootstrap", "iptables") if shutil.which(name) is None]
+if missing:
+    not_run(f"without {', '.join(missing)} (see scripts/kube_test.sh)")
+
 from pod_fleet import GRPC, HTTP, SUBNET, PodFleet, Podman  # noqa: E402
 
 PROMPTS = [[3 + i, 17, 40 + 2 * i, 5, 90 - i] * (4 + 8 * i) for i in range(6)]

@@ -61,9 +61,9 @@ TEST_F(TlsCredentialsTest, CheckTheServersAuthorityRoleAndName) {
   EXPECT_EQ(Code(ClientCredentials(deceived)), grpc::StatusCode::UNAVAILABLE);
   const grpc::Status impostor = Ask(FleetCredentials(set_.Files("router"), CallerRole::kWorker));
   EXPECT_EQ(impostor.error_code(), grpc::StatusCode::UNAVAILABLE);
-  ASSERT_TRUE(
-      RenewTrialCertificates({.directory = set_.directory(), .router_names = {"router.example"}})
-          .ok());
+  ASSERT_TRUE(RenewTrialCertificates({.directory = set_.directory(),
+                                      .router_names = std::vector<std::string>{"router.example"}})
+                  .ok());
   server_ = *RpcServer::Start({.listen = "127.0.0.1:0", .tls = set_.Files("router")}, {});
   EXPECT_EQ(Code(ClientCredentials(set_.Files("client"))), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(Code(FleetCredentials(set_.Files("worker"), CallerRole::kRouter)),

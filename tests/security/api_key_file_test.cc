@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -101,6 +104,43 @@ TEST(ApiKeyFile, DrawsKeysThatDifferAndFitIntoAHeader) {
       key->find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"),
       std::string::npos);
   EXPECT_NE(*key, *DrawApiKey());
+}
+
+class AppendApiKeyTest : public ::testing::Test {
+ protected:
+  AppendApiKeyTest() { std::filesystem::remove(path_); }
+  ~AppendApiKeyTest() override { std::filesystem::remove(path_); }
+
+  static ApiKeyEntry Entry(const std::string& id, const std::string& key = "") {
+    return {.id = id, .digest = DigestOfKey(id + key), .tenant = "acme"};
+  }
+  void Write(const std::string& text) { std::ofstream(path_) << text; }
+
+  const std::string path_ = absl::StrCat(::testing::TempDir(), "baton_append_", getpid());
+};
+
+TEST_F(AppendApiKeyTest, MakesTheFileAndAddsLines) {
+  ASSERT_TRUE(AppendApiKey(path_, Entry("a")).ok());
+  ASSERT_TRUE(AppendApiKey(path_, Entry("b")).ok());
+  EXPECT_EQ(*ReadApiKeyText(path_), FormatApiKey(Entry("a")) + FormatApiKey(Entry("b")));
+}
+
+TEST_F(AppendApiKeyTest, ALineWithoutItsBreakStaysALine) {
+  Write("# keys");
+  ASSERT_TRUE(AppendApiKey(path_, Entry("a")).ok());
+  EXPECT_EQ(*ReadApiKeyText(path_), "# keys\n" + FormatApiKey(Entry("a")));
+}
+
+TEST_F(AppendApiKeyTest, WritesNothingThatARouterWouldRefuse) {
+  ASSERT_TRUE(AppendApiKey(path_, Entry("a")).ok());
+  const absl::Status twice = AppendApiKey(path_, Entry("a", "another key"));
+  EXPECT_EQ(twice.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(twice.message()), HasSubstr("occurs twice"));
+  EXPECT_EQ(*ReadApiKeyText(path_), FormatApiKey(Entry("a")));
+  Write("nonsense\n");
+  EXPECT_EQ(AppendApiKey(path_, Entry("a")).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(*ReadApiKeyText(path_), "nonsense\n");
+  EXPECT_EQ(AppendApiKey("/nowhere/keys", Entry("a")).code(), absl::StatusCode::kUnavailable);
 }
 
 }  // namespace

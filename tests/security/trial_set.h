@@ -20,7 +20,7 @@ class TrialSet {
     std::string pattern = (std::filesystem::temp_directory_path() / "baton-trial-XXXXXX").string();
     EXPECT_NE(mkdtemp(pattern.data()), nullptr);
     options_.directory = pattern;
-    options_.tenant = tenant;
+    if (!tenant.empty()) options_.tenant = tenant;
     const absl::Status made = MakeTrialCertificates(options_);
     EXPECT_TRUE(made.ok()) << made;
   }

@@ -1,4 +1,4 @@
-#include "scheduler/backlog_news.h"
+#include "common/backlog_news.h"
 
 #include <gtest/gtest.h>
 

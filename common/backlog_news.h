@@ -1,8 +1,8 @@
 // Decides when routers should hear of the prompts that wait on a worker before its next heartbeat.
 //
 // A router knows its own requests. What the others have sent, it knows only from the worker. With
-// heartbeats alone, which come every second, all routers would choose the same idle worker again and
-// again.
+// heartbeats alone, which come every second, all routers would choose the same idle worker again
+// and again.
 //
 // Thread safety: belongs to one thread.
 #pragma once
