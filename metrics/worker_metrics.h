@@ -39,9 +39,10 @@ inline constexpr MetricDeclaration kWorkerMetrics[] = {
               "Time from the arrival of a cancellation at this engine until the blocks of its "
               "request were free. Blocks that a transfer still uses are freed when it has ended.",
               kLatencies),
-    Counter(kWorkerFailures, "baton_worker_failures_total", "requests",
-            "Requests of this engine that ended with an error, cancellations and refusals included. A "
-            "hand-off that finds the KV pool full is refused first, and then asked for again."),
+    Counter(
+        kWorkerFailures, "baton_worker_failures_total", "requests",
+        "Requests of this engine that ended with an error, cancellations and refusals included. A "
+        "hand-off that finds the KV pool full is refused first, and then asked for again."),
     Counter(kWorkerPreemptions, "baton_worker_preemptions_total", "preemptions",
             "How often a sequence lost its blocks to another one and had to be recomputed.",
             Labels{}, {.vllm = "vllm:num_preemptions_total"}),

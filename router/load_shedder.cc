@@ -29,9 +29,8 @@ absl::Status LoadShedder::MayJoin(int64_t now_us, int64_t left_us, int32_t prior
   if (wait_us <= left_us / 2) return absl::OkStatus();
   absl::Status refusal = absl::ResourceExhaustedError(
       absl::StrCat(before, " requests wait ahead of this one, the first for ", first_us / 1000,
-                   " ms. This one would wait about ", wait_us / 1000,
-                   " ms, more than half of the ", left_us / 1000,
-                   " ms until its deadline. Try again later"));
+                   " ms. This one would wait about ", wait_us / 1000, " ms, more than half of the ",
+                   left_us / 1000, " ms until its deadline. Try again later"));
   // At the pace of the queue, an equal request would be accepted then.
   SetRetryAfterMs(refusal, (wait_us - left_us / 2 + 999) / 1000);
   return refusal;
