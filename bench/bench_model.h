@@ -20,7 +20,7 @@ class BenchModel {
   BenchModel(const LoadedModel& model, EngineOptions options, int32_t sequences, int32_t context)
       : options_(std::move(options)) {
     if (!options_.paged) options_.layout = KvLayoutKind::kLayerMajor;
-    SettleBlockSize(options_, *model.device);
+    SettleForDevice(options_, *model.device);
     const ModelSpec& spec = model.info.spec;
     CHECK_EQ(spec.kv.groups.size(), 1u) << "models with sliding windows are not supported";
     blocks_ = (context + options_.block_size - 1) / options_.block_size;

@@ -156,7 +156,7 @@ int Run(EngineOptions options) {
     std::cerr << model.status() << "\n";
     return 2;
   }
-  SettleBlockSize(options, *model->device);
+  SettleForDevice(options, *model->device);
   std::printf("%s\n", model->device->Description().c_str());
   FigureList figures;
   MeasureSteps(*model, options, figures);

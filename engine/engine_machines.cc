@@ -58,6 +58,7 @@ EngineMachinesOptions MachinesOptionsOf(const EngineOptions& options, int32_t vo
                 .windows = std::move(windows)},
       .scheduler = {.token_budget = options.token_budget,
                     .max_chunk_tokens = options.max_chunk_tokens,
+                    .mixed_prompt_tokens = options.mixed_prompt_tokens,
                     .max_running = options.max_running,
                     .max_waiting = options.max_waiting},
       .vocabulary = vocabulary,

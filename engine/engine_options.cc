@@ -16,6 +16,7 @@ constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kLargestDefaultMiB = 1024;
 constexpr int64_t kSmallestDefaultMiB = 64;
 constexpr int32_t kCpuBlockSize = 16;
+constexpr int32_t kCpuMixedPromptTokens = 128;
 constexpr int32_t kGpuBlockSize = 64;
 
 }  // namespace
@@ -61,9 +62,13 @@ int64_t DefaultGpuKvCacheMiB(int64_t available_bytes) {
   return std::max<int64_t>(available_bytes / 10 * 9 / kMiB, 1);
 }
 
-void SettleBlockSize(EngineOptions& options, const Device& device) {
+void SettleForDevice(EngineOptions& options, const Device& device) {
   if (options.block_size == 0) {
     options.block_size = device.host_accessible() ? kCpuBlockSize : kGpuBlockSize;
+  }
+  if (options.mixed_prompt_tokens == 0) {
+    options.mixed_prompt_tokens =
+        device.host_accessible() ? kCpuMixedPromptTokens : options.token_budget;
   }
 }
 
@@ -168,6 +173,10 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
                "largest number of tokens in a step");
   settings.Add("max-chunk-tokens", &options.max_chunk_tokens, 1, 1 << 16,
                "largest number of tokens of one prompt in a step");
+  settings.Add("mixed-prompt-tokens", &options.mixed_prompt_tokens, 0, 1 << 16,
+               "largest number of prompt tokens in a step that also decodes. Fewer let running "
+               "answers continue sooner, and prompts a little later. 0: 128 on a CPU; on a GPU, as "
+               "many as --token-budget allows");
   settings.Add("max-running", &options.max_running, 1, 1024,
                "largest number of sequences in a step");
   settings.Add("max-waiting", &options.max_waiting, 1, 1 << 20,

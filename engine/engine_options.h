@@ -37,7 +37,7 @@ struct EngineOptions {
   int32_t tensor_parallel = 1;
 
   // KV pool
-  int32_t block_size = 0;    // tokens; 0: see SettleBlockSize
+  int32_t block_size = 0;    // tokens; 0: see SettleForDevice
   int64_t kv_cache_mib = 0;  // 0: see DefaultKvCacheMiB
   // Exact pool size in blocks; 0: derived from kv_cache_mib. For a model with sliding windows this
   // counts blocks of the full-attention group. The windows' pools come on top of it
@@ -61,14 +61,15 @@ struct EngineOptions {
   bool chunk_compress = false;  // sleeping chunks are compressed
 
   // Scheduling
-  int32_t token_budget = 512;      // tokens per step
-  int32_t max_chunk_tokens = 512;  // tokens of one sequence per step
-  int32_t max_running = 64;        // sequences per step
-  int32_t max_waiting = 1024;      // queue bound
-  int32_t steps_in_flight = 1;     // 2: plan and submit a step while another one runs
-  int32_t context_length = 0;      // tokens; 0: the model's
-  bool hash_logits = false;        // report a hash of all sampled logits with every answer
-  bool graph = true;               // replay decode steps from a captured graph
+  int32_t token_budget = 512;       // tokens per step
+  int32_t max_chunk_tokens = 512;   // tokens of one sequence per step
+  int32_t mixed_prompt_tokens = 0;  // prompt tokens of a step that decodes; 0: SettleForDevice
+  int32_t max_running = 64;         // sequences per step
+  int32_t max_waiting = 1024;       // queue bound
+  int32_t steps_in_flight = 1;      // 2: plan and submit a step while another one runs
+  int32_t context_length = 0;       // tokens; 0: the model's
+  bool hash_logits = false;         // report a hash of all sampled logits with every answer
+  bool graph = true;                // replay decode steps from a captured graph
 
   bool kv_events = false;  // publish changes of the prefix cache; set by the worker's main
 
@@ -127,9 +128,12 @@ int64_t DefaultKvCacheMiB(int64_t available_bytes);
 // leave.
 int64_t DefaultGpuKvCacheMiB(int64_t available_bytes);
 
-// Sets block_size to the value in effect: 0 becomes 16 on a CPU and 64 on a GPU, where a block is
-// the unit of one asynchronous copy of a kernel.
-void SettleBlockSize(EngineOptions& options, const Device& device);
+// Sets what depends on the device to the values in effect.
+// block_size: 0 becomes 16 on a CPU and 64 on a GPU, where a block is the unit of one asynchronous
+// copy of a kernel.
+// mixed_prompt_tokens: 0 becomes 128 on a CPU, where the rows of a step are computed almost one
+// after the other, and token_budget on a GPU.
+void SettleForDevice(EngineOptions& options, const Device& device);
 
 // Adds every user-facing field to `settings` under its command-line name.
 void RegisterSettings(EngineOptions& options, SettingList& settings);

@@ -98,7 +98,7 @@ absl::StatusOr<PoolPlan> Plan(const ModelSpec& model, const std::vector<Device*>
                               EngineOptions& options) {
   Device& device = *devices.front();
   const auto parts = static_cast<int32_t>(devices.size());
-  SettleBlockSize(options, device);
+  SettleForDevice(options, device);
   const KvCacheSpec spec = model.KvOfType(options.kv_type);
   ASSIGN_OR_RETURN(const KvPoolDivision division, DivisionOf(spec, options));
   const bool divided_later = IsDividedLater(device, options);

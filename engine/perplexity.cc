@@ -71,7 +71,7 @@ absl::StatusOr<PerplexityResult> MeasurePerplexity(const LoadedModel& model,
   const auto pools = static_cast<int32_t>(model.pool_devices.size());
   const KvCacheSpec kv = OfOneRank(spec.KvOfType(options.kv_type), pools);
   EngineOptions settled = options;
-  SettleBlockSize(settled, *model.device);
+  SettleForDevice(settled, *model.device);
   const auto layout_of = [&](int64_t blocks) {
     const std::vector<int64_t> each(kv.groups.size(), blocks);
     return KvPoolLayout::Create(kv, options.layout, settled.block_size, each);

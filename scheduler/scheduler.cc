@@ -29,6 +29,7 @@ Scheduler::Scheduler(const SchedulerOptions& options, KvCacheManager* cache)
       step_holds_(cache) {
   CHECK_GE(options.token_budget, 1);
   CHECK_GE(options.max_chunk_tokens, 1);
+  CHECK_GE(options.mixed_prompt_tokens, 0);
   CHECK_GE(options.max_running, 1);
   CHECK_GE(options.max_waiting, 0);
   CHECK(cache->groups() == 1 || cache->options().max_step_tokens >=
@@ -274,6 +275,9 @@ void Scheduler::Requeue(Sequence& sequence) {
 
 void Scheduler::SchedulePrefills(SchedulerOutput& output) {
   int32_t budget = options_.token_budget - output.total_tokens;
+  if (output.total_tokens > 0 && options_.mixed_prompt_tokens > 0) {
+    budget = std::min(budget, options_.mixed_prompt_tokens);
+  }
   if (budget <= 0) return;
   if (part_source_ != nullptr) AdmitChunkedPrompts(budget, output);
   std::vector<Prefill> prefills = PrefillsInProgress();

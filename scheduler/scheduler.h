@@ -85,9 +85,12 @@ namespace baton {
 struct SchedulerOptions {
   int32_t token_budget = 512;      // tokens that a step may compute, including decode tokens
   int32_t max_chunk_tokens = 512;  // of one sequence in a step; a large number means whole prompts
-  int32_t max_running = 64;        // sequences with blocks; limited to token_budget
-  int32_t max_waiting = 1024;      // queue bound for sequences that never ran
-  bool insert_chunks = true;       // insert committed blocks into the prefix tree after every chunk
+  // Prompt tokens in a step that also decodes. Each answer of such a step waits for them. 0: as
+  // many as the budget allows.
+  int32_t mixed_prompt_tokens = 0;
+  int32_t max_running = 64;    // sequences with blocks; limited to token_budget
+  int32_t max_waiting = 1024;  // queue bound for sequences that never ran
+  bool insert_chunks = true;   // insert committed blocks into the prefix tree after every chunk
 };
 
 // The most parts of chunked prompts in one step. They come on top of max_running sequences.

@@ -75,15 +75,18 @@ TEST(EngineOptions, AGpusDefaultPoolLeavesATenthOfItsMemory) {
   EXPECT_EQ(DefaultGpuKvCacheMiB(0), 1);
 }
 
-TEST(EngineOptions, TheDefaultBlockSizeIsTheCpus) {
+TEST(EngineOptions, DefaultsAreTheCpus) {
   const auto cpu = CreateDevice({.threads = 1});
   ASSERT_TRUE(cpu.ok());
   EngineOptions options;
-  SettleBlockSize(options, **cpu);
+  SettleForDevice(options, **cpu);
   EXPECT_EQ(options.block_size, 16);
+  EXPECT_EQ(options.mixed_prompt_tokens, 128);
   options.block_size = 8;
-  SettleBlockSize(options, **cpu);
+  options.mixed_prompt_tokens = 700;
+  SettleForDevice(options, **cpu);
   EXPECT_EQ(options.block_size, 8);
+  EXPECT_EQ(options.mixed_prompt_tokens, 700);
 }
 
 TEST(EngineOptions, AValueOutOfRangeIsNamedWithItsRange) {

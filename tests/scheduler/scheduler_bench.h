@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -96,11 +97,16 @@ class SchedulerBench {
   Scheduler& scheduler() { return scheduler_; }
   const std::map<SequenceId, std::vector<TokenId>>& outputs() const { return outputs_; }
   const SequenceSpec& spec(SequenceId id) { return specs_[id]; }
-  void set_budget_to_check(int32_t budget) { budget_ = budget; }
+  // `mixed`: prompt tokens beside decodes; 0: no limit.
+  void set_budget_to_check(int32_t budget, int32_t mixed = 0) {
+    budget_ = budget;
+    mixed_ = mixed;
+  }
 
  private:
   void CheckOutput(const SchedulerOutput& output) {
     int32_t total = 0;
+    int32_t decodes = 0;
     std::map<SequenceId, int> seen;
     for (const ScheduledChunk& chunk : output.chunks) {
       EXPECT_EQ(++seen[chunk.id], 1);
@@ -111,6 +117,9 @@ class SchedulerBench {
                                    static_cast<int32_t>(scheduler_.tokens(chunk.id).size()));
       EXPECT_EQ(scheduler_.phase(chunk.id), SequencePhase::kRunning);
       total += chunk.count;
+      const bool admitted = std::find(output.admitted.begin(), output.admitted.end(), chunk.id) !=
+                            output.admitted.end();
+      decodes += chunk.count == 1 && chunk.samples && !admitted ? 1 : 0;
     }
     for (const SequenceId id : output.preempted) {
       EXPECT_THAT(output.admitted, ::testing::Not(::testing::Contains(id)));
@@ -118,6 +127,9 @@ class SchedulerBench {
     }
     EXPECT_EQ(total, output.total_tokens);
     EXPECT_LE(total, budget_);
+    if (mixed_ > 0 && decodes > 0) {
+      EXPECT_LE(total - decodes, mixed_);
+    }
   }
   void CheckState() {
     ASSERT_TRUE(cache_.CheckConservation().ok()) << cache_.CheckConservation();
@@ -131,6 +143,7 @@ class SchedulerBench {
   Scheduler scheduler_;
   FakeModel model_;
   int32_t budget_ = INT32_MAX;
+  int32_t mixed_ = 0;
   std::map<SequenceId, SequenceSpec> specs_;  // by id, with the original prompts
   std::map<SequenceId, std::vector<TokenId>> outputs_;
 };

@@ -27,7 +27,7 @@ class RandomRun {
  public:
   explicit RandomRun(const Workload& workload)
       : random_(workload.seed), pool_(workload.pool), bench_(workload.pool, workload.options) {
-    bench_.set_budget_to_check(workload.options.token_budget);
+    bench_.set_budget_to_check(workload.options.token_budget, workload.options.mixed_prompt_tokens);
   }
 
   void Arrive() {
@@ -150,6 +150,7 @@ Workload RandomWorkload(uint32_t seed) {
   workload.options.max_running = 1 + random() % 8;
   workload.options.max_waiting = 1 + random() % 20;
   workload.options.insert_chunks = random() % 4 != 0;
+  workload.options.mixed_prompt_tokens = random() % 2 == 0 ? 0 : 1 + random() % 20;
   return workload;
 }
 

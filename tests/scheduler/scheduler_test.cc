@@ -28,6 +28,19 @@ TEST(Scheduler, PrefillsInChunksThenDecodesOneByOne) {
   EXPECT_FALSE(bench.scheduler().Contains(SequenceId(1)));
 }
 
+TEST(Scheduler, AStepThatDecodesComputesFewerPromptTokens) {
+  SchedulerOptions options = Budget(16);
+  options.mixed_prompt_tokens = 3;
+  SchedulerBench bench(Pool(32), options);
+  ASSERT_TRUE(bench.Add(1, Prompt(10), 4).ok());
+  EXPECT_EQ(bench.Step().total_tokens, 10) << "nothing decodes yet";
+  ASSERT_TRUE(bench.Add(2, Prompt(20, 50), 1).ok());
+  std::vector<int32_t> counts;
+  while (bench.scheduler().has_work()) counts.push_back(bench.Step().total_tokens);
+  EXPECT_THAT(counts, ElementsAre(1 + 3, 1 + 3, 1 + 3, 11)) << "then it is alone again";
+  bench.ExpectTokens(1, 4);
+}
+
 TEST(Scheduler, CountsTheTokensThatAreLeftToCompute) {
   SchedulerBench bench(Pool(32), Budget(8));
   EXPECT_EQ(bench.scheduler().UncomputedTokens(), 0);
