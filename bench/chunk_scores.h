@@ -37,7 +37,7 @@ class LogitRow {
   double LogProbability(TokenId token) const {
     return logits_[static_cast<size_t>(token)] - log_sum_;
   }
-  // The lowest of those with the largest logit, as greedy decoding chooses.
+  // Returns the token with the largest logit; among equals the lowest, as greedy decoding does.
   TokenId MostProbable() const {
     return static_cast<TokenId>(std::max_element(logits_.begin(), logits_.end()) - logits_.begin());
   }

@@ -21,8 +21,8 @@ constexpr char kFilesHelp[] =
     "ca.crt for --tls-ca.\nFor production, take certificates from an authority whose key is "
     "protected.";
 
-// A way to make certificates.
-struct Way {
+// A subcommand of `baton certs`.
+struct CertsSubcommand {
   const char* name;
   const char* help;
   absl::Status (*make)(const TrialCertificateOptions&);
@@ -31,7 +31,7 @@ struct Way {
   const char* without_tenant;
 };
 
-constexpr Way kWays[] = {
+constexpr CertsSubcommand kSubcommands[] = {
     {.name = "new",
      .help = "Make an authority, and a certificate for each role",
      .make = &MakeTrialCertificates,
@@ -60,31 +60,31 @@ int Make(const CertsOptions& options, absl::Status (*make)(const TrialCertificat
   return kExitSuccess;
 }
 
-void AddMakeCommand(CommandLine& certs, const Way& way) {
-  CommandLine& command = certs.AddCommand(way.name, way.help);
+void AddMakeCommand(CommandLine& certs, const CertsSubcommand& subcommand) {
+  CommandLine& command = certs.AddCommand(subcommand.name, subcommand.help);
   auto options = std::make_shared<CertsOptions>();
   command.Add("DIR", &options->trial.directory, "Folder for the files").Value("FOLDER").Required();
   command
       .Add("--name", &options->names,
            StrCat("DNS name or IP address at which clients reach the router. Without it: ",
-                  way.without_name))
+                  subcommand.without_name))
       .TakesOne();
   command
       .Add("--tenant", &options->tenant,
-           StrCat("Tenant of the client's certificate. Without it: ", way.without_tenant))
+           StrCat("Tenant of the client's certificate. Without it: ", subcommand.without_tenant))
       .Value("NAME");
   command.Add("--days", &options->trial.days, "How long the certificates are valid")
       .Range(1, 825)
       .ShowDefault();
   command.AddHelpText(kFilesHelp);
-  command.OnRun([options, make = way.make] { return Make(*options, make); });
+  command.OnRun([options, make = subcommand.make] { return Make(*options, make); });
 }
 
 }  // namespace
 
 void AddCertsCommand(CommandLine& line) {
   CommandLine& certs = line.AddCommand("certs", "Make certificates to try encryption");
-  for (const Way& way : kWays) AddMakeCommand(certs, way);
+  for (const CertsSubcommand& subcommand : kSubcommands) AddMakeCommand(certs, subcommand);
 }
 
 }  // namespace baton

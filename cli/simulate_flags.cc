@@ -63,6 +63,13 @@ void AddFleetFlags(CommandLine& command, SimulateFlags& flags) {
       .Range(1, 128)
       .ShowDefault();
   command
+      .Add("--mixed-prompt-tokens", &fleet.worker.scheduler.mixed_prompt_tokens,
+           "Prompt tokens at most in a step that also decodes. 0: as many as --step-tokens allows. "
+           "Workers on CPUs have 128")
+      .Group(kGroup)
+      .Range(0, 1 << 16)
+      .ShowDefault();
+  command
       .Add("--step-tokens", &fleet.worker.scheduler.token_budget,
            "Tokens that a step computes at most")
       .Group(kGroup)

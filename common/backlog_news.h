@@ -1,4 +1,4 @@
-// Decides when routers should hear of the prompts that wait on a worker before its next heartbeat.
+// Decides when a worker sends a heartbeat early, because its uncomputed prompt tokens have changed.
 //
 // A router knows its own requests. What the others have sent, it knows only from the worker. With
 // heartbeats alone, which come every second, all routers would choose the same idle worker again

@@ -173,10 +173,11 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
                "largest number of tokens in a step");
   settings.Add("max-chunk-tokens", &options.max_chunk_tokens, 1, 1 << 16,
                "largest number of tokens of one prompt in a step");
-  settings.Add("mixed-prompt-tokens", &options.mixed_prompt_tokens, 0, 1 << 16,
-               "largest number of prompt tokens in a step that also decodes. Fewer let running "
-               "answers continue sooner, and prompts a little later. 0: 128 on a CPU; on a GPU, as "
-               "many as --token-budget allows");
+  settings.Add(
+      "mixed-prompt-tokens", &options.mixed_prompt_tokens, 0, 1 << 16,
+      "largest number of prompt tokens in a step that also decodes. A smaller "
+      "number shortens the wait of running answers and lengthens that of prompts. 0: 128 on "
+      "a CPU, --token-budget on a GPU. The value of --token-budget means no limit");
   settings.Add("max-running", &options.max_running, 1, 1024,
                "largest number of sequences in a step");
   settings.Add("max-waiting", &options.max_waiting, 1, 1 << 20,

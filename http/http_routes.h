@@ -25,8 +25,8 @@ struct HttpRoute {
   std::string path;
   HttpHandler handler;
   size_t max_body_bytes = 0;
-  // Refuses bodies of another type with status 415; a request without type is accepted. Empty:
-  // takes any.
+  // Refuses bodies of another type, or with a content coding, with status 415; a request without
+  // type is accepted. Empty: takes any.
   std::string content_type = {};
 };
 

@@ -14,8 +14,9 @@ enum class OpenAiEndpoint : uint8_t { kChatCompletions, kCompletions };
 
 struct AnswerForm {
   OpenAiEndpoint endpoint = OpenAiEndpoint::kChatCompletions;
-  int32_t prompts = 1;  // prompts of the request
-  int32_t n = 1;        // choices for each prompt
+  int32_t prompts = 1;            // prompts of the request
+  std::string prompt_field = {};  // "messages" or "prompt"; empty: others give the prompt
+  int32_t n = 1;                  // choices for each prompt
   bool stream = false;
   bool include_usage = false;     // of a stream: a last chunk with the usage
   bool continuous_usage = false;  // of a stream with usage: every chunk has the usage so far

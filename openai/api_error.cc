@@ -112,17 +112,20 @@ ApiError ApiErrorOf(const absl::Status& status) {
   return error;
 }
 
-// A status without a field is about the prompt, for example about its length.
-ApiError PromptErrorOf(const absl::Status& status, OpenAiEndpoint endpoint, int32_t prompt,
+ApiError PromptErrorOf(const absl::Status& status, std::string_view field, int32_t prompt,
                        int32_t prompts) {
+  constexpr std::string_view kIds = "prompt_token_ids";
   ApiError error = ApiErrorOf(status);
-  if (error.status != 400) return error;
-  const bool about_prompt = error.param.empty() || error.param == "prompt_token_ids";
-  if (endpoint == OpenAiEndpoint::kChatCompletions) {
-    if (about_prompt) error.param = "messages";
-  } else if (about_prompt || error.param == "prompt") {
-    error.param = prompts == 1 ? "prompt" : StrCat("prompt[", prompt, "]");
-    if (prompts > 1) error.message = StrCat(error.param, ": ", error.message);
+  if (error.status != 400 || field.empty()) return error;
+  const bool about_ids = error.param == kIds && error.message.starts_with(kIds);
+  const bool about_prompt = about_ids || error.param == field ||
+                            (error.param.empty() && error.message.starts_with("the prompt has "));
+  if (!about_prompt) return error;
+  error.param = prompts == 1 ? std::string(field) : StrCat(field, "[", prompt, "]");
+  if (about_ids) {
+    error.message.replace(0, kIds.size(), error.param);
+  } else if (prompts > 1) {
+    error.message = StrCat(error.param, ": ", error.message);
   }
   return error;
 }

@@ -10,7 +10,6 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "openai/answer_form.h"
 
 namespace baton {
 
@@ -34,9 +33,10 @@ struct ApiError {
 // `param` is the field that the status names.
 ApiError ApiErrorOf(const absl::Status& status);
 
-// The same, for one prompt of a body with `prompts` of them. Names the prompt as the client did:
-// "messages", "prompt" or "prompt[1]".
-ApiError PromptErrorOf(const absl::Status& status, OpenAiEndpoint endpoint, int32_t prompt,
+// The same, for a request whose body has several prompts: the error names the prompt, as in
+// "prompt[1]". `field`: the body's field with the prompts; empty: errors keep the names that they
+// have. `prompt` is an index of `prompts`.
+ApiError PromptErrorOf(const absl::Status& status, std::string_view field, int32_t prompt,
                        int32_t prompts);
 
 // Returns the error for a request that HTTP itself refuses: 400, 401, 404, 405, 408, 411, 413, 415,

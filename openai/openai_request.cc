@@ -102,7 +102,7 @@ absl::Status AddPrompts(const JsonPlace& place, const Json& list,
   return absl::OkStatus();
 }
 
-AnswerForm FormOf(OpenAiEndpoint endpoint, const BodyFields& fields,
+AnswerForm FormOf(OpenAiEndpoint endpoint, const BodyFields& fields, bool has_prompt,
                   const std::vector<ClientRequest>& prompts) {
   AnswerForm form = {.endpoint = endpoint,
                      .prompts = static_cast<int32_t>(prompts.size()),
@@ -113,6 +113,8 @@ AnswerForm FormOf(OpenAiEndpoint endpoint, const BodyFields& fields,
                      .logprobs = prompts.front().sampling.logprobs.has_value(),
                      .return_token_ids = fields.return_token_ids,
                      .return_ledger = fields.return_ledger};
+  if (has_prompt) form.prompt_field = "prompt";
+  if (prompts.front().messages) form.prompt_field = "messages";
   if (!fields.echo) return form;
   for (const ClientRequest& prompt : prompts) {
     if (prompt.prompt) {
@@ -169,7 +171,7 @@ absl::StatusOr<OpenAiRequest> ReadOpenAiRequest(OpenAiEndpoint endpoint, std::st
     RETURN_IF_ERROR(AddPrompts(place.Member("prompt"), *prompt, out.prompts));
   }
   out.model = std::move(fields.model);
-  out.form = FormOf(endpoint, fields, out.prompts);
+  out.form = FormOf(endpoint, fields, prompt != nullptr, out.prompts);
   out.ignored_fields = ignored.names();
   std::sort(out.ignored_fields.begin(), out.ignored_fields.end());
   return out;

@@ -3,18 +3,27 @@
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 
 namespace baton {
 
 absl::StatusOr<ConcurrencyLimit::Slot> ConcurrencyLimit::Enter() {
   std::lock_guard lock(mutex_);
-  if (closed_) return absl::UnavailableError(kDrainingMessage);
-  if (active_ >= max_calls_) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("this process has its maximum of ", max_calls_, " active ", what_));
-  }
+  RETURN_IF_ERROR(MayEnterLocked());
   ++active_;
   return Slot(this);
+}
+
+absl::Status ConcurrencyLimit::MayEnter() const {
+  std::lock_guard lock(mutex_);
+  return MayEnterLocked();
+}
+
+absl::Status ConcurrencyLimit::MayEnterLocked() const {
+  if (closed_) return absl::UnavailableError(kDrainingMessage);
+  if (active_ < max_calls_) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("this process has its maximum of ", max_calls_, " active ", what_));
 }
 
 void ConcurrencyLimit::Close() {

@@ -48,9 +48,12 @@ class ConcurrencyLimit {
   // Waits until no call is left. Returns false after `timeout_ms`.
   bool WaitUntilIdle(int64_t timeout_ms);
   int32_t active() const;
+  // OK if Enter would succeed now; otherwise its error.
+  absl::Status MayEnter() const;
 
  private:
   void Leave();
+  absl::Status MayEnterLocked() const;
 
   const int32_t max_calls_;
   const char* const what_;

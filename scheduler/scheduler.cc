@@ -61,6 +61,7 @@ Scheduler::Sequence& Scheduler::Remember(SequenceSpec spec, SequencePhase phase,
   sequence->order = order;
   sequence->phase = phase;
   sequence->spec = std::move(spec);
+  sequence->tokens_at_add = static_cast<int32_t>(sequence->spec.tokens.size());
   Sequence& remembered = *sequence;
   const SequenceId id = remembered.spec.id;
   CHECK(sequences_.emplace(id, std::move(sequence)).second)
@@ -194,7 +195,9 @@ bool Scheduler::has_work() const {
 
 SchedulerOutput Scheduler::Schedule() {
   SchedulerOutput output;
-  if (ScheduleDecodes(output)) {
+  const bool goes_on = ScheduleDecodes(output);
+  prompt_budget_left_ = PromptBudget(output);
+  if (goes_on) {
     AdmitHandOffs(output);
     SchedulePrefills(output);
   }
@@ -220,6 +223,17 @@ bool Scheduler::ScheduleDecodes(SchedulerOutput& output) {
     if (room == Room::kReady) AddChunk(sequence, 1, output);
   }
   return true;
+}
+
+int32_t Scheduler::PromptBudget(SchedulerOutput& output) const {
+  // Also those whose row is in flight, because the steps behind it delay their next token.
+  output.decodes = std::any_of(running_.begin(), running_.end(), [this](const auto& entry) {
+    const Sequence& sequence = *entry.second;
+    return sequence.known() > sequence.tokens_at_add && Remaining(sequence) <= 1;
+  });
+  const int32_t left = options_.token_budget - output.total_tokens;
+  if (!output.decodes || options_.mixed_prompt_tokens == 0) return left;
+  return std::min(left, options_.mixed_prompt_tokens);
 }
 
 Scheduler::Room Scheduler::RoomForPending(const Sequence& sequence) {
@@ -274,11 +288,9 @@ void Scheduler::Requeue(Sequence& sequence) {
 }
 
 void Scheduler::SchedulePrefills(SchedulerOutput& output) {
-  int32_t budget = options_.token_budget - output.total_tokens;
-  if (output.total_tokens > 0 && options_.mixed_prompt_tokens > 0) {
-    budget = std::min(budget, options_.mixed_prompt_tokens);
-  }
+  int32_t budget = prompt_budget_left_;
   if (budget <= 0) return;
+  const int32_t before = output.total_tokens;
   if (part_source_ != nullptr) AdmitChunkedPrompts(budget, output);
   std::vector<Prefill> prefills = PrefillsInProgress();
   if (!parts_.empty()) AddParts(prefills);
@@ -309,6 +321,7 @@ void Scheduler::SchedulePrefills(SchedulerOutput& output) {
     }
     AddChunk(sequence, share[i], output);
   }
+  prompt_budget_left_ -= output.total_tokens - before;
 }
 
 std::vector<int32_t> Scheduler::ShareOut(std::span<const Prefill> prefills, int32_t budget) const {

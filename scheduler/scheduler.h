@@ -6,7 +6,8 @@
 //
 // A step has a token budget, so a long prompt never stalls short ones. Every running decode has a
 // row in every step. Prefills in progress and then new admissions share the rest of the budget
-// (prefill_share.h), by priority and arrival.
+// (prefill_share.h), by priority and arrival. While a sequence decodes, that rest is at most
+// SchedulerOptions::mixed_prompt_tokens.
 //
 // Admission takes the blocks of all known tokens at once, so a prefill never stops half way. The
 // blocks must be free or evictable. One more block must be available for each admitted sequence, so
@@ -85,8 +86,8 @@ namespace baton {
 struct SchedulerOptions {
   int32_t token_budget = 512;      // tokens that a step may compute, including decode tokens
   int32_t max_chunk_tokens = 512;  // of one sequence in a step; a large number means whole prompts
-  // Prompt tokens in a step that also decodes. Each answer of such a step waits for them. 0: as
-  // many as the budget allows.
+  // Prompt tokens in a step for which answers wait (SchedulerOutput::decodes). 0: as many as the
+  // budget allows.
   int32_t mixed_prompt_tokens = 0;
   int32_t max_running = 64;    // sequences with blocks; limited to token_budget
   int32_t max_waiting = 1024;  // queue bound for sequences that never ran
@@ -146,6 +147,7 @@ struct SchedulerOutput {
   std::vector<SequenceId> preempted;  // back in the queue
   std::vector<SequenceId> exhausted;  // cannot grow, and nothing is left to evict or preempt
   int32_t total_tokens = 0;
+  bool decodes = false;  // a sequence that has generated tokens runs, and waits for this step
   // Sequences wait for blocks or places, and this worker computes no prompt, although the step has
   // budget for one.
   bool prompts_blocked = false;
@@ -275,6 +277,7 @@ class Scheduler {
     SequencePhase phase = SequencePhase::kWaiting;
     Order order;
     int32_t forked = 0;
+    int32_t tokens_at_add = 0;  // its first tokens: those that were not generated here
     int32_t cached_at_add = 0;  // tokens of its prompt that were cached when it joined the queue
     int32_t in_flight = 0;      // tokens in chunks in flight, after the committed ones
     int32_t pending = 0;        // tokens that steps in flight sample
@@ -333,6 +336,8 @@ class Scheduler {
   void InsertCommitted(const Sequence& sequence);
 
   // Returns false if the rest of the plan must wait for steps in flight.
+  // Prompt tokens that the step may compute beside the decodes in `output`. Sets output.decodes.
+  int32_t PromptBudget(SchedulerOutput& output) const;
   bool ScheduleDecodes(SchedulerOutput& output);
   Room RoomForPending(const Sequence& sequence);
   Room MakeRoom(Sequence& sequence, SchedulerOutput& output);
@@ -378,8 +383,9 @@ class Scheduler {
   std::map<Order, Sequence*> running_;
   int32_t waiting_for_kv_ = 0;
   int32_t preempted_waiting_ = 0;
-  int32_t queued_hand_offs_ = 0;  // waiting sequences with awaits_kv
-  int32_t promised_forks_ = 0;    // of admitted sequences
+  int32_t queued_hand_offs_ = 0;    // waiting sequences with awaits_kv
+  int32_t promised_forks_ = 0;      // of admitted sequences
+  int32_t prompt_budget_left_ = 0;  // of the latest plan
   int64_t preemptions_ = 0;
   uint64_t arrivals_ = 0;
   // State of the pool when a Schedule produced nothing. Any event resets it.

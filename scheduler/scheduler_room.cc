@@ -153,7 +153,7 @@ bool Scheduler::CanNeverBegin(const Sequence& sequence) const {
 }
 
 bool Scheduler::PromptsBlocked(const SchedulerOutput& output) const {
-  if (waiting_.empty() || output.total_tokens >= options_.token_budget) return false;
+  if (waiting_.empty() || prompt_budget_left_ <= 0) return false;
   // A preemption in this plan, or the end of a step in flight, may make room for the next plan.
   if (!output.preempted.empty() || !step_holds_.empty()) return false;
   for (const auto& [order, sequence] : running_) {

@@ -19,6 +19,7 @@
 #include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
+#include "security/file_stamp.h"
 
 namespace baton {
 namespace {
@@ -162,14 +163,21 @@ absl::StatusOr<std::string> ReadApiKeyText(const std::string& path) {
 
 absl::Status AppendApiKey(const std::string& path, const ApiKeyEntry& entry) {
   std::string line = FormatApiKey(entry);
-  const FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  if (file.get() < 0) return absl::UnavailableError(StrCat(path, ": ", std::strerror(errno)));
-  ASSIGN_OR_RETURN(const std::string text, ReadApiKeyText(path));
+  std::string text;
+  if (StampOf(path).bytes >= 0) {
+    ASSIGN_OR_RETURN(text, ReadApiKeyText(path));
+  }
   if (!text.empty() && !text.ends_with('\n')) line.insert(0, "\n");
+  if (text.size() + line.size() > kMaxApiKeyFileBytes) {
+    return absl::InvalidArgumentError(StrCat("--api-keys: ", path, " would have more than ",
+                                             kMaxApiKeyFileBytes, " bytes with the new key"));
+  }
   if (const auto entries = ParseApiKeys(text + line); !entries.ok()) {
     return absl::InvalidArgumentError(StrCat(
         "--api-keys: ", path, ", with the new key: ", std::string(entries.status().message())));
   }
+  const FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (file.get() < 0) return absl::UnavailableError(StrCat(path, ": ", std::strerror(errno)));
   const ssize_t written = write(file.get(), line.data(), line.size());
   if (written == static_cast<ssize_t>(line.size()) && fsync(file.get()) == 0) {
     return absl::OkStatus();

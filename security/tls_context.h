@@ -34,15 +34,16 @@ struct TlsRules {
   bool bulk = false;
 };
 
-// Of the certificate, the key and the authorities.
+// Stamps of the certificate, the key and the authorities.
 using TlsFileStamps = std::array<FileStamp, 3>;
 
 class TlsContext {
  public:
   // A client without `files.certificate` has no certificate. Without `files.authorities`, the
   // system's authorities count. NotFound: a file cannot be read. InvalidArgument: a file is wrong,
-  // key and certificate do not belong together, or the certificate has expired. Files that are
-  // being replaced, by renaming, give the old context or the new one.
+  // key and certificate do not belong together, or the certificate has expired. If a file
+  // with certificate and key is replaced by renaming, this takes its old content or its new one.
+  // Separate files may not match until both are replaced.
   static absl::StatusOr<std::shared_ptr<const TlsContext>> Load(const TlsFiles& files,
                                                                 const TlsRules& rules);
   ~TlsContext();

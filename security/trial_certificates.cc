@@ -250,7 +250,8 @@ std::vector<std::string> HostNames(const X509* certificate) {
     std::array<char, INET6_ADDRSTRLEN> text = {};
     if (name->type == GEN_DNS) {
       hosts.emplace_back(reinterpret_cast<const char*>(bytes), static_cast<size_t>(count));
-    } else if (inet_ntop(count == 4 ? AF_INET : AF_INET6, bytes, text.data(), text.size())) {
+    } else if (count == 4 || count == 16) {
+      inet_ntop(count == 4 ? AF_INET : AF_INET6, bytes, text.data(), text.size());
       hosts.emplace_back(text.data());
     }
   }
@@ -267,6 +268,10 @@ absl::StatusOr<TrialCertificateOptions> WithPresentNames(TrialCertificateOptions
   if (!options.tenant) {
     ASSIGN_OR_RETURN(const Certificate client, ReadLeaf(options, CallerRole::kClient));
     options.tenant = CallerOfUris(UriNames(client.get())).tenant;
+    if (!options.tenant) {
+      return absl::NotFoundError(
+          StrCat(InDirectory(options, "client.pem"), " names no tenant. Give one with --tenant"));
+    }
   }
   return options;
 }

@@ -12,6 +12,7 @@ namespace baton {
 namespace {
 
 constexpr char kComment[] = ": keep-alive\n\n";
+constexpr char kEndedBefore[] = "the answer ended before this prompt's";
 
 class PromptStream final : public ClientStream {
  public:
@@ -39,7 +40,7 @@ void HttpAnswer::Start(AnswerForm form, AnswerHead head, TokenText token_text,
                        std::vector<HttpHeader> headers) {
   std::lock_guard lock(mutex_);
   stream_ = form.stream;
-  endpoint_ = form.endpoint;
+  prompt_field_ = form.prompt_field;
   prompts_ = open_prompts_ = form.prompts;
   headers_ = std::move(headers);
   writer_ = std::make_unique<AnswerWriter>(std::move(form), std::move(head), std::move(token_text));
@@ -50,6 +51,7 @@ std::shared_ptr<ClientStream> HttpAnswer::Stream(int32_t prompt) {
 }
 
 bool HttpAnswer::AddCall(const std::shared_ptr<ClientListener>& call) {
+  bool failed = false;
   {
     std::lock_guard lock(mutex_);
     if (!ended_ && deadline_.Passed()) {
@@ -59,8 +61,13 @@ bool HttpAnswer::AddCall(const std::shared_ptr<ClientListener>& call) {
       calls_.push_back(call);
       return true;
     }
+    failed = !client_gone_ && !deadline_.Passed();
   }
-  call->OnClientGone();
+  if (failed) {
+    call->CallOff(absl::CancelledError(kEndedBefore));
+  } else {
+    call->OnClientGone();
+  }
   return false;
 }
 
@@ -78,7 +85,7 @@ bool HttpAnswer::Send(int32_t prompt, const v1::GenerateResponse& event) {
 void HttpAnswer::EndPrompt(int32_t prompt, const absl::Status& status) {
   std::lock_guard lock(mutex_);
   if (ended_) return;
-  if (!status.ok()) return FailLocked(PromptErrorOf(status, endpoint_, prompt, prompts_));
+  if (!status.ok()) return FailLocked(PromptErrorOf(status, prompt_field_, prompt, prompts_));
   if (--open_prompts_ > 0) return;
   if (!writer_->AllFinished()) {
     return FailLocked(ApiErrorOf(absl::InternalError("the answer ended before all its choices")));
@@ -147,7 +154,7 @@ void HttpAnswer::OnClientGone() {
   std::vector<std::shared_ptr<ClientListener>> calls;
   {
     std::lock_guard lock(mutex_);
-    ended_ = true;
+    client_gone_ = ended_ = true;
     calls = Calls();
   }
   for (const auto& call : calls) call->OnClientGone();
@@ -175,7 +182,7 @@ void HttpAnswer::Tick(Clock::time_point now) {
   }
   for (const auto& call : calls) {
     if (failed) {
-      call->CallOff(absl::CancelledError("the answer ended before this prompt's"));
+      call->CallOff(absl::CancelledError(kEndedBefore));
     } else {
       call->OnClientGone();  // the call knows that its deadline has passed
     }

@@ -79,11 +79,12 @@ class HttpAnswer : public std::enable_shared_from_this<HttpAnswer> {
   bool stream_ = false;
   std::vector<HttpHeader> headers_;
   std::vector<std::weak_ptr<ClientListener>> calls_;
-  OpenAiEndpoint endpoint_ = OpenAiEndpoint::kCompletions;
+  std::string prompt_field_;
   int32_t prompts_ = 0;
   int32_t open_prompts_ = 0;
-  bool begun_ = false;      // the head of a stream is sent
-  bool ended_ = false;      // the answer is complete, has failed, or the client is gone
+  bool begun_ = false;  // the head of a stream is sent
+  bool ended_ = false;  // the answer is complete, has failed, or the client is gone
+  bool client_gone_ = false;
   bool calls_end_ = false;  // the calls were told to end
   Clock::time_point sent_at_;
 };

@@ -97,6 +97,7 @@ FACTORS = {
     "paged": ["true", "false"],
     "threads": ["1", "2"],
     "instruction-set": [],  # main() fills in the machine's instruction sets
+    "mixed-prompt-tokens": ["128", "5"],
     "graph": ["true", "false"],
     "concurrency": ["1", "16"],
     "steps-in-flight": ["1", "2"],  # 2 needs the asynchronous device

@@ -211,7 +211,7 @@ class Repair(unittest.TestCase):
         want = {key: same(result) for key, result in answers(jobs, "--concurrency=1", "--no-prefix-cache").items()}
         self.assertEqual(len(want), len(jobs))
         for flags in ((), ("--concurrency=20",), ("--chunk-cache-share=0",), ("--block-size=1",), ("--block-size=64", "--concurrency=5"),
-                      ("--token-budget=9", "--concurrency=3"), ("--no-paged",), ("--device=cpu-async", "--steps-in-flight=2"),
+                      ("--token-budget=9", "--concurrency=3"), ("--mixed-prompt-tokens=5",), ("--no-paged",), ("--device=cpu-async", "--steps-in-flight=2"),
                       ("--kv-layout=layer-major", "--max-chunk-tokens=5"), ("--transport=loopback",), SLEEPY,
                       ("--concurrency=1", "--kv-layout=layer-major", "--chunk-compress", *SLEEPY)):
             got = answers(jobs, *flags)

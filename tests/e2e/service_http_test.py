@@ -235,6 +235,15 @@ class Answers(HttpCase):
         self.assertTrue(all(int(seconds) >= 1 for seconds in retry_after), retry_after)
         self.cluster.wait_at_rest()
 
+    def test_without_a_free_place_nothing_is_healthy(self):
+        leave = [self.begin_long_answer("http") for _ in range(PLACES)]
+        wait_until(lambda: self.ask("GET", "/health")[0] == 503, SEEN_TIMEOUT_S, "a full router")
+        self.assertEqual(self.ask("GET", "/health")[2]["error"]["code"], "overloaded")
+        for one in leave:
+            one()
+        wait_until(lambda: self.ask("GET", "/health")[0] == 200, SEEN_TIMEOUT_S, "free places")
+        self.cluster.wait_at_rest()
+
     def test_a_connection_serves_many_requests(self):
         connection = http.client.HTTPConnection(self.address, timeout=TIMEOUT_S)
         texts = set()

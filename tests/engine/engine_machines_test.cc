@@ -138,6 +138,7 @@ TEST(MachinesOptionsOf, TakesEverySettingOfTheEngine) {
   engine.kv_events = true;
   engine.token_budget = 13;
   engine.max_chunk_tokens = 14;
+  engine.mixed_prompt_tokens = 9;
   engine.max_running = 15;
   engine.max_waiting = 16;
   engine.context_length = 17;
@@ -161,6 +162,7 @@ TEST(MachinesOptionsOf, TakesEverySettingOfTheEngine) {
   EXPECT_EQ(machines.cache.windows[0].window, 24);
   EXPECT_EQ(machines.scheduler.token_budget, 13);
   EXPECT_EQ(machines.scheduler.max_chunk_tokens, 14);
+  EXPECT_EQ(machines.scheduler.mixed_prompt_tokens, 9);
   EXPECT_EQ(machines.scheduler.max_running, 15);
   EXPECT_EQ(machines.scheduler.max_waiting, 16);
   EXPECT_EQ(machines.vocabulary, 300);

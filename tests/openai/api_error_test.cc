@@ -89,19 +89,29 @@ TEST(ApiError, APromptBeyondTheContextHasOpenAisCode) {
 }
 
 TEST(ApiError, APromptIsNamedAsTheClientNamedIt) {
-  absl::Status status = absl::InvalidArgumentError("prompt_token_ids[0] is 272; at most 271");
-  SetErrorParam(status, "prompt_token_ids");
-  constexpr OpenAiEndpoint kText = OpenAiEndpoint::kCompletions;
-  EXPECT_EQ(PromptErrorOf(status, kText, 0, 1).param, "prompt");
-  const ApiError second = PromptErrorOf(status, kText, 1, 2);
-  EXPECT_EQ(second.param, "prompt[1]");
-  EXPECT_EQ(second.message, "prompt[1]: prompt_token_ids[0] is 272; at most 271");
-  const absl::Status too_long = absl::OutOfRangeError("the prompt has 9000 tokens");
-  EXPECT_EQ(PromptErrorOf(too_long, kText, 0, 1).param, "prompt");
-  EXPECT_EQ(PromptErrorOf(too_long, OpenAiEndpoint::kChatCompletions, 0, 1).param, "messages");
-  SetErrorParam(status, "temperature");
-  EXPECT_EQ(PromptErrorOf(status, kText, 1, 2).param, "temperature");
-  EXPECT_EQ(PromptErrorOf(absl::InternalError("x"), kText, 1, 2).param, "");
+  absl::Status ids = absl::InvalidArgumentError("prompt_token_ids[0] is 272; at most 271");
+  SetErrorParam(ids, "prompt_token_ids");
+  EXPECT_EQ(PromptErrorOf(ids, "prompt", 0, 1).param, "prompt");
+  EXPECT_EQ(PromptErrorOf(ids, "prompt", 0, 1).message, "prompt[0] is 272; at most 271");
+  EXPECT_EQ(PromptErrorOf(ids, "prompt", 1, 2).param, "prompt[1]");
+  EXPECT_EQ(PromptErrorOf(ids, "prompt", 1, 2).message, "prompt[1][0] is 272; at most 271");
+  EXPECT_EQ(PromptErrorOf(ids, "", 0, 1).param, "prompt_token_ids") << "the client sent that";
+  const absl::Status too_long = absl::InvalidArgumentError("the prompt has 9000 tokens");
+  EXPECT_EQ(PromptErrorOf(too_long, "prompt", 0, 1).param, "prompt");
+  EXPECT_EQ(PromptErrorOf(too_long, "prompt", 0, 1).message, "the prompt has 9000 tokens");
+  EXPECT_EQ(PromptErrorOf(too_long, "prompt", 2, 3).message,
+            "prompt[2]: the prompt has 9000 tokens");
+  EXPECT_EQ(PromptErrorOf(too_long, "messages", 0, 1).param, "messages");
+}
+
+TEST(ApiError, ErrorsOfOtherFieldsKeepTheirNames) {
+  absl::Status heat = absl::InvalidArgumentError("temperature is 9");
+  SetErrorParam(heat, "temperature");
+  EXPECT_EQ(PromptErrorOf(heat, "prompt", 1, 2).param, "temperature");
+  EXPECT_EQ(PromptErrorOf(absl::InternalError("x"), "prompt", 1, 2).param, "");
+  EXPECT_EQ(
+      PromptErrorOf(absl::FailedPreconditionError("no worker takes chunks"), "prompt", 0, 1).param,
+      "");
 }
 
 TEST(ApiError, HttpErrorsHaveATypeAndACode) {

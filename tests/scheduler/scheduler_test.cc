@@ -41,6 +41,16 @@ TEST(Scheduler, AStepThatDecodesComputesFewerPromptTokens) {
   bench.ExpectTokens(1, 4);
 }
 
+TEST(Scheduler, TheLastTokenOfAPromptIsNoAnswerThatWaits) {
+  SchedulerOptions options = Budget(16);
+  options.mixed_prompt_tokens = 3;
+  SchedulerBench bench(Pool(32), options);
+  ASSERT_TRUE(bench.Add(1, Prompt(17), 1).ok());
+  EXPECT_EQ(bench.Step().total_tokens, 16);
+  ASSERT_TRUE(bench.Add(2, Prompt(20, 50), 1).ok());
+  EXPECT_EQ(bench.Step().total_tokens, 16);
+}
+
 TEST(Scheduler, CountsTheTokensThatAreLeftToCompute) {
   SchedulerBench bench(Pool(32), Budget(8));
   EXPECT_EQ(bench.scheduler().UncomputedTokens(), 0);

@@ -149,7 +149,7 @@ TEST_F(HttpAnswerTest, APassedDeadlineEndsTheCallsOnce) {
 TEST_F(HttpAnswerTest, ACallAfterTheDeadlineMustNotStart) {
   Begin(/*stream=*/false, /*prompts=*/1, /*left_us=*/0);
   EXPECT_FALSE(added_);
-  EXPECT_EQ(calls_[0]->gone, 1) << "nobody else ends this call";
+  EXPECT_EQ(calls_[0]->gone, 1) << "the answer ends this call";
   EXPECT_EQ(client_.Read().status, 504);
 }
 
@@ -159,7 +159,7 @@ TEST_F(HttpAnswerTest, ACallMustNotStartAfterItsClientHasLeft) {
   EXPECT_EQ(calls_[0]->gone, 1);
   const auto late = std::make_shared<FakeCall>();
   EXPECT_FALSE(answer_->AddCall(late));
-  EXPECT_EQ(late->gone, 1) << "nobody else ends this call";
+  EXPECT_EQ(late->gone, 1) << "the answer ends this call";
   EXPECT_FALSE(streams_[0]->Send(Tokens("a")));
   streams_[0]->End(absl::CancelledError(""));
 }
