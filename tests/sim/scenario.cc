@@ -103,6 +103,11 @@ void DrawWorkers(uint64_t seed, Scenario& scenario) {
     worker.engine.asynchronous = steps.OneIn(2);
     if (worker.engine.asynchronous && !steps.OneIn(4)) worker.engine.steps_in_flight = 2;
   }
+  SimRandom mixed(seed, "mixed steps");
+  if (mixed.OneIn(2)) {
+    const auto tokens = static_cast<int32_t>(mixed.Between(1, 6));
+    for (SimWorker::Options& worker : scenario.workers) worker.engine.mixed_prompt_tokens = tokens;
+  }
   if (SimRandom(seed, "idle turns").OneIn(8)) {
     for (SimWorker::Options& worker : scenario.workers) {
       worker.engine.idle_turn_us = EngineLoop::kIdleTurnUs;
