@@ -33,9 +33,9 @@ struct ApiError {
 // `param` is the field that the status names.
 ApiError ApiErrorOf(const absl::Status& status);
 
-// The same, for a request whose body has several prompts: the error names the prompt, as in
-// "prompt[1]". `field`: the body's field with the prompts; empty: errors keep the names that they
-// have. `prompt` is an index of `prompts`.
+// The same, for prompt number `prompt` of a body that has `prompts` of them in `field`. The error
+// names it as the client did: "messages", "prompt" or "prompt[1]". Without `field`, errors keep
+// their names.
 ApiError PromptErrorOf(const absl::Status& status, std::string_view field, int32_t prompt,
                        int32_t prompts);
 

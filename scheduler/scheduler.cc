@@ -196,6 +196,7 @@ bool Scheduler::has_work() const {
 SchedulerOutput Scheduler::Schedule() {
   SchedulerOutput output;
   const bool goes_on = ScheduleDecodes(output);
+  output.decodes = AnswersWait();
   prompt_budget_left_ = PromptBudget(output);
   if (goes_on) {
     AdmitHandOffs(output);
@@ -225,12 +226,15 @@ bool Scheduler::ScheduleDecodes(SchedulerOutput& output) {
   return true;
 }
 
-int32_t Scheduler::PromptBudget(SchedulerOutput& output) const {
-  // Also those whose row is in flight, because the steps behind it delay their next token.
-  output.decodes = std::any_of(running_.begin(), running_.end(), [this](const auto& entry) {
+// A row in flight counts, too, because the steps behind it delay the sequence's next token.
+bool Scheduler::AnswersWait() const {
+  return std::any_of(running_.begin(), running_.end(), [this](const auto& entry) {
     const Sequence& sequence = *entry.second;
     return sequence.known() > sequence.tokens_at_add && Remaining(sequence) <= 1;
   });
+}
+
+int32_t Scheduler::PromptBudget(const SchedulerOutput& output) const {
   const int32_t left = options_.token_budget - output.total_tokens;
   if (!output.decodes || options_.mixed_prompt_tokens == 0) return left;
   return std::min(left, options_.mixed_prompt_tokens);

@@ -336,8 +336,9 @@ class Scheduler {
   void InsertCommitted(const Sequence& sequence);
 
   // Returns false if the rest of the plan must wait for steps in flight.
-  // Prompt tokens that the step may compute beside the decodes in `output`. Sets output.decodes.
-  int32_t PromptBudget(SchedulerOutput& output) const;
+  bool AnswersWait() const;  // SchedulerOutput::decodes
+  // Prompt tokens that the step may compute beside what `output` has.
+  int32_t PromptBudget(const SchedulerOutput& output) const;
   bool ScheduleDecodes(SchedulerOutput& output);
   Room RoomForPending(const Sequence& sequence);
   Room MakeRoom(Sequence& sequence, SchedulerOutput& output);

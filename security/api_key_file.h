@@ -53,8 +53,8 @@ absl::StatusOr<std::string> ReadApiKeyText(const std::string& path);
 
 // Appends the entry's line to the file, which is made if there is none. InvalidArgument: a router
 // would refuse the file with this line, for example because it has the id already; then nothing is
-// written. NotFound: the file cannot be read. Unavailable: it cannot be written. REQUIRES: nobody
-// else writes the file meanwhile.
+// written. NotFound: the file cannot be read. Unavailable: it cannot be written.
+// REQUIRES: no other process writes the file at the same time.
 absl::Status AppendApiKey(const std::string& path, const ApiKeyEntry& entry);
 
 KeyDigest DigestOfKey(std::string_view key);
