@@ -28,4 +28,8 @@ ChunkLine FindChunkLine(std::string_view bytes);
 // Says that a line is too long, with the limit.
 std::string ChunkLineProblem();
 
+// Says that a whole line does not begin a chunk. Beast does not refuse all of these: it asks for
+// more bytes if, for example, a single letter stands between a chunk's data and the line end.
+inline constexpr std::string_view kNoChunk = "the body has something else where a chunk must begin";
+
 }  // namespace baton

@@ -272,7 +272,7 @@ size_t HttpRequestParser::FeedBody(std::string_view bytes) {
                                            " bytes, the most that are allowed here")});
     }
     if (error && error != beast_http::error::need_more) return Fail(ProblemOf(error));
-    if (count == 0) break;
+    if (count == 0) return Fail({.status = 400, .message = std::string(kNoChunk)});
   }
   if (beast_->is_done()) state_ = State::kComplete;
   return used;

@@ -95,8 +95,11 @@ size_t HttpResponseParser::Feed(std::string_view bytes) {
     BeastError error;
     const size_t count = beast_->put(boost::asio::const_buffer(rest.data(), length), error);
     used += count;
-    if (error && error != beast_http::error::need_more) problem_ = error.message();
-    if (count == 0) break;
+    if (error && error != beast_http::error::need_more) {
+      problem_ = error.message();
+    } else if (count == 0) {
+      problem_ = kNoChunk;
+    }
   }
   return used;
 }

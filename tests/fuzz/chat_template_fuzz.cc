@@ -1,7 +1,6 @@
 // libFuzzer target for chat templates. The input's bytes are the template, and parts of them are
 // the messages. A render must not crash, hang or exceed its limits, and user text must never become
 // trusted. With AddressSanitizer, the target also counts every allocation against the limits.
-#include <sanitizer/allocator_interface.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -12,6 +11,12 @@
 #include "common/check.h"
 #include "tests/fuzz/seed_corpus.h"
 #include "text/chat_template.h"
+
+// As in sanitizer/allocator_interface.h, which only clang has.
+extern "C" size_t __sanitizer_get_allocated_size(const volatile void* block);
+extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*on_allocate)(const volatile void*,
+                                                                             size_t),
+                                                         void (*on_free)(const volatile void*));
 
 namespace {
 
@@ -42,7 +47,7 @@ void OnAllocate(const volatile void*, size_t bytes) {
 
 void OnFree(const volatile void* block) {
   if (!heap.counting || block == nullptr) return;
-  heap.live -= std::min(heap.live, __sanitizer_get_allocated_size(const_cast<void*>(block)));
+  heap.live -= std::min(heap.live, __sanitizer_get_allocated_size(block));
 }
 
 }  // namespace

@@ -234,10 +234,10 @@ void Support(const std::string& bytes) {
 void Events(const std::string& bytes) {
   constexpr WorkerNumber kWorker{1};
   constexpr Epoch kEpoch{1};
-  FleetIndex index({.max_units = 1 << 10});
+  FleetIndex index({.max_units = 1 << 10, .key_seeds = {}});
   index.Add(kWorker, kEpoch, /*now_us=*/0);
   KvEventIntake intake(&index, kWorker);
-  intake.Take({.epoch = kEpoch, .sequence = 1});  // the stream begins
+  intake.Take({.epoch = kEpoch, .sequence = 1, .events = {}});  // the stream begins
   intake.Take({.epoch = kEpoch, .sequence = 1, .events = bytes, .part = 0, .parts = 0});
   const ChunkedRequest request(ExamplePrompt(), kNamespace, kPieceTokens);
   const std::vector<Hash128> question;
@@ -274,9 +274,11 @@ std::string ExampleManifest() {
 
 std::string ExampleEvents() {
   const ChunkedRequest request(ExamplePrompt(), kNamespace, kPieceTokens);
-  KvEvent stored{.kind = KvEvent::Kind::kStored};
+  KvEvent stored;
+  stored.kind = KvEvent::Kind::kStored;
   for (const ChunkedRequest::Part& part : request.parts()) stored.hashes.push_back(part.key);
-  KvEvent removed{.kind = KvEvent::Kind::kRemoved};
+  KvEvent removed;
+  removed.kind = KvEvent::Kind::kRemoved;
   removed.hashes = {stored.hashes.front()};
   const std::vector<KvEvent> events = {stored, removed};
   return EncodeKvEvents(events);

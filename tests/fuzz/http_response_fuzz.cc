@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "common/check.h"
+#include "http/chunk_line.h"
 #include "http/http_response_parser.h"
 #include "tests/fuzz/seed_corpus.h"
 
@@ -31,8 +32,8 @@ Outcome Parse(std::string_view bytes, size_t piece) {
     bytes.remove_prefix(count);
     unused.erase(0, parser.Feed(unused));
     if (!parser.complete() && parser.problem().empty()) {
-      CHECK(unused.size() <= (parser.status() == 0 ? HttpResponseParser::kMaxHeadBytes
-                                                   : HttpResponseParser::kMaxChunkLineBytes));
+      CHECK(unused.size() <=
+            (parser.status() == 0 ? HttpResponseParser::kMaxHeadBytes : baton::kMaxChunkLineBytes));
     }
   }
   parser.FeedEnd();

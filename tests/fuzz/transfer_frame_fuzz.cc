@@ -121,6 +121,7 @@ std::vector<Frame> ExamplesOfGroups() {
                         .block_count = 2,
                         .tokens = 8,
                         .available = 1,
+                        .manifest = {},
                         .layers = 1,
                         .window_first_blocks = {1, 0, 2}},
           SharedPoolFrame{.num_blocks = 9, .window_num_blocks = {5}},

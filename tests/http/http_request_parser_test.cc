@@ -142,6 +142,7 @@ TEST(HttpRequestParser, RefusesWhatTwoReadersCouldUnderstandDifferently) {
       {"\x16\x03\x01", 400},
       {post + "Transfer-Encoding: chunked\r\n\r\nxyz\r\n", 400},
       {post + "Transfer-Encoding: chunked\r\n\r\n1\r\nabcdefgh\r\n", 400},
+      {post + "Transfer-Encoding: chunked\r\n\r\n1\r\nab\r\n0\r\n\r\n", 400},
       {post + "Transfer-Encoding: chunked\r\n\r\n11111111111111111\r\n", 400},
   };
   for (const auto& [bytes, status] : cases) EXPECT_EQ(StatusOf(bytes), status) << bytes;

@@ -106,6 +106,15 @@ TEST(HttpResponseParser, RefusesWhatIsNoAnswer) {
   }
 }
 
+TEST(HttpResponseParser, RefusesBytesBetweenChunks) {
+  const std::string head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (const char* body : {"1\r\nab\r\n0\r\n\r\n", "1\r\nabcdef\r\n0\r\n\r\n", "x\r\n"}) {
+    const Parsed parsed = ParseAll(head + body);
+    EXPECT_FALSE(parsed.complete) << body;
+    EXPECT_NE(parsed.problem, "") << body;
+  }
+}
+
 TEST(HttpResponseParser, LimitsWhatMustBeKept) {
   const std::string head = "HTTP/1.1 200 OK\r\nX: " + std::string(64 << 10, 'x') + "\r\n\r\n";
   EXPECT_THAT(ParseAll(head).problem, HasSubstr("more than 65536 bytes"));
