@@ -107,8 +107,10 @@ WorkerReport SimulatedFleet::ReportOf(int32_t worker) const {
 void SimulatedFleet::Heartbeat(int32_t worker) {
   WorkerReport report = ReportOf(worker);
   report.decode_tokens_per_s = DecodeTokensPerS(worker);
-  for (const std::unique_ptr<Router>& router : routers_) {
-    CHECK(router->core->Heartbeat(report).ok());
+  report.routers = options_.routers;
+  for (int32_t i = 0; i < options_.routers; ++i) {
+    report.router_place = i;
+    CHECK(routers_[static_cast<size_t>(i)]->core->Heartbeat(report).ok());
   }
 }
 

@@ -13,6 +13,7 @@ constexpr int64_t kMostCounted = 1 << 30;
 constexpr int32_t kMostTokensPerBlock = 1 << 20;
 constexpr int64_t kMostBytesPerBlock = int64_t{1} << 40;
 constexpr int64_t kMostKvGroups = 64;
+constexpr int32_t kMostRouters = 1024;
 constexpr double kMostTokensPerSecond = 1e9;
 
 int32_t Counted(int64_t count) {
@@ -48,6 +49,8 @@ WorkerReport ReportOf(Heartbeat heartbeat) {
   if (heartbeat.prompt_tokens_left) {
     out.prompt_tokens_left = Counted(*heartbeat.prompt_tokens_left);
   }
+  out.routers = std::clamp(heartbeat.routers, 1, kMostRouters);
+  out.router_place = std::clamp(heartbeat.router_place, 0, out.routers - 1);
   // A pool that shrank must still give up its retiring blocks.
   out.available_blocks =
       Counted(int64_t{heartbeat.free_blocks} + heartbeat.cached_blocks - heartbeat.retiring_blocks);

@@ -49,6 +49,8 @@ struct Heartbeat {
   int32_t running = 0;
   int32_t waiting_for_kv = 0;
   std::optional<int64_t> prompt_tokens_left = {};  // absent: an older worker
+  int32_t routers = 0;                             // 0: an older worker; counts as 1
+  int32_t router_place = 0;
 
   // The pool, in blocks of KV group 0.
   int32_t block_size = 0;

@@ -61,15 +61,15 @@ double LineFit::At(double x) const {
   return bounded(y * std::pow(bounded(PriorAt(x)) / y, 1 - trust_));
 }
 
-LineFit LineFit::AsPrior() const {
-  LineFitOptions options = options_;
-  options.intercept = At(0);
-  options.slope = std::max(0.0, (At(options.typical_x) - At(0)) / options.typical_x);
-  if (observed_ >= kTrustedObservations) {
-    options.trusted_prior = true;
-    options.prior_weight = kTrustedObservations;
+void LineFit::SetPrior(const LineFit& fleet) {
+  const double typical_x = options_.typical_x;
+  options_.intercept = fleet.At(0);
+  options_.slope = std::max(0.0, (fleet.At(typical_x) - fleet.At(0)) / typical_x);
+  if (fleet.observed_ >= kTrustedObservations) {
+    options_.trusted_prior = true;
+    options_.prior_weight = kTrustedObservations;
   }
-  return LineFit(options);
+  if (observed_ > 0) Solve();
 }
 
 }  // namespace baton

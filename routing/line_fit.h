@@ -42,11 +42,10 @@ class LineFit {
 
   double observed() const { return observed_; }  // sum of weights, without forgetting
 
-  // Returns a new fit with this fit's line as its prior, for a worker that joins a fleet. If this
-  // fit has a few observations, the new one needs a few to leave the prior. A worker's first
-  // request may be slow because it is the first, and a worker that looks slow would get no further
-  // requests.
-  LineFit AsPrior() const;
+  // Takes the line of `fleet` as the prior, in place of the present one. If that fit has a few
+  // observations, this one needs a few of its own to leave the prior. A worker's first request may
+  // be slow because it is the first, and a worker that looks slow would get no further requests.
+  void SetPrior(const LineFit& fleet);
 
  private:
   void Solve();

@@ -119,9 +119,20 @@ int64_t RouteCost::Uncached(const WorkerRecord& worker) const {
 
 double RouteCost::BacklogUs(const WorkerRecord& worker) const {
   const auto own_us = static_cast<double>(worker.BacklogUs(fleet_.now_us));
-  if (worker.others_tokens == 0) return own_us;
+  if (worker.heard_tokens == 0) return own_us;
   const auto age_us = static_cast<double>(fleet_.now_us - worker.last_heard_us);
-  return own_us + std::max(0.0, fleet_.speeds->PromptTokensUs(worker.others_tokens) - age_us);
+  const double heard_us = fleet_.speeds->PromptTokensUs(worker.heard_tokens) - age_us;
+  return std::max(own_us, heard_us + static_cast<double>(worker.SentSinceUs()));
+}
+
+double RouteCost::WaitUs(const WorkerRecord& worker) const {
+  const double us = BacklogUs(worker);
+  const int32_t routers = worker.report.routers;
+  if (routers <= 1 || worker.alike <= 1) return us;
+  const int32_t homes = std::min(routers, worker.alike);
+  if (worker.place % homes == worker.report.router_place % homes) return us;
+  const double crowd = static_cast<double>(homes) / worker.alike;
+  return us + options_.away_weight * crowd * fleet_.speeds->prefill_us();
 }
 
 bool RouteCost::HasRoom(const WorkerRecord& worker) const {
@@ -129,7 +140,7 @@ bool RouteCost::HasRoom(const WorkerRecord& worker) const {
 }
 
 double RouteCost::PrefillUs(const WorkerRecord& worker) const {
-  double us = BacklogUs(worker) + SharedCostOf(worker, WayOn(worker));
+  double us = WaitUs(worker) + SharedCostOf(worker, WayOn(worker));
   // On a worker that only prefills, requests of other routers also wait for prefill.
   if (!worker.CanDecode() && !worker.report.prompt_tokens_left) {
     us += worker.others * fleet_.speeds->prefill_us();
@@ -155,7 +166,7 @@ double RouteCost::DecodeUs(const WorkerRecord& decode) const {
 }
 
 double RouteCost::LocalUs(const WorkerRecord& decode, const WorkerRecord* prefill) const {
-  double us = BacklogUs(decode) + DecodeUs(decode);
+  double us = WaitUs(decode) + DecodeUs(decode);
   const Way& way = WayOn(decode);
   us += SharedCostOf(decode, way) + DelayOfAnswersUs(decode);
   const bool charged = prefill != nullptr && !decode.CanPrefill() && !Continues(decode, *prefill);
@@ -167,7 +178,7 @@ bool RouteCost::ComputesLocally(const WorkerRecord& decode, const WorkerRecord& 
   if (Uncached(decode) <= options_.local_prefill_tokens) return true;
   // A next turn stays with the earlier turns, unless the backlog there costs more than computing
   // the missing tokens on the prefill worker.
-  const double waits_us = BacklogUs(decode);
+  const double waits_us = WaitUs(decode);
   if (Continues(decode, prefill) && waits_us <= PrefillUs(prefill)) return true;
   return LocalUs(decode, &prefill) <= RemoteUs(decode, prefill);
 }

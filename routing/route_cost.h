@@ -12,6 +12,12 @@
 //                                  that it decodes now, each of which waits for that time
 //   in all cases:                + decode_weight × the time to decode the answer in the worker's
 //                                  batch, at its measured step time
+//   with several routers:        + away_weight × the share of routers to workers × a mean prompt's
+//                                  time, for a backlog on a worker that is not this router's home
+//
+// Routers hear of each other's prompts only after some time. In a burst, all would choose the same
+// workers. So each has home workers, where it may expect to be alone: those with its place, modulo
+// the number of routers. Elsewhere it expects company.
 //
 // If a worker computes or pulls a prefix that another worker has, waiting prompts with that prefix
 // benefit too. So the price is shared with them: divided by 1 + the number of prompts that wait for
@@ -93,9 +99,11 @@ class RouteCost {
 
   const Known& Of(const WorkerRecord& worker) const { return known_[fleet_.PlaceOf(worker)]; }
   int64_t Cached(const WorkerRecord& worker) const { return Of(worker).cached; }
-  // Time until the worker has computed the prompts that it has now, those of other routers
-  // included.
+  // Time until the worker has computed the prompts that it has now. This router knows its own. What
+  // all routers had sent, it knows from the last heartbeat.
   double BacklogUs(const WorkerRecord& worker) const;
+  // The same, with what other routers may be sending there at this moment.
+  double WaitUs(const WorkerRecord& worker) const;
   bool HasRoom(const WorkerRecord& worker) const;
   bool Continues(const WorkerRecord& decode, const WorkerRecord& prefill) const;
   const Way& WayOn(const WorkerRecord& worker) const;

@@ -60,6 +60,8 @@ struct RoutingOptions {
   // Computing a prompt on a worker that decodes delays each of its answers. Weight of that delay,
   // the sum over the answers.
   double answer_delay_weight = 0.05;
+  // Weight of the prompts that other routers may be sending to a worker (route_cost.h).
+  double away_weight = 3;
   // Weight of the time to decode the answer in the worker's batch.
   double decode_weight = 0.1;
   // Consistent hash: a worker gets at most this many times the mean load.

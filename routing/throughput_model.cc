@@ -1,6 +1,7 @@
 #include "routing/throughput_model.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace baton {
 namespace {
@@ -17,6 +18,7 @@ void MoveMean(double& mean, int64_t value) {
 
 void ThroughputModel::Learn(const FinishedRequest& request) {
   const WorkerNumber prefiller = request.prefill.value_or(request.decode);
+  ++lessons_;
   LearnPrefill(fleet_, request);
   LearnPrefill(At(prefiller), request);
   LearnHandOff(fleet_, request);
@@ -31,6 +33,7 @@ void ThroughputModel::Learn(const FinishedRequest& request) {
 }
 
 void ThroughputModel::Learn(const FinishedPull& pull) {
+  ++lessons_;
   LearnPull(fleet_, pull);
   LearnPull(At(pull.receiver), pull);
 }
@@ -62,13 +65,18 @@ void ThroughputModel::Forget(WorkerNumber number) { of_worker_.erase(number); }
 
 const WorkerThroughput& ThroughputModel::Of(WorkerNumber number) const {
   const auto found = of_worker_.find(number);
-  return found == of_worker_.end() ? fleet_ : found->second;
+  return found == of_worker_.end() ? fleet_ : WithPrior(found->second);
 }
 
 WorkerThroughput& ThroughputModel::At(WorkerNumber number) {
-  const auto found = of_worker_.find(number);
-  if (found != of_worker_.end()) return found->second;
-  return of_worker_.emplace(number, fleet_.AsPrior()).first->second;
+  Worker& worker = of_worker_[number];
+  WithPrior(worker);
+  return worker.speeds;
+}
+
+const WorkerThroughput& ThroughputModel::WithPrior(Worker& worker) const {
+  if (std::exchange(worker.lessons, lessons_) != lessons_) worker.speeds.SetPrior(fleet_);
+  return worker.speeds;
 }
 
 }  // namespace baton

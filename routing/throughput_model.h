@@ -1,6 +1,10 @@
 // Learned throughput of every worker in the fleet, and the mean size of recent requests. Every
 // finished request updates it. A worker without finished requests counts as an average one.
 //
+// A worker with few of them counts as something between its own figures and the fleet's of now. The
+// fleet's of then would not do: if they were wrong, the worker could look slow, get no requests for
+// that reason, and look slow for ever.
+//
 // Pure. Not thread-safe.
 #pragma once
 
@@ -56,14 +60,22 @@ class ThroughputModel {
   }
 
  private:
+  struct Worker {
+    WorkerThroughput speeds = {};
+    int64_t lessons = 0;  // `lessons_` when its prior was set
+  };
+
   WorkerThroughput& At(WorkerNumber number);
+  const WorkerThroughput& WithPrior(Worker& worker) const;
   void LearnPrefill(WorkerThroughput& speeds, const FinishedRequest& request) const;
   void LearnHandOff(WorkerThroughput& speeds, const FinishedRequest& request) const;
   void LearnDecode(WorkerThroughput& speeds, const FinishedRequest& request) const;
   static void LearnPull(WorkerThroughput& speeds, const FinishedPull& pull);
 
   WorkerThroughput fleet_;
-  absl::flat_hash_map<WorkerNumber, WorkerThroughput> of_worker_;
+  int64_t lessons_ = 0;  // how often fleet_ has changed
+  // Mutable, because a worker's prior is set when somebody looks at it.
+  mutable absl::flat_hash_map<WorkerNumber, Worker> of_worker_;
   double completion_tokens_ = 128;
   double prefill_us_ = 50'000;
   double computed_tokens_ = 256;  // in prefill_us_

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <string>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
@@ -29,6 +31,12 @@ int64_t WorkerRecord::BacklogTokens(int64_t now_us) const {
   const auto elapsed_us = static_cast<double>(std::max<int64_t>(0, now_us - prefilling_since_us));
   const double share = first.us > 0 ? std::min(1.0, elapsed_us / static_cast<double>(first.us)) : 1;
   return pending.tokens - static_cast<int64_t>(share * static_cast<double>(first.tokens));
+}
+
+int64_t WorkerRecord::SentSinceUs() const {
+  int64_t us = 0;
+  for (size_t i = heard_prompts; i < prompts.size(); ++i) us += prompts[i].us;
+  return us;
 }
 
 absl::Status WorkerRegistry::Check(const WorkerReport& report) const {
@@ -171,18 +179,22 @@ absl::Status WorkerRegistry::Heartbeat(WorkerReport report) {
   const int32_t others = std::max(0, report.queued - worker->active);
   const int64_t now_us = clock_->NowUs();
   const int64_t left = others > 0 ? report.prompt_tokens_left.value_or(0) : 0;
-  const int64_t others_tokens = std::max<int64_t>(0, left - worker->BacklogTokens(now_us));
+  const int64_t heard_tokens = left > worker->BacklogTokens(now_us) ? left : 0;
   // Nothing else in a report changes the worker's place among the candidates.
-  if (joins || changes_role || others != worker->others || others_tokens != worker->others_tokens ||
+  if (joins || changes_role || others != worker->others || heard_tokens != worker->heard_tokens ||
       report.draining != worker->report.draining || report.IsFull() != worker->report.IsFull()) {
     NoteTouched(*worker);
   }
   worker->others = others;
-  worker->others_tokens = others_tokens;
+  worker->heard_tokens = heard_tokens;
+  worker->heard_prompts = worker->prompts.size();
   worker->last_heard_us = now_us;
   Store(std::move(report), *worker);
   if (joins) worker->joined_us = worker->last_heard_us;
-  if (joins || changes_role) worker->role_since_us = worker->last_heard_us;
+  if (joins || changes_role) {
+    worker->role_since_us = worker->last_heard_us;
+    PlaceWorkers();
+  }
   if (joins) Note(FleetChange::Kind::kJoined, *worker);
   if (changes_role) Note(FleetChange::Kind::kRoleChanged, *worker);
   return absl::OkStatus();
@@ -352,6 +364,8 @@ void WorkerRegistry::RemovePrefill(WorkerNumber number, const PrefillWork& work)
   const auto prompt = std::find(worker->prompts.begin(), worker->prompts.end(), work);
   if (prompt == worker->prompts.end()) return;
   if (prompt == worker->prompts.begin()) worker->prefilling_since_us = clock_->NowUs();
+  const auto index = static_cast<size_t>(prompt - worker->prompts.begin());
+  if (index < worker->heard_prompts) --worker->heard_prompts;
   worker->prompts.erase(prompt);
   worker->pending.tokens -= work.tokens;
   worker->pending.us -= work.us;
@@ -394,9 +408,33 @@ void WorkerRegistry::RemoveAt(size_t index) {
   by_address_.erase(worker.report.address);
   CountRoom(worker.report, -1);
   workers_.erase(workers_.begin() + static_cast<std::ptrdiff_t>(index));
+  PlaceWorkers();
   if (!workers_.empty()) return;
   fleet_model_.clear();
   fleet_fingerprint_.clear();
+}
+
+void WorkerRegistry::PlaceWorkers() {
+  if (workers_.size() > kMostPlaced) {
+    if (workers_.front().alike == 0) return;
+    for (WorkerRecord& worker : workers_) worker.alike = 0;
+    return;
+  }
+  std::vector<WorkerRecord*> by_id;
+  for (WorkerRecord& worker : workers_) by_id.push_back(&worker);
+  std::sort(by_id.begin(), by_id.end(), [](const WorkerRecord* a, const WorkerRecord* b) {
+    return std::tie(a->report.role, a->report.id) < std::tie(b->report.role, b->report.id);
+  });
+  for (auto begin = by_id.begin(); begin != by_id.end();) {
+    const auto end = std::find_if(begin, by_id.end(), [&](const WorkerRecord* worker) {
+      return worker->report.role != (*begin)->report.role;
+    });
+    const auto alike = static_cast<int32_t>(end - begin);
+    for (int32_t i = 0; i < alike; ++i, ++begin) {
+      (*begin)->place = i;
+      (*begin)->alike = alike;
+    }
+  }
 }
 
 void WorkerRegistry::Bury(size_t index) {

@@ -79,6 +79,8 @@ struct WorkerReport {
   int32_t waiting = 0;  // those of them that have no blocks yet
   // Prompt tokens that it still has to compute, of all routers; nullopt: not reported.
   std::optional<int64_t> prompt_tokens_left = {};
+  int32_t routers = 1;             // routers that have this worker
+  int32_t router_place = 0;        // of this router among them, by address
   int32_t block_size = 0;          // tokens
   int32_t available_blocks = 0;    // free, or cached and evictable
   int64_t pool_tokens = 0;         // tokens that its whole pool holds; 0: not reported
@@ -131,15 +133,18 @@ struct WorkerRecord {
   bool silent = false;
   int32_t active = 0;  // requests of this router running there
   int32_t others = 0;  // sequences of other routers there, at the last heartbeat
-  // Prompt tokens of other routers that it had to compute at the last heartbeat; 0: none, or the
-  // worker does not report them.
-  int64_t others_tokens = 0;
-  int64_t assigned = 0;  // requests of this router, total
+  // Prompt tokens of all routers that it had to compute at the last heartbeat. 0 if they are this
+  // router's alone, or not reported.
+  int64_t heard_tokens = 0;
+  size_t heard_prompts = 0;  // so many leading `prompts` had been sent at the last heartbeat
+  int64_t assigned = 0;      // requests of this router, total
   // Prompts of this router that it must still compute, in the order in which they were sent.
   std::vector<PrefillWork> prompts;
   PrefillWork pending;              // sum of `prompts`
   int64_t prefilling_since_us = 0;  // earliest time at which it can have begun the first of them
   bool touched = false;             // the registry's own: WorkerRegistry::TakeTouched names it
+  int32_t place = 0;  // among the workers of its role, by id; all routers count the same
+  int32_t alike = 0;  // workers of its role; 0: more than WorkerRegistry::kMostPlaced in all
 
   bool CanPrefill() const { return report.role != WorkerRole::kDecode; }
   bool CanDecode() const { return report.role != WorkerRole::kPrefill; }
@@ -156,6 +161,8 @@ struct WorkerRecord {
   int64_t BacklogUs(int64_t now_us) const;
   // This router's prompt tokens there that are not computed yet, as BacklogUs estimates.
   int64_t BacklogTokens(int64_t now_us) const;
+  // Expected time of the prompts that this router has sent since the last heartbeat.
+  int64_t SentSinceUs() const;
 };
 
 // A change of a worker's state.
@@ -212,6 +219,9 @@ class WorkerRegistry {
   static constexpr int64_t kTombstoneUs = 600'000'000;
   static constexpr size_t kMaxNameBytes = 256;
   static constexpr size_t kMostChanges = 1024;
+  // In a larger fleet, WorkerRecord::place is not kept: counting again for each that joins would
+  // take long.
+  static constexpr size_t kMostPlaced = 256;
 
   // REQUIRES: `clock` outlives this object.
   WorkerRegistry(const RegistryOptions& options, const Clock* clock)
@@ -282,6 +292,7 @@ class WorkerRegistry {
   void Store(WorkerReport report, WorkerRecord& worker);
   void CountRoom(const WorkerReport& report, int32_t change);
   void RemoveAt(size_t index);
+  void PlaceWorkers();      // after a worker has joined, left or changed its role
   void Bury(size_t index);  // removes it and refuses its further heartbeats
 
   const RegistryOptions options_;

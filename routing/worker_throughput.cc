@@ -74,14 +74,12 @@ double WorkerThroughput::HandOffUs() const { return hand_off_.At(0); }
 
 double WorkerThroughput::PullUs() const { return pull_.At(0); }
 
-WorkerThroughput WorkerThroughput::AsPrior() const {
-  WorkerThroughput out;
-  out.prefill_ = prefill_.AsPrior();
-  out.transfer_ = transfer_.AsPrior();
-  out.step_ = step_.AsPrior();
-  out.hand_off_ = hand_off_.AsPrior();
-  out.pull_ = pull_.AsPrior();
-  return out;
+void WorkerThroughput::SetPrior(const WorkerThroughput& fleet) {
+  prefill_.SetPrior(fleet.prefill_);
+  transfer_.SetPrior(fleet.transfer_);
+  step_.SetPrior(fleet.step_);
+  hand_off_.SetPrior(fleet.hand_off_);
+  pull_.SetPrior(fleet.pull_);
 }
 
 }  // namespace baton

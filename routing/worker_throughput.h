@@ -5,8 +5,8 @@
 //   prefill     us for a token against the token's position (attention reads all tokens before it)
 //   transfer    us against bytes
 //   decode      us for a step against the sequences in the batch
-//   hand-off    us between the end of prefill and the first token, besides the transfer: calls,
-//   tickets pull        us of a prefix pull, besides its bytes: calls, waiting for steps
+//   hand-off    us between the end of prefill and the first token, besides the transfer
+//   pull        us of a prefix pull, besides its bytes
 // The priors describe a small model on a few CPU cores. One or two requests replace them.
 //
 // Pure. Not thread-safe.
@@ -43,8 +43,9 @@ class WorkerThroughput {
   // Number of observed prefills, as a sum of weights.
   double observed() const { return prefill_.observed(); }
 
-  // Initial estimate for a new worker of a fleet with this throughput.
-  WorkerThroughput AsPrior() const;
+  // Takes the throughput of `fleet` as the prior: what counts until this worker has a few
+  // observations of its own.
+  void SetPrior(const WorkerThroughput& fleet);
 
  private:
   LineFit prefill_;

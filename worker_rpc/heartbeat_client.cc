@@ -123,8 +123,7 @@ void HeartbeatClient::SetMetricsLocked() {
 }
 
 void HeartbeatClient::Count(Router& router, HeartbeatOutcome outcome) {
-  if (metrics_ == nullptr) return;
-  metrics_->Add(Metric::kWorkerHeartbeats, 1, outcome);
+  if (metrics_ != nullptr) metrics_->Add(Metric::kWorkerHeartbeats, 1, outcome);
   std::lock_guard lock(mutex_);
   router.accepted = outcome == HeartbeatOutcome::kAccepted;
   SetMetricsLocked();
@@ -135,6 +134,16 @@ void HeartbeatClient::SplitRole(v1::HeartbeatRequest& request) {
   std::lock_guard lock(mutex_);
   if (first_role_ == v1::WORKER_ROLE_UNSPECIFIED) first_role_ = request.current_role();
   request.mutable_status()->set_role(first_role_);
+}
+
+void HeartbeatClient::SetPlace(const Router& router, v1::HeartbeatRequest& request) const {
+  std::lock_guard lock(mutex_);
+  int32_t count = 0;
+  for (const auto& [address, other] : routers_) {
+    if (other.get() == &router) request.set_router_place(count);
+    if (other.get() == &router || (!other->ended && other->accepted)) ++count;
+  }
+  request.set_routers(count);
 }
 
 bool HeartbeatClient::Forget(Router& router) {
@@ -158,6 +167,7 @@ void HeartbeatClient::Run(Router& router) {
     v1::HeartbeatRequest request;
     *request.mutable_status() = status_();
     SplitRole(request);
+    SetPlace(router, request);
     *request.mutable_fingerprint() = fingerprint_;
     request.set_metrics_address(metrics_address_);
     request.set_leaving(heartbeat.leaving);

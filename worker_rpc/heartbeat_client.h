@@ -76,6 +76,7 @@ class HeartbeatClient {
   void Count(Router& router, HeartbeatOutcome outcome);
   // Moves the role of `status` into `current_role`.
   void SplitRole(v1::HeartbeatRequest& request);
+  void SetPlace(const Router& router, v1::HeartbeatRequest& request) const;
   // Returns true if the router is not listed and has not answered for kForgetMs.
   bool Forget(Router& router);
   // Both: REQUIRES mutex_.

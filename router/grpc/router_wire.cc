@@ -86,6 +86,8 @@ absl::StatusOr<WorkerReport> ReportFromWire(const v1::HeartbeatRequest& wire) {
        .running = status.running(),
        .waiting_for_kv = status.waiting_for_kv(),
        .prompt_tokens_left = If(status.has_prompt_tokens_left(), status.prompt_tokens_left()),
+       .routers = wire.routers(),
+       .router_place = wire.router_place(),
        .block_size = pool.block_size(),
        .free_blocks = pool.free_blocks(),
        .cached_blocks = pool.cached_blocks(),

@@ -77,6 +77,14 @@ TEST(HeartbeatReport, SaysWhatTheWorkerCanDoWithChunkedPrompts) {
   EXPECT_EQ(*ReportOf({.chunks = support}).chunks, support);
 }
 
+TEST(HeartbeatReport, AWorkerThatReportsNoRoutersHasThisOne) {
+  EXPECT_EQ(ReportOf({}).routers, 1);
+  EXPECT_EQ(ReportOf({}).router_place, 0);
+  const WorkerReport report = ReportOf({.routers = 4, .router_place = 2});
+  EXPECT_EQ(report.routers, 4);
+  EXPECT_EQ(report.router_place, 2);
+}
+
 TEST(HeartbeatReport, AWorkerThatReportsNoGroupsHasOne) {
   EXPECT_EQ(ReportOf({}).kv_groups, 1);
   EXPECT_EQ(ReportOf({.kv_groups = 1}).kv_groups, 1);
@@ -86,6 +94,8 @@ TEST(HeartbeatReport, AWorkerThatReportsNoGroupsHasOne) {
 TEST(HeartbeatReport, EveryNumberIsClampedToItsRange) {
   const WorkerReport low = ReportOf({.waiting = -kHuge,
                                      .running = -kHuge,
+                                     .routers = -1,
+                                     .router_place = -1,
                                      .block_size = -1,
                                      .free_blocks = -1,
                                      .retiring_blocks = kHuge,
@@ -100,6 +110,8 @@ TEST(HeartbeatReport, EveryNumberIsClampedToItsRange) {
   EXPECT_EQ(low.available_blocks, 0);
   EXPECT_EQ(low.pool_tokens, 0);
   EXPECT_EQ(low.kv_bytes_per_token, 0);
+  EXPECT_EQ(low.routers, 1);
+  EXPECT_EQ(low.router_place, 0);
   EXPECT_EQ(low.kv_groups, 1);
   EXPECT_EQ(low.min_prefix_tokens, 0);
   EXPECT_EQ(low.context_length, 0);
@@ -108,6 +120,8 @@ TEST(HeartbeatReport, EveryNumberIsClampedToItsRange) {
                                       .waiting = kHuge,
                                       .running = kHuge,
                                       .waiting_for_kv = kHuge,
+                                      .routers = kHuge,
+                                      .router_place = kHuge,
                                       .block_size = kHuge,
                                       .free_blocks = kHuge,
                                       .cached_blocks = kHuge,
@@ -120,6 +134,8 @@ TEST(HeartbeatReport, EveryNumberIsClampedToItsRange) {
   EXPECT_EQ(high.available_blocks, 1 << 30);
   EXPECT_EQ(high.pool_tokens, int64_t{kHuge} << 20);
   EXPECT_EQ(high.kv_bytes_per_token, 1 << 20);
+  EXPECT_EQ(high.routers, 1024);
+  EXPECT_EQ(high.router_place, 1023);
   EXPECT_EQ(high.kv_groups, 64);
 }
 

@@ -100,12 +100,26 @@ TEST(LineFit, StaysWithinItsBoundsForAnyObservations) {
 TEST(LineFit, ANewWorkerStartsFromThisLineAndOneSlowSampleMovesItLittle) {
   LineFit fit(kOptions);
   for (int i = 0; i < 100; ++i) fit.Observe(i, 10);
-  LineFit newcomer = fit.AsPrior();
+  LineFit newcomer(kOptions);
+  newcomer.SetPrior(fit);
   EXPECT_DOUBLE_EQ(newcomer.At(70), fit.At(70));
   newcomer.Observe(50, 1000);
   EXPECT_LT(newcomer.At(50), 15);
   for (int i = 0; i < 30; ++i) newcomer.Observe(i, 1000);
   EXPECT_GT(newcomer.At(50), 500);
+}
+
+TEST(LineFit, ALaterPriorReplacesAWrongOne) {
+  LineFit wrong(kOptions);
+  for (int i = 0; i < 100; ++i) wrong.Observe(i, 1000);
+  LineFit right(kOptions);
+  for (int i = 0; i < 100; ++i) right.Observe(i, 10);
+  LineFit fit(kOptions);
+  fit.SetPrior(wrong);
+  fit.Observe(50, 11);
+  EXPECT_GT(fit.At(50), 100);
+  fit.SetPrior(right);
+  EXPECT_LT(fit.At(50), 50);
 }
 
 }  // namespace

@@ -200,7 +200,7 @@ TEST_F(RouteCostTest, PromptsOfOtherRoutersAreWaitedForToo) {
   };
   const int64_t alone_us = first_token_us();
   WorkerRecord& worker = fleet_.workers[1];
-  worker.others_tokens = 2000;
+  worker.heard_tokens = 2000;
   worker.last_heard_us = fleet_.now_us;
   const auto others_us = static_cast<int64_t>(fleet_.speeds.PromptTokensUs(2000));
   EXPECT_GT(others_us, 0);
@@ -210,6 +210,56 @@ TEST_F(RouteCostTest, PromptsOfOtherRoutersAreWaitedForToo) {
               2);
   fleet_.now_us += others_us;
   EXPECT_EQ(first_token_us(), alone_us);
+}
+
+TEST_F(RouteCostTest, OwnPromptsAndThoseOfOthersAreNotCountedTwice) {
+  const auto backlog_us = [this] {
+    const RoutePlan plan =
+        Ask([this](const RouteCost& cost) { return cost.Plan(decode(), nullptr); });
+    return static_cast<double>(plan.first_token_us - plan.work.us);
+  };
+  WorkerRecord& worker = fleet_.workers[1];
+  const PrefillWork own{.tokens = 1000, .us = 300'000};
+  worker.pending = own;
+  worker.prompts = {own};
+  worker.prefilling_since_us = worker.last_heard_us = fleet_.now_us;
+  // The heartbeat tells of this prompt and of as many tokens of others.
+  worker.heard_tokens = 2000;
+  worker.heard_prompts = 1;
+  const double heard_us = fleet_.speeds.PromptTokensUs(2000);
+  ASSERT_GT(heard_us, 310'000);
+  EXPECT_NEAR(backlog_us(), heard_us, 2);
+  fleet_.now_us += 100'000;  // one of the two is being computed, not both
+  EXPECT_NEAR(backlog_us(), heard_us - 100'000, 2);
+  // A prompt sent after the heartbeat comes on top.
+  worker.prompts.push_back(own);
+  worker.pending.us += own.us;
+  EXPECT_NEAR(backlog_us(), heard_us - 100'000 + 300'000, 2);
+  // What is heard is never less than what this router knows.
+  fleet_.now_us += 10'000'000;
+  EXPECT_NEAR(backlog_us(), 300'000, 2);
+}
+
+TEST_F(RouteCostTest, SeveralRoutersPreferDifferentWorkers) {
+  const auto us = [this](int32_t routers, int32_t router_place, int32_t place) {
+    WorkerRecord& worker = fleet_.workers[0];
+    worker.report.routers = routers;
+    worker.report.router_place = router_place;
+    worker.place = place;
+    worker.alike = 8;
+    return Ask([this](const RouteCost& cost) { return cost.PrefillUs(prefill()); });
+  };
+  const double home_us = us(1, 0, 3);
+  EXPECT_EQ(us(2, 1, 3), home_us);
+  EXPECT_EQ(us(2, 1, 7), home_us);
+  const double prompt_us = options_.away_weight * fleet_.speeds.prefill_us();
+  EXPECT_NEAR(us(2, 0, 3), home_us + prompt_us * 2 / 8, 2);
+  EXPECT_NEAR(us(4, 0, 3), home_us + prompt_us * 4 / 8, 2);
+  // With more routers than workers, some routers share a home.
+  EXPECT_EQ(us(20, 11, 3), home_us);
+  EXPECT_NEAR(us(20, 12, 3), home_us + prompt_us, 2);
+  fleet_.workers[0].alike = 0;  // a large fleet
+  EXPECT_EQ(Ask([this](const RouteCost& cost) { return cost.PrefillUs(prefill()); }), home_us);
 }
 
 TEST_F(RouteCostTest, SequencesOfOtherRoutersStandForPromptsOnlyIfTheirTokensAreUnknown) {

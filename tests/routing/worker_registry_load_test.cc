@@ -4,6 +4,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "routing/worker_registry.h"
 #include "tests/routing/registered_workers.h"
@@ -28,46 +29,88 @@ class WorkerRegistryLoadTest : public WorkerRegistryTest {
     registry_.AddPrefill(NumberOf("a"), work);
     return work;
   }
-  int64_t others_tokens() { return registry_.Find(NumberOf("a"))->others_tokens; }
+  const WorkerRecord& Worker() { return *registry_.Find(NumberOf("a")); }
+  int64_t heard_tokens() { return Worker().heard_tokens; }
 };
 
-TEST_F(WorkerRegistryLoadTest, TokensOfOtherRoutersAreThoseThatThisOneDidNotSend) {
-  EXPECT_EQ(others_tokens(), 0) << "an older worker";
+TEST_F(WorkerRegistryLoadTest, AHeartbeatTellsTheTokensOfAllRoutersAndLaterPromptsComeOnTop) {
+  EXPECT_EQ(heard_tokens(), 0) << "an older worker";
   Hear(3000, 2);
-  EXPECT_EQ(others_tokens(), 3000);
+  EXPECT_EQ(heard_tokens(), 3000);
   const PrefillWork own = Send(1000, 100'000);
-  EXPECT_EQ(others_tokens(), 3000) << "until the worker reports the prompt, too";
+  EXPECT_EQ(heard_tokens(), 3000);
+  EXPECT_EQ(Worker().SentSinceUs(), 100'000) << "until the worker reports the prompt, too";
   Hear(4000, 3);
-  EXPECT_EQ(others_tokens(), 3000) << "this router's own prompt counts once";
+  EXPECT_EQ(heard_tokens(), 4000);
+  EXPECT_EQ(Worker().SentSinceUs(), 0);
+  const PrefillWork next = Send(2000, 150'000);
   registry_.RemovePrefill(NumberOf("a"), own);
-  Hear(500, 2);
-  EXPECT_EQ(others_tokens(), 500);
+  EXPECT_EQ(Worker().SentSinceUs(), 150'000) << "the ended one was sent before the heartbeat";
+  registry_.RemovePrefill(NumberOf("a"), next);
+  EXPECT_EQ(Worker().SentSinceUs(), 0);
+  Hear(500, 3);
+  EXPECT_EQ(heard_tokens(), 500);
   Hear(0, 0);
-  EXPECT_EQ(others_tokens(), 0);
+  EXPECT_EQ(heard_tokens(), 0);
 }
 
 TEST_F(WorkerRegistryLoadTest, AWorkerWithLessThanThisRouterSentHasNothingOfOthers) {
   Send(1000, 100'000);
   Hear(400, 1);
-  EXPECT_EQ(others_tokens(), 0);
+  EXPECT_EQ(heard_tokens(), 0);
   Hear(900, 1);
-  EXPECT_EQ(others_tokens(), 0) << "all sequences are of this router";
+  EXPECT_EQ(heard_tokens(), 0) << "all sequences are of this router";
 }
 
 TEST_F(WorkerRegistryLoadTest, WhatTheWorkerHasProbablyComputedOfThisRoutersPromptDoesNotCount) {
   Send(1000, 100'000);
   clock_.AdvanceUs(50'000);
-  Hear(3500, 3);
-  EXPECT_EQ(others_tokens(), 3000);
+  Hear(500, 3);
+  EXPECT_EQ(heard_tokens(), 0) << "the other half of this router's prompt";
+  Hear(501, 3);
+  EXPECT_EQ(heard_tokens(), 501);
   clock_.AdvanceUs(500'000);
-  Hear(3500, 3);
-  EXPECT_EQ(others_tokens(), 3500) << "the prompt takes longer than expected";
+  Hear(500, 3);
+  EXPECT_EQ(heard_tokens(), 500) << "the prompt takes longer than expected";
 }
 
 TEST_F(WorkerRegistryLoadTest, AnotherRoutersTokensNeedItsSequences) {
   Send(1000, 100'000);
   Hear(std::numeric_limits<int32_t>::max(), 1);
-  EXPECT_EQ(others_tokens(), 0) << "this router's estimate was too low, or the worker is hostile";
+  EXPECT_EQ(heard_tokens(), 0) << "this router's estimate was too low, or the worker is hostile";
+}
+
+TEST_F(WorkerRegistryLoadTest, WorkersOfARoleHaveTheirPlacesById) {
+  const auto place = [this](const std::string& id) {
+    const WorkerRecord& worker = *registry_.Find(NumberOf(id));
+    return std::pair(worker.place, worker.alike);
+  };
+  ASSERT_TRUE(registry_.Heartbeat(Report("c", 1)).ok());
+  ASSERT_TRUE(registry_.Heartbeat(Report("b", 1)).ok());
+  EXPECT_EQ(place("a"), std::pair(0, 3));
+  EXPECT_EQ(place("b"), std::pair(1, 3));
+  EXPECT_EQ(place("c"), std::pair(2, 3));
+  registry_.Leave("a", Epoch(1));
+  EXPECT_EQ(place("b"), std::pair(0, 2));
+  WorkerReport changed = Report("b", 1);
+  changed.changes_role = true;
+  changed.role = WorkerRole::kPrefill;
+  ASSERT_TRUE(registry_.Heartbeat(changed).ok());
+  EXPECT_EQ(place("b"), std::pair(0, 1));
+  EXPECT_EQ(place("c"), std::pair(0, 1));
+}
+
+TEST_F(WorkerRegistryLoadTest, ALargeFleetHasNoPlaces) {
+  WorkerRegistry large({}, &clock_);
+  for (size_t i = 0; i < WorkerRegistry::kMostPlaced; ++i) {
+    ASSERT_TRUE(large.Heartbeat(Report("w" + std::to_string(i), 1)).ok());
+  }
+  const auto alike = [&] { return large.workers().front().alike; };
+  EXPECT_EQ(alike(), static_cast<int32_t>(WorkerRegistry::kMostPlaced));
+  ASSERT_TRUE(large.Heartbeat(Report("z", 1)).ok());
+  EXPECT_EQ(alike(), 0);
+  large.Leave("z", Epoch(1));
+  EXPECT_EQ(alike(), static_cast<int32_t>(WorkerRegistry::kMostPlaced));
 }
 
 }  // namespace

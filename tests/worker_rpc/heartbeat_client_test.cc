@@ -166,6 +166,21 @@ TEST(HeartbeatClient, ARouterThatIsListedLaterGetsHeartbeats) {
   EXPECT_TRUE(second.Heard(1).back().leaving());
 }
 
+TEST(HeartbeatClient, TellsARouterItsPlaceAmongThoseThatHaveAcceptedTheWorker) {
+  FakeRouter one, two, refusing("another model");
+  Statuses statuses;
+  HeartbeatClient client({one.address(), two.address(), refusing.address(), "127.0.0.1:1"},
+                         Fingerprint(), statuses.Next());
+  FakeRouter& first = one.address() < two.address() ? one : two;
+  FakeRouter& second = one.address() < two.address() ? two : one;
+  const auto last = [](FakeRouter& router) { return router.Heard(1).back(); };
+  while (last(first).routers() != 2 || last(second).routers() != 2) {
+    client.TellNow(/*timeout_ms=*/100);
+  }
+  EXPECT_EQ(last(first).router_place(), 0);
+  EXPECT_EQ(last(second).router_place(), 1);
+}
+
 // A router that ends serves for some time after its name does not list it any more.
 TEST(HeartbeatClient, ARouterThatIsNotListedAnyMoreGetsHeartbeatsWhileItAnswers) {
   FakeRouter router;

@@ -47,6 +47,16 @@ TEST(RouterWire, TheRoleOfNowReplacesTheRoleAtTheStart) {
   EXPECT_THAT(Refusal(ReportFromWire(request).status()), HasSubstr("current_role is 9"));
 }
 
+TEST(RouterWire, AReportHasThePlaceOfThisRouter) {
+  v1::HeartbeatRequest request;
+  request.mutable_status()->set_role(v1::WORKER_ROLE_DECODE);
+  EXPECT_EQ(ReportFromWire(request)->routers, 1) << "an older worker";
+  request.set_routers(4);
+  request.set_router_place(2);
+  EXPECT_EQ(ReportFromWire(request)->routers, 4);
+  EXPECT_EQ(ReportFromWire(request)->router_place, 2);
+}
+
 TEST(RouterWire, AReportHasThePromptTokensThatAreLeft) {
   v1::HeartbeatRequest request;
   request.mutable_status()->set_role(v1::WORKER_ROLE_DECODE);
