@@ -67,7 +67,8 @@ void LineFit::SetPrior(const LineFit& fleet) {
   options_.slope = std::max(0.0, (fleet.At(typical_x) - fleet.At(0)) / typical_x);
   if (fleet.observed_ >= kTrustedObservations) {
     options_.trusted_prior = true;
-    options_.prior_weight = kTrustedObservations;
+    const double weight = observed_ == 0 ? kTrustedObservations : 1;
+    options_.prior_weight = std::max(options_.prior_weight, weight);
   }
   if (observed_ > 0) Solve();
 }

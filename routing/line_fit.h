@@ -43,8 +43,9 @@ class LineFit {
   double observed() const { return observed_; }  // sum of weights, without forgetting
 
   // Takes the line of `fleet` as the prior, in place of the present one. If that fit has a few
-  // observations, this one needs a few of its own to leave the prior. A worker's first request may
-  // be slow because it is the first, and a worker that looks slow would get no further requests.
+  // observations, this one needs some to leave the prior: a few if it has none, else one. A
+  // worker's first request may be slow because it is the first, and a worker that looks slow would
+  // get no further requests.
   void SetPrior(const LineFit& fleet);
 
  private:

@@ -13,6 +13,10 @@ namespace {
 // Larger than any real cost: ten years.
 constexpr double kNoRoomUs = 3e14;
 
+// With fewer workers than twice the routers, homes are small, so that their prompts must go
+// elsewhere often.
+constexpr double kMostCrowd = 0.5;
+
 // Default for workers that do not report it: a model of 135 million parameters in f16.
 constexpr int64_t kKvBytesPerToken = 23'040;
 
@@ -34,8 +38,7 @@ RouteCost::RouteCost(const RoutingOptions& options, const RoutingInput& input,
     const WorkerRecord& worker = fleet.At(i);
     const auto found = input.cached_tokens.find(worker.number);
     const int32_t cached = found == input.cached_tokens.end() ? 0 : found->second;
-    known_.push_back(
-        {UsedOf(worker.report, std::clamp(cached, 0, most)), &fleet.speeds->Of(worker.number)});
+    known_.push_back({.cached = UsedOf(worker.report, std::clamp(cached, 0, most))});
   }
   FindHeld();
   if (!options.pull_prefixes) return;
@@ -113,16 +116,23 @@ void RouteCost::Offer(const WorkerRecord& worker) {
   }
 }
 
+const WorkerThroughput& RouteCost::SpeedsOf(const WorkerRecord& worker) const {
+  const Known& known = Of(worker);
+  if (known.speeds == nullptr) known.speeds = &fleet_.speeds->Of(worker.number);
+  return *known.speeds;
+}
+
 int64_t RouteCost::Uncached(const WorkerRecord& worker) const {
   return std::max<int64_t>(1, input_.prompt_tokens - Cached(worker));
 }
 
 double RouteCost::BacklogUs(const WorkerRecord& worker) const {
   const auto own_us = static_cast<double>(worker.BacklogUs(fleet_.now_us));
-  if (worker.heard_tokens == 0) return own_us;
+  if (worker.others_tokens == 0) return own_us;
   const auto age_us = static_cast<double>(fleet_.now_us - worker.last_heard_us);
-  const double heard_us = fleet_.speeds->PromptTokensUs(worker.heard_tokens) - age_us;
-  return std::max(own_us, heard_us + static_cast<double>(worker.SentSinceUs()));
+  const double all_us = fleet_.speeds->PromptTokensUs(worker.others_tokens) +
+                        static_cast<double>(worker.HeardAndSentUs()) - age_us;
+  return std::max(own_us, all_us);
 }
 
 double RouteCost::WaitUs(const WorkerRecord& worker) const {
@@ -131,8 +141,25 @@ double RouteCost::WaitUs(const WorkerRecord& worker) const {
   if (routers <= 1 || worker.alike <= 1) return us;
   const int32_t homes = std::min(routers, worker.alike);
   if (worker.place % homes == worker.report.router_place % homes) return us;
-  const double crowd = static_cast<double>(homes) / worker.alike;
-  return us + options_.away_weight * crowd * fleet_.speeds->prefill_us();
+  const double crowd = std::min(kMostCrowd, static_cast<double>(routers) / worker.alike);
+  return us + options_.away_weight * crowd * OthersShare() * fleet_.speeds->prefill_us();
+}
+
+double RouteCost::OthersShare() const {
+  if (others_share_) return *others_share_;
+  double own = 0;
+  double others = 0;
+  double routers = 2;
+  for (size_t i = 0; i < fleet_.size(); ++i) {
+    const WorkerRecord& worker = fleet_.At(i);
+    own += worker.active;
+    others += worker.others;
+    routers = std::max<double>(routers, worker.report.routers);
+  }
+  // With equal routers, each of the others has as much as this one.
+  const double expected = (own + others) * (routers - 1) / routers;
+  others_share_ = expected > 0 ? std::min(1.0, others / expected) : 0;
+  return *others_share_;
 }
 
 bool RouteCost::HasRoom(const WorkerRecord& worker) const {
@@ -155,12 +182,12 @@ double RouteCost::DelayOfAnswersUs(const WorkerRecord& worker) const {
 }
 
 double RouteCost::HandOffUs(const WorkerRecord& decode) const {
-  const WorkerThroughput& speeds = *Of(decode).speeds;
+  const WorkerThroughput& speeds = SpeedsOf(decode);
   return speeds.TransferUs(KvBytes(decode, Uncached(decode))) + speeds.HandOffUs();
 }
 
 double RouteCost::DecodeUs(const WorkerRecord& decode) const {
-  const double step_us = Of(decode).speeds->StepUs(decode.Load() + 1);
+  const double step_us = SpeedsOf(decode).StepUs(decode.Load() + 1);
   const double us = options_.decode_weight * fleet_.speeds->completion_tokens() * step_us;
   return HasRoom(decode) ? us : us + kNoRoomUs;
 }
@@ -208,7 +235,7 @@ const RouteCost::Way& RouteCost::WayOn(const WorkerRecord& worker) const {
 }
 
 RouteCost::Way RouteCost::FindWay(const WorkerRecord& worker) const {
-  const WorkerThroughput& speeds = *Of(worker).speeds;
+  const WorkerThroughput& speeds = SpeedsOf(worker);
   const int64_t here = Cached(worker);
   const Way alone{.pull = std::nullopt,
                   .compute_us = speeds.PrefillUs(input_.prompt_tokens - Uncached(worker),
@@ -234,7 +261,7 @@ double RouteCost::SharedCostOf(const WorkerRecord& worker, const Way& way) const
   const double us = CostOf(way);
   if (waiting_ == 0 || Cached(worker) >= held_) return us;
   // Tokens after the held prefix belong to this prompt only. Their cost is not shared.
-  const double left_us = Of(worker).speeds->PrefillUs(held_, input_.prompt_tokens);
+  const double left_us = SpeedsOf(worker).PrefillUs(held_, input_.prompt_tokens);
   const double own_us = std::min(us, options_.compute_weight * left_us);
   return own_us + (us - own_us) / static_cast<double>(1 + waiting_);
 }
@@ -257,7 +284,7 @@ const WorkerRecord* RouteCost::SourceFor(const WorkerRecord& worker) const {
 }
 
 double RouteCost::PullUs(const WorkerRecord& worker, int64_t tokens) const {
-  const WorkerThroughput& speeds = *Of(worker).speeds;
+  const WorkerThroughput& speeds = SpeedsOf(worker);
   return speeds.TransferUs(KvBytes(worker, tokens)) + speeds.PullUs();
 }
 

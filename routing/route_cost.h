@@ -12,12 +12,13 @@
 //                                  that it decodes now, each of which waits for that time
 //   in all cases:                + decode_weight × the time to decode the answer in the worker's
 //                                  batch, at its measured step time
-//   with several routers:        + away_weight × the share of routers to workers × a mean prompt's
-//                                  time, for a backlog on a worker that is not this router's home
+//   where other routers are      + away_weight × routers ÷ workers (at most 1/2) × a mean prompt's
+//   at home:                       time × the others' share of the running requests
 //
 // Routers hear of each other's prompts only after some time. In a burst, all would choose the same
-// workers. So each has home workers, where it may expect to be alone: those with its place, modulo
-// the number of routers. Elsewhere it expects company.
+// workers. So each usable worker is the home of one router (or of some, if there are more routers
+// than workers of its role). A router expects company elsewhere. The others' share is 1 if all
+// routers have equally many requests, and 0 if this one has them all.
 //
 // If a worker computes or pulls a prefix that another worker has, waiting prompts with that prefix
 // benefit too. So the price is shared with them: divided by 1 + the number of prompts that wait for
@@ -90,7 +91,7 @@ class RouteCost {
   // Data that is looked up once for every worker.
   struct Known {
     int64_t cached;  // cached prompt tokens that it will use, at most all but one
-    const WorkerThroughput* speeds;
+    mutable const WorkerThroughput* speeds = nullptr;  // once SpeedsOf was asked
     // Of a chunked prompt: the worker from which most can be pulled, and how many tokens.
     const WorkerRecord* chunk_source = nullptr;
     int64_t chunk_tokens = 0;
@@ -99,11 +100,13 @@ class RouteCost {
 
   const Known& Of(const WorkerRecord& worker) const { return known_[fleet_.PlaceOf(worker)]; }
   int64_t Cached(const WorkerRecord& worker) const { return Of(worker).cached; }
+  const WorkerThroughput& SpeedsOf(const WorkerRecord& worker) const;
   // Time until the worker has computed the prompts that it has now. This router knows its own. What
   // all routers had sent, it knows from the last heartbeat.
   double BacklogUs(const WorkerRecord& worker) const;
   // The same, with what other routers may be sending there at this moment.
   double WaitUs(const WorkerRecord& worker) const;
+  double OthersShare() const;
   bool HasRoom(const WorkerRecord& worker) const;
   bool Continues(const WorkerRecord& decode, const WorkerRecord& prefill) const;
   const Way& WayOn(const WorkerRecord& worker) const;
@@ -131,7 +134,8 @@ class RouteCost {
   bool IsBetterSource(const WorkerRecord& a, const WorkerRecord& b) const;
   void Offer(const WorkerRecord& worker);
   void FindChunkSources();
-  absl::InlinedVector<Holders, 2> holders_;  // only for pulls
+  absl::InlinedVector<Holders, 2> holders_;     // only for pulls
+  mutable std::optional<double> others_share_;  // once OthersShare was asked
   int64_t held_ = 0;     // most tokens of the prompt that a computing worker has cached
   int64_t waiting_ = 0;  // prompts waiting for the same held prefix, on the holder with the fewest
 };

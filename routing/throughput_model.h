@@ -73,7 +73,7 @@ class ThroughputModel {
   static void LearnPull(WorkerThroughput& speeds, const FinishedPull& pull);
 
   WorkerThroughput fleet_;
-  int64_t lessons_ = 0;  // how often fleet_ has changed
+  int64_t lessons_ = 0;  // calls of Learn
   // Mutable, because a worker's prior is set when somebody looks at it.
   mutable absl::flat_hash_map<WorkerNumber, Worker> of_worker_;
   double completion_tokens_ = 128;

@@ -149,12 +149,12 @@ void WorkerCandidates::SetKeys(const WorkerRecord& worker, const ThroughputModel
   double us = CostUs(worker, speeds);
   if (worker.report.IsFull()) us += kFullUs;
   place.decode_key = {us, worker.assigned, worker.number};
-  place.busy = !worker.prompts.empty() || worker.heard_tokens > 0;
+  place.busy = !worker.prompts.empty() || worker.others_tokens > 0;
   if (place.busy) {  // the time at which its backlog ends, as RouteCost expects it
     double end_us = static_cast<double>(worker.prefilling_since_us + worker.pending.us);
-    if (worker.heard_tokens > 0) {
-      const double heard_us = static_cast<double>(worker.heard_tokens) * means_->prompt_token_us +
-                              static_cast<double>(worker.last_heard_us + worker.SentSinceUs());
+    if (worker.others_tokens > 0) {
+      const double heard_us = static_cast<double>(worker.others_tokens) * means_->prompt_token_us +
+                              static_cast<double>(worker.last_heard_us + worker.HeardAndSentUs());
       end_us = worker.prompts.empty() ? heard_us : std::max(end_us, heard_us);
     }
     us += end_us;

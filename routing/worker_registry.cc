@@ -33,8 +33,8 @@ int64_t WorkerRecord::BacklogTokens(int64_t now_us) const {
   return pending.tokens - static_cast<int64_t>(share * static_cast<double>(first.tokens));
 }
 
-int64_t WorkerRecord::SentSinceUs() const {
-  int64_t us = 0;
+int64_t WorkerRecord::HeardAndSentUs() const {
+  int64_t us = heard_own_us;
   for (size_t i = heard_prompts; i < prompts.size(); ++i) us += prompts[i].us;
   return us;
 }
@@ -176,25 +176,27 @@ absl::Status WorkerRegistry::Heartbeat(WorkerReport report) {
     worker->number = WorkerNumber(next_number_++);
   }
   const bool changes_role = !joins && worker->report.role != report.role;
+  const bool changes_use = worker->report.draining != report.draining;
   const int32_t others = std::max(0, report.queued - worker->active);
   const int64_t now_us = clock_->NowUs();
   const int64_t left = others > 0 ? report.prompt_tokens_left.value_or(0) : 0;
-  const int64_t heard_tokens = left > worker->BacklogTokens(now_us) ? left : 0;
-  // Nothing else in a report changes the worker's place among the candidates.
-  if (joins || changes_role || others != worker->others || heard_tokens != worker->heard_tokens ||
-      report.draining != worker->report.draining || report.IsFull() != worker->report.IsFull()) {
+  const int64_t others_tokens = std::max<int64_t>(0, left - worker->BacklogTokens(now_us));
+  // Nothing else in a report changes the worker's place among the candidates. With tokens of
+  // others, that place depends on the time of the heartbeat.
+  if (joins || changes_role || others != worker->others || others_tokens > 0 ||
+      worker->others_tokens > 0 || report.draining != worker->report.draining ||
+      report.IsFull() != worker->report.IsFull()) {
     NoteTouched(*worker);
   }
   worker->others = others;
-  worker->heard_tokens = heard_tokens;
+  worker->others_tokens = others_tokens;
+  worker->heard_own_us = worker->BacklogUs(now_us);
   worker->heard_prompts = worker->prompts.size();
   worker->last_heard_us = now_us;
   Store(std::move(report), *worker);
   if (joins) worker->joined_us = worker->last_heard_us;
-  if (joins || changes_role) {
-    worker->role_since_us = worker->last_heard_us;
-    PlaceWorkers();
-  }
+  if (joins || changes_role) worker->role_since_us = worker->last_heard_us;
+  if (joins || changes_role || changes_use) PlaceWorkers();
   if (joins) Note(FleetChange::Kind::kJoined, *worker);
   if (changes_role) Note(FleetChange::Kind::kRoleChanged, *worker);
   return absl::OkStatus();
@@ -234,6 +236,7 @@ void WorkerRegistry::MarkUnreachable(WorkerNumber number) {
   WorkerRecord* worker = FindMutable(number);
   if (worker == nullptr || worker->unreachable) return;
   worker->unreachable = true;
+  PlaceWorkers();
   NoteTouched(*worker);
   Note(FleetChange::Kind::kUnreachable, *worker);
 }
@@ -242,6 +245,7 @@ void WorkerRegistry::MarkReachable(WorkerNumber number) {
   WorkerRecord* worker = FindMutable(number);
   if (worker == nullptr || !worker->unreachable) return;
   worker->unreachable = false;
+  PlaceWorkers();
   NoteTouched(*worker);
   Note(FleetChange::Kind::kReachable, *worker);
 }
@@ -260,6 +264,7 @@ std::vector<WorkerNumber> WorkerRegistry::SetSilent(
     }
   }
   std::vector<WorkerNumber> dispensable;
+  bool changes = false;
   for (WorkerRecord& worker : workers_) {
     const bool replaceable =
         std::any_of(stand_ins.begin(), stand_ins.end(), [&](const WorkerReport* stand_in) {
@@ -268,11 +273,13 @@ std::vector<WorkerNumber> WorkerRegistry::SetSilent(
     const bool was_silent = worker.silent;
     worker.silent = silent.contains(worker.number) && replaceable;
     if (worker.silent != was_silent) {
+      changes = true;
       NoteTouched(worker);
       Note(worker.silent ? FleetChange::Kind::kSilent : FleetChange::Kind::kAnswers, worker);
     }
     if (worker.silent) dispensable.push_back(worker.number);
   }
+  if (changes) PlaceWorkers();
   const bool anybody =
       std::any_of(workers_.begin(), workers_.end(),
                   [](const WorkerRecord& worker) { return worker.Usable() && worker.CanDecode(); });
@@ -415,13 +422,12 @@ void WorkerRegistry::RemoveAt(size_t index) {
 }
 
 void WorkerRegistry::PlaceWorkers() {
-  if (workers_.size() > kMostPlaced) {
-    if (workers_.front().alike == 0) return;
-    for (WorkerRecord& worker : workers_) worker.alike = 0;
-    return;
-  }
+  if (workers_.size() > kMostPlaced + 1) return;  // forgotten when they became one more
   std::vector<WorkerRecord*> by_id;
-  for (WorkerRecord& worker : workers_) by_id.push_back(&worker);
+  for (WorkerRecord& worker : workers_) {
+    worker.alike = 0;
+    if (worker.Usable() && workers_.size() <= kMostPlaced) by_id.push_back(&worker);
+  }
   std::sort(by_id.begin(), by_id.end(), [](const WorkerRecord* a, const WorkerRecord* b) {
     return std::tie(a->report.role, a->report.id) < std::tie(b->report.role, b->report.id);
   });

@@ -133,9 +133,10 @@ struct WorkerRecord {
   bool silent = false;
   int32_t active = 0;  // requests of this router running there
   int32_t others = 0;  // sequences of other routers there, at the last heartbeat
-  // Prompt tokens of all routers that it had to compute at the last heartbeat. 0 if they are this
-  // router's alone, or not reported.
-  int64_t heard_tokens = 0;
+  // Prompt tokens of other routers that it had to compute at the last heartbeat; 0: none, or the
+  // worker does not report them.
+  int64_t others_tokens = 0;
+  int64_t heard_own_us = 0;  // BacklogUs at the last heartbeat
   size_t heard_prompts = 0;  // so many leading `prompts` had been sent at the last heartbeat
   int64_t assigned = 0;      // requests of this router, total
   // Prompts of this router that it must still compute, in the order in which they were sent.
@@ -143,8 +144,10 @@ struct WorkerRecord {
   PrefillWork pending;              // sum of `prompts`
   int64_t prefilling_since_us = 0;  // earliest time at which it can have begun the first of them
   bool touched = false;             // the registry's own: WorkerRegistry::TakeTouched names it
-  int32_t place = 0;  // among the workers of its role, by id; all routers count the same
-  int32_t alike = 0;  // workers of its role; 0: more than WorkerRegistry::kMostPlaced in all
+  // Place among the usable workers of its role, by id, and the number of these. All routers count
+  // the same. 0 of them: it is not usable, or the fleet has more than WorkerRegistry::kMostPlaced.
+  int32_t place = 0;
+  int32_t alike = 0;
 
   bool CanPrefill() const { return report.role != WorkerRole::kDecode; }
   bool CanDecode() const { return report.role != WorkerRole::kPrefill; }
@@ -161,8 +164,9 @@ struct WorkerRecord {
   int64_t BacklogUs(int64_t now_us) const;
   // This router's prompt tokens there that are not computed yet, as BacklogUs estimates.
   int64_t BacklogTokens(int64_t now_us) const;
-  // Expected time of the prompts that this router has sent since the last heartbeat.
-  int64_t SentSinceUs() const;
+  // Time that this router's prompts there needed at the last heartbeat, and those sent since. It
+  // does not shrink with time: what the worker computes meanwhile may be of other routers.
+  int64_t HeardAndSentUs() const;
 };
 
 // A change of a worker's state.
@@ -219,9 +223,8 @@ class WorkerRegistry {
   static constexpr int64_t kTombstoneUs = 600'000'000;
   static constexpr size_t kMaxNameBytes = 256;
   static constexpr size_t kMostChanges = 1024;
-  // In a larger fleet, WorkerRecord::place is not kept: counting again for each that joins would
-  // take long.
-  static constexpr size_t kMostPlaced = 256;
+  // In a larger fleet, WorkerRecord::place is not kept. A decision looks only at a part of it then.
+  static constexpr size_t kMostPlaced = 64;
 
   // REQUIRES: `clock` outlives this object.
   WorkerRegistry(const RegistryOptions& options, const Clock* clock)
@@ -292,7 +295,7 @@ class WorkerRegistry {
   void Store(WorkerReport report, WorkerRecord& worker);
   void CountRoom(const WorkerReport& report, int32_t change);
   void RemoveAt(size_t index);
-  void PlaceWorkers();      // after a worker has joined, left or changed its role
+  void PlaceWorkers();      // after a worker has become usable or unusable, or changed its role
   void Bury(size_t index);  // removes it and refuses its further heartbeats
 
   const RegistryOptions options_;

@@ -141,7 +141,7 @@ void HeartbeatClient::SetPlace(const Router& router, v1::HeartbeatRequest& reque
   int32_t count = 0;
   for (const auto& [address, other] : routers_) {
     if (other.get() == &router) request.set_router_place(count);
-    if (other.get() == &router || (!other->ended && other->accepted)) ++count;
+    if (other.get() == &router || (other->listed && other->accepted)) ++count;
   }
   request.set_routers(count);
 }

@@ -122,5 +122,16 @@ TEST(LineFit, ALaterPriorReplacesAWrongOne) {
   EXPECT_LT(fit.At(50), 50);
 }
 
+TEST(LineFit, ALaterPriorDoesNotOutweighWhatWasObserved) {
+  LineFit fleet(kOptions);
+  LineFit slow(kOptions);
+  slow.Observe(50, 1000);
+  for (int i = 0; i < 100; ++i) fleet.Observe(i, 100);
+  slow.SetPrior(fleet);
+  EXPECT_GT(slow.At(50), 300) << "halfway between, as factors";
+  slow.Observe(50, 1000);
+  EXPECT_GT(slow.At(50), 600);
+}
+
 }  // namespace
 }  // namespace baton

@@ -30,54 +30,62 @@ class WorkerRegistryLoadTest : public WorkerRegistryTest {
     return work;
   }
   const WorkerRecord& Worker() { return *registry_.Find(NumberOf("a")); }
-  int64_t heard_tokens() { return Worker().heard_tokens; }
+  int64_t others_tokens() { return Worker().others_tokens; }
 };
 
-TEST_F(WorkerRegistryLoadTest, AHeartbeatTellsTheTokensOfAllRoutersAndLaterPromptsComeOnTop) {
-  EXPECT_EQ(heard_tokens(), 0) << "an older worker";
+TEST_F(WorkerRegistryLoadTest, TokensOfOtherRoutersAreThoseThatThisOneDidNotSend) {
+  EXPECT_EQ(others_tokens(), 0) << "an older worker";
   Hear(3000, 2);
-  EXPECT_EQ(heard_tokens(), 3000);
+  EXPECT_EQ(others_tokens(), 3000);
   const PrefillWork own = Send(1000, 100'000);
-  EXPECT_EQ(heard_tokens(), 3000);
-  EXPECT_EQ(Worker().SentSinceUs(), 100'000) << "until the worker reports the prompt, too";
+  EXPECT_EQ(others_tokens(), 3000) << "until the worker reports the prompt, too";
   Hear(4000, 3);
-  EXPECT_EQ(heard_tokens(), 4000);
-  EXPECT_EQ(Worker().SentSinceUs(), 0);
-  const PrefillWork next = Send(2000, 150'000);
+  EXPECT_EQ(others_tokens(), 3000) << "this router's own prompt counts once";
   registry_.RemovePrefill(NumberOf("a"), own);
-  EXPECT_EQ(Worker().SentSinceUs(), 150'000) << "the ended one was sent before the heartbeat";
-  registry_.RemovePrefill(NumberOf("a"), next);
-  EXPECT_EQ(Worker().SentSinceUs(), 0);
-  Hear(500, 3);
-  EXPECT_EQ(heard_tokens(), 500);
+  Hear(500, 2);
+  EXPECT_EQ(others_tokens(), 500);
   Hear(0, 0);
-  EXPECT_EQ(heard_tokens(), 0);
+  EXPECT_EQ(others_tokens(), 0);
+}
+
+TEST_F(WorkerRegistryLoadTest, OwnPromptsAreThoseOfTheHeartbeatAndThoseSentSince) {
+  Hear(3000, 2);
+  const PrefillWork own = Send(1000, 100'000);
+  EXPECT_EQ(Worker().HeardAndSentUs(), 100'000) << "sent";
+  clock_.AdvanceUs(30'000);
+  EXPECT_EQ(Worker().HeardAndSentUs(), 100'000) << "perhaps the worker computed other prompts";
+  Hear(3700, 3);
+  EXPECT_EQ(Worker().HeardAndSentUs(), 70'000) << "heard";
+  const PrefillWork next = Send(2000, 150'000);
+  EXPECT_EQ(Worker().HeardAndSentUs(), 220'000) << "heard, and sent";
+  registry_.RemovePrefill(NumberOf("a"), own);
+  EXPECT_EQ(Worker().HeardAndSentUs(), 220'000) << "the heartbeat is too old to know that";
+  registry_.RemovePrefill(NumberOf("a"), next);
+  EXPECT_EQ(Worker().HeardAndSentUs(), 70'000) << "this one it has never known";
 }
 
 TEST_F(WorkerRegistryLoadTest, AWorkerWithLessThanThisRouterSentHasNothingOfOthers) {
   Send(1000, 100'000);
   Hear(400, 1);
-  EXPECT_EQ(heard_tokens(), 0);
+  EXPECT_EQ(others_tokens(), 0);
   Hear(900, 1);
-  EXPECT_EQ(heard_tokens(), 0) << "all sequences are of this router";
+  EXPECT_EQ(others_tokens(), 0) << "all sequences are of this router";
 }
 
 TEST_F(WorkerRegistryLoadTest, WhatTheWorkerHasProbablyComputedOfThisRoutersPromptDoesNotCount) {
   Send(1000, 100'000);
   clock_.AdvanceUs(50'000);
-  Hear(500, 3);
-  EXPECT_EQ(heard_tokens(), 0) << "the other half of this router's prompt";
-  Hear(501, 3);
-  EXPECT_EQ(heard_tokens(), 501);
+  Hear(3500, 3);
+  EXPECT_EQ(others_tokens(), 3000);
   clock_.AdvanceUs(500'000);
-  Hear(500, 3);
-  EXPECT_EQ(heard_tokens(), 500) << "the prompt takes longer than expected";
+  Hear(3500, 3);
+  EXPECT_EQ(others_tokens(), 3500) << "the prompt takes longer than expected";
 }
 
 TEST_F(WorkerRegistryLoadTest, AnotherRoutersTokensNeedItsSequences) {
   Send(1000, 100'000);
   Hear(std::numeric_limits<int32_t>::max(), 1);
-  EXPECT_EQ(heard_tokens(), 0) << "this router's estimate was too low, or the worker is hostile";
+  EXPECT_EQ(others_tokens(), 0) << "this router's estimate was too low, or the worker is hostile";
 }
 
 TEST_F(WorkerRegistryLoadTest, WorkersOfARoleHaveTheirPlacesById) {
@@ -90,7 +98,18 @@ TEST_F(WorkerRegistryLoadTest, WorkersOfARoleHaveTheirPlacesById) {
   EXPECT_EQ(place("a"), std::pair(0, 3));
   EXPECT_EQ(place("b"), std::pair(1, 3));
   EXPECT_EQ(place("c"), std::pair(2, 3));
-  registry_.Leave("a", Epoch(1));
+  registry_.MarkUnreachable(NumberOf("a"));
+  EXPECT_EQ(place("b"), std::pair(0, 2)) << "only usable workers count";
+  registry_.MarkReachable(NumberOf("a"));
+  EXPECT_EQ(place("b"), std::pair(1, 3));
+  registry_.SetSilent({NumberOf("a")});
+  EXPECT_EQ(place("b"), std::pair(0, 2));
+  registry_.SetSilent({});
+  EXPECT_EQ(place("b"), std::pair(1, 3));
+  WorkerReport draining = Report("a", 1);
+  draining.draining = true;
+  ASSERT_TRUE(registry_.Heartbeat(draining).ok());
+  EXPECT_EQ(place("a").second, 0);
   EXPECT_EQ(place("b"), std::pair(0, 2));
   WorkerReport changed = Report("b", 1);
   changed.changes_role = true;

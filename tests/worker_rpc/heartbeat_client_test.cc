@@ -174,9 +174,9 @@ TEST(HeartbeatClient, TellsARouterItsPlaceAmongThoseThatHaveAcceptedTheWorker) {
   FakeRouter& first = one.address() < two.address() ? one : two;
   FakeRouter& second = one.address() < two.address() ? two : one;
   const auto last = [](FakeRouter& router) { return router.Heard(1).back(); };
-  while (last(first).routers() != 2 || last(second).routers() != 2) {
-    client.TellNow(/*timeout_ms=*/100);
-  }
+  const auto know = [&] { return last(first).routers() == 2 && last(second).routers() == 2; };
+  for (int i = 0; i < 300 && !know(); ++i) client.TellNow(/*timeout_ms=*/100);
+  ASSERT_TRUE(know());
   EXPECT_EQ(last(first).router_place(), 0);
   EXPECT_EQ(last(second).router_place(), 1);
 }
