@@ -31,6 +31,9 @@ void RegisterRoutingSettings(RoutingOptions& options, SettingList& settings) {
       "answer-delay-weight", &options.answer_delay_weight, 0.0, 1000.0,
       "Weight of the time by which computing a prompt on a worker that decodes delays each "
       "of that worker's answers. More: steadier answers, later first tokens.");
+  settings.Add("away-weight", &options.away_weight, 0.0, 1000.0,
+               "With several routers: weight of the prompts that others may be sending to a worker "
+               "at this moment. 0: every router chooses as if it were alone.");
   settings.Add("decode-weight", &options.decode_weight, 0.0, 1000.0,
                "Weight of the estimated time to decode an answer in the worker's batch.");
   settings.Add(

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -10,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "routing/worker_match.h"
+#include "routing/worker_places.h"
 
 namespace baton {
 namespace {
@@ -196,7 +196,7 @@ absl::Status WorkerRegistry::Heartbeat(WorkerReport report) {
   Store(std::move(report), *worker);
   if (joins) worker->joined_us = worker->last_heard_us;
   if (joins || changes_role) worker->role_since_us = worker->last_heard_us;
-  if (joins || changes_role || changes_use) PlaceWorkers();
+  if (joins || changes_role || changes_use) PlaceWorkers(workers_);
   if (joins) Note(FleetChange::Kind::kJoined, *worker);
   if (changes_role) Note(FleetChange::Kind::kRoleChanged, *worker);
   return absl::OkStatus();
@@ -236,7 +236,7 @@ void WorkerRegistry::MarkUnreachable(WorkerNumber number) {
   WorkerRecord* worker = FindMutable(number);
   if (worker == nullptr || worker->unreachable) return;
   worker->unreachable = true;
-  PlaceWorkers();
+  PlaceWorkers(workers_);
   NoteTouched(*worker);
   Note(FleetChange::Kind::kUnreachable, *worker);
 }
@@ -245,7 +245,7 @@ void WorkerRegistry::MarkReachable(WorkerNumber number) {
   WorkerRecord* worker = FindMutable(number);
   if (worker == nullptr || !worker->unreachable) return;
   worker->unreachable = false;
-  PlaceWorkers();
+  PlaceWorkers(workers_);
   NoteTouched(*worker);
   Note(FleetChange::Kind::kReachable, *worker);
 }
@@ -279,7 +279,7 @@ std::vector<WorkerNumber> WorkerRegistry::SetSilent(
     }
     if (worker.silent) dispensable.push_back(worker.number);
   }
-  if (changes) PlaceWorkers();
+  if (changes) PlaceWorkers(workers_);
   const bool anybody =
       std::any_of(workers_.begin(), workers_.end(),
                   [](const WorkerRecord& worker) { return worker.Usable() && worker.CanDecode(); });
@@ -415,32 +415,10 @@ void WorkerRegistry::RemoveAt(size_t index) {
   by_address_.erase(worker.report.address);
   CountRoom(worker.report, -1);
   workers_.erase(workers_.begin() + static_cast<std::ptrdiff_t>(index));
-  PlaceWorkers();
+  PlaceWorkers(workers_);
   if (!workers_.empty()) return;
   fleet_model_.clear();
   fleet_fingerprint_.clear();
-}
-
-void WorkerRegistry::PlaceWorkers() {
-  if (workers_.size() > kMostPlaced + 1) return;  // forgotten when they became one more
-  std::vector<WorkerRecord*> by_id;
-  for (WorkerRecord& worker : workers_) {
-    worker.alike = 0;
-    if (worker.Usable() && workers_.size() <= kMostPlaced) by_id.push_back(&worker);
-  }
-  std::sort(by_id.begin(), by_id.end(), [](const WorkerRecord* a, const WorkerRecord* b) {
-    return std::tie(a->report.role, a->report.id) < std::tie(b->report.role, b->report.id);
-  });
-  for (auto begin = by_id.begin(); begin != by_id.end();) {
-    const auto end = std::find_if(begin, by_id.end(), [&](const WorkerRecord* worker) {
-      return worker->report.role != (*begin)->report.role;
-    });
-    const auto alike = static_cast<int32_t>(end - begin);
-    for (int32_t i = 0; i < alike; ++i, ++begin) {
-      (*begin)->place = i;
-      (*begin)->alike = alike;
-    }
-  }
 }
 
 void WorkerRegistry::Bury(size_t index) {

@@ -144,9 +144,7 @@ struct WorkerRecord {
   PrefillWork pending;              // sum of `prompts`
   int64_t prefilling_since_us = 0;  // earliest time at which it can have begun the first of them
   bool touched = false;             // the registry's own: WorkerRegistry::TakeTouched names it
-  // Place among the usable workers of its role, by id, and the number of these. All routers count
-  // the same. 0 of them: it is not usable, or the fleet has more than WorkerRegistry::kMostPlaced.
-  int32_t place = 0;
+  int32_t place = 0;                // worker_places.h
   int32_t alike = 0;
 
   bool CanPrefill() const { return report.role != WorkerRole::kDecode; }
@@ -223,8 +221,6 @@ class WorkerRegistry {
   static constexpr int64_t kTombstoneUs = 600'000'000;
   static constexpr size_t kMaxNameBytes = 256;
   static constexpr size_t kMostChanges = 1024;
-  // In a larger fleet, WorkerRecord::place is not kept. A decision looks only at a part of it then.
-  static constexpr size_t kMostPlaced = 64;
 
   // REQUIRES: `clock` outlives this object.
   WorkerRegistry(const RegistryOptions& options, const Clock* clock)
@@ -295,7 +291,6 @@ class WorkerRegistry {
   void Store(WorkerReport report, WorkerRecord& worker);
   void CountRoom(const WorkerReport& report, int32_t change);
   void RemoveAt(size_t index);
-  void PlaceWorkers();      // after a worker has become usable or unusable, or changed its role
   void Bury(size_t index);  // removes it and refuses its further heartbeats
 
   const RegistryOptions options_;
