@@ -101,8 +101,8 @@ class RouteCost {
   const Known& Of(const WorkerRecord& worker) const { return known_[fleet_.PlaceOf(worker)]; }
   int64_t Cached(const WorkerRecord& worker) const { return Of(worker).cached; }
   const WorkerThroughput& SpeedsOf(const WorkerRecord& worker) const;
-  // Time until the worker has computed the prompts that it has now. This router knows its own. What
-  // all routers had sent, it knows from the last heartbeat.
+  // Time until the worker has computed the prompts that it has now. This router knows its own;
+  // of those of others, it knows what was left at the last heartbeat.
   double BacklogUs(const WorkerRecord& worker) const;
   // The same, with what other routers may be sending there at this moment.
   double WaitUs(const WorkerRecord& worker) const;
