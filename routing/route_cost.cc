@@ -13,8 +13,8 @@ namespace {
 // Larger than any real cost: ten years.
 constexpr double kNoRoomUs = 3e14;
 
-// With fewer workers than twice the routers, homes are small, so that their prompts must go
-// elsewhere often.
+// Most routers per worker that count. With few workers for each router, its homes are often busy,
+// and a higher price of the others would let its prompts wait at home.
 constexpr double kMostCrowd = 0.5;
 
 // Default for workers that do not report it: a model of 135 million parameters in f16.

@@ -106,6 +106,7 @@ class RouteCost {
   double BacklogUs(const WorkerRecord& worker) const;
   // The same, with what other routers may be sending there at this moment.
   double WaitUs(const WorkerRecord& worker) const;
+  // The others' share of the running requests, as the top of this file defines it.
   double OthersShare() const;
   bool HasRoom(const WorkerRecord& worker) const;
   bool Continues(const WorkerRecord& decode, const WorkerRecord& prefill) const;

@@ -74,7 +74,8 @@ class ThroughputModel {
 
   WorkerThroughput fleet_;
   int64_t lessons_ = 0;  // calls of Learn
-  // Mutable, because a worker's prior is set when somebody looks at it.
+  // Mutable: Of sets a worker's prior. If Learn set those of all workers, each finished request
+  // would cost a large fleet's router much time.
   mutable absl::flat_hash_map<WorkerNumber, Worker> of_worker_;
   double completion_tokens_ = 128;
   double prefill_us_ = 50'000;

@@ -7,7 +7,8 @@
 namespace baton {
 
 void PlaceWorkers(std::vector<WorkerRecord>& workers) {
-  if (workers.size() > kMostPlaced + 1) return;  // forgotten when they became one more
+  // The first worker too many clears all places. With more, nothing is left to clear.
+  if (workers.size() > kMostPlaced + 1) return;
   std::vector<WorkerRecord*> by_id;
   for (WorkerRecord& worker : workers) {
     worker.alike = 0;
