@@ -24,6 +24,7 @@
 #include "bench/chunk_cache_figures.h"
 #include "bench/chunk_quality.h"
 #include "bench/chunk_questions.h"
+#include "bench/chunk_score_file.h"
 #include "bench/chunk_speed.h"
 #include "bench/chunk_wake_figures.h"
 #include "bench/generated_questions.h"
@@ -47,6 +48,7 @@ struct BenchOptions {
   bool wakes = false;
   std::string questions;
   std::string write_questions;
+  std::string scores;   // path; empty: none
   std::string sets;     // comma-separated names; empty: all
   int32_t limit = 100;  // questions of a set
 };
@@ -129,7 +131,14 @@ absl::Status RunQuality(BenchOptions options, FigureList& figures) {
   ASSIGN_OR_RETURN(const auto engine, Engine::Create(options.engine));
   std::printf("%s", engine->StartupReport().c_str());
   AddLoad(figures);
-  ChunkQuality quality(engine.get(), &tap, static_cast<uint64_t>(options.seed));
+  std::optional<ChunkScoreFile> file;
+  if (!options.scores.empty()) {
+    const KvFingerprint& kv = engine->fingerprint();
+    const std::string by = absl::StrCat(kv.model, " ", kv.numerics, " ", kv.kv_type);
+    ASSIGN_OR_RETURN(file, ChunkScoreFile::Open(options.scores, by));
+  }
+  ChunkQuality quality(engine.get(), &tap, file ? &*file : nullptr,
+                       static_cast<uint64_t>(options.seed));
   if (!asked.empty()) {
     RETURN_IF_ERROR(quality.Run("file", asked, figures));
     AddLoad(figures);
@@ -172,6 +181,10 @@ int Run(const BenchOptions& options) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a run takes minutes
   FigureList figures;
   const bool asks = options.generated || !options.questions.empty();
+  if (!asks && !options.scores.empty()) {
+    std::cerr << "chunk_bench: --scores needs --generated or --questions\n";
+    return kExitUsage;
+  }
   const absl::Status done = asks               ? RunQuality(options, figures)
                             : options.rotation ? RunRotation(options, figures)
                                                : RunSpeed(options, figures);
@@ -214,10 +227,16 @@ int main(int argc, char** argv) {
           "With --generated: comma-separated sets of one_fact_8x64, two_fact_8x64, one_fact_8x512, "
           "two_fact_8x512. Default: all")
       .Needs(generated);
-  line.Add("--write-questions", &options.write_questions,
-           "Only append the generated questions to this file, as lines for --questions")
+  auto writing = line.Add("--write-questions", &options.write_questions,
+                          "Only append the generated questions to this file, as lines for "
+                          "--questions")
+                     .Value("FILE")
+                     .Needs(generated);
+  line.Add("--scores", &options.scores,
+           "With questions: keep the scores of each question in this file, and do not ask those "
+           "that it has. So a stopped run goes on where it was")
       .Value("FILE")
-      .Needs(generated);
+      .Excludes(writing);
   line.Add("--rounds", &options.rounds, "Rounds of the speed figures")
       .Range(1, 10'000)
       .ShowDefault();

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "bench/chunk_score_file.h"
 #include "bench/chunk_scores.h"
 #include "bench/figure_list.h"
 #include "bench/paired_differences.h"
@@ -23,38 +24,48 @@ namespace baton {
 
 class ChunkQuality {
  public:
-  // The engine has the tap. Both must outlive this.
-  ChunkQuality(Engine* engine, LogitTap* tap, uint64_t seed)
+  // The engine has the tap. With `file`, questions that it has are not asked again, and new scores
+  // are added to it. All must outlive this.
+  ChunkQuality(Engine* engine, LogitTap* tap, ChunkScoreFile* file, uint64_t seed)
       : engine_(engine),
+        file_(file),
         scorer_(engine, tap),
         encoder_(&engine->tokenizer(), engine->model_info().chat_template),
         seed_(seed) {}
 
   // Scores all questions and adds the figures, whose names begin with `set`. InvalidArgument: a
-  // question that this model cannot be asked.
+  // question that this model cannot be asked, and a file that cannot be written.
   absl::Status Run(const std::string& set, const std::vector<ChunkQuestion>& questions,
                    FigureList& figures) {
     std::vector<Series> all;
-    for (const Mode& mode : AllModes()) all.push_back({.mode = mode});
-    const auto begin = std::chrono::steady_clock::now();
-    double choices = 0;
-    for (size_t i = 0; i < questions.size(); ++i) {
-      ASSIGN_OR_RETURN(const EncodedQuestion question,
-                       EncodeQuestion(questions[i], encoder_, engine_->tokenizer()));
-      choices += static_cast<double>(question.choices.size());
-      if (const absl::Status scored = ScoreIn(question, all); !scored.ok()) {
-        return absl::Status(scored.code(), absl::StrCat("question ", i + 1, " (", questions[i].id,
-                                                        "): ", std::string(scored.message())));
-      }
-      RETURN_IF_ERROR(engine_->ClearCache(std::nullopt).status());
-      const double seconds =
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-      std::fprintf(
-          stderr, "\r%s: %zu of %zu questions, %.0f s, about %.0f s left ", set.c_str(), i + 1,
-          questions.size(), seconds,
-          seconds / static_cast<double>(i + 1) * static_cast<double>(questions.size() - i - 1));
+    std::vector<std::string> names;
+    for (const Mode& mode : AllModes()) {
+      all.push_back({.mode = mode});
+      names.push_back(mode.name);
     }
-    std::fprintf(stderr, "\n");
+    Progress progress(set, questions.size());
+    double choices = 0;
+    for (const ChunkQuestion& question : questions) {
+      choices += static_cast<double>(1 + question.distractors.size());
+      if (file_ != nullptr) {
+        if (const auto* const known = file_->Find(set, question, names); known != nullptr) {
+          AddScores(*known, all);
+          progress.Skip();
+          continue;
+        }
+      }
+      const absl::StatusOr<ChunkScoreFile::Scores> scores = ScoresOf(question);
+      if (!scores.ok()) {
+        return absl::Status(scores.status().code(),
+                            absl::StrCat("question ", progress.done() + 1, " (", question.id,
+                                         "): ", std::string(scores.status().message())));
+      }
+      AddScores(*scores, all);
+      if (file_ != nullptr) RETURN_IF_ERROR(file_->Add(set, question, *scores));
+      RETURN_IF_ERROR(engine_->ClearCache(std::nullopt).status());
+      progress.Ask();
+    }
+    progress.End(figures);
     const double chance = static_cast<double>(questions.size()) / choices;
     Report(set, chance, all, figures);
     return absl::OkStatus();
@@ -70,7 +81,7 @@ class ChunkQuality {
   // Parallel vectors: one entry for each question.
   struct Series {
     Mode mode;
-    absl::Status refused = absl::OkStatus();
+    std::string refused = {};  // not empty: the mode has no figures
     std::vector<double> right = {};
     std::vector<double> greedy = {};
     std::vector<double> nll = {};
@@ -105,33 +116,75 @@ class ChunkQuality {
     return modes;
   }
 
-  absl::Status ScoreIn(const EncodedQuestion& question, std::vector<Series>& all) {
+  // Prints how far a run is.
+  class Progress {
+   public:
+    Progress(std::string set, size_t questions) : set_(std::move(set)), questions_(questions) {}
+    size_t done() const { return skipped_ + asked_; }
+    void Skip() { ++skipped_; }
+    void Ask() {
+      ++asked_;
+      const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin_;
+      std::fprintf(
+          stderr, "\r%s: %zu of %zu questions, %.0f s, about %.0f s left ", set_.c_str(), done(),
+          questions_, passed.count(),
+          passed.count() / static_cast<double>(asked_) * static_cast<double>(questions_ - done()));
+    }
+    void End(FigureList& figures) const {
+      std::fprintf(stderr, "\n");
+      if (skipped_ == 0) return;
+      figures.AddCondition(absl::StrCat(set_, ": the scores of ", skipped_, " of ", questions_,
+                                        " questions come from earlier runs (--scores)."));
+    }
+
+   private:
+    const std::string set_;
+    const size_t questions_;
+    const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+    size_t skipped_ = 0;
+    size_t asked_ = 0;
+  };
+
+  // Asks the question in every mode.
+  absl::StatusOr<ChunkScoreFile::Scores> ScoresOf(const ChunkQuestion& question) {
+    ASSIGN_OR_RETURN(const EncodedQuestion encoded,
+                     EncodeQuestion(question, encoder_, engine_->tokenizer()));
+    ChunkScoreFile::Scores scores;
     std::optional<QuestionScore> full;
-    for (Series& series : all) {
-      if (!series.refused.ok()) continue;
-      const Kind kind = series.mode.kind;
-      ChunkedPrompt prompt = question.parts;
-      prompt.options = series.mode.options;
-      if (kind == Kind::kNoChunks || kind == Kind::kRightChunks) prompt.chunks.clear();
-      if (kind == Kind::kRightChunks) {
-        for (const int32_t i : question.right_chunks) {
-          prompt.chunks.push_back(question.parts.chunks[static_cast<size_t>(i)]);
+    for (const Mode& mode : AllModes()) {
+      ChunkedPrompt prompt = encoded.parts;
+      prompt.options = mode.options;
+      if (mode.kind == Kind::kNoChunks || mode.kind == Kind::kRightChunks) prompt.chunks.clear();
+      if (mode.kind == Kind::kRightChunks) {
+        for (const int32_t i : encoded.right_chunks) {
+          prompt.chunks.push_back(encoded.parts.chunks[static_cast<size_t>(i)]);
         }
       }
-      absl::StatusOr<QuestionScore> score = scorer_.Score(prompt, kind == Kind::kChunks, question,
-                                                          full ? &full->answer_rows : nullptr);
+      absl::StatusOr<QuestionScore> score = scorer_.Score(
+          prompt, mode.kind == Kind::kChunks, encoded, full ? &full->answer_rows : nullptr);
       if (absl::IsFailedPrecondition(score.status())) {
-        series.refused = score.status();
+        scores[mode.name].refused = std::string(score.status().message());
         continue;
       }
       RETURN_IF_ERROR(score.status());
-      series.right.push_back(score->right ? 1 : 0);
-      series.greedy.push_back(score->greedy ? 1 : 0);
-      series.nll.push_back(score->nll);
-      series.divergence.push_back(score->divergence);
-      if (kind == Kind::kFull) full = *std::move(score);
+      scores[mode.name] = score->summary;
+      if (mode.kind == Kind::kFull) full = *std::move(score);
     }
-    return absl::OkStatus();
+    return scores;
+  }
+
+  static void AddScores(const ChunkScoreFile::Scores& scores, std::vector<Series>& all) {
+    for (Series& series : all) {
+      const ModeScore& score = scores.at(series.mode.name);
+      if (!score.refused.empty()) {
+        series.refused = score.refused;
+        continue;
+      }
+      series.right.push_back(score.right ? 1 : 0);
+      series.greedy.push_back(score.greedy ? 1 : 0);
+      series.nll.push_back(score.nll);
+      series.divergence.push_back(score.divergence);
+    }
   }
 
   void Report(const std::string& set, double chance, const std::vector<Series>& all,
@@ -143,9 +196,8 @@ class ChunkQuality {
                 "greedy", "NLL", "difference [95 %]", "KL [95 %]");
     for (const Series& series : all) {
       const std::string name = absl::StrCat(set, "_", series.mode.name);
-      if (!series.refused.ok()) {
-        figures.AddAbsent(absl::StrCat(name, "_accuracy"), "share",
-                          std::string(series.refused.message()));
+      if (!series.refused.empty()) {
+        figures.AddAbsent(absl::StrCat(name, "_accuracy"), "share", series.refused);
         continue;
       }
       const MeanInterval right = DifferenceOf(series.right, full.right, seed_);
@@ -182,6 +234,7 @@ class ChunkQuality {
   }
 
   Engine* const engine_;
+  ChunkScoreFile* const file_;  // may be null
   QuestionScorer scorer_;
   const PromptEncoder encoder_;
   const uint64_t seed_;

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "bench/chunk_prompts.h"
 #include "bench/chunk_questions.h"
+#include "bench/chunk_score_file.h"
 #include "bench/logit_tap.h"
 #include "bench/timed_requests.h"
 #include "common/status_macros.h"
@@ -94,10 +95,7 @@ inline absl::StatusOr<EncodedQuestion> EncodeQuestion(const ChunkQuestion& quest
 }
 
 struct QuestionScore {
-  bool right = false;     // the answer is more probable than every other choice
-  bool greedy = false;    // the greedy tokens are the answer's
-  double nll = 0;         // of the answer, mean of its tokens, nats
-  double divergence = 0;  // from full attention, mean of the answer's tokens, nats
+  ModeScore summary;
   std::vector<LogitRow> answer_rows;
 };
 
@@ -117,7 +115,7 @@ class QuestionScorer {
     for (size_t i = 0; i < question.choices.size(); ++i) {
       const std::vector<TokenId>& choice = question.choices[i];
       ASSIGN_OR_RETURN(std::vector<LogitRow> rows,
-                       RowsOf(prompt, in_chunks, choice, i == 0, score));
+                       RowsOf(prompt, in_chunks, choice, i == 0, score.summary));
       double sum = 0;
       for (size_t at = 0; at < choice.size(); ++at) sum += rows[at].LogProbability(choice[at]);
       if (i > 0) {
@@ -125,13 +123,14 @@ class QuestionScorer {
         continue;
       }
       answer = sum;
-      score.nll = -sum / static_cast<double>(choice.size());
+      score.summary.nll = -sum / static_cast<double>(choice.size());
       for (size_t at = 0; full != nullptr && at < rows.size(); ++at) {
-        score.divergence += (*full)[at].DivergenceOf(rows[at]) / static_cast<double>(rows.size());
+        score.summary.divergence +=
+            (*full)[at].DivergenceOf(rows[at]) / static_cast<double>(rows.size());
       }
       score.answer_rows = std::move(rows);
     }
-    score.right = answer > best_other;
+    score.summary.right = answer > best_other;
     return score;
   }
 
@@ -140,7 +139,7 @@ class QuestionScorer {
   // row's most probable token is the answer's, so greedy decoding would say the answer.
   absl::StatusOr<std::vector<LogitRow>> RowsOf(const ChunkedPrompt& prompt, bool in_chunks,
                                                const std::vector<TokenId>& choice, bool is_answer,
-                                               QuestionScore& score) {
+                                               ModeScore& score) {
     const auto count = static_cast<int32_t>(choice.size());
     const std::span<const TokenId> fed = std::span(choice).first(choice.size() - 1);
     std::vector<LogitRow> rows;

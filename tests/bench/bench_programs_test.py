@@ -49,6 +49,24 @@ class Benchmarks(unittest.TestCase):
                 self.assertIn(figure, list(values))
                 self.assertIsNotNone(values[figure])
 
+    def test_a_stopped_chunk_bench_goes_on(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+
+        def figures(*arguments):
+            command = [pathlib.Path(options.bin, "chunk_bench"), "--model", options.model, "--generated", "--sets", "one_fact_8x64"]
+            done = subprocess.run([*command, *arguments], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return json.loads(done.stdout.splitlines()[-1])
+
+        scores = pathlib.Path(folder, "scores.jsonl")
+        figures("--limit", "1", "--scores", scores)
+        # A run that was killed while it wrote its second question.
+        scores.write_text(scores.read_text() + scores.read_text()[:100])
+        resumed = figures("--limit", "3", "--scores", scores)
+        self.assertIn("one_fact_8x64: the scores of 1 of 3 questions come from earlier runs (--scores).", resumed["conditions"])
+        self.assertEqual(resumed["figures"], figures("--limit", "3")["figures"])
+        self.assertEqual(len(scores.read_text().splitlines()), 3)
+
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
@@ -56,6 +74,8 @@ if __name__ == "__main__":
     parser.add_argument("--model", required=True)
     parser.add_argument("--long", action="store_true", help="those that take long even at their smallest sizes")
     options = parser.parse_args()
+    if options.long:
+        del Benchmarks.test_a_stopped_chunk_bench_goes_on
     chosen = LONG if options.long else SHORT
     for words, _ in chosen:
         if not pathlib.Path(options.bin, words.split()[0]).exists():

@@ -89,15 +89,15 @@ TEST_F(ChunkScoresTest, TheGreedyAnswerIsRightInItsOwnModeAndFullAttentionIsNotF
       question.choices.push_back({record.tokens[0], 300, 301, 302, 303});
       const auto score = scorer.Score(prompt, in_chunks, question, nullptr);
       ASSERT_TRUE(score.ok()) << score.status();
-      EXPECT_TRUE(score->greedy);
+      EXPECT_TRUE(score->summary.greedy);
       double nll = 0;
       for (const TokenDetail& detail : record.logprobs) nll -= detail.logprob / 4;
-      EXPECT_NEAR(score->nll, nll, 1e-5);
+      EXPECT_NEAR(score->summary.nll, nll, 1e-5);
       ASSERT_EQ(score->answer_rows.size(), 4u);
       const auto again = scorer.Score(prompt, in_chunks, question, &score->answer_rows);
       ASSERT_TRUE(again.ok()) << again.status();
-      EXPECT_EQ(again->divergence, 0);
-      EXPECT_EQ(again->nll, score->nll);
+      EXPECT_EQ(again->summary.divergence, 0);
+      EXPECT_EQ(again->summary.nll, score->summary.nll);
     }
   }
 }
@@ -112,8 +112,8 @@ TEST_F(ChunkScoresTest, AModeThatHidesDocumentsFromEachOtherIsApartFromFullAtten
   ASSERT_TRUE(full.ok()) << full.status();
   const auto overlap = scorer.Score(prompt, true, question, &full->answer_rows);
   ASSERT_TRUE(overlap.ok()) << overlap.status();
-  EXPECT_GT(overlap->divergence, 0);
-  EXPECT_TRUE(std::isfinite(overlap->divergence));
+  EXPECT_GT(overlap->summary.divergence, 0);
+  EXPECT_TRUE(std::isfinite(overlap->summary.divergence));
 }
 
 }  // namespace
