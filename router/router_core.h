@@ -134,7 +134,8 @@ class RouterCore {
   // Chooses workers. Counts the request as active on both until WorkerDone, and its prompt as one
   // to compute until PrefillDone. With queues_for_kv, the prefill worker counts only from
   // PrefillAdded on. Unavailable if no such pair exists. FailedPrecondition, with a
-  // reason: no worker of the fleet takes this chunked prompt.
+  // reason: no worker of the fleet takes this chunked prompt. It is Unavailable for
+  // worker_expiry_ms after the first worker registered.
   absl::StatusOr<Route> ChooseRoute(const RouteQuestion& question);
   // Counts the plan's prompt as one that its prefiller() has to compute, and the request as active
   // on the prefill worker, if the plan has one. REQUIRES: neither is counted.
@@ -196,6 +197,8 @@ class RouterCore {
   // Counts the request on the workers of the plan.
   Route Count(const RouteQuestion& question, const RoutingInput& input, const RoutePlan& plan);
   bool HasFleetLocked() const;
+  // As CheckTaken; but Unavailable while workers of a fleet that has just begun may still register.
+  absl::Status CheckTakenLocked(const RoutingInput& input) const;
   double AnswerTokenUs() const;
   RoutingInput InputOf(const RouteQuestion& question, PromptLookup& lookup);
   // Returns the most tokens of the sequence that any decode worker can hold; 0: there is no worker.
@@ -214,6 +217,7 @@ class RouterCore {
   mutable std::mutex mutex_;
   WorkerRegistry registry_;
   WorkerNumber newest_in_index_{0};
+  int64_t fleet_since_us_ = 0;  // when the first worker of a fleet without workers registered
   bool has_recovered_ = false;
   std::optional<int64_t> recovering_since_us_;  // when the fleet first had enough workers
   PredictedPrefixes predicted_;

@@ -1,5 +1,6 @@
 // Routing decisions of RouterCore.
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -42,6 +43,17 @@ RoutingInput RouterCore::InputOf(const RouteQuestion& question, PromptLookup& lo
   return input;
 }
 
+absl::Status RouterCore::CheckTakenLocked(const RoutingInput& input) const {
+  const absl::Status taken = CheckTaken(input, registry_.workers());
+  if (!absl::IsFailedPrecondition(taken)) return taken;
+  // Workers find a router that began anew, but not all at the same time.
+  const int64_t age_ms = (clock_->NowUs() - fleet_since_us_) / 1000;
+  if (age_ms >= options_.worker_expiry_ms) return taken;
+  return absl::UnavailableError(
+      absl::StrCat("other workers may still register, as the first one did so ", age_ms,
+                   " ms ago; of those that did: ", std::string(taken.message())));
+}
+
 absl::StatusOr<Route> RouterCore::Choose(const RouteQuestion& question) {
   const std::optional<Drawn> drawn = DrawCandidates(question);
   absl::StatusOr<Route> route = ChooseAmong(question, drawn);
@@ -63,7 +75,7 @@ absl::StatusOr<Route> RouterCore::ChooseAmong(const RouteQuestion& question,
                                                " now"));
   }
   RoutingInput input = InputOf(question, lookup);
-  RETURN_IF_ERROR(CheckTaken(input, registry_.workers()));
+  RETURN_IF_ERROR(CheckTakenLocked(input));
   RETURN_IF_ERROR(DemandRoom(question, input));
   std::vector<int32_t> places;
   if (drawn) places = PlacesOf(drawn->workers, input);

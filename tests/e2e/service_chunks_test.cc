@@ -45,7 +45,12 @@ class ServiceChunksTest : public ServiceTest {
     return keys;
   }
   void ExpectRefused(const v1::GenerateRequest& request, const std::string& why) {
-    const Answer answer = Generate(request);
+    // The router waits some seconds for workers that may still register.
+    Answer answer;
+    EXPECT_TRUE(Eventually([&] {
+      answer = Generate(request);
+      return answer.status.error_code() != grpc::StatusCode::UNAVAILABLE;
+    }));
     EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
     EXPECT_THAT(answer.status.error_message(), HasSubstr(why));
     EXPECT_EQ(answer.started_count, 0);

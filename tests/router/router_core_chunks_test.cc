@@ -13,7 +13,10 @@
 namespace baton {
 namespace {
 
-class RouterCoreChunks : public RouterCoreTest {};
+class RouterCoreChunks : public RouterCoreTest {
+ protected:
+  static constexpr int64_t kExpiryUs = RouterOptions().worker_expiry_ms * 1000;
+};
 
 WorkerReport KnowsChunks(const std::string& id, const PromptChunkSupport& support = {}) {
   WorkerReport report = Report(id);
@@ -44,6 +47,7 @@ struct KnownChunkedPrompt {
 TEST_F(RouterCoreChunks, AChunkedPromptGoesOnlyToAWorkerThatTakesIt) {
   const KnownChunkedPrompt prompt;
   for (const char* id : {"a", "b"}) ASSERT_TRUE(core_.Heartbeat(Report(id)).ok());
+  clock_.AdvanceUs(kExpiryUs);
   EXPECT_EQ(core_.ChooseRoute(prompt.question).status().code(),
             absl::StatusCode::kFailedPrecondition);
   ASSERT_TRUE(core_.Heartbeat(KnowsChunks("c")).ok());
@@ -56,6 +60,26 @@ TEST_F(RouterCoreChunks, AChunkedPromptGoesOnlyToAWorkerThatTakesIt) {
   refused.excluded = {Number(2)};
   EXPECT_EQ(core_.ChooseRoute(refused).status().code(), absl::StatusCode::kUnavailable)
       << "the worker that takes it has refused this request";
+}
+
+TEST_F(RouterCoreChunks, ARefusalWaitsUntilTheFleetHasRegistered) {
+  const KnownChunkedPrompt prompt;
+  const auto answer = [&] { return core_.ChooseRoute(prompt.question).status().code(); };
+  EXPECT_EQ(answer(), absl::StatusCode::kUnavailable);
+  clock_.AdvanceUs(5 * kExpiryUs);  // a router that waits for its first worker
+  for (int fleets = 0; fleets < 2; ++fleets) {
+    ASSERT_TRUE(core_.Heartbeat(Report("a")).ok());
+    clock_.AdvanceUs(kExpiryUs - 1000);
+    ASSERT_TRUE(core_.Heartbeat(Report("b")).ok());
+    EXPECT_EQ(answer(), absl::StatusCode::kUnavailable);
+    clock_.AdvanceUs(1000);
+    EXPECT_EQ(answer(), absl::StatusCode::kFailedPrecondition);
+    for (int i = 0; i < 50; ++i) {
+      clock_.AdvanceUs(kExpiryUs / 10);
+      core_.Tick();
+    }
+    ASSERT_TRUE(core_.Workers().empty());
+  }
 }
 
 TEST_F(RouterCoreChunks, AChunkedPromptGoesToTheWorkerThatHasItsChunks) {

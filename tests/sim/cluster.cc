@@ -344,6 +344,10 @@ void SimCluster::ExpectQuiet() {
 
 // Serves the scenario's prompts again. If a cache holds a wrong block, these requests read it.
 void SimCluster::ServeFreshRequests() {
+  if (scenario_.has_chunks) {  // until the router waits for no more workers that take them
+    RunUntil(queue_.now_us() + RouterOptions().worker_expiry_ms * 1000, [] { return false; });
+    if (violation_) return;
+  }
   fresh_clients_ = MakeClients();
   const size_t all = scenario_.requests.size();
   const size_t count = std::min(kFreshRequests, all);

@@ -87,7 +87,6 @@ void Excuses::OnFault(const Fault& fault, int64_t now_us) {
   }
   if (fault.node == kRouterNode) {
     failing_.push_back(away);
-    if (fault.kind != FaultKind::kPause) without_workers_.push_back({over_us, away.until_us});
   }
   Lose(fault.node, away);
 }
@@ -125,9 +124,7 @@ bool Excuses::IsRefused(const ScenarioRequest& request, const Span& life) const 
       std::any_of(scenario_.workers.begin(), scenario_.workers.end(),
                   [&](const SimWorker::Options& worker) { return !TakesPrompt(worker, request); });
   const int32_t lost = Lost(/*decode=*/true, request, life);
-  // Workers register one by one with a router that began anew. So it may first know only the
-  // others.
-  if (others && (lost >= Decoders(request) || Meets(without_workers_, life))) return true;
+  if (others && lost >= Decoders(request)) return true;
   return request.request.placement == Placement::kRemote &&
          lost + Lost(/*decode=*/false, request, life) > 0;
 }

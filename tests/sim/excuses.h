@@ -72,13 +72,12 @@ class Excuses {
   bool SomePairFits() const;
   bool Excused(const ScenarioRequest& request, const End& end) const;
   // Returns true if FAILED_PRECONDITION is right: no worker takes the request, or only workers that
-  // were lost for a while, or that the router may not have known, take it.
+  // were lost for a while take it.
   bool IsRefused(const ScenarioRequest& request, const Span& life) const;
 
   const Scenario& scenario_;
   std::vector<Loss> losses_;  // losses of workers
   Spans failing_;             // times when calls may fail
-  Spans without_workers_;     // after a restart of the router: it may not know all workers
   Spans clock_jumps_;         // times of clock jumps of decode workers
   Spans damaged_streams_;     // when a stream of KV lost the end of a message, or got a wrong bit
   Spans broken_hand_offs_;    // no path between two workers

@@ -85,7 +85,8 @@ ScenarioRequest DrawRequest(SimRandom& random, uint64_t number, int32_t length, 
 inline constexpr int64_t kMs = 1000;           // in microseconds
 inline constexpr int32_t kLongestPrompt = 33;  // of an ordinary request
 inline constexpr int32_t kLongestAnswer = 14;
-inline constexpr int64_t kFirstRequestUs = 120'000;  // by then the router follows all workers
+// By then the router follows all workers, and does not wait for more (RouterCore::ChooseRoute).
+inline constexpr int64_t kFirstRequestUs = 3'120'000;
 // Returns a pool size in which the longest ordinary request always fits alone. No answer then ends
 // early because of missing memory.
 int32_t LeastBlocks(const SimEngineOptions& engine);
