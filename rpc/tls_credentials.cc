@@ -45,15 +45,15 @@ class RoleVerifier final : public ExternalCertificateVerifier {
 
 grpc::experimental::TlsChannelCredentialsOptions ChannelOptions(const TlsFiles& files) {
   grpc::experimental::TlsChannelCredentialsOptions options;
-  if (files.certificate.empty()) {
-    options.set_certificate_provider(
-        std::make_shared<FileWatcherCertificateProvider>(files.authorities, kRefreshSeconds));
-  } else {
+  if (!files.certificate.empty()) {
     options.set_certificate_provider(std::make_shared<FileWatcherCertificateProvider>(
         files.key_file(), files.certificate, files.authorities, kRefreshSeconds));
     options.watch_identity_key_cert_pairs();
+  } else if (!files.authorities.empty()) {
+    options.set_certificate_provider(
+        std::make_shared<FileWatcherCertificateProvider>(files.authorities, kRefreshSeconds));
   }
-  options.watch_root_certs();
+  if (!files.authorities.empty()) options.watch_root_certs();
   return options;
 }
 
@@ -85,7 +85,10 @@ std::shared_ptr<grpc::ChannelCredentials> FleetCredentials(const TlsFiles& files
 }
 
 std::shared_ptr<grpc::ChannelCredentials> ClientCredentials(const TlsFiles& files) {
-  if (!files.any()) return grpc::InsecureChannelCredentials();
+  return files.any() ? VerifyingCredentials(files) : grpc::InsecureChannelCredentials();
+}
+
+std::shared_ptr<grpc::ChannelCredentials> VerifyingCredentials(const TlsFiles& files) {
   grpc::experimental::TlsChannelCredentialsOptions options = ChannelOptions(files);
   options.set_certificate_verifier(
       std::make_shared<grpc::experimental::HostNameCertificateVerifier>());

@@ -27,4 +27,8 @@ std::shared_ptr<grpc::ChannelCredentials> FleetCredentials(const TlsFiles& files
 // if no file is named.
 std::shared_ptr<grpc::ChannelCredentials> ClientCredentials(const TlsFiles& files);
 
+// For channels to a server outside the fleet: the same, but always with TLS. Without
+// files.authorities, the system's authorities count.
+std::shared_ptr<grpc::ChannelCredentials> VerifyingCredentials(const TlsFiles& files);
+
 }  // namespace baton

@@ -27,8 +27,7 @@ TraceContext Tracer::NewSpan(const std::optional<TraceContext>& parent) const {
     return {.trace = parent->trace, .span = DrawId(), .sampled = parent->sampled};
   }
   const TraceId trace = {.high = DrawId(), .low = DrawId()};
-  return {
-      .trace = trace, .span = DrawId(), .sampled = trace.low % kIdValues >= threshold_};
+  return {.trace = trace, .span = DrawId(), .sampled = trace.low % kIdValues >= threshold_};
 }
 
 void Tracer::Record(Span span) const {

@@ -24,6 +24,7 @@
 #include "engine/peer_transport.h"
 #include "observe/observation_server.h"
 #include "security/listen_policy.h"
+#include "tracing/otlp/otlp_collector.h"
 #include "tracing/otlp/otlp_exporter.h"
 #include "worker_rpc/freed_blocks.h"
 #include "worker_rpc/worker_metrics.h"
@@ -110,8 +111,8 @@ std::string MakeWorkerId(const std::string& prefix) {
 absl::Status CheckPorts(const WorkerOptions& options) {
   RETURN_IF_ERROR(CheckAddresses({{"--listen", options.server.listen, false},
                                   {"--transfer-listen", options.transfer_listen},
-                                  {"--metrics-listen", options.metrics_listen},
-                                  {"--otlp-endpoint", options.tracing.otlp_endpoint}}));
+                                  {"--metrics-listen", options.metrics_listen}}));
+  RETURN_IF_ERROR(CheckCollector(options.tracing));
   return CheckServerSecurity(options.server);
 }
 

@@ -17,6 +17,7 @@
 #include "router/router_metrics.h"
 #include "router/shared_prefixes.h"
 #include "rpc/tls_credentials.h"
+#include "tracing/otlp/otlp_collector.h"
 
 namespace baton {
 namespace {
@@ -88,8 +89,8 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(
     const RouterServerOptions& options) {
   RETURN_IF_ERROR(CheckAddresses({{"--listen", options.server.listen, false},
                                   {"--http-listen", options.http.listen},
-                                  {"--metrics-listen", options.metrics_listen},
-                                  {"--otlp-endpoint", options.tracing.otlp_endpoint}}));
+                                  {"--metrics-listen", options.metrics_listen}}));
+  RETURN_IF_ERROR(CheckCollector(options.tracing));
   RETURN_IF_ERROR(CheckRouterSecurity(options));
   std::unique_ptr<ApiKeys> api_keys;
   if (!options.api_keys.empty()) {

@@ -48,16 +48,22 @@ class FoundSpan:
 
 
 class Collector:
-    """A collector at a free port, until close(). REQUIRES: needs_packages()."""
+    """A collector at a free port, until close(). With `certificates`, a folder of `baton certs new`, it speaks TLS and lets only programs
+    with a certificate in. REQUIRES: needs_packages()."""
 
-    def __init__(self):
+    def __init__(self, certificates=None):
         grpc = importlib.import_module("grpc")
         package = "opentelemetry.proto.collector.trace.v1.trace_service_pb2"
         self.response = importlib.import_module(package).ExportTraceServiceResponse
         self.spans, self.bytes, self.lock = [], b"", threading.Lock()
         self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
         importlib.import_module(package + "_grpc").add_TraceServiceServicer_to_server(self, self.server)
-        self.address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
+        if certificates is None:
+            self.address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
+        else:
+            pem, authorities = (pathlib.Path(certificates, name).read_bytes() for name in ("router.pem", "ca.crt"))
+            credentials = grpc.ssl_server_credentials([(pem, pem)], authorities, require_client_auth=True)
+            self.address = f"https://127.0.0.1:{self.server.add_secure_port('127.0.0.1:0', credentials)}"
         self.server.start()
 
     def Export(self, request, _context):

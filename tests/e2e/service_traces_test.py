@@ -176,16 +176,16 @@ class Traces(TracedService):
 
 
 class Secrets(unittest.TestCase):
-    """A service with TLS and API keys that sends its spans to `collector`. The Python example is its client."""
+    """A service with TLS and API keys that sends its spans to `collector`, also with TLS. The Python example is its client."""
 
     @classmethod
     def setUpClass(cls):
-        cls.collector = Collector()
-        cls.addClassCleanup(cls.collector.close)
         folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
         cls.certificates = folder / "certificates"
         keys, cls.key_file, cls.stubs = folder / "keys", folder / "key", folder / "stubs"
         subprocess.run([baton(), "certs", "new", cls.certificates, "--tenant", "acme"], check=True, capture_output=True)
+        cls.collector = Collector(cls.certificates)
+        cls.addClassCleanup(cls.collector.close)
         cls.key = subprocess.run([baton(), "keys", "new", "--api-keys", keys, "--tenant", "acme"], check=True, capture_output=True,
                                  text=True).stdout.strip()
         cls.key_file.write_text(cls.key + "\n")
@@ -193,9 +193,10 @@ class Secrets(unittest.TestCase):
         subprocess.run(["protoc", "-I", str(ROOT / "proto"), f"--python_out={cls.stubs}", f"--grpc_python_out={cls.stubs}",
                         f"--plugin=protoc-gen-grpc_python={shutil.which('grpc_python_plugin')}", "baton/v1/inference.proto",
                         "baton/v1/tenant.proto", "baton/v1/roles.proto"], check=True)
-        endpoint = f"--otlp-endpoint={cls.collector.address}"
+        traces = [f"--otlp-endpoint={cls.collector.address}", f"--otlp-ca={cls.certificates}/ca.crt",
+                  f"--otlp-cert={cls.certificates}/client.pem"]
         cls.cluster = cls.enterClassContext(
-            Cluster(ARGUMENTS.bin, ARGUMENTS.model, 1, 1, ("--kv-blocks=512", endpoint), (*PATIENT_ROUTER, "--grpc-public", endpoint),
+            Cluster(ARGUMENTS.bin, ARGUMENTS.model, 1, 1, ("--kv-blocks=512", *traces), (*PATIENT_ROUTER, "--grpc-public", *traces),
                     up_arguments=["--http-address", "127.0.0.1:0", "--tls-dir", str(cls.certificates), "--api-keys", str(keys)]))
         cls.http = cls.cluster.says("http")
 

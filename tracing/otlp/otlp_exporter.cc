@@ -12,6 +12,7 @@
 #include "common/entropy.h"
 #include "common/printable_text.h"
 #include "rpc/channel.h"
+#include "tracing/otlp/otlp_collector.h"
 
 namespace baton {
 namespace {
@@ -20,8 +21,8 @@ using std::chrono::milliseconds;
 
 constexpr size_t kMostQueuedSpans = 8192;
 constexpr size_t kMostInBatch = 512;
-constexpr milliseconds kBatchTime{500};      // a span waits so long for others
-constexpr milliseconds kPause{1000};         // after a batch that failed
+constexpr milliseconds kBatchTime{500};     // a span waits so long for others
+constexpr milliseconds kPause{1000};        // after a batch that failed
 constexpr milliseconds kLastExports{1000};  // at the end
 
 // Microseconds to add to the steady clock's time for the time since 1970.
@@ -43,24 +44,20 @@ std::string InstanceOf(const std::string& instance) {
 
 std::unique_ptr<OtlpExporter> OtlpExporter::Start(const TracingOptions& options,
                                                   const std::string& service,
-                                                  const std::string& instance,
-                                                  MetricSet* metrics) {
+                                                  const std::string& instance, MetricSet* metrics) {
   if (options.otlp_endpoint.empty()) return nullptr;
-  return std::unique_ptr<OtlpExporter>(new OtlpExporter(options,
-                                                        {.service = service,
-                                                         .instance = InstanceOf(instance),
-                                                         .version = BATON_VERSION},
-                                                        metrics));
+  return std::unique_ptr<OtlpExporter>(new OtlpExporter(
+      options, {.service = service, .instance = InstanceOf(instance), .version = BATON_VERSION},
+      metrics));
 }
 
-OtlpExporter::OtlpExporter(const TracingOptions& options, SpanResource resource,
-                           MetricSet* metrics)
+OtlpExporter::OtlpExporter(const TracingOptions& options, SpanResource resource, MetricSet* metrics)
     : endpoint_(options.otlp_endpoint),
       resource_(std::move(resource)),
       metrics_(metrics),
       queue_(kMostQueuedSpans, metrics),
       tracer_(options.sample, EntropyBits, &queue_),
-      stub_(otlp::TraceService::NewStub(MakeChannel(endpoint_))),
+      stub_(otlp::TraceService::NewStub(CollectorChannel(options))),
       thread_([this] { Run(); }) {}
 
 OtlpExporter::~OtlpExporter() {

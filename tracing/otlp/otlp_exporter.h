@@ -31,7 +31,7 @@ class OtlpExporter {
  public:
   static constexpr int64_t kExportMs = 5000;
 
-  // Returns null if options.otlp_endpoint is empty. `service`: the program's name. `instance`: its
+  // Returns null if options.otlp_endpoint is empty. REQUIRES: CheckCollector. `service`: the program's name. `instance`: its
   // own name among those; empty: made from host and process. `metrics` must outlive the exporter;
   // null: nothing is counted.
   static std::unique_ptr<OtlpExporter> Start(const TracingOptions& options,

@@ -46,7 +46,8 @@ void SetValue(const SpanValue& value, otlp::AnyValue& out) {
         } else if constexpr (std::is_same_v<Type, std::string>) {
           SetText(one, out);
         } else {
-          for (const std::string& text : one) SetText(text, *out.mutable_array_value()->add_values());
+          for (const std::string& text : one)
+            SetText(text, *out.mutable_array_value()->add_values());
         }
       },
       value);

@@ -25,10 +25,11 @@ struct CollectedSpan {
 // A collector that keeps all spans. While it is held, it answers nothing.
 class FakeCollector final : public otlp::TraceService::Service {
  public:
-  FakeCollector() {
+  explicit FakeCollector(const std::shared_ptr<grpc::ServerCredentials>& credentials =
+                             grpc::InsecureServerCredentials()) {
     grpc::ServerBuilder builder;
     int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.AddListeningPort("127.0.0.1:0", credentials, &port);
     builder.RegisterService(this);
     server_ = builder.BuildAndStart();
     address_ = "127.0.0.1:" + std::to_string(port);

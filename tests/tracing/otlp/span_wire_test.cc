@@ -32,8 +32,8 @@ TEST(SpanWire, HasTheIdsTheTimesAndTheAttributes) {
   span.Add("text", std::string("a\xff"));
   span.Add("texts", std::vector<std::string>{"b", "c"});
   const std::vector<Span> spans = {span};
-  const auto request = SpansToWire(
-      spans, {.service = "baton-router", .instance = "r1", .version = "9"}, 5'000'000);
+  const auto request =
+      SpansToWire(spans, {.service = "baton-router", .instance = "r1", .version = "9"}, 5'000'000);
   ASSERT_EQ(request.resource_spans_size(), 1);
   const otlp::ResourceSpans& resource = request.resource_spans(0);
   EXPECT_EQ(resource.resource().attributes(0).key(), "service.name");
