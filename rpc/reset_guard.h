@@ -2,7 +2,7 @@
 // of its own: it would buffer calls until its memory is used up, and then read from no connection.
 //
 // A thread reads the counts of calls that gRPC keeps for each connection (channelz): of up to 100
-// connections at a time, every 20 to 200 ms. gRPC does not tell a connection's descriptor; the
+// connections at a time, every 5 to 200 ms. gRPC does not tell a connection's descriptor; the
 // guard finds it by the addresses of both ends.
 //
 // Thread safety: constructor and destructor on one thread; Admits on any thread.
