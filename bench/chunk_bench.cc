@@ -134,7 +134,8 @@ absl::Status RunQuality(BenchOptions options, FigureList& figures) {
   std::optional<ChunkScoreFile> file;
   if (!options.scores.empty()) {
     const KvFingerprint& kv = engine->fingerprint();
-    const std::string by = absl::StrCat(kv.model, " ", kv.numerics, " ", kv.kv_type);
+    const std::string by = absl::StrCat(kv.model, " ", kv.numerics, " ", kv.kv_type, " ",
+                                        options.engine.tensor_parallel);
     ASSIGN_OR_RETURN(file, ChunkScoreFile::Open(options.scores, by));
   }
   ChunkQuality quality(engine.get(), &tap, file ? &*file : nullptr,

@@ -134,7 +134,7 @@ class ChunkQuality {
       std::fprintf(stderr, "\n");
       if (skipped_ == 0) return;
       figures.AddCondition(absl::StrCat(set_, ": the scores of ", skipped_, " of ", questions_,
-                                        " questions come from earlier runs (--scores)."));
+                                        " questions come from earlier runs (--scores), perhaps of another build."));
     }
 
    private:

@@ -4,17 +4,21 @@
 //   {"computed_by": "…", "set": "one_fact_8x64", "question": {…}, "modes": {"full":
 //    {"right": true, "greedy": false, "nll": 2.5, "kl": 0}, "alone_first4": {"refused": "…"}}}
 //
-// `question` is the line of bench/chunk_questions.h. `computed_by` names what a score depends on:
-// the model, the numerics and the KV type. So one file may hold the scores of many runs.
+// `question` is the line of bench/chunk_questions.h. `computed_by` names the model, the numerics,
+// the KV type and the ranks, so one file may hold the scores of many runs. It does not name the
+// build.
 //
 // Thread safety: belongs to one thread, and a file to one process.
 #pragma once
 
+#include <cmath>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <tuple>
 #include <utility>
@@ -43,26 +47,14 @@ class ChunkScoreFile {
   // Scores by name of the mode.
   using Scores = std::map<std::string, ModeScore>;
 
-  // Reads the file, if there is one. A last line without its end is that of a stopped run, and is
-  // cut off. InvalidArgument names the file and the line.
+  // Reads the file, if there is one. A last line that is only the beginning of one was written by a
+  // stopped run, and is cut off. InvalidArgument names the file, and the line that has no scores.
   static absl::StatusOr<ChunkScoreFile> Open(const std::string& path, std::string computed_by) {
     ChunkScoreFile scores(path, std::move(computed_by));
-    std::ifstream file(path);
-    std::string line;
-    std::uintmax_t whole_bytes = 0;
-    for (int64_t number = 1; std::getline(file, line) && !file.eof(); ++number) {
-      if (const absl::Status read = scores.ReadLine(line); !read.ok()) {
-        return absl::InvalidArgumentError(
-            StrCat(path, ", line ", number, ": ", std::string(read.message())));
-      }
-      whole_bytes += line.size() + 1;
-    }
-    file.close();
     std::error_code error;
-    if (std::filesystem::exists(path, error))
-      std::filesystem::resize_file(path, whole_bytes, error);
+    if (std::filesystem::exists(path, error)) RETURN_IF_ERROR(scores.Read());
     scores.out_.open(path, std::ios::app);
-    if (error || !scores.out_) return scores.CannotWrite();
+    if (!scores.out_) return scores.Fault("cannot be written");
     return scores;
   }
 
@@ -77,24 +69,61 @@ class ChunkScoreFile {
     return &found->second;
   }
 
-  // InvalidArgument: the file cannot be written.
+  // InvalidArgument: the file cannot be written, or a score is not a finite number.
   absl::Status Add(const std::string& set, const ChunkQuestion& question, const Scores& scores) {
     nlohmann::json modes = nlohmann::json::object();
-    for (const auto& [mode, score] : scores) modes[mode] = ToJson(score);
+    for (const auto& [mode, score] : scores) {
+      if (!std::isfinite(score.nll) || !std::isfinite(score.divergence)) {
+        return absl::InvalidArgumentError(
+            StrCat("mode ", mode, " has an NLL of ", score.nll, " and a KL of ", score.divergence));
+      }
+      modes[mode] = ToJson(score);
+    }
     const nlohmann::json line = {{"computed_by", computed_by_},
                                  {"set", set},
                                  {"question", nlohmann::json::parse(QuestionToLine(question))},
                                  {"modes", modes}};
     out_ << line.dump() << '\n' << std::flush;
-    return out_ ? absl::OkStatus() : CannotWrite();
+    return out_ ? absl::OkStatus() : Fault("cannot be written");
   }
 
  private:
   ChunkScoreFile(std::string path, std::string computed_by)
       : path_(std::move(path)), computed_by_(std::move(computed_by)) {}
 
-  absl::Status CannotWrite() const {
-    return absl::InvalidArgumentError(StrCat(path_, ": cannot be written"));
+  absl::Status Fault(const std::string& what) const {
+    return absl::InvalidArgumentError(StrCat(path_, ": ", what));
+  }
+
+  absl::Status Read() {
+    std::ifstream file(path_);
+    if (!file) return Fault("cannot be read");
+    std::string line;
+    std::uintmax_t bytes = 0;  // of the lines that count
+    bool ends = true;          // the last one has its end
+    for (int64_t number = 1; std::getline(file, line); ++number) {
+      const absl::Status read = ReadLine(line);
+      ends = !file.eof();
+      const bool is_cut =
+          !ends && std::string_view(kLineBegin)
+                       .starts_with(std::string_view(line).substr(0, kLineBegin.size()));
+      if (!read.ok() && is_cut) {
+        ends = true;
+        break;
+      }
+      if (!read.ok()) {
+        return Fault(StrCat("line ", number, ": ", std::string(read.message())));
+      }
+      bytes += line.size() + (ends ? 1 : 0);
+    }
+    if (file.bad()) return Fault("cannot be read to its end");
+    file.close();
+    std::error_code error;
+    if (std::filesystem::file_size(path_, error) != bytes) {
+      std::filesystem::resize_file(path_, bytes, error);
+    }
+    if (!ends) std::ofstream(path_, std::ios::app) << '\n';
+    return error ? Fault(error.message()) : absl::OkStatus();
   }
 
   static nlohmann::json ToJson(const ModeScore& score) {
@@ -128,6 +157,9 @@ class ChunkScoreFile {
     }
     return absl::OkStatus();
   }
+
+  // Every line begins so: the keys of an object are sorted.
+  static constexpr std::string_view kLineBegin = R"({"computed_by":")";
 
   std::string path_;
   std::string computed_by_;

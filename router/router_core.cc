@@ -39,7 +39,7 @@ RouterCore::RouterCore(const RouterOptions& options, const Clock* clock, KeySeed
 
 absl::Status RouterCore::Heartbeat(WorkerReport report) {
   std::lock_guard lock(mutex_);
-  if (registry_.workers().empty()) fleet_since_us_ = clock_->NowUs();
+  if (registry_.workers().empty()) first_registered_us_ = clock_->NowUs();
   return registry_.Heartbeat(std::move(report));
 }
 

@@ -95,6 +95,10 @@ struct RouterCounters {
 
 class RouterCore {
  public:
+  // Workers find a router that begins anew one by one: each tries every second, and an attempt may
+  // take a second.
+  static constexpr int64_t kRegistrationUs = 3'000'000;
+
   // `clock` must outlive this. Use random key_seeds if clients may be hostile.
   RouterCore(const RouterOptions& options, const Clock* clock, KeySeeds key_seeds = {});
 
@@ -133,9 +137,9 @@ class RouterCore {
 
   // Chooses workers. Counts the request as active on both until WorkerDone, and its prompt as one
   // to compute until PrefillDone. With queues_for_kv, the prefill worker counts only from
-  // PrefillAdded on. Unavailable if no such pair exists. FailedPrecondition, with a
-  // reason: no worker of the fleet takes this chunked prompt. It is Unavailable for
-  // worker_expiry_ms after the first worker registered.
+  // PrefillAdded on. Unavailable if no such pair exists. FailedPrecondition, with a reason: no
+  // worker of the fleet takes this chunked prompt. For kRegistrationUs after the router got its
+  // first worker, this error is Unavailable too, with RetryAfterMs.
   absl::StatusOr<Route> ChooseRoute(const RouteQuestion& question);
   // Counts the plan's prompt as one that its prefiller() has to compute, and the request as active
   // on the prefill worker, if the plan has one. REQUIRES: neither is counted.
@@ -197,7 +201,7 @@ class RouterCore {
   // Counts the request on the workers of the plan.
   Route Count(const RouteQuestion& question, const RoutingInput& input, const RoutePlan& plan);
   bool HasFleetLocked() const;
-  // As CheckTaken; but Unavailable while workers of a fleet that has just begun may still register.
+  // As CheckTaken, but Unavailable for kRegistrationUs after the router got its first worker.
   absl::Status CheckTakenLocked(const RoutingInput& input) const;
   double AnswerTokenUs() const;
   RoutingInput InputOf(const RouteQuestion& question, PromptLookup& lookup);
@@ -217,7 +221,7 @@ class RouterCore {
   mutable std::mutex mutex_;
   WorkerRegistry registry_;
   WorkerNumber newest_in_index_{0};
-  int64_t fleet_since_us_ = 0;  // when the first worker of a fleet without workers registered
+  int64_t first_registered_us_ = 0;  // when the router got its first worker
   bool has_recovered_ = false;
   std::optional<int64_t> recovering_since_us_;  // when the fleet first had enough workers
   PredictedPrefixes predicted_;

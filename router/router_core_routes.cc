@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/error_details.h"
 #include "common/status_macros.h"
 #include "router/router_core.h"
 #include "routing/prompt_takers.h"
@@ -46,12 +47,16 @@ RoutingInput RouterCore::InputOf(const RouteQuestion& question, PromptLookup& lo
 absl::Status RouterCore::CheckTakenLocked(const RoutingInput& input) const {
   const absl::Status taken = CheckTaken(input, registry_.workers());
   if (!absl::IsFailedPrecondition(taken)) return taken;
-  // Workers find a router that began anew, but not all at the same time.
-  const int64_t age_ms = (clock_->NowUs() - fleet_since_us_) / 1000;
-  if (age_ms >= options_.worker_expiry_ms) return taken;
-  return absl::UnavailableError(
-      absl::StrCat("other workers may still register, as the first one did so ", age_ms,
-                   " ms ago; of those that did: ", std::string(taken.message())));
+  const int64_t left_us = first_registered_us_ + kRegistrationUs - clock_->NowUs();
+  if (left_us <= 0) return taken;
+  const int64_t left_ms = (left_us + 999) / 1000;
+  absl::Status wait = absl::UnavailableError(
+      absl::StrCat("try again in ", left_ms,
+                   " ms: this router got its first worker just now, and workers that take the "
+                   "prompt may follow. So far: ",
+                   std::string(taken.message())));
+  SetRetryAfterMs(wait, left_ms);
+  return wait;
 }
 
 absl::StatusOr<Route> RouterCore::Choose(const RouteQuestion& question) {

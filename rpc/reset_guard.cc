@@ -33,11 +33,12 @@ using Json = nlohmann::json;
 constexpr int64_t kPauseOfLooks = 100;
 constexpr int64_t kLeastPauseUs = 5'000, kMostPauseUs = 200'000;
 constexpr int kConnectionsEachLook = 100;
-// More than a socket's buffer has. Behind the shutdown, nothing more arrives.
+// More than a socket's buffer has. Linux takes nothing more in behind the shutdown.
 constexpr int kMostReads = 4096;
 // gRPC frees the calls of a closed connection within seconds. malloc keeps their memory, for each
-// thread its own, so storms on one connection after another would take up more and more.
-constexpr int64_t kTrimEveryUs = 250'000, kTrimForUs = 5'000'000;
+// thread its own, so storms on one connection after another would take up more and more. To give
+// it back stops other threads' allocations, for longer the more memory there is.
+constexpr int64_t kTrimEveryUs = 250'000, kTrimForUs = 5'000'000, kPauseOfTrims = 20;
 
 int64_t NowUs() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
@@ -127,7 +128,8 @@ bool ShutDown(int32_t port, const End& peer) {
     const std::optional<End> local = EndOf(socket.get(), &getsockname);
     if (!local || local->port != port || EndOf(socket.get(), &getpeername) != peer) continue;
     if (shutdown(socket.get(), SHUT_RDWR) != 0) return false;
-    // gRPC would still begin the calls that have arrived: thousands.
+    // gRPC would still begin the calls that have arrived: thousands. It may read at the same time
+    // and miss bytes, but then it can answer nothing any more.
     char bytes[16'384];
     for (int reads = 0; reads < kMostReads; ++reads) {
       if (recv(socket.get(), bytes, sizeof(bytes), MSG_DONTWAIT) <= 0) break;
@@ -173,8 +175,10 @@ void ResetGuard::Run() {
     Look(begun_us);
     pause_us = std::clamp(kPauseOfLooks * (CpuUs() - begun_cpu_us), kLeastPauseUs, kMostPauseUs);
     if (begun_us >= next_trim_us_ && begun_us < last_storm_us_ + kTrimForUs) {
-      next_trim_us_ = begun_us + kTrimEveryUs;
+      const int64_t trim_us = NowUs();
       malloc_trim(0);
+      const int64_t ended_us = NowUs();
+      next_trim_us_ = ended_us + std::max(kTrimEveryUs, kPauseOfTrims * (ended_us - trim_us));
     }
     lock.lock();
   }

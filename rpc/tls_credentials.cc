@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/check.h"
 #include "common/str_cat.h"
 #include "rpc/rpc_access.h"
 
@@ -78,6 +79,7 @@ std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(const TlsFiles& fil
 
 std::shared_ptr<grpc::ChannelCredentials> FleetCredentials(const TlsFiles& files, CallerRole role) {
   if (!files.any()) return grpc::InsecureChannelCredentials();
+  CHECK(!files.authorities.empty());  // every authority of the system could name a role
   grpc::experimental::TlsChannelCredentialsOptions options = ChannelOptions(files);
   options.set_certificate_verifier(ExternalCertificateVerifier::Create<RoleVerifier>(role));
   options.set_check_call_host(false);  // it would compare the name again
@@ -85,7 +87,9 @@ std::shared_ptr<grpc::ChannelCredentials> FleetCredentials(const TlsFiles& files
 }
 
 std::shared_ptr<grpc::ChannelCredentials> ClientCredentials(const TlsFiles& files) {
-  return files.any() ? VerifyingCredentials(files) : grpc::InsecureChannelCredentials();
+  if (!files.any()) return grpc::InsecureChannelCredentials();
+  CHECK(!files.authorities.empty());
+  return VerifyingCredentials(files);
 }
 
 std::shared_ptr<grpc::ChannelCredentials> VerifyingCredentials(const TlsFiles& files) {

@@ -20,11 +20,11 @@ namespace baton {
 std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(const TlsFiles& files, bool anonymous);
 
 // For channels to a process of the fleet. They check the chain of the server's certificate and its
-// role, not its name: workers move. Insecure if no file is named.
+// role, not its name: workers move. Insecure if no file is named. REQUIRES: CheckFleetTls.
 std::shared_ptr<grpc::ChannelCredentials> FleetCredentials(const TlsFiles& files, CallerRole role);
 
 // For channels to a router. They check the chain and the name of the server's certificate. Insecure
-// if no file is named.
+// if no file is named. REQUIRES: with files, one of authorities.
 std::shared_ptr<grpc::ChannelCredentials> ClientCredentials(const TlsFiles& files);
 
 // For channels to a server outside the fleet: the same, but always with TLS. Without

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -82,7 +83,33 @@ TEST_F(ChunkScoreFileTest, AQuestionWithoutAModeIsAskedAgain) {
   EXPECT_EQ(Opened().Find("set", Question("a"), {"full", "a_new_mode"}), nullptr);
 }
 
-TEST_F(ChunkScoreFileTest, ALineWithoutItsEndIsCutOff) {
+TEST_F(ChunkScoreFileTest, AnotherFileIsNotTouched) {
+  for (const std::string text : {"a key without a line end", "{\"id\": \"a question\"}", "[1]\n"}) {
+    Write(text);
+    EXPECT_THAT(Refusal(), HasSubstr(path_ + ": line 1: "));
+    EXPECT_EQ(Text(), text);
+  }
+}
+
+TEST_F(ChunkScoreFileTest, AWholeLineMayLackItsEnd) {
+  ASSERT_TRUE(Opened().Add("set", Question("a"), scores_).ok());
+  std::string text = Text();
+  text.pop_back();
+  Write(text);
+  ASSERT_TRUE(Opened().Add("set", Question("b"), scores_).ok());
+  for (const char* id : {"a", "b"}) EXPECT_NE(Opened().Find("set", Question(id), {}), nullptr);
+}
+
+TEST_F(ChunkScoreFileTest, AScoreThatIsNoNumberIsRefused) {
+  ChunkScoreFile file = Opened();
+  for (const double wrong : {std::nan(""), static_cast<double>(INFINITY)}) {
+    EXPECT_FALSE(file.Add("set", Question("a"), {{"full", {.divergence = wrong}}}).ok());
+    EXPECT_FALSE(file.Add("set", Question("a"), {{"full", {.nll = wrong}}}).ok());
+  }
+  EXPECT_EQ(Text(), "");
+}
+
+TEST_F(ChunkScoreFileTest, ALineThatIsOnlyABeginningIsCutOff) {
   ASSERT_TRUE(Opened().Add("set", Question("a"), scores_).ok());
   const std::string whole = Text();
   for (const std::string& tail : {whole.substr(0, whole.size() / 2), std::string("{")}) {
@@ -103,10 +130,10 @@ TEST_F(ChunkScoreFileTest, AnErrorNamesFileAndLine) {
         std::string(R"({"computed_by": "", "set": "s", "question": {}, "modes": {}})"),
         std::string(R"({"computed_by": "", "set": "s", "question": {}, "modes": {"full": 1}})")}) {
     Write(whole + line + "\n");
-    EXPECT_THAT(Refusal(), HasSubstr(path_ + ", line 2: ")) << line;
+    EXPECT_THAT(Refusal(), HasSubstr(path_ + ": line 2: ")) << line;
   }
   const auto folder = ChunkScoreFile::Open(testing::TempDir(), "");
-  EXPECT_THAT(std::string(folder.status().message()), HasSubstr("cannot be written"));
+  EXPECT_THAT(std::string(folder.status().message()), HasSubstr("cannot be read"));
 }
 
 }  // namespace

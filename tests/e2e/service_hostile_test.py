@@ -18,6 +18,7 @@ import pathlib
 import resource
 import socket
 import ssl
+import threading
 import time
 
 from cluster import children_of, load_condition, wait_until
@@ -81,18 +82,28 @@ class HostileClients(TlsService):
         before, stop, failures = self.resident_mib(), FORK.Event(), []
         alone = self.first_byte_times(SECONDS, failures)
         process = FORK.Process(target=attacker, args=(stop,))
-        process.start()
-        times = self.first_byte_times(SECONDS, failures)
-        stop.set()
-        process.join()
 
         def growth():
             return max((after - before[pid], self.pids[pid]) for pid, after in self.resident_mib().items())
 
+        highest = 0
+
+        def watch():
+            nonlocal highest
+            while not stop.wait(0.05):
+                highest = max(highest, growth()[0])
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        process.start()
+        watcher.start()
+        times = self.first_byte_times(SECONDS, failures)
+        stop.set()
+        process.join()
+        watcher.join()
         at_end, grown = growth()
         print(json.dumps({"attack": name, "answers": len(times), "ttft_p99_ms": round(1e3 * quantile(times, 0.99), 1),
                           "ttft_p99_to_alone": round(quantile(times, 0.99) / quantile(alone, 0.99), 2),
-                          "rss_growth_mib": round(at_end, 1), "of": grown, "condition": load_condition()}), flush=True)
+                          "rss_growth_mib": round(at_end, 1), "rss_growth_highest_mib": round(highest, 1), "of": grown, "condition": load_condition()}), flush=True)
         self.assertEqual(process.exitcode, 0, "the attacker ended early, which is a fault of the test")
         self.assertEqual(failures, [])
         wait_until(lambda: growth()[0] <= GROWTH_MIB, RELEASE_S, f"{name}: growth of at most {GROWTH_MIB} MiB")

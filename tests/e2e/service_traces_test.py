@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 import urllib.request
 
 from cluster import Cluster, wait_until
@@ -193,11 +194,14 @@ class Secrets(unittest.TestCase):
         subprocess.run(["protoc", "-I", str(ROOT / "proto"), f"--python_out={cls.stubs}", f"--grpc_python_out={cls.stubs}",
                         f"--plugin=protoc-gen-grpc_python={shutil.which('grpc_python_plugin')}", "baton/v1/inference.proto",
                         "baton/v1/tenant.proto", "baton/v1/roles.proto"], check=True)
-        traces = [f"--otlp-endpoint={cls.collector.address}", f"--otlp-ca={cls.certificates}/ca.crt",
-                  f"--otlp-cert={cls.certificates}/client.pem"]
-        cls.cluster = cls.enterClassContext(
-            Cluster(ARGUMENTS.bin, ARGUMENTS.model, 1, 1, ("--kv-blocks=512", *traces), (*PATIENT_ROUTER, "--grpc-public", *traces),
-                    up_arguments=["--http-address", "127.0.0.1:0", "--tls-dir", str(cls.certificates), "--api-keys", str(keys)]))
+        traces = [f"--otlp-endpoint={cls.collector.address}", f"--otlp-cert={cls.certificates}/client.pem"]
+        authorities = f"{cls.certificates}/ca.crt"
+        # The router has no --otlp-ca, so it takes the system's authorities. For gRPC, this file has them.
+        with unittest.mock.patch.dict(os.environ, GRPC_DEFAULT_SSL_ROOTS_FILE_PATH=authorities):
+            cls.cluster = cls.enterClassContext(
+                Cluster(ARGUMENTS.bin, ARGUMENTS.model, 1, 1, ("--kv-blocks=512", f"--otlp-ca={authorities}", *traces),
+                        (*PATIENT_ROUTER, "--grpc-public", *traces),
+                        up_arguments=["--http-address", "127.0.0.1:0", "--tls-dir", str(cls.certificates), "--api-keys", str(keys)]))
         cls.http = cls.cluster.says("http")
 
     def client(self, *flags):

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/error_details.h"
 #include "router/chunked_request.h"
 #include "tests/router/router_core_fixture.h"
 #include "tests/router/worker_reports.h"
@@ -15,7 +16,7 @@ namespace {
 
 class RouterCoreChunks : public RouterCoreTest {
  protected:
-  static constexpr int64_t kExpiryUs = RouterOptions().worker_expiry_ms * 1000;
+  static constexpr int64_t kWindowUs = RouterCore::kRegistrationUs;
 };
 
 WorkerReport KnowsChunks(const std::string& id, const PromptChunkSupport& support = {}) {
@@ -47,7 +48,7 @@ struct KnownChunkedPrompt {
 TEST_F(RouterCoreChunks, AChunkedPromptGoesOnlyToAWorkerThatTakesIt) {
   const KnownChunkedPrompt prompt;
   for (const char* id : {"a", "b"}) ASSERT_TRUE(core_.Heartbeat(Report(id)).ok());
-  clock_.AdvanceUs(kExpiryUs);
+  clock_.AdvanceUs(kWindowUs);
   EXPECT_EQ(core_.ChooseRoute(prompt.question).status().code(),
             absl::StatusCode::kFailedPrecondition);
   ASSERT_TRUE(core_.Heartbeat(KnowsChunks("c")).ok());
@@ -62,24 +63,40 @@ TEST_F(RouterCoreChunks, AChunkedPromptGoesOnlyToAWorkerThatTakesIt) {
       << "the worker that takes it has refused this request";
 }
 
-TEST_F(RouterCoreChunks, ARefusalWaitsUntilTheFleetHasRegistered) {
+TEST_F(RouterCoreChunks, ForAWhileAfterTheFirstWorkerARefusalSaysTryAgain) {
   const KnownChunkedPrompt prompt;
-  const auto answer = [&] { return core_.ChooseRoute(prompt.question).status().code(); };
-  EXPECT_EQ(answer(), absl::StatusCode::kUnavailable);
-  clock_.AdvanceUs(5 * kExpiryUs);  // a router that waits for its first worker
-  for (int fleets = 0; fleets < 2; ++fleets) {
-    ASSERT_TRUE(core_.Heartbeat(Report("a")).ok());
-    clock_.AdvanceUs(kExpiryUs - 1000);
-    ASSERT_TRUE(core_.Heartbeat(Report("b")).ok());
-    EXPECT_EQ(answer(), absl::StatusCode::kUnavailable);
-    clock_.AdvanceUs(1000);
-    EXPECT_EQ(answer(), absl::StatusCode::kFailedPrecondition);
-    for (int i = 0; i < 50; ++i) {
-      clock_.AdvanceUs(kExpiryUs / 10);
-      core_.Tick();
-    }
-    ASSERT_TRUE(core_.Workers().empty());
-  }
+  clock_.AdvanceUs(5 * kWindowUs);  // without a worker
+  WorkerReport wrong = Report("z");
+  wrong.epoch = Epoch(0);
+  EXPECT_FALSE(core_.Heartbeat(wrong).ok());
+  clock_.AdvanceUs(kWindowUs);
+  ASSERT_TRUE(core_.Heartbeat(Report("a")).ok());
+  clock_.AdvanceUs(kWindowUs - 2000);
+  ASSERT_TRUE(core_.Heartbeat(Report("b")).ok());  // does not begin it anew
+  const absl::Status early = core_.ChooseRoute(prompt.question).status();
+  EXPECT_EQ(early.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(RetryAfterMs(early), 2);
+  EXPECT_EQ(std::string(early.message()).find("try again in 2 ms"), 0u) << early;
+  EXPECT_NE(std::string(early.message()).find("no worker of this fleet supports"),
+            std::string::npos);
+  clock_.AdvanceUs(2000);
+  EXPECT_EQ(core_.ChooseRoute(prompt.question).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(RouterCoreChunks, AfterAllWorkersLeftTheNextIsTheFirst) {
+  const KnownChunkedPrompt prompt;
+  const WorkerReport report = Report("a");
+  ASSERT_TRUE(core_.Heartbeat(report).ok());
+  clock_.AdvanceUs(kWindowUs);
+  EXPECT_EQ(core_.ChooseRoute(prompt.question).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  core_.Leave(report.id, report.epoch);
+  ASSERT_TRUE(core_.Workers().empty());
+  ASSERT_TRUE(core_.Heartbeat(Report("b")).ok());
+  EXPECT_EQ(core_.ChooseRoute(prompt.question).status().code(), absl::StatusCode::kUnavailable);
+  ASSERT_TRUE(core_.Heartbeat(KnowsChunks("c")).ok());
+  EXPECT_TRUE(core_.ChooseRoute(prompt.question).ok()) << "a worker takes it, so nothing waits";
 }
 
 TEST_F(RouterCoreChunks, AChunkedPromptGoesToTheWorkerThatHasItsChunks) {

@@ -344,10 +344,6 @@ void SimCluster::ExpectQuiet() {
 
 // Serves the scenario's prompts again. If a cache holds a wrong block, these requests read it.
 void SimCluster::ServeFreshRequests() {
-  if (scenario_.has_chunks) {  // until the router waits for no more workers that take them
-    RunUntil(queue_.now_us() + RouterOptions().worker_expiry_ms * 1000, [] { return false; });
-    if (violation_) return;
-  }
   fresh_clients_ = MakeClients();
   const size_t all = scenario_.requests.size();
   const size_t count = std::min(kFreshRequests, all);
@@ -355,6 +351,10 @@ void SimCluster::ServeFreshRequests() {
     // Chunked prompts are the last ones. Some of both kinds come again.
     const size_t again = scenario_.has_chunks && i % 2 == 1 ? all - 1 - i / 2 : i;
     auto fresh = std::make_unique<ScenarioRequest>(scenario_.requests[again]);
+    if (!Takes(scenario_, *fresh)) {  // until the router waits for no more workers that take it
+      RunUntil(queue_.now_us() + RouterCore::kRegistrationUs, [] { return false; });
+      if (violation_) return;
+    }
     const uint64_t number = kFirstFreshNumber + i;
     fresh->request.number = number;
     fresh->request.placement = i % 3 == 2 ? Placement::kLocal : Placement::kAutomatic;

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "router/router_core.h"
 
 namespace baton {
 namespace {
@@ -129,6 +130,18 @@ bool Excuses::IsRefused(const ScenarioRequest& request, const Span& life) const 
          lost + Lost(/*decode=*/false, request, life) > 0;
 }
 
+bool Excuses::IsTooEarly(const ScenarioRequest& request, const End& end) const {
+  // A restart of the router begins the time anew, and a jump of its clock ends it.
+  return request.request.chunked && end.at_us < RouterCore::kRegistrationUs &&
+         !Meets(failing_, {0, end.at_us});
+}
+
+bool Excuses::IsRefusedForNow(const ScenarioRequest& request, const End& end,
+                              const Span& life) const {
+  return request.request.chunked && end.at_us < RouterCore::kRegistrationUs + kFirstRequestUs &&
+         IsRefused(request, life);
+}
+
 bool Excuses::QueuesWereFull(const ScenarioRequest& request, const End& end) const {
   const int64_t came_before = std::count_if(
       scenario_.requests.begin(), scenario_.requests.end(), [&](const ScenarioRequest& other) {
@@ -166,7 +179,7 @@ bool Excuses::Excused(const ScenarioRequest& request, const End& end) const {
     case absl::StatusCode::kOk:
       return Takes(scenario_, request);
     case absl::StatusCode::kFailedPrecondition:
-      return IsRefused(request, life);
+      return IsRefused(request, life) && !IsTooEarly(request, end);
     case absl::StatusCode::kCancelled:
       return request.cancel_after_us > 0 || request.cancel_after_messages > 0;
     case absl::StatusCode::kDeadlineExceeded:
@@ -175,7 +188,8 @@ bool Excuses::Excused(const ScenarioRequest& request, const End& end) const {
       return request.read_us > 0 || remote_demanded || may_fail || QueuesWereFull(request, end);
     case absl::StatusCode::kUnavailable:
       // The remaining workers may have no room for it.
-      return may_fail || (lost > 0 && (remote_demanded || QueuesWereFull(request, end))) ||
+      return may_fail || IsRefusedForNow(request, end, life) ||
+             (lost > 0 && (remote_demanded || QueuesWereFull(request, end))) ||
              (remote_demanded && (!SomePairFits() || Lost(/*decode=*/false, request, life) > 0));
     default:
       return false;

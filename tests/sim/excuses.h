@@ -74,6 +74,10 @@ class Excuses {
   // Returns true if FAILED_PRECONDITION is right: no worker takes the request, or only workers that
   // were lost for a while take it.
   bool IsRefused(const ScenarioRequest& request, const Span& life) const;
+  // Of a chunked prompt, shortly after the start: the router must not say FAILED_PRECONDITION yet,
+  // and says UNAVAILABLE instead (RouterCore::kRegistrationUs).
+  bool IsTooEarly(const ScenarioRequest& request, const End& end) const;
+  bool IsRefusedForNow(const ScenarioRequest& request, const End& end, const Span& life) const;
 
   const Scenario& scenario_;
   std::vector<Loss> losses_;  // losses of workers

@@ -13,7 +13,7 @@ constexpr std::array kMutants = {
                "answer"},
     MutantInfo{Mutant::kAbortStorm, "abort-storm",
                "cancelling a request does not reach its transfer, which waits for its timeout",
-               1000, "liveness"},
+               1000, "outcome"},
     MutantInfo{Mutant::kCleanupNeedsWork, "cleanup-needs-work",
                "the end of a transfer is seen only when a new request comes", 1000, "outcome"},
     MutantInfo{Mutant::kEvictedBeforeSend, "evicted-before-send",

@@ -85,8 +85,7 @@ ScenarioRequest DrawRequest(SimRandom& random, uint64_t number, int32_t length, 
 inline constexpr int64_t kMs = 1000;           // in microseconds
 inline constexpr int32_t kLongestPrompt = 33;  // of an ordinary request
 inline constexpr int32_t kLongestAnswer = 14;
-// By then the router follows all workers, and does not wait for more (RouterCore::ChooseRoute).
-inline constexpr int64_t kFirstRequestUs = 3'120'000;
+inline constexpr int64_t kFirstRequestUs = 120'000;  // by then the router follows all workers
 // Returns a pool size in which the longest ordinary request always fits alone. No answer then ends
 // early because of missing memory.
 int32_t LeastBlocks(const SimEngineOptions& engine);

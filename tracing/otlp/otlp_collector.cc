@@ -2,8 +2,9 @@
 
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "absl/strings/string_view.h"
 #include "common/host_port.h"
 #include "rpc/channel.h"
 #include "rpc/tls_credentials.h"
@@ -18,11 +19,14 @@ struct Endpoint {
   bool tls = false;
 };
 
-Endpoint EndpointOf(const std::string& text) {
-  absl::string_view rest = text;
-  if (absl::ConsumePrefix(&rest, "https://")) return {.address = std::string(rest), .tls = true};
-  absl::ConsumePrefix(&rest, "http://");
-  return {.address = std::string(rest), .tls = false};
+// Schemes have no case.
+Endpoint EndpointOf(absl::string_view text) {
+  constexpr absl::string_view kTls = "https://", kPlain = "http://";
+  if (absl::StartsWithIgnoreCase(text, kTls)) {
+    return {.address = std::string(text.substr(kTls.size())), .tls = true};
+  }
+  if (absl::StartsWithIgnoreCase(text, kPlain)) text.remove_prefix(kPlain.size());
+  return {.address = std::string(text), .tls = false};
 }
 
 TlsFiles FilesOf(const TracingOptions& options) {
@@ -43,7 +47,12 @@ absl::Status CheckCollector(const TracingOptions& options) {
                      options.otlp_endpoint, "\""));
   }
   if (options.otlp_endpoint.empty()) return absl::OkStatus();
-  if (const absl::Status status = ParseHostPort(endpoint.address).status(); !status.ok()) {
+  if (absl::StrContains(endpoint.address, '/')) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--otlp-endpoint: \"", options.otlp_endpoint,
+                     "\" must be HOST:PORT, http://HOST:PORT or https://HOST:PORT"));
+  }
+  if (const absl::Status status = CheckHostPort(endpoint.address); !status.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--otlp-endpoint: ", std::string(status.message())));
   }
@@ -54,8 +63,8 @@ absl::Status CheckCollector(const TracingOptions& options) {
   const absl::Status loaded =
       TlsContext::Load(files, {.side = TlsSide::kClient, .verify_peer = true}).status();
   if (loaded.ok()) return loaded;
-  return absl::Status(loaded.code(),
-                      absl::StrCat("--otlp-endpoint: ", std::string(loaded.message())));
+  return absl::Status(loaded.code(), absl::StrCat("--otlp-ca, --otlp-cert or --otlp-key: ",
+                                                  std::string(loaded.message())));
 }
 
 std::shared_ptr<grpc::Channel> CollectorChannel(const TracingOptions& options) {

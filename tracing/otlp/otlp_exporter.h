@@ -31,9 +31,9 @@ class OtlpExporter {
  public:
   static constexpr int64_t kExportMs = 5000;
 
-  // Returns null if options.otlp_endpoint is empty. REQUIRES: CheckCollector. `service`: the program's name. `instance`: its
+  // Returns null if options.otlp_endpoint is empty. `service`: the program's name. `instance`: its
   // own name among those; empty: made from host and process. `metrics` must outlive the exporter;
-  // null: nothing is counted.
+  // null: nothing is counted. REQUIRES: CheckCollector (otlp_collector.h).
   static std::unique_ptr<OtlpExporter> Start(const TracingOptions& options,
                                              const std::string& service,
                                              const std::string& instance, MetricSet* metrics);

@@ -19,13 +19,18 @@ std::string Fault(const TracingOptions& options) {
 
 TEST(OtlpCollector, TakesAddressesWithAndWithoutAScheme) {
   for (const char* endpoint : {"", "127.0.0.1:4317", "http://collector:4317", "[::1]:4317",
-                               "https://collector.example:4317"}) {
+                               "https://collector.example:4317", "HTTPS://collector:4317"}) {
     EXPECT_TRUE(CheckCollector({.otlp_endpoint = endpoint}).ok()) << endpoint;
   }
-  for (const char* endpoint :
-       {"collector", "https://", "http://:4317", "https://collector", "ftp://collector:1",
-        "https://collector:4317/v1/traces", "https://https://collector:1"}) {
+  for (const char* endpoint : {"collector", "https://", "http://:4317", "https://collector",
+                               "https://collector:0", "https://::1:4317"}) {
     EXPECT_THAT(Fault({.otlp_endpoint = endpoint}), HasSubstr("--otlp-endpoint: ")) << endpoint;
+  }
+  // A user must not be led to plaintext.
+  for (const char* endpoint : {"ftp://collector:1", "grpcs://collector:1", "https://collector:1/",
+                               "https://collector:1/v1/traces", "https://https://collector:1"}) {
+    EXPECT_THAT(Fault({.otlp_endpoint = endpoint}),
+                HasSubstr("must be HOST:PORT, http://HOST:PORT or https://HOST:PORT"));
   }
 }
 
