@@ -133,8 +133,9 @@ class ChunkQuality {
     void End(FigureList& figures) const {
       std::fprintf(stderr, "\n");
       if (skipped_ == 0) return;
-      figures.AddCondition(absl::StrCat(set_, ": the scores of ", skipped_, " of ", questions_,
-                                        " questions come from earlier runs (--scores), perhaps of another build."));
+      figures.AddCondition(
+          absl::StrCat(set_, ": the scores of ", skipped_, " of ", questions_,
+                       " questions come from earlier runs (--scores), perhaps of another build."));
     }
 
    private:

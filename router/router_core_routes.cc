@@ -45,7 +45,7 @@ RoutingInput RouterCore::InputOf(const RouteQuestion& question, PromptLookup& lo
 }
 
 absl::Status RouterCore::CheckTakenLocked(const RoutingInput& input) const {
-  const absl::Status taken = CheckTaken(input, registry_.workers());
+  absl::Status taken = CheckTaken(input, registry_.workers());
   if (!absl::IsFailedPrecondition(taken)) return taken;
   const int64_t left_us = first_registered_us_ + kRegistrationUs - clock_->NowUs();
   if (left_us <= 0) return taken;

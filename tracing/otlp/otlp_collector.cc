@@ -60,7 +60,7 @@ absl::Status CheckCollector(const TracingOptions& options) {
     return absl::InvalidArgumentError("--otlp-key needs --otlp-cert");
   }
   if (!endpoint.tls) return absl::OkStatus();
-  const absl::Status loaded =
+  absl::Status loaded =
       TlsContext::Load(files, {.side = TlsSide::kClient, .verify_peer = true}).status();
   if (loaded.ok()) return loaded;
   return absl::Status(loaded.code(), absl::StrCat("--otlp-ca, --otlp-cert or --otlp-key: ",
