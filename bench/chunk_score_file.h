@@ -105,8 +105,7 @@ class ChunkScoreFile {
       const absl::Status read = ReadLine(line);
       ends = !file.eof();
       const bool is_cut =
-          !ends && std::string_view(kLineBegin)
-                       .starts_with(std::string_view(line).substr(0, kLineBegin.size()));
+          !ends && kLineBegin.starts_with(std::string_view(line).substr(0, kLineBegin.size()));
       if (!read.ok() && is_cut) {
         ends = true;
         break;

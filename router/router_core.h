@@ -221,7 +221,7 @@ class RouterCore {
   mutable std::mutex mutex_;
   WorkerRegistry registry_;
   WorkerNumber newest_in_index_{0};
-  int64_t first_registered_us_ = 0;  // when the router got its first worker
+  int64_t first_registered_us_ = 0;  // when the router, without workers until then, got one
   bool has_recovered_ = false;
   std::optional<int64_t> recovering_since_us_;  // when the fleet first had enough workers
   PredictedPrefixes predicted_;

@@ -103,7 +103,8 @@ class HostileClients(TlsService):
         at_end, grown = growth()
         print(json.dumps({"attack": name, "answers": len(times), "ttft_p99_ms": round(1e3 * quantile(times, 0.99), 1),
                           "ttft_p99_to_alone": round(quantile(times, 0.99) / quantile(alone, 0.99), 2),
-                          "rss_growth_mib": round(at_end, 1), "rss_growth_highest_mib": round(highest, 1), "of": grown, "condition": load_condition()}), flush=True)
+                          "rss_growth_mib": round(at_end, 1), "rss_growth_highest_mib": round(highest, 1), "of": grown,
+                          "condition": load_condition()}), flush=True)
         self.assertEqual(process.exitcode, 0, "the attacker ended early, which is a fault of the test")
         self.assertEqual(failures, [])
         wait_until(lambda: growth()[0] <= GROWTH_MIB, RELEASE_S, f"{name}: growth of at most {GROWTH_MIB} MiB")
