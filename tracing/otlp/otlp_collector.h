@@ -12,7 +12,7 @@
 
 namespace baton {
 
-// InvalidArgument or NotFound names the setting that is wrong. OK without an endpoint.
+// InvalidArgument or NotFound names the setting, or the file, that is wrong. OK if none is set.
 absl::Status CheckCollector(const TracingOptions& options);
 
 // Returns a channel to the collector. With TLS, it checks the chain and the name of the collector's
