@@ -250,7 +250,7 @@ class RandomPair {
 
 TEST(WorkerCoreChunkHandOffRandom, AnswersAreRightAndNoBlockIsLost) {
   RandomPair::Seen seen;
-  constexpr int kSeeds = RandomSeeds(300);
+  constexpr int kSeeds = kThreadSanitizer ? 100 : 300;  // chunks move in other threads
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(StrCat("seed ", seed));
     std::mt19937_64 random(seed * 977);
@@ -289,7 +289,7 @@ TEST(WorkerCoreChunkHandOffRandom, AnswersAreRightAndNoBlockIsLost) {
   }
   EXPECT_GT(seen.whole, 13 * kSeeds);
   EXPECT_GT(seen.elsewhere, kSeeds / 2);
-  EXPECT_GT(seen.mixed, kSeeds / 30);  // 19 to 25 of 300: it depends on time
+  EXPECT_GT(seen.mixed, kSeeds / 50);  // 19 to 25 of 300: it depends on time
   EXPECT_GT(seen.hits, 2 * kSeeds);
   EXPECT_GT(seen.preemptions, kSeeds / 15);
   EXPECT_GT(seen.pulled_tokens, kSeeds / 3);
