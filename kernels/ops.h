@@ -85,7 +85,8 @@ struct RotaryTableArgs {
   float* cosines = nullptr;  // [tokens, half]
   float* sines = nullptr;    // [tokens, half]
   int64_t tokens = 0;
-  int64_t half = 0;  // pairs per head
+  int64_t half = 0;     // pairs per head
+  double factor = 1.0;  // of sines and cosines (RopeAttentionFactor)
 };
 
 struct RopeArgs {

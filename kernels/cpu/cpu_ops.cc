@@ -157,8 +157,8 @@ void RotaryRange(const RotaryTableArgs& args, int64_t token_begin, int64_t token
       const int64_t component = args.components != nullptr ? args.components[i] : 0;
       const int32_t position = args.positions[token * kPositionComponents + component];
       const double angle = position * args.frequencies[i];
-      args.cosines[token * args.half + i] = static_cast<float>(ExactCos(angle));
-      args.sines[token * args.half + i] = static_cast<float>(ExactSin(angle));
+      args.cosines[token * args.half + i] = static_cast<float>(args.factor * ExactCos(angle));
+      args.sines[token * args.half + i] = static_cast<float>(args.factor * ExactSin(angle));
     }
   }
 }

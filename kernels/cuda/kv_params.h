@@ -43,6 +43,7 @@ struct RotaryTableParams {
   float* cosines;
   float* sines;
   int64_t half;
+  double factor;
 };
 
 // Grid: [tokens, blocks of pairs of all heads].

@@ -17,8 +17,8 @@ constexpr int64_t kComparedTokens = kCompareThreads / 32;  // a warp takes a tok
 
 void LaunchRotaryTable(KernelLauncher& launcher, const RotaryTableArgs& args) {
   if (args.tokens == 0 || args.half == 0) return;
-  const RotaryTableParams params{args.positions, args.frequencies, args.components,
-                                 args.cosines,   args.sines,       args.half};
+  const RotaryTableParams params{args.positions, args.frequencies, args.components, args.cosines,
+                                 args.sines,     args.half,        args.factor};
   launcher.Launch("baton_rotary_table",
                   {.grid = {args.tokens, BlocksFor(args.half, kRotaryThreads), 1},
                    .block = {kRotaryThreads, 1, 1}},

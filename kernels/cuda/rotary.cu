@@ -22,8 +22,8 @@ extern "C" __global__ void __launch_bounds__(128)
   const int component = p.components != nullptr ? p.components[pair] : 0;
   const double angle =
       p.positions[token * baton::rotary::kComponents + component] * p.frequencies[pair];
-  p.cosines[token * p.half + pair] = static_cast<float>(baton::exact::Cos(angle));
-  p.sines[token * p.half + pair] = static_cast<float>(baton::exact::Sin(angle));
+  p.cosines[token * p.half + pair] = static_cast<float>(p.factor * baton::exact::Cos(angle));
+  p.sines[token * p.half + pair] = static_cast<float>(p.factor * baton::exact::Sin(angle));
 }
 
 extern "C" __global__ void __launch_bounds__(256)

@@ -115,6 +115,16 @@ absl::Status ReadHeads(const GgufFile& file, LlamaConfig& config) {
   return absl::OkStatus();
 }
 
+constexpr std::string_view kSectionsKey = "llama.rope.dimension_sections";
+
+// Refuses a YaRN parameter other than 1. llama.cpp ignores yarn_attn_factor, its converter writes
+// Transformers' attention_factor there, and others multiply by it: only 1 has one meaning.
+absl::Status CheckIsOne(const GgufFile& file, std::string_view key) {
+  ASSIGN_OR_RETURN(const float value, file.GetF32Or(key, 1.0f));
+  if (value == 1) return absl::OkStatus();
+  return absl::UnimplementedError(StrCat(key, " is ", value, "; only 1 is supported"));
+}
+
 // Reads rope_freqs.weight. llama.cpp's converter writes Llama-3 scaling to it.
 absl::StatusOr<std::vector<float>> ReadRopeDivisors(const GgufFile& file, int32_t pairs) {
   const GgufTensor* tensor = file.FindTensor("rope_freqs.weight");
@@ -129,7 +139,54 @@ absl::StatusOr<std::vector<float>> ReadRopeDivisors(const GgufFile& file, int32_
   return divisors;
 }
 
+// Reads the fields of one scaling.
+absl::Status ReadRopeScaling(const GgufFile& file, std::string_view scaling, int32_t context_length,
+                             RopeFrequenciesSpec& spec) {
+  const auto read = [&](std::string_view name, double& field) -> absl::Status {
+    const std::string key = StrCat("llama.rope.scaling.", name);
+    ASSIGN_OR_RETURN(field, file.GetF32Or(key, static_cast<float>(field)));
+    return absl::OkStatus();
+  };
+  const auto read_original_context = [&](uint32_t absent) -> absl::Status {
+    ASSIGN_OR_RETURN(const uint32_t tokens,
+                     file.GetU32Or("llama.rope.scaling.original_context_length", absent));
+    spec.original_context = tokens;
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(read("attn_factor", spec.attention_factor));
+  if (scaling == "linear" || (scaling == "none" && file.HasKey("llama.rope.scale_linear"))) {
+    spec.scaling = RopeScaling::kLinear;
+  } else if (scaling == "llama3") {
+    spec.scaling = RopeScaling::kLlama3;
+    RETURN_IF_ERROR(read("low_freq_factor", spec.low_freq_factor));
+    RETURN_IF_ERROR(read("high_freq_factor", spec.high_freq_factor));
+    RETURN_IF_ERROR(read_original_context(8192));
+  } else if (scaling == "ntk") {  // our name: llama.cpp's converter writes another base instead
+    spec.scaling = RopeScaling::kNtk;
+  } else if (scaling == "yarn") {
+    spec.scaling = RopeScaling::kYarn;
+    RETURN_IF_ERROR(read("yarn_beta_fast", spec.beta_fast));
+    RETURN_IF_ERROR(read("yarn_beta_slow", spec.beta_slow));
+    RETURN_IF_ERROR(read("yarn_log_multiplier", spec.log_multiplier));
+    RETURN_IF_ERROR(read_original_context(context_length));
+    RETURN_IF_ERROR(CheckIsOne(file, "llama.rope.scaling.yarn_ext_factor"));
+    RETURN_IF_ERROR(CheckIsOne(file, "llama.rope.scaling.yarn_attn_factor"));
+  } else if (scaling == "dynamic") {
+    return absl::UnimplementedError(
+        "llama.rope.scaling.type is \"dynamic\": dynamic NTK is not supported, because its "
+        "frequencies depend on the length of the sequence");
+  } else if (scaling != "none") {
+    return absl::UnimplementedError(StrCat("llama.rope.scaling.type is \"", PrintableName(scaling),
+                                           "\", supported: none, linear, llama3, ntk, yarn"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ReadRope(const GgufFile& file, LlamaConfig& config) {
+  if (file.HasKey(kSectionsKey)) {
+    return absl::UnimplementedError(StrCat(
+        kSectionsKey, " is set: M-RoPE (positions with several components) is not supported"));
+  }
   RopeFrequenciesSpec spec;
   spec.dim = config.head_dim;
   if (file.HasKey("llama.rope.dimension_count")) {
@@ -144,31 +201,26 @@ absl::Status ReadRope(const GgufFile& file, LlamaConfig& config) {
     ASSIGN_OR_RETURN(factor, file.GetF32Or("llama.rope.scale_linear", 1.0f));
   }
   spec.factor = factor;
-  if (scaling == "linear" || (scaling == "none" && file.HasKey("llama.rope.scale_linear"))) {
-    spec.scaling = RopeScaling::kLinear;
-  } else if (scaling == "llama3") {
-    spec.scaling = RopeScaling::kLlama3;
-    ASSIGN_OR_RETURN(spec.low_freq_factor,
-                     file.GetF32Or("llama.rope.scaling.low_freq_factor", 1.0f));
-    ASSIGN_OR_RETURN(spec.high_freq_factor,
-                     file.GetF32Or("llama.rope.scaling.high_freq_factor", 4.0f));
-    ASSIGN_OR_RETURN(const uint32_t original,
-                     file.GetU32Or("llama.rope.scaling.original_context_length", 8192));
-    spec.original_context = original;
-  } else if (scaling != "none") {
-    return absl::UnimplementedError(StrCat("llama.rope.scaling.type is \"", PrintableName(scaling),
-                                           "\", supported: none, linear, llama3"));
-  }
+  RETURN_IF_ERROR(ReadRopeScaling(file, scaling, config.context_length, spec));
   ASSIGN_OR_RETURN(const std::vector<float> divisors, ReadRopeDivisors(file, spec.dim / 2));
   spec.divisors = divisors;
   ASSIGN_OR_RETURN(config.rope_frequencies, RopeFrequencies(spec));
-  // The frequencies contain everything: two models agree on RoPE exactly if these bits are equal.
+  config.rope_attention_factor = RopeAttentionFactor(spec);
+  // Two models agree on RoPE exactly if the frequencies and the attention factor have the same
+  // bits.
   uint64_t digest = 1469598103934665603u;  // FNV-1a
-  for (const double frequency : config.rope_frequencies) {
-    digest = (digest ^ std::bit_cast<uint64_t>(frequency)) * 1099511628211u;
+  const auto add = [&digest](double value) {
+    digest = (digest ^ std::bit_cast<uint64_t>(value)) * 1099511628211u;
+  };
+  for (const double frequency : config.rope_frequencies) add(frequency);
+  std::string attention;  // absent if it is 1, as in workers that know no other
+  if (config.rope_attention_factor != 1) {
+    add(config.rope_attention_factor);
+    attention = absl::StrFormat(", attention factor %g", config.rope_attention_factor);
   }
-  config.rope = absl::StrFormat("dim %d, base %g, scaling %s, factor %g, frequencies %016x",
-                                spec.dim, spec.base, std::string(scaling), spec.factor, digest);
+  config.rope =
+      absl::StrFormat("dim %d, base %g, scaling %s, factor %g%s, frequencies %016x", spec.dim,
+                      spec.base, std::string(scaling), spec.factor, attention, digest);
   return absl::OkStatus();
 }
 

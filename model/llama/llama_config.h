@@ -29,6 +29,7 @@ struct LlamaConfig {
   std::vector<bool> window_layers;  // [layers] if there is a window; at least one is false
   float norm_epsilon = 0;
   std::vector<double> rope_frequencies;  // [rotating pairs], radians per position
+  double rope_attention_factor = 1;      // of sines and cosines
   std::string rope;                      // canonical text of the RoPE parameters, for fingerprints
 
   DecoderConfig Decoder() const;
@@ -48,7 +49,7 @@ struct LlamaConfig {
 // - a mixture of experts;
 // - KV heads that do not divide the query heads;
 // - a dimension out of range;
-// - a RoPE scaling other than plain, linear or Llama-3;
+// - a RoPE scaling other than plain, linear, Llama-3, NTK and YaRN with fixed frequencies; M-RoPE;
 // - a window in all layers.
 absl::StatusOr<LlamaConfig> ReadLlamaConfig(const GgufFile& file);
 

@@ -270,7 +270,8 @@ void LlamaRunner::EnqueueInputs(const Rows& rows) {
                               .cosines = b.cosines,
                               .sines = b.sines,
                               .tokens = rows.tokens.most(),
-                              .half = half});
+                              .half = half,
+                              .factor = config_.rope_attention_factor});
   if (const int64_t shifted = rows.shifted_queries.most(); shifted > 0) {
     const int64_t first = b.first_shifted_query;
     stream_->LimitRows(&rows.shifted_queries);
@@ -279,7 +280,8 @@ void LlamaRunner::EnqueueInputs(const Rows& rows) {
                                 .cosines = b.cosines + first * half,
                                 .sines = b.sines + first * half,
                                 .tokens = shifted,
-                                .half = half});
+                                .half = half,
+                                .factor = config_.rope_attention_factor});
     stream_->LimitRows(&rows.tokens);
   }
 }

@@ -56,7 +56,8 @@ TEST(CudaRotaryTable, EqualsTheCpusForEveryComponentAndFarPosition) {
                            cosines.data(),
                            sines.data(),
                            tokens,
-                           half};
+                           half,
+                           with_components ? 1.0 : 1.1386};
       LaunchRotaryTable(launcher, args);
       args.cosines = expected_cosines.data();
       args.sines = expected_sines.data();

@@ -52,7 +52,9 @@ TEST_F(ModelLoaderTest, EveryModelHasAFingerprintOfItsOwn) {
                       "q4_1",
                       "untied-q4_0",
                       "linear-rope-q4_0",
-                      "llama3-rope-q4_0"};
+                      "llama3-rope-q4_0",
+                      "ntk-rope-f16",
+                      "yarn-rope-f16"};
   for (const char* name : names) {
     seen.insert(ModelFingerprint(**GgufFile::Open(TinyModelFile(name))));
   }

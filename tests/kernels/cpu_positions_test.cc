@@ -39,6 +39,12 @@ TEST(CpuPositions, RotaryTablesAreSineAndCosineRoundedOnceByComponent) {
   backend.ops.RotaryTable(backend.stream, {positions.data(), frequencies.data(), nullptr,
                                            cosines.data(), sines.data(), 300, 2});
   EXPECT_EQ(cosines[2 * 7], static_cast<float>(ExactCos(7.0)));
+  backend.ops.RotaryTable(backend.stream, {positions.data(), frequencies.data(), nullptr,
+                                           cosines.data(), sines.data(), 300, 2, 1.1386});
+  for (int t = 0; t < 300; ++t) {
+    EXPECT_EQ(cosines[2 * t], static_cast<float>(1.1386 * ExactCos(t)));
+    EXPECT_EQ(sines[2 * t], static_cast<float>(1.1386 * ExactSin(t)));
+  }
 }
 
 // Attention of one head in binary64. `q` and `k` are not rotated yet.

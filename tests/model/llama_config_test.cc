@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "tests/model/model_files.h"
@@ -12,6 +14,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class LlamaConfigTest : public ::testing::Test {
  protected:
@@ -219,9 +222,73 @@ TEST_F(LlamaConfigTest, ReadsRopeScalings) {
   EXPECT_DOUBLE_EQ(llama3->rope_frequencies[0], 1.0);
   EXPECT_NE(plain->rope, linear->rope);
   EXPECT_NE(plain->rope, llama3->rope);
-  EXPECT_THAT(
-      Read(CopyModel(*file_, {}).String("llama.rope.scaling.type", "yarn")).status().message(),
-      AllOf(HasSubstr("yarn"), HasSubstr("linear")));
+}
+
+TEST_F(LlamaConfigTest, NtkIsPlainRopeWithAnotherBase) {
+  const auto ntk = ReadLlamaConfig(**GgufFile::Open(TinyModelPath("ntk-rope-f16")));
+  const auto based = WithFloat("llama.rope.freq_base", 10000 * std::pow(4.0f, 16.0f / 14));
+  ASSERT_TRUE(ntk.ok() && based.ok());
+  for (size_t i = 0; i < 8; ++i) {
+    EXPECT_NEAR(ntk->rope_frequencies[i] / based->rope_frequencies[i], 1, 1e-6);
+  }
+  EXPECT_EQ(ntk->rope_attention_factor, 1);
+}
+
+TEST_F(LlamaConfigTest, ReadsYarn) {
+  const auto plain = ReadLlamaConfig(*file_);
+  const auto yarn = ReadLlamaConfig(**GgufFile::Open(TinyModelPath("yarn-rope-f16")));
+  ASSERT_TRUE(plain.ok() && yarn.ok());
+  // Pair 2.6 turns once in the original 128 tokens. No pair turns 32 times.
+  for (int i = 0; i < 8; ++i) {
+    const double stretched = std::min(i / 3.0, 1.0);
+    EXPECT_NEAR(yarn->rope_frequencies[i] / plain->rope_frequencies[i],
+                stretched / 4 + 1 - stretched, 1e-14);
+  }
+  EXPECT_NEAR(yarn->rope_attention_factor, 0.1 * std::log(4) + 1, 1e-15);
+  EXPECT_THAT(yarn->rope, HasSubstr("scaling yarn, factor 4, attention factor 1.13863"));
+  EXPECT_THAT(plain->rope, Not(HasSubstr("attention")));
+  const auto with = [this](const char* key, float value) {
+    return Read(CopyModel(*file_, {})
+                    .String("llama.rope.scaling.type", "yarn")
+                    .Scalar<float>("llama.rope.scaling.factor", GgufValueType::kFloat32, 4)
+                    .Scalar<float>(key, GgufValueType::kFloat32, value));
+  };
+  // The original context is the model's, 512 tokens, if the file does not name it.
+  const auto longer = with("llama.rope.scaling.yarn_beta_fast", 32);
+  const auto faster = with("llama.rope.scaling.yarn_beta_fast", 10);
+  const auto slower = with("llama.rope.scaling.yarn_beta_slow", 0.1f);
+  const auto level = with("llama.rope.scaling.yarn_log_multiplier", 1);
+  const auto larger = with("llama.rope.scaling.attn_factor", 2);
+  ASSERT_TRUE(longer.ok() && faster.ok() && slower.ok() && level.ok() && larger.ok());
+  EXPECT_GT(longer->rope_frequencies[1], yarn->rope_frequencies[1]);
+  EXPECT_GT(faster->rope_frequencies[1], longer->rope_frequencies[1]);
+  EXPECT_GT(slower->rope_frequencies[4], longer->rope_frequencies[4]);
+  EXPECT_EQ(level->rope_frequencies, longer->rope_frequencies);
+  EXPECT_EQ(level->rope_attention_factor, 1);
+  EXPECT_NE(level->rope, longer->rope);
+  EXPECT_EQ(larger->rope_attention_factor, 2 * longer->rope_attention_factor);
+  for (const char* key :
+       {"llama.rope.scaling.yarn_ext_factor", "llama.rope.scaling.yarn_attn_factor"}) {
+    EXPECT_TRUE(with(key, 1).ok());
+    EXPECT_THAT(with(key, 0.5f).status().message(), AllOf(HasSubstr(key), HasSubstr("0.5")));
+    EXPECT_EQ(with(key, 0.5f).status().code(), absl::StatusCode::kUnimplemented);
+  }
+  EXPECT_THAT(with("llama.rope.scaling.yarn_beta_fast", 1).status().message(),
+              HasSubstr("beta_fast is 1"));
+}
+
+TEST_F(LlamaConfigTest, RefusesOtherRopeByName) {
+  const auto refused = [this](const char* type) {
+    const absl::Status status =
+        Read(CopyModel(*file_, {}).String("llama.rope.scaling.type", type)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refused("dynamic"), HasSubstr("dynamic NTK"));
+  EXPECT_THAT(refused("longrope"), AllOf(HasSubstr("longrope"), HasSubstr("linear")));
+  const absl::Status sections = WithCount("llama.rope.dimension_sections", 16).status();
+  EXPECT_EQ(sections.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(sections.message(), HasSubstr("M-RoPE"));
 }
 
 TEST_F(LlamaConfigTest, RefusesRopeDivisorsOfAnotherShape) {

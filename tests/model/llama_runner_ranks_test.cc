@@ -38,7 +38,7 @@ TEST(LlamaRunnerRanks, EveryDegreeGivesTheSameLogits) {
 TEST(LlamaRunnerRanks, EveryWeightTypeGivesTheSameLogits) {
   const auto tokens = TinyTokens(40, 5);
   for (const char* name : {"q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "f16", "bf16", "k-types",
-                           "untied-q4_0", "window-q4_0", "llama3-rope-q4_0"}) {
+                           "untied-q4_0", "window-q4_0", "llama3-rope-q4_0", "yarn-rope-f16"}) {
     const TinyModel model(name, 1);
     const TinyRanks ranks(*model.file, 2);
     TinyRunner runner(model, {}, ranks.weights.get());

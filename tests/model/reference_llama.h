@@ -4,10 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/strong_int.h"
@@ -20,13 +22,29 @@ namespace baton {
 class ReferenceLlama {
  public:
   ReferenceLlama(const GgufFile& file, const LlamaConfig& config) : file_(file), config_(config) {
-    const double base = *file.GetF32Or("llama.rope.freq_base", 10000.0f);
+    const std::string_view scaling = *file.GetStringOr("llama.rope.scaling.type", "none");
+    const double dim = config.head_dim;
     const double factor = *file.GetF32Or("llama.rope.scaling.factor", 1.0f);
+    double base = *file.GetF32Or("llama.rope.freq_base", 10000.0f);
+    if (scaling == "ntk") base *= std::pow(factor, dim / (dim - 2));
     std::vector<double> divisors(config.head_dim / 2, 1.0);
     if (file.FindTensor("rope_freqs.weight") != nullptr) divisors = Read("rope_freqs.weight");
     for (int32_t i = 0; i < config.head_dim / 2; ++i) {
-      frequencies_.push_back(std::pow(base, -2.0 * i / config.head_dim) / factor / divisors[i]);
+      double stretched = scaling == "linear" ? 1 : 0;  // part of the frequency that is divided
+      if (scaling == "yarn") {
+        const double original = *file.GetU32Or("llama.rope.scaling.original_context_length",
+                                               static_cast<uint32_t>(config.context_length));
+        const auto pair_of = [&](double turns) {
+          return dim * std::log(original / (turns * 2 * M_PI)) / (2 * std::log(base));
+        };
+        const double first = std::max(0.0, std::floor(pair_of(32)));
+        const double last = std::ceil(pair_of(1));
+        stretched = std::clamp((i - first) / (last - first), 0.0, 1.0);
+      }
+      const double plain = std::pow(base, -2.0 * i / dim) / divisors[i];
+      frequencies_.push_back(plain * (stretched / factor + 1 - stretched));
     }
+    if (scaling == "yarn") magnitude_ = 0.1 * std::log(factor) + 1;
   }
 
   // Returns the logits of the last token.
@@ -88,8 +106,10 @@ class ReferenceLlama {
         const double angle = position * frequencies_[i];
         double& a = heads[begin + 2 * i];
         double& b = heads[begin + 2 * i + 1];
-        const double turned = a * std::cos(angle) - b * std::sin(angle);
-        b = a * std::sin(angle) + b * std::cos(angle);
+        const double cosine = magnitude_ * std::cos(angle);
+        const double sine = magnitude_ * std::sin(angle);
+        const double turned = a * cosine - b * sine;
+        b = a * sine + b * cosine;
         a = turned;
       }
     }
@@ -162,6 +182,7 @@ class ReferenceLlama {
   const GgufFile& file_;
   const LlamaConfig& config_;
   std::vector<double> frequencies_;
+  double magnitude_ = 1;
 };
 
 }  // namespace baton

@@ -219,7 +219,8 @@ class EngineTest(unittest.TestCase):
         return figures
 
     def test_every_mode_is_as_accurate_as_an_ordinary_prompt(self):
-        for model, kv_type in (("tiny-f32.gguf", "f32"), ("tiny-llama3-rope-q4_0.gguf", "f32"), ("tiny-q8_0.gguf", "int8")):
+        for model, kv_type in (("tiny-f32.gguf", "f32"), ("tiny-llama3-rope-q4_0.gguf", "f32"), ("tiny-ntk-rope-f16.gguf", "f32"),
+                               ("tiny-yarn-rope-f16.gguf", "f32"), ("tiny-q8_0.gguf", "int8")):
             with self.subTest(model=model, kv_type=kv_type):
                 self.figures(model, kv_type)
 

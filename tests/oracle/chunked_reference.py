@@ -126,14 +126,15 @@ class ChunkedReference(ReferenceLlama):
         return x + self._product(gate / (1 + np.exp(-gate)) * up, name + "ffn_down.weight")
 
     def _most_changed(self, tokens, rows, places, parts, share):
-        """The rows whose K and V of layer 1 change most, rising."""
+        """The rows whose K (after rotation, as stored) and V of layer 1 change most, rising. Rotation multiplies lengths by
+        rope_magnitude."""
         keys, values = (np.concatenate([getattr(part, kind)[0] for part in parts]) for kind in ("keys", "values"))
         x = self._full_frame_layer(0, self.weights["token_embd.weight"][tokens[rows]], rows, places, keys, values)
         y = self._norm(x, "blk.1.attn_norm.weight")
         change = np.zeros(len(rows))
-        for kind, weight in (("keys", "blk.1.attn_k.weight"), ("values", "blk.1.attn_v.weight")):
+        for kind, weight, magnitude in (("keys", "blk.1.attn_k.weight", self.rope_magnitude), ("values", "blk.1.attn_v.weight", 1)):
             stored = np.concatenate([getattr(part, kind)[1] for part in parts])[rows].reshape(len(rows), -1)
-            change += ((self._product(y, weight) - stored).astype(np.float64) ** 2).sum(axis=-1)
+            change += ((magnitude * (self._product(y, weight) - stored)).astype(np.float64) ** 2).sum(axis=-1)
         wanted = math.ceil(fractions.Fraction(share) * len(rows))
         return np.sort(rows[np.argsort(-change, kind="stable")[:wanted]])
 

@@ -113,9 +113,9 @@ def add_tensor(writer, name, value, kind):
         writer.add_tensor(name, quantize(value, kind), raw_dtype=kind)
 
 
-def write_model(path, kind, tensors, shape=TINY, linear_factor=None, llama3=False, untied=False, window=None):
-    """Writes a model. `kind` None gives each matrix its type in K_TYPES. `window` is the number of slots, and for each layer
-    whether it has the window."""
+def write_model(path, kind, tensors, shape=TINY, scaling=None, llama3=False, untied=False, window=None):
+    """Writes a model. `kind` None gives each matrix its type in K_TYPES. `scaling` is the type of the RoPE scaling and its
+    factor. `window` is the number of slots, and for each layer whether it has the window."""
     tokens, types = vocabulary()
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name(path.stem)
@@ -129,9 +129,11 @@ def write_model(path, kind, tensors, shape=TINY, linear_factor=None, llama3=Fals
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_freq_base(ROPE_BASE)
     writer.add_rope_dimension_count(shape.head_dim)
-    if linear_factor:
-        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
-        writer.add_rope_scaling_factor(linear_factor)
+    if scaling:
+        writer.add_string("llama.rope.scaling.type", scaling[0])  # the library has no name for NTK
+        writer.add_rope_scaling_factor(scaling[1])
+        if scaling[0] == "yarn":
+            writer.add_rope_scaling_orig_ctx_len(int(CONTEXT / scaling[1]))
     if window:
         writer.add_sliding_window(window[0])
         writer.add_sliding_window_pattern(window[1])
@@ -197,7 +199,9 @@ def main():
     tensors = weights(np.random.default_rng(SEED), len(vocabulary()[0]), TINY)
     for kind in (T.F32, T.F16, T.BF16, T.Q8_0, T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1):
         write_model(out / f"tiny-{kind.name.lower()}.gguf", kind, tensors)
-    write_model(out / "tiny-linear-rope-q4_0.gguf", T.Q4_0, tensors, linear_factor=4.0)
+    write_model(out / "tiny-linear-rope-q4_0.gguf", T.Q4_0, tensors, scaling=("linear", 4.0))
+    write_model(out / "tiny-ntk-rope-f16.gguf", T.F16, tensors, scaling=("ntk", 4.0))
+    write_model(out / "tiny-yarn-rope-f16.gguf", T.F16, tensors, scaling=("yarn", 4.0))
     write_model(out / "tiny-llama3-rope-q4_0.gguf", T.Q4_0, tensors, llama3=True)
     write_model(out / "tiny-untied-q4_0.gguf", T.Q4_0, tensors, untied=True)
     k_tensors = weights(np.random.default_rng(SEED + 2), len(vocabulary()[0]), TINY_K)

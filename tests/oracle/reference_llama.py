@@ -35,9 +35,22 @@ class ReferenceLlama:
         self.windows = [window if window and i < len(pattern) and pattern[i] else None for i in range(self.layers)]
         half = self.head_dim // 2
         base = field("llama.rope.freq_base", 10000.0)
+        scaling = field("llama.rope.scaling.type", "none")
+        factor = field("llama.rope.scaling.factor", 1.0)
+        if scaling == "ntk":  # NTK-aware: the slowest pair is divided by the factor
+            base *= factor ** (self.head_dim / (self.head_dim - 2))
         self.frequencies = base ** (-np.arange(half, dtype=np.float64) * 2 / self.head_dim)
-        if field("llama.rope.scaling.type", "none") == "linear":
-            self.frequencies /= field("llama.rope.scaling.factor", 1.0)
+        self.rope_magnitude = 1.0
+        if scaling == "linear":
+            self.frequencies /= factor
+        elif scaling == "yarn":
+            original = field("llama.rope.scaling.original_context_length", field("llama.context_length"))
+            pair_of = lambda turns: self.head_dim * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
+            first = max(0, math.floor(pair_of(field("llama.rope.scaling.yarn_beta_fast", 32.0))))
+            last = min(self.head_dim - 1, math.ceil(pair_of(field("llama.rope.scaling.yarn_beta_slow", 1.0))))
+            stretched = np.clip((np.arange(half) - first) / max(0.001, last - first), 0, 1)
+            self.frequencies *= stretched / factor + (1 - stretched)
+            self.rope_magnitude = 0.1 * math.log(factor) + 1
         if "rope_freqs.weight" in self.weights:
             self.frequencies /= self.weights["rope_freqs.weight"].astype(np.float64)
         self.reset()
@@ -71,8 +84,8 @@ class ReferenceLlama:
 
     def _rotate(self, x, positions):
         angles = positions[:, None] * self.frequencies[None, :]
-        cos = np.cos(angles).astype(np.float32)[:, None, :]
-        sin = np.sin(angles).astype(np.float32)[:, None, :]
+        cos = (np.cos(angles) * self.rope_magnitude).astype(np.float32)[:, None, :]
+        sin = (np.sin(angles) * self.rope_magnitude).astype(np.float32)[:, None, :]
         even, odd = x[..., 0::2], x[..., 1::2]
         out = np.empty_like(x)
         out[..., 0::2] = even * cos - odd * sin
