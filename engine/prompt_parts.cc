@@ -48,8 +48,7 @@ absl::Status PromptParts::CheckSupported(const ChunkOptions& options) const {
   if (repair.kind == ChunkRepair::Kind::kFirst || options_.repairs_share) return absl::OkStatus();
   return absl::FailedPreconditionError(
       StrCat("chunk_repair ", ChunkRepairName(repair),
-             " needs a worker with one tensor-parallel rank and a model of two or more layers; use "
-             "first:K or none"));
+             " needs a model of two or more layers; use first:K or none"));
 }
 
 PromptChunkSupport PromptParts::Support() const {

@@ -125,7 +125,7 @@ struct CompareKvArgs {
   // [tokens] the slot to compare with, as in KvWriteArgs. Negative: none, and the result is 0.
   const int64_t* slots = nullptr;
   KvLayerView kv;
-  float* changes = nullptr;  // [tokens]
+  float* changes = nullptr;  // [tokens, kv_heads, 2] of K and of V of each head
   int64_t tokens = 0;
 };
 

@@ -87,7 +87,11 @@ size_t LayOut(StepBuffers& b, const DecoderConfig& config, const StepLimits& lim
   arena.Take(b.last_hidden, limits.max_logit_rows * int64_t{config.hidden});
   arena.Take(b.last_normalized, limits.max_logit_rows, config.hidden);
   arena.Take(b.logits, limits.max_logit_rows * int64_t{config.vocabulary});
-  arena.Take(b.changes, limits.max_compared_rows);
+  arena.Take(b.changes, limits.max_compared_rows * int64_t{2} * config.kv_heads);
+  b.all_changes = b.changes;
+  if (config.all_kv_heads > 0) {
+    arena.Take(b.all_changes, limits.max_compared_rows * int64_t{2} * config.all_kv_heads);
+  }
   return arena.bytes();
 }
 

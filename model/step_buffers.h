@@ -47,6 +47,7 @@ struct DecoderConfig {
   // Tensor parallelism: the fields above are sizes of one rank, and these are sizes of the model.
   // 0: there is one rank.
   int32_t all_query_heads = 0;
+  int32_t all_kv_heads = 0;
   int32_t all_feed_forward = 0;
 };
 
@@ -110,7 +111,8 @@ class StepBuffers {
   float* last_hidden = nullptr;  // [logit rows, hidden]
   Activations last_normalized;   // [logit rows, hidden]
   float* logits = nullptr;       // [logit rows, vocabulary]
-  float* changes = nullptr;      // [tokens] result of rows that compare
+  float* changes = nullptr;      // [tokens, kv_heads, 2] results of rows that compare
+  float* all_changes = nullptr;  // the same of all ranks. With one rank, the same buffer
 
   // Counters of the block tables of all groups, since creation.
   int64_t uploaded_entries() const;

@@ -46,6 +46,7 @@ class TensorParallelRunner final : public ModelRunner {
   ~TensorParallelRunner() override = default;
 
   int32_t max_in_flight() const override;
+  bool compares_rows() const override { return lead().compares_rows(); }
   absl::StatusOr<StepId> Submit(const StepInput& input) override;
   absl::StatusOr<StepResult> Collect(StepId step) override;
   bool Done(StepId step) const override;

@@ -47,9 +47,12 @@ __device__ void CompareRow(const CompareKvParams& p) {
   const int64_t token = int64_t{blockIdx.x} * (blockDim.x / 32) + threadIdx.x / 32;
   if (token >= p.tokens) return;
   const int64_t slot = p.slots[token];
-  float sum = 0;
-  if (slot >= 0) {
-    const bool is_value = threadIdx.x % 32 >= kSums;
+  const bool is_value = threadIdx.x % 32 >= kSums;
+  const bool writes = threadIdx.x % kSums == 0;
+  float* const changes = p.changes + token * 2 * p.kv_heads + (is_value ? 1 : 0);
+  if (slot < 0) {
+    for (int64_t head = 0; writes && head < p.kv_heads; ++head) changes[2 * head] = 0;
+  } else {
     const int64_t block = slot >> p.kv.block_size_log2;
     const int64_t in_block = slot - (block << p.kv.block_size_log2);
     const int64_t row = block * p.kv.block_stride + in_block * p.kv.token_stride +
@@ -57,11 +60,9 @@ __device__ void CompareRow(const CompareKvParams& p) {
     const float* const fresh = (is_value ? p.v : p.k) + token * p.stride;
     for (int64_t head = 0; head < p.kv_heads; ++head) {
       const float change = SquaredChange(p, fresh + head * p.head_dim, row, head);
-      sum = sum + __shfl_sync(kWarp, change, 0);
-      sum = sum + __shfl_sync(kWarp, change, kSums);
+      if (writes) changes[2 * head] = change;
     }
   }
-  if (threadIdx.x % 32 == 0) p.changes[token] = sum;
 }
 
 }  // namespace

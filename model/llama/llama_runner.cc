@@ -27,6 +27,7 @@ DecoderConfig DecoderOf(const LlamaConfig& model, TensorRank rank) {
   DecoderConfig decoder = model.OfRank(rank).Decoder();
   if (rank.degree > 1) {
     decoder.all_query_heads = model.query_heads;
+    decoder.all_kv_heads = model.kv_heads;
     decoder.all_feed_forward = model.feed_forward;
   }
   return decoder;

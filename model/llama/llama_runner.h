@@ -122,7 +122,7 @@ class LlamaRunner final : public ModelRunner {
   void EnqueueBehindKv(int32_t index, const Rows& rows);  // the rest of the layer
   void EnqueueInputs(const Rows& rows);
   // llama_runner_places.cc
-  void EnqueueCompareKv(int64_t tokens);
+  void EnqueueCompareKv(StepRows& tokens);
   void EnqueueShiftedQueries(const Rows& rows);
   bool CanCompare() const;
   // All layers of a step with rows that compare.
@@ -130,6 +130,7 @@ class LlamaRunner final : public ModelRunner {
   // Enqueues a copy of the changes to the host. ResourceExhausted: no memory.
   absl::Status KeepChanges(int slot);
   std::vector<float> ChangesIn(int slot) const;
+  int64_t ChangesOfARow() const;  // of all ranks
   // The parts of a KV group that a layer's KV ops need.
   struct LayerKv {
     KvLayerView view;

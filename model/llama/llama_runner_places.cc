@@ -36,11 +36,9 @@ void LlamaRunner::EnqueueShiftedQueries(const Rows& rows) {
   stream_->LimitRows(&rows.tokens);
 }
 
-bool LlamaRunner::CanCompare() const {
-  return communicator_ == nullptr && config_.layers > kComparedLayer;
-}
+bool LlamaRunner::CanCompare() const { return config_.layers > kComparedLayer; }
 
-void LlamaRunner::EnqueueCompareKv(int64_t tokens) {
+void LlamaRunner::EnqueueCompareKv(StepRows& tokens) {
   StepBuffers& b = *buffers_;
   const int64_t head_dim = config_.head_dim;
   const float* const k = b.qkv + config_.query_heads * head_dim;
@@ -52,13 +50,15 @@ void LlamaRunner::EnqueueCompareKv(int64_t tokens) {
                             .slots = b.compared_slots,
                             .kv = KvOf(kComparedLayer).view,
                             .changes = b.changes,
-                            .tokens = tokens});
+                            .tokens = tokens.most()});
+  const int64_t own = 2 * int64_t{config_.kv_heads};
+  GatherColumns(b.changes, own, b.all_changes, own * rank_.degree, tokens);
 }
 
 void LlamaRunner::EnqueueComparison(const Rows& rows) {
   for (int32_t i = 0; i < kComparedLayer; ++i) EnqueueLayer(i, rows);
   EnqueueKv(kComparedLayer, rows);
-  EnqueueCompareKv(rows.tokens.most());
+  EnqueueCompareKv(rows.tokens);
   const Rows stored{.tokens = rows.step->stored_tokens(),
                     .logits = rows.logits,
                     .shifted_queries = rows.step->stored_shifted_queries(),
@@ -74,15 +74,23 @@ void LlamaRunner::EnqueueComparison(const Rows& rows) {
 absl::Status LlamaRunner::KeepChanges(int slot) {
   SubmittedStep& step = *steps_[slot];
   StagedArray<float>& changes = changes_[slot];
-  RETURN_IF_ERROR(changes.Resize(step.compared_rows(), device_, "changes of compared rows"));
-  stream_->Copy(changes.data(), buffers_->changes + step.stored_tokens().most(), changes.bytes());
+  const int64_t width = ChangesOfARow();
+  RETURN_IF_ERROR(
+      changes.Resize(step.compared_rows() * width, device_, "changes of compared rows"));
+  stream_->Copy(changes.data(), buffers_->all_changes + step.stored_tokens().most() * width,
+                changes.bytes());
   return absl::OkStatus();
 }
 
 std::vector<float> LlamaRunner::ChangesIn(int slot) const {
-  if (steps_[slot]->compared_rows() == 0) return {};
-  const std::span<float> changes = changes_[slot].values();
-  return {changes.begin(), changes.end()};
+  std::vector<float> sums(steps_[slot]->compared_rows());
+  const float* next = changes_[slot].data();
+  for (float& sum : sums) {
+    for (int64_t i = 0; i < ChangesOfARow(); ++i) sum += *next++;
+  }
+  return sums;
 }
+
+int64_t LlamaRunner::ChangesOfARow() const { return 2 * int64_t{config_.kv_heads} * rank_.degree; }
 
 }  // namespace baton

@@ -27,7 +27,10 @@ void LlamaRunner::EnqueueAllShapes() {
     enqueue(tokens);
     enqueue(tokens + 1);
   }
-  if (compares_rows()) EnqueueCompareKv(limits.max_tokens);
+  if (compares_rows()) {
+    StepRows rows = StepRows::Fixed(limits.max_tokens);
+    EnqueueCompareKv(rows);
+  }
   const ByteRun none[] = {{}};
   ops_.CopyRuns(*stream_, {.from = pool_, .to = pool_, .runs = none});  // as CopyBlocks
   if (!options_.graph) return;
@@ -43,8 +46,8 @@ absl::Status LlamaRunner::WarmUp() {
                                  " cannot run on this device: ", why.message()));
   };
   for (StagedArray<float>& changes : changes_) {
-    RETURN_IF_ERROR(
-        changes.Resize(options_.limits.max_compared_rows, device_, "changes of compared rows"));
+    RETURN_IF_ERROR(changes.Resize(options_.limits.max_compared_rows * ChangesOfARow(), device_,
+                                   "changes of compared rows"));
   }
   const absl::Status prepared = stream_->Prepare([this] { EnqueueAllShapes(); });
   if (!prepared.ok()) return with_shape(prepared);

@@ -279,7 +279,7 @@ TEST(CudaCompareKv, EqualsPlainForEveryType) {
           std::vector<std::byte> pool(4 * write.kv.block_stride * KvTypeBytes(type));
           write.kv.base = pool.data();
           PlainKernels().kv_write(write, 0, tokens);
-          std::vector<float> expected(tokens + 1, 7), actual = expected;
+          std::vector<float> expected(tokens * 2 * kv_heads + 1, 7), actual = expected;
           CompareKvArgs args{.k = k.data(),
                              .v = v.data(),
                              .stride = stride,

@@ -224,18 +224,25 @@ TEST(EngineRepair, TheDecodeEngineOfAPairRepairs) {
   }
 }
 
-TEST(EngineRepair, AnEngineWithRanksRepairs) {
+TEST(EngineRepair, SeveralRanksRepairLikeOne) {
   EngineOptions options = TinyOptions();
   options.model = DivisibleModelFile(GgmlType::kQ8_0);
-  const ChunkedPrompt prompt = PromptOf({.repair = RepairOf("first:7")}, 11, {37, 20, 16}, 9);
-  const SinkRecord expected = Ask(*MakeEngine(options), RequestOf(prompt));
-  options.tensor_parallel = 2;
-  const auto ranks = MakeEngine(options);
-  ExpectSame(Ask(*ranks, RequestOf(prompt)), expected);
-  ExpectSame(Ask(*ranks, RequestOf(prompt)), expected);
-  const SinkRecord share =
-      Ask(*ranks, RequestOf(PromptOf({.repair = RepairOf("share:0.5")}, 11, {37, 20}, 9)));
-  EXPECT_EQ(share.error->code(), absl::StatusCode::kFailedPrecondition);
+  for (const KvType type : {KvType::kF16, KvType::kInt8}) {
+    options.kv_type = type;
+    for (const char* repair : {"first:7", "share:0.3"}) {
+      const ChunkedPrompt prompt = PromptOf({.repair = RepairOf(repair)}, 11, {37, 20, 16}, 9);
+      options.tensor_parallel = 1;
+      const SinkRecord expected = Ask(*MakeEngine(options), RequestOf(prompt));
+      for (const int32_t degree : {2, 3, 12}) {
+        SCOPED_TRACE(StrCat(repair, ", degree ", degree));
+        options.tensor_parallel = degree;
+        const auto ranks = MakeEngine(options);
+        ExpectSame(Ask(*ranks, RequestOf(prompt)), expected);
+        ExpectSame(Ask(*ranks, RequestOf(prompt)), expected);
+        ExpectSameBesideOthers(*ranks, prompt, expected);
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -271,8 +271,8 @@ TEST(WorkerCoreChunks, RefusesWhatItCannotDoByName) {
   request.chunked->options.repair = {.kind = ChunkRepair::Kind::kShare, .share_millionths = 5};
   EXPECT_EQ(error(no_repair, request),
             absl::FailedPreconditionError(
-                "chunk_repair share:0.000005 needs a worker with one tensor-parallel rank and a "
-                "model of two or more layers; use first:K or none"));
+                "chunk_repair share:0.000005 needs a model of two or more layers; use first:K or "
+                "none"));
   request.remote_prefill = true;
   EXPECT_EQ(error({}, request), absl::FailedPreconditionError(
                                     "chunk_repair share:0.000005 is not possible on a worker that "

@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
+#include "tests/model/divisible_model.h"
 #include "tests/model/tiny_model.h"
 
 namespace baton {
@@ -118,6 +120,23 @@ TEST(LlamaRunnerPlaces, ChangesDependNeitherOnTheStepNorOnTheBlocks) {
         sliced.insert(sliced.end(), changes.begin(), changes.end() - 4);
       }
       EXPECT_EQ(sliced, expected);
+    }
+  }
+}
+
+TEST(LlamaRunnerPlaces, RanksOfEveryDegreeFindTheSameChanges) {
+  const std::string bytes = DivisibleModelBytes(GgmlType::kQ8_0);
+  const TinyModel model(*ParseGguf(bytes), 2);
+  for (const KvType type : {KvType::kF32, KvType::kInt8}) {
+    TinyRunner one(model, PoolOf(type));
+    Store(one);
+    const std::vector<float> expected = AllChanges(one);
+    for (const int32_t degree : {2, 3, 12}) {
+      const TinyRanks ranks(*model.file, degree);
+      TinyRunner all(model, PoolOf(type), ranks.weights.get());
+      ASSERT_TRUE(all.runner->compares_rows());
+      Store(all);
+      EXPECT_EQ(AllChanges(all), expected) << KvTypeName(type) << ", degree " << degree;
     }
   }
 }
