@@ -210,7 +210,8 @@ bool ChunkCache::Demote(const Entry& entry) {
                   .position = entry.position,
                   .blocks = entry.blocks,
                   .uses = entry.uses,
-                  .stored_us = entry.stored_us});
+                  .stored_us = entry.stored_us,
+                  .last_use_us = entry.last_use_us});
 }
 
 // REQUIRES: the entry has no reference.

@@ -169,6 +169,7 @@ class ChunkCache {
     std::span<const BlockId> blocks;  // of all its tokens
     int64_t uses = 0;
     int64_t stored_us = 0;
+    int64_t last_use_us = 0;
   };
   // Sets the function that may take leaving entries. It is called before the chunk holds are
   // released, so it can add holds of its own. It must not call the cache. It returns false if it

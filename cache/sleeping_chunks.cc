@@ -27,7 +27,8 @@ bool SleepingChunks::Reserve(int64_t bytes) {
 void SleepingChunks::Add(Sleeper sleeper, int64_t reserved) {
   Remove(sleeper.key);
   Unreserve(reserved);
-  Entry entry{.sleeper = std::move(sleeper), .bytes = 0, .last_use = ++uses_};
+  const Use last_use(sleeper.last_use_us, ++uses_);
+  Entry entry{.sleeper = std::move(sleeper), .bytes = 0, .last_use = last_use};
   entry.bytes = entry.sleeper.kv->host_bytes();
   CHECK_LE(entry.bytes, reserved);
   bytes_ += entry.bytes;
@@ -51,7 +52,7 @@ const SleepingChunks::Sleeper* SleepingChunks::Find(const ChunkKey& key,
 std::shared_ptr<const PackedKv> SleepingChunks::Pin(const ChunkKey& key, int64_t now_us) {
   Entry& entry = entries_.at(key);
   by_use_.erase(entry.last_use);
-  entry.last_use = ++uses_;
+  entry.last_use = Use(now_us, ++uses_);
   by_use_.emplace(entry.last_use, key);
   entry.sleeper.last_use_us = now_us;
   Pinned& pinned = pinned_[entry.sleeper.kv.get()];

@@ -20,6 +20,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -49,7 +50,7 @@ class SleepingChunks {
     int32_t position = 0;
     int64_t uses = 0;         // in the chunk cache, before it slept
     int64_t stored_us = 0;    // when the chunk cache stored it
-    int64_t last_use_us = 0;  // when it fell asleep, or a request asked for it last
+    int64_t last_use_us = 0;  // when a request used it last, here or in the chunk cache
     std::shared_ptr<const PackedKv> kv;
   };
 
@@ -86,10 +87,11 @@ class SleepingChunks {
   absl::Status CheckInvariants() const;
 
  private:
+  using Use = std::pair<int64_t, int64_t>;  // when, and a number that makes it unique
   struct Entry {
     Sleeper sleeper;
     int64_t bytes = 0;
-    int64_t last_use = 0;  // number of the last use, unique
+    Use last_use;
   };
   struct Pinned {
     int32_t pins = 0;
@@ -104,7 +106,7 @@ class SleepingChunks {
   const int64_t limit_bytes_;
   KvCacheManager* const cache_;
   absl::flat_hash_map<ChunkKey, Entry> entries_;
-  std::map<int64_t, ChunkKey> by_use_;
+  std::map<Use, ChunkKey> by_use_;
   absl::flat_hash_map<const PackedKv*, Pinned> pinned_;
   int64_t bytes_ = 0;            // of the entries
   int64_t forgotten_bytes_ = 0;  // of pinned KV without an entry

@@ -39,6 +39,7 @@ bool ChunkTier::FallAsleep(const ChunkCache::Leaving& leaving) {
                      .position = leaving.position,
                      .uses = leaving.uses,
                      .stored_us = leaving.stored_us,
+                     .last_use_us = leaving.last_use_us,
                      .kv = nullptr};
   falling.blocks.assign(leaving.blocks.begin(), leaving.blocks.end());
   falling.reserved = bytes;
@@ -79,7 +80,6 @@ void ChunkTier::EndFall(Falling falling, const ChunkMover::Done& done) {
   falling_keys_.erase(key);
   if (!done.status.ok()) return sleepers_.Unreserve(falling.reserved);
   falling.sleeper.kv = done.kv;
-  falling.sleeper.last_use_us = clock_->NowUs();
   sleepers_.Add(std::move(falling.sleeper), falling.reserved);
 }
 

@@ -14,6 +14,7 @@ namespace baton {
 namespace {
 
 constexpr int kMaxDim = 65536;
+constexpr double kMostAttentionFactor = 100;  // scores grow by its square
 constexpr double kTwoPi = 6.283185307179586476925286766559;
 
 absl::Status CheckPositive(std::string_view field, double value) {
@@ -48,6 +49,11 @@ absl::Status CheckSpec(const RopeFrequenciesSpec& spec) {
   }
   RETURN_IF_ERROR(CheckPositive("base", spec.base));
   RETURN_IF_ERROR(CheckPositive("attention_factor", spec.attention_factor));
+  if (spec.attention_factor > kMostAttentionFactor) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("rope attention_factor is %g, it must be at most %g", spec.attention_factor,
+                        kMostAttentionFactor));
+  }
   if (spec.scaling != RopeScaling::kNone) RETURN_IF_ERROR(CheckPositive("factor", spec.factor));
   if (spec.scaling == RopeScaling::kLlama3) {
     RETURN_IF_ERROR(CheckPositive("low_freq_factor", spec.low_freq_factor));

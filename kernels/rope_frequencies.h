@@ -29,8 +29,8 @@ struct RopeFrequenciesSpec {
   // those that turn less than beta_slow times are divided by `factor`.
   double beta_fast = 32.0;
   double beta_slow = 1.0;
-  double log_multiplier = 0.0;    // kYarn: weight of ln(factor) in the divisor of AttentionFactor
-  double attention_factor = 1.0;  // all scalings: multiplies AttentionFactor
+  double log_multiplier = 0.0;  // kYarn: weight of ln(factor) in the divisor of RopeAttentionFactor
+  double attention_factor = 1.0;  // all scalings: multiplies RopeAttentionFactor. At most 100
   // The file's rope_freqs tensor: frequency i is divided by divisors[i]. Empty: no division.
   std::span<const float> divisors = {};  // [dim / 2]
 };
@@ -38,7 +38,8 @@ struct RopeFrequenciesSpec {
 // Returns [dim / 2] frequencies in radians per position, decreasing. InvalidArgument names the
 // field and its value:
 // - `dim` is odd or not in 2…65,536, or 2 with kNtk;
-// - a value is not finite or not positive (log_multiplier: negative);
+// - a value is not finite or not positive (log_multiplier: negative), or attention_factor too
+// large;
 // - `base` is not above 1 with kYarn;
 // - high_freq_factor is not above low_freq_factor, or beta_fast not above beta_slow;
 // - `divisors` has another length than dim / 2.

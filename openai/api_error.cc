@@ -72,8 +72,16 @@ ErrorKind KindOf(const absl::Status& status) {
   }
 }
 
+// Returns FIELD of a message that begins with a part of the prompt: "part 2 (FIELD) …" (PartName).
+std::string FieldOfPart(std::string_view message) {
+  if (!message.starts_with("part ")) return "";
+  const size_t begin = message.find_first_not_of("0123456789", 5);
+  if (begin == std::string_view::npos || !message.substr(begin).starts_with(" (")) return "";
+  return std::string(message.substr(begin + 2, message.find(')', begin) - begin - 2));
+}
+
 bool IsAboutTheContext(std::string_view message) {
-  return message.starts_with("the prompt has ") &&
+  return (message.starts_with("the prompt has ") || !FieldOfPart(message).empty()) &&
          message.find("the context of ") != std::string_view::npos;
 }
 
@@ -83,6 +91,8 @@ std::string ParamOf(const absl::Status& status) {
   if (!param.empty()) return param;
   const std::string message(status.message());
   param = FieldOfMessage(message);
+  if (!param.empty()) return param;
+  param = FieldOfPart(message);
   if (!param.empty()) return param;
   // The check of a conversation (text/chat_message.h) counts its messages.
   return message.starts_with("message ") || message == "there are no messages" ? "messages" : "";

@@ -115,6 +115,10 @@ absl::Status ReadHeads(const GgufFile& file, LlamaConfig& config) {
   return absl::OkStatus();
 }
 
+constexpr std::string_view kScalingKey = "llama.rope.scaling.type";
+constexpr std::string_view kFactorKey = "llama.rope.scaling.factor";
+constexpr std::string_view kOldFactorKey = "llama.rope.scale_linear";
+constexpr double kMostAngle = 2147483648.0;  // up to here, sines are exact (exact_math.h)
 constexpr std::string_view kSectionsKey = "llama.rope.dimension_sections";
 
 // Refuses a YaRN parameter other than 1. llama.cpp ignores yarn_attn_factor, its converter writes
@@ -154,13 +158,18 @@ absl::Status ReadRopeScaling(const GgufFile& file, std::string_view scaling, int
     return absl::OkStatus();
   };
   RETURN_IF_ERROR(read("attn_factor", spec.attention_factor));
-  if (scaling == "linear" || (scaling == "none" && file.HasKey("llama.rope.scale_linear"))) {
+  const bool has_factor = file.HasKey(kFactorKey) || file.HasKey(kOldFactorKey);
+  // A factor without a type is that of linear scaling, as in llama.cpp.
+  if (scaling == "linear" || (has_factor && !file.HasKey(kScalingKey))) {
     spec.scaling = RopeScaling::kLinear;
   } else if (scaling == "llama3") {
     spec.scaling = RopeScaling::kLlama3;
     RETURN_IF_ERROR(read("low_freq_factor", spec.low_freq_factor));
     RETURN_IF_ERROR(read("high_freq_factor", spec.high_freq_factor));
     RETURN_IF_ERROR(read_original_context(8192));
+  } else if ((scaling == "ntk" || scaling == "yarn") && !has_factor) {
+    return absl::InvalidArgumentError(
+        StrCat(kScalingKey, " is \"", scaling, "\", but ", kFactorKey, " is missing"));
   } else if (scaling == "ntk") {  // our name: llama.cpp's converter writes another base instead
     spec.scaling = RopeScaling::kNtk;
   } else if (scaling == "yarn") {
@@ -194,17 +203,23 @@ absl::Status ReadRope(const GgufFile& file, LlamaConfig& config) {
   }
   ASSIGN_OR_RETURN(const float base, file.GetF32Or("llama.rope.freq_base", 10000.0f));
   spec.base = base;
-  ASSIGN_OR_RETURN(const std::string_view scaling,
-                   file.GetStringOr("llama.rope.scaling.type", "none"));
-  ASSIGN_OR_RETURN(float factor, file.GetF32Or("llama.rope.scaling.factor", 1.0f));
-  if (!file.HasKey("llama.rope.scaling.factor")) {  // older key
-    ASSIGN_OR_RETURN(factor, file.GetF32Or("llama.rope.scale_linear", 1.0f));
+  ASSIGN_OR_RETURN(const std::string_view scaling, file.GetStringOr(kScalingKey, "none"));
+  ASSIGN_OR_RETURN(float factor, file.GetF32Or(kFactorKey, 1.0f));
+  if (!file.HasKey(kFactorKey)) {
+    ASSIGN_OR_RETURN(factor, file.GetF32Or(kOldFactorKey, 1.0f));
   }
   spec.factor = factor;
   RETURN_IF_ERROR(ReadRopeScaling(file, scaling, config.context_length, spec));
   ASSIGN_OR_RETURN(const std::vector<float> divisors, ReadRopeDivisors(file, spec.dim / 2));
   spec.divisors = divisors;
   ASSIGN_OR_RETURN(config.rope_frequencies, RopeFrequencies(spec));
+  const double angle = config.context_length * std::ranges::max(config.rope_frequencies);
+  if (angle > kMostAngle) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "RoPE turns values by %g radians over a context of %d tokens; at most %g is "
+        "allowed (llama.rope.scaling.factor is %g)",
+        angle, config.context_length, kMostAngle, spec.factor));
+  }
   config.rope_attention_factor = RopeAttentionFactor(spec);
   // Two models agree on RoPE exactly if the frequencies and the attention factor have the same
   // bits.
@@ -218,9 +233,10 @@ absl::Status ReadRope(const GgufFile& file, LlamaConfig& config) {
     add(config.rope_attention_factor);
     attention = absl::StrFormat(", attention factor %g", config.rope_attention_factor);
   }
-  config.rope =
-      absl::StrFormat("dim %d, base %g, scaling %s, factor %g%s, frequencies %016x", spec.dim,
-                      spec.base, std::string(scaling), spec.factor, attention, digest);
+  config.rope = absl::StrFormat(
+      "dim %d, base %g, scaling %s, factor %g%s, frequencies %016x", spec.dim, spec.base,
+      std::string(spec.scaling == RopeScaling::kLinear ? "linear" : scaling), spec.factor,
+      attention, digest);
   return absl::OkStatus();
 }
 

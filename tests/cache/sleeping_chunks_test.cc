@@ -42,14 +42,14 @@ class SleepingChunksTest : public testing::Test {
     sleepers_ = std::make_unique<SleepingChunks>(chunks * kChunkBytes, &manager_);
   }
   void TearDown() override { EXPECT_TRUE(sleepers_->CheckInvariants().ok()); }
-  bool Sleep(TokenId first, CacheNamespace space = kSpace) {
+  bool Sleep(TokenId first, CacheNamespace space = kSpace, int64_t last_use_us = 10) {
     if (!sleepers_->Reserve(kChunkBytes)) return false;
     sleepers_->Add({.key = KeyOf(first, space),
                     .tokens = Text(first),
                     .position = 7,
                     .uses = 3,
                     .stored_us = 5,
-                    .last_use_us = 10,
+                    .last_use_us = last_use_us,
                     .kv = KvOf(1000)},
                    kChunkBytes);
     EXPECT_TRUE(sleepers_->CheckInvariants().ok()) << sleepers_->CheckInvariants();
@@ -122,6 +122,16 @@ TEST_F(SleepingChunksTest, TheLeastRecentlyUsedGoesAtTheLimit) {
   EXPECT_EQ(sleepers_->Stats().bytes, 2 * kChunkBytes);
   EXPECT_FALSE(sleepers_->Reserve(2 * kChunkBytes + 1)) << "more than the limit";
   EXPECT_EQ(sleepers_->Stats().entries, 2) << "and nothing was dropped for it";
+}
+
+// A chunk may fall asleep long after its last use.
+TEST_F(SleepingChunksTest, UsesBeforeTheSleepCount) {
+  Open(2);
+  Sleep(1, kSpace, 20);
+  Sleep(2, kSpace, 15);
+  EXPECT_TRUE(Sleep(3, kSpace, 30));
+  EXPECT_TRUE(Has(1) && !Has(2) && Has(3));
+  EXPECT_EQ(sleepers_->Entries(/*now_us=*/40)[0].idle_us, 20);
 }
 
 TEST_F(SleepingChunksTest, WithoutALimitNothingSleeps) {
@@ -214,10 +224,24 @@ TEST_F(SleepingChunksTest, RandomEventsAgreeWithANaiveList) {
   std::mt19937_64 random(seed);
   constexpr int32_t kRoom = 4;
   Open(kRoom);
-  std::list<TokenId> naive;  // the least recently used first
+  struct Known {
+    int64_t last_use_us;
+    TokenId chunk;
+  };
+  std::list<Known> naive;  // the least recently used first
   std::vector<std::pair<TokenId, std::shared_ptr<const PackedKv>>> pins;  // of chunks in `naive`
   const auto pinned = [&](TokenId chunk) {
     return std::any_of(pins.begin(), pins.end(), [&](const auto& p) { return p.first == chunk; });
+  };
+  const auto pinned_at = [&](const Known& known) { return pinned(known.chunk); };
+  const auto forget = [&](TokenId chunk) {
+    naive.remove_if([&](const Known& known) { return known.chunk == chunk; });
+  };
+  const auto add = [&](int64_t last_use_us, TokenId chunk) {
+    forget(chunk);
+    naive.insert(std::find_if(naive.begin(), naive.end(),
+                              [&](const Known& known) { return known.last_use_us > last_use_us; }),
+                 {last_use_us, chunk});
   };
   for (int i = 0; i < 3000; ++i) {
     const auto chunk = static_cast<TokenId>(100 * (random() % 8));
@@ -226,21 +250,20 @@ TEST_F(SleepingChunksTest, RandomEventsAgreeWithANaiveList) {
         if (pinned(chunk)) break;
         // Room is made before the old copy goes.
         const bool fits = static_cast<int32_t>(naive.size()) < kRoom ||
-                          !std::all_of(naive.begin(), naive.end(), pinned);
-        ASSERT_EQ(Sleep(chunk), fits);
+                          !std::all_of(naive.begin(), naive.end(), pinned_at);
+        const int64_t last_use_us = i - static_cast<int64_t>(random() % 20);
+        ASSERT_EQ(Sleep(chunk, kSpace, last_use_us), fits);
         if (!fits) break;
         if (static_cast<int32_t>(naive.size()) == kRoom) {
-          naive.erase(std::find_if_not(naive.begin(), naive.end(), pinned));
+          naive.erase(std::find_if_not(naive.begin(), naive.end(), pinned_at));
         }
-        naive.remove(chunk);
-        naive.push_back(chunk);
+        add(last_use_us, chunk);
         break;
       }
       case 1:
         if (!Has(chunk)) break;
         pins.emplace_back(chunk, sleepers_->Pin(KeyOf(chunk), i));
-        naive.remove(chunk);
-        naive.push_back(chunk);
+        add(i, chunk);
         break;
       case 2:
         if (pins.empty()) break;
@@ -251,11 +274,11 @@ TEST_F(SleepingChunksTest, RandomEventsAgreeWithANaiveList) {
       default:
         if (pinned(chunk)) break;
         sleepers_->Forget(KeyOf(chunk));
-        naive.remove(chunk);
+        forget(chunk);
     }
     ASSERT_TRUE(sleepers_->CheckInvariants().ok()) << sleepers_->CheckInvariants();
     std::vector<ChunkKey> expected;
-    for (const TokenId at : naive) expected.push_back(KeyOf(at));
+    for (const Known& known : naive) expected.push_back(KeyOf(known.chunk));
     std::vector<ChunkKey> found;
     for (const ChunkCache::EntryInfo& entry : sleepers_->Entries(0)) found.push_back(entry.key);
     ASSERT_TRUE(found == expected) << "after event " << i;

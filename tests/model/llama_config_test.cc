@@ -224,6 +224,41 @@ TEST_F(LlamaConfigTest, ReadsRopeScalings) {
   EXPECT_NE(plain->rope, llama3->rope);
 }
 
+TEST_F(LlamaConfigTest, AFactorWithoutATypeIsLinear) {
+  const auto plain = ReadLlamaConfig(*file_);
+  const auto linear = WithFloat("llama.rope.scaling.factor", 4);
+  ASSERT_TRUE(plain.ok() && linear.ok());
+  EXPECT_DOUBLE_EQ(linear->rope_frequencies[3], plain->rope_frequencies[3] / 4);
+  EXPECT_THAT(linear->rope, HasSubstr("scaling linear, factor 4"));
+  const auto none = Read(CopyModel(*file_, {})
+                             .String("llama.rope.scaling.type", "none")
+                             .Scalar<float>("llama.rope.scaling.factor", GgufValueType::kFloat32, 4)
+                             .Scalar<float>("llama.rope.scale_linear", GgufValueType::kFloat32, 4));
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_EQ(none->rope_frequencies, plain->rope_frequencies);
+}
+
+TEST_F(LlamaConfigTest, RefusesScalingsWithoutAFactorAndAnglesTooLargeForExactSines) {
+  for (const char* type : {"ntk", "yarn"}) {
+    EXPECT_THAT(
+        Read(CopyModel(*file_, {}).String("llama.rope.scaling.type", type)).status().message(),
+        AllOf(HasSubstr(type), HasSubstr("llama.rope.scaling.factor is missing")));
+  }
+  for (const char* type : {"linear", "llama3", "ntk", "yarn"}) {
+    const auto with = [&](float factor) {
+      return Read(CopyModel(*file_, {})
+                      .String("llama.rope.scaling.type", type)
+                      .Scalar<float>("llama.rope.scaling.factor", GgufValueType::kFloat32, factor));
+    };
+    EXPECT_TRUE(with(0.5).ok());
+    EXPECT_THAT(with(1e-38f).status().message(),
+                AllOf(HasSubstr("radians"), HasSubstr("512 tokens"), HasSubstr("factor is 1e-38")))
+        << type;
+  }
+  EXPECT_THAT(WithFloat("llama.rope.scaling.attn_factor", 1e10f).status().message(),
+              HasSubstr("attention_factor is 1e+10, it must be at most 100"));
+}
+
 TEST_F(LlamaConfigTest, NtkIsPlainRopeWithAnotherBase) {
   const auto ntk = ReadLlamaConfig(**GgufFile::Open(TinyModelPath("ntk-rope-f16")));
   const auto based = WithFloat("llama.rope.freq_base", 10000 * std::pow(4.0f, 16.0f / 14));

@@ -5,8 +5,10 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "common/error_details.h"
+#include "common/prompt_chunks.h"
 #include "common/request_check.h"
 #include "text/chat_message.h"
 
@@ -75,6 +77,11 @@ TEST(ApiError, TheParamIsTheFieldThatTheStatusOrItsMessageNames) {
   SetErrorParam(named, "messages[0].content");
   EXPECT_EQ(ApiErrorOf(named).param, "messages[0].content");
   EXPECT_EQ(ApiErrorOf(CheckChoices(17)).param, "n");
+  const ChunkedText parts = {
+      .system = {}, .chunks = {PromptPart("a"), PromptPart("")}, .question = PromptPart("q")};
+  EXPECT_EQ(ApiErrorOf(CheckPartsNotEmpty(parts)).param, "chunks[1]");
+  EXPECT_EQ(ApiErrorOf(CheckPartsNotEmpty(parts)).code, "");
+  EXPECT_EQ(ApiErrorOf(absl::InvalidArgumentError("part of it")).param, "");
   EXPECT_EQ(ApiErrorOf(absl::InvalidArgumentError("no field")).param, "");
   const ChatMessage wrong = {.role = "robot", .content = "a", .name = std::nullopt};
   EXPECT_EQ(ApiErrorOf(ValidateMessages({}, {})).param, "messages");
@@ -82,6 +89,12 @@ TEST(ApiError, TheParamIsTheFieldThatTheStatusOrItsMessageNames) {
 }
 
 TEST(ApiError, APromptBeyondTheContextHasOpenAisCode) {
+  const std::vector<TokenId> long_chunk(70, TokenId(1));
+  const ChunkedPrompt prompt = {
+      .options = {}, .system = {}, .chunks = {{TokenId(2)}, long_chunk}, .question = {TokenId(3)}};
+  const ApiError part = ApiErrorOf(CheckChunkedPrompt(prompt, 64, 9));
+  EXPECT_EQ(part.code, "context_length_exceeded") << part.message;
+  EXPECT_EQ(part.param, "chunks[1]");
   EXPECT_EQ(ApiErrorOf(CheckPromptTokens(64, 64)).code, "context_length_exceeded");
   const RequestLimits limits = {.context_length = 4, .vocabulary = 9, .longest_token_bytes = 2};
   EXPECT_EQ(ApiErrorOf(CheckPromptBytes(9, limits)).code, "context_length_exceeded");
