@@ -53,7 +53,7 @@ absl::Status RouterCore::CheckTakenLocked(const RoutingInput& input) const {
   absl::Status wait = absl::UnavailableError(
       absl::StrCat("try again in ", left_ms,
                    " ms: this router got its first worker just now, and workers that take the "
-                   "prompt may follow. So far: ",
+                   "prompt may follow. Reason now: ",
                    std::string(taken.message())));
   SetRetryAfterMs(wait, left_ms);
   return wait;
