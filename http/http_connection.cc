@@ -289,11 +289,19 @@ void HttpConnection::Refuse(const HttpProblem& problem, std::vector<HttpHeader> 
   const bool understood = parser_ != nullptr &&
                           parser_->state() == HttpRequestParser::State::kHead &&
                           !parser_->has_body() && parser_->keep_alive();
-  SendResponse(std::move(response), understood);
+  exchange_ = MakeExchange(understood);
+  if (parser_ != nullptr && served_->options.refused) {
+    served_->options.refused(parser_->request(), exchange_->id(), problem);
+  }
+  SendOverExchange(std::move(response));
 }
 
 void HttpConnection::SendResponse(HttpResponse response, bool keep_alive) {
   exchange_ = MakeExchange(keep_alive);
+  SendOverExchange(std::move(response));
+}
+
+void HttpConnection::SendOverExchange(HttpResponse response) {
   parser_.reset();
   AccountBody(0);
   SetPhase(Phase::kAnswering);
@@ -401,6 +409,11 @@ void HttpConnection::Tick(Clock::time_point now) {
 
 void HttpConnection::CloseIfIdle() {
   if (phase_ == Phase::kIdle) Close();
+}
+
+std::optional<HttpConnection::Clock::time_point> HttpConnection::waiting_since() const {
+  if (phase_ == Phase::kAnswering || phase_ == Phase::kClosed) return std::nullopt;
+  return phase_since_;
 }
 
 void HttpConnection::Close() {

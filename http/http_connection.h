@@ -57,6 +57,9 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void Tick(Clock::time_point now);
   // Closes the connection if it has no request.
   void CloseIfIdle();
+  // Since when the connection waits for its client to send something. nullopt: a request is being
+  // answered.
+  std::optional<Clock::time_point> waiting_since() const;
   void Close();
 
  private:
@@ -85,6 +88,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   // Answers without a handler and closes the connection afterwards.
   void Refuse(const HttpProblem& problem, std::vector<HttpHeader> headers = {});
   void SendResponse(HttpResponse response, bool keep_alive);
+  void SendOverExchange(HttpResponse response);
   void AnswerDone();
   std::shared_ptr<HttpExchange> MakeExchange(bool keep_alive);
   // The handler's own reference: dropping it answers in its place.

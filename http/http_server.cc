@@ -39,8 +39,10 @@ std::chrono::milliseconds TickOf(const HttpServerOptions& options) {
   return std::clamp(std::chrono::milliseconds(shortest / 4), kShortestTick, kTick);
 }
 
-// Sends what fits into the socket's buffer, so it never blocks.
+// Sends what fits into the socket's buffer, so it never blocks. With TLS, an answer would need a
+// handshake.
 void RefuseConnection(FileDescriptor socket, const HttpServed& served) {
+  if (served.options.tls != nullptr) return;
   const int32_t most = served.options.max_connections;
   const HttpProblem problem = {
       .status = 503,
@@ -75,10 +77,14 @@ class IoThread {
     thread_.join();
   }
 
-  // Takes over a connected socket.
-  void Take(FileDescriptor socket) {
+  // Takes over a connected socket. `full`: in the place of the connection that has waited longest
+  // for its client. So clients that send slowly, or nothing, cannot keep others out.
+  void Take(FileDescriptor socket, bool full) {
     const auto taken = std::make_shared<FileDescriptor>(std::move(socket));
-    boost::asio::post(context_, [this, taken] { Add(std::move(*taken)); });
+    boost::asio::post(context_, [this, taken, full] {
+      if (full && !CloseLongestWaiting()) return RefuseConnection(std::move(*taken), *served_);
+      Add(std::move(*taken));
+    });
   }
   void CloseIdle() {
     boost::asio::post(context_, [this] {
@@ -105,6 +111,18 @@ class IoThread {
     connections_.emplace(connection.get(), connection);
     connection->Start();
     if (!ticking_) Tick();
+  }
+
+  // Returns false if every connection is being answered.
+  bool CloseLongestWaiting() {
+    HttpConnection* longest = nullptr;
+    for (const auto& [connection, _] : connections_) {
+      const auto since = connection->waiting_since();
+      if (since && (longest == nullptr || *since < *longest->waiting_since())) longest = connection;
+    }
+    if (longest == nullptr) return false;
+    longest->Close();
+    return true;
   }
 
   std::vector<std::shared_ptr<HttpConnection>> All() const {
@@ -194,12 +212,9 @@ class HttpServer::Impl {
  private:
   // Runs on the acceptor's thread.
   void Take(FileDescriptor socket) {
-    if (served_->connections >= served_->options.max_connections) {
-      if (served_->options.tls != nullptr) return;  // an answer would need a handshake
-      return RefuseConnection(std::move(socket), *served_);
-    }
     SetHttpSocketOptions(socket, served_->options.peer_timeout_ms);
-    threads_[next_++ % threads_.size()]->Take(std::move(socket));
+    threads_[next_++ % threads_.size()]->Take(
+        std::move(socket), served_->connections >= served_->options.max_connections);
   }
 
   const std::shared_ptr<HttpServed> served_;

@@ -20,7 +20,9 @@ class TlsContextSource;
 struct HttpServerOptions {
   std::string listen = "127.0.0.1:0";  // HOST:PORT; port 0 picks one
   int32_t io_threads = 1;
-  // More get 503. The descriptor limit of the process may allow fewer.
+  // At the limit, a new connection takes the place of the one that has waited longest for its
+  // client. If requests are being answered on all of them, it gets 503. The descriptor limit of the
+  // process may allow fewer.
   int32_t max_connections = 16'384;
   size_t max_header_bytes = size_t{16} << 10;  // of the request line and all headers: 431
   // From the first byte of a request to the end of its headers: 408.
@@ -43,6 +45,9 @@ struct HttpServerOptions {
   // Refuses a request, or returns nothing. Called on an I/O thread before the body is read. Null:
   // none is refused.
   std::function<std::optional<HttpProblem>(const HttpRequest&, const HttpRoute&)> admit = {};
+  // Told of each request that the server or `admit` refuses, and of the id in its answer. What was
+  // not read of the request is empty. Called on an I/O thread. Null: nobody is told.
+  std::function<void(const HttpRequest&, const std::string& id, const HttpProblem&)> refused = {};
   std::shared_ptr<TlsContextSource> tls = {};  // null: no encryption
 };
 

@@ -62,6 +62,10 @@ struct GenerateHost {
   TenantGate* tenants = nullptr;      // null: tenants have no limits
   const Tracer* tracer = nullptr;     // null: no spans are recorded
   RecentRequests* recent = nullptr;   // null: ended requests are not kept
+
+  // Counts and logs a request that is refused before it has a call.
+  void Refused(Endpoint endpoint, std::string_view id, const absl::Status& status,
+               Refusal reason) const;
 };
 
 class GenerateCall final : public ClientListener,

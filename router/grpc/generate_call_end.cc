@@ -7,6 +7,12 @@
 
 namespace baton {
 
+void GenerateHost::Refused(Endpoint endpoint, std::string_view id, const absl::Status& status,
+                           Refusal reason) const {
+  RequestMeter::Refused(metrics, endpoint, status, reason);
+  if (request_log != nullptr) request_log->Refused(id, endpoint, status);
+}
+
 void GenerateCall::End(const absl::Status& status) {
   if (status.ok() && session_.attempt() == 1) {  // otherwise the times span several attempts
     const Route& route = session_.route();

@@ -60,8 +60,8 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes) {
   v1::GenerateRequest request;
   absl::Status parsed = ParseRaw(*bytes, request);
-  const auto refuse = [this](const absl::Status& status, Refusal reason) {
-    RequestMeter::Refused(host_.metrics, Endpoint::kGenerate, status, reason);
+  const auto refuse = [&](const absl::Status& status, Refusal reason) {
+    host_.Refused(Endpoint::kGenerate, request.request_id(), status, reason);
     return new RefusedStream(status);
   };
   const absl::StatusOr<Caller> client = TakeClient(*context, "Generate", request);

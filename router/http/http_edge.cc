@@ -58,9 +58,20 @@ absl::Status CheckRowsOf(const HttpRoutes& routes) {
   return absl::OkStatus();
 }
 
+constexpr const char* kChatPath = "/v1/chat/completions";
+constexpr const char* kCompletionsPath = "/v1/completions";
+
 Endpoint EndpointLabel(OpenAiEndpoint endpoint) {
   return endpoint == OpenAiEndpoint::kChatCompletions ? Endpoint::kChatCompletions
                                                       : Endpoint::kCompletions;
+}
+
+// nullopt: the request is none for an answer of the model.
+std::optional<Endpoint> EndpointOf(const HttpRequest& request) {
+  if (request.method != "POST") return std::nullopt;
+  if (request.path == kChatPath) return Endpoint::kChatCompletions;
+  if (request.path == kCompletionsPath) return Endpoint::kCompletions;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -89,6 +100,10 @@ absl::StatusOr<std::unique_ptr<HttpEdge>> HttpEdge::Start(const HttpEdgeOptions&
   server.admit = [edge = out.get()](const HttpRequest& request, const HttpRoute& route) {
     return edge->Admit(request, route);
   };
+  server.refused = [edge = out.get()](const HttpRequest& request, const std::string& id,
+                                      const HttpProblem& problem) {
+    edge->OnProblem(request, id, problem);
+  };
   if (options.tls.any()) {
     ASSIGN_OR_RETURN(server.tls, TlsContextSource::Open(options.tls, {.side = TlsSide::kServer,
                                                                       .verify_peer = false}));
@@ -109,12 +124,12 @@ HttpRoutes HttpEdge::Routes() {
     };
   };
   routes.Add({.method = "POST",
-              .path = "/v1/chat/completions",
+              .path = kChatPath,
               .handler = complete(OpenAiEndpoint::kChatCompletions),
               .max_body_bytes = max_body_bytes_,
               .content_type = kJson});
   routes.Add({.method = "POST",
-              .path = "/v1/completions",
+              .path = kCompletionsPath,
               .handler = complete(OpenAiEndpoint::kCompletions),
               .max_body_bytes = max_body_bytes_,
               .content_type = kJson});
@@ -148,11 +163,6 @@ std::optional<HttpProblem> HttpEdge::Admit(const HttpRequest& request,
                                            const HttpRoute& route) const {
   const absl::Status status = ClientOf(request, RowOf(route)).status();
   if (status.ok()) return std::nullopt;
-  if (request.method == "POST") {
-    const bool chat = request.path == "/v1/chat/completions";
-    CountRefused(chat ? OpenAiEndpoint::kChatCompletions : OpenAiEndpoint::kCompletions, status,
-                 Refusal::kUnauthorized);
-  }
   return HttpProblem{.status = absl::IsUnauthenticated(status) ? 401 : 403,
                      .message = std::string(status.message())};
 }
@@ -239,12 +249,12 @@ void HttpEdge::Complete(OpenAiEndpoint endpoint, HttpRequest request,
                         const std::shared_ptr<HttpExchange>& exchange) {
   const absl::StatusOr<int64_t> timeout_ms = TimeoutMs(request);
   if (!timeout_ms.ok()) {
-    CountRefused(endpoint, timeout_ms.status(), Refusal::kInvalid);
+    Refused(EndpointLabel(endpoint), request.id, timeout_ms.status(), Refusal::kInvalid);
     return exchange->Reply(ErrorResponse(ApiErrorOf(timeout_ms.status())));
   }
   absl::StatusOr<ConcurrencyLimit::Slot> slot = limit_->Enter();
   if (!slot.ok()) {
-    CountRefused(endpoint, slot.status(), Refusal::kLimit);
+    Refused(EndpointLabel(endpoint), request.id, slot.status(), Refusal::kLimit);
     return exchange->Reply(ErrorResponse(ApiErrorOf(slot.status())));
   }
   const CallDeadline deadline(*timeout_ms * kUsPerMs, host_.clock);
@@ -266,15 +276,35 @@ void HttpEdge::Complete(OpenAiEndpoint endpoint, HttpRequest request,
         StartCalls(endpoint, waiting->request, std::move(waiting->slot), deadline, answer);
       });
   if (posted.ok()) return;
-  CountRefused(endpoint, posted, Refusal::kLimit);
+  Refused(EndpointLabel(endpoint), exchange->id(), posted, Refusal::kLimit);
   answer->Fail(posted);
 }
 
-void HttpEdge::CountRefused(OpenAiEndpoint endpoint, const absl::Status& status,
-                            Refusal reason) const {
+void HttpEdge::Refused(Endpoint endpoint, std::string_view id, const absl::Status& status,
+                       Refusal reason) const {
   const bool ending = reason == Refusal::kLimit && absl::IsUnavailable(status);
-  RequestMeter::Refused(host_.metrics, EndpointLabel(endpoint), status,
-                        ending ? Refusal::kShutdown : reason);
+  host_.Refused(endpoint, id, status, ending ? Refusal::kShutdown : reason);
+}
+
+void HttpEdge::OnProblem(const HttpRequest& request, const std::string& id,
+                         const HttpProblem& problem) const {
+  const std::optional<Endpoint> endpoint = EndpointOf(request);
+  if (!endpoint) return;
+  const auto refused = [&](absl::StatusCode code, Refusal reason) {
+    Refused(*endpoint, id, absl::Status(code, problem.message), reason);
+  };
+  switch (problem.status) {
+    case 401:
+      return refused(absl::StatusCode::kUnauthenticated, Refusal::kUnauthorized);
+    case 403:
+      return refused(absl::StatusCode::kPermissionDenied, Refusal::kUnauthorized);
+    case 408:
+      return refused(absl::StatusCode::kDeadlineExceeded, Refusal::kInvalid);
+    case 503:
+      return refused(absl::StatusCode::kResourceExhausted, Refusal::kLimit);
+    default:
+      return refused(absl::StatusCode::kInvalidArgument, Refusal::kInvalid);
+  }
 }
 
 absl::StatusOr<std::vector<std::unique_ptr<TenantVisit>>> HttpEdge::EnterTenants(
@@ -291,7 +321,7 @@ void HttpEdge::StartCalls(OpenAiEndpoint endpoint, const HttpRequest& request,
                           ConcurrencyLimit::Slot slot, const CallDeadline& deadline,
                           const std::shared_ptr<HttpAnswer>& answer) {
   const auto refuse = [&](const absl::Status& status, Refusal reason) {
-    CountRefused(endpoint, status, reason);
+    Refused(EndpointLabel(endpoint), request.id, status, reason);
     answer->Fail(status);
   };
   absl::StatusOr<OpenAiRequest> read = ReadOpenAiRequest(endpoint, request.body, max_body_bytes_);
@@ -307,9 +337,11 @@ void HttpEdge::StartCalls(OpenAiEndpoint endpoint, const HttpRequest& request,
   if (!model.ok()) return refuse(model.status(), Refusal::kNoWorker);
   const ModelDescription& description = (*model)->description();
   if (!read->model.empty() && !names_.Has(description.name, read->model)) {
-    CountRefused(endpoint, absl::NotFoundError(read->model), Refusal::kInvalid);
-    return answer->Fail(
-        ModelNotFound(read->model, absl::StrJoin(names_.All(description.name), ", ")));
+    const ApiError unknown =
+        ModelNotFound(read->model, absl::StrJoin(names_.All(description.name), ", "));
+    Refused(EndpointLabel(endpoint), request.id, absl::NotFoundError(unknown.message),
+            Refusal::kInvalid);
+    return answer->Fail(unknown);
   }
   absl::StatusOr<std::vector<std::unique_ptr<TenantVisit>>> visits = EnterTenants(read->prompts);
   if (!visits.ok()) return refuse(visits.status(), Refusal::kLimit);

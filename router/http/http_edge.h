@@ -82,8 +82,12 @@ class HttpEdge {
   // TenantGate::Enter.
   absl::StatusOr<std::vector<std::unique_ptr<TenantVisit>>> EnterTenants(
       const std::vector<ClientRequest>& prompts) const;
-  // Counts a request that is refused before it has a call.
-  void CountRefused(OpenAiEndpoint endpoint, const absl::Status& status, Refusal reason) const;
+  // Counts and logs a request that is refused before it has a call.
+  void Refused(Endpoint endpoint, std::string_view id, const absl::Status& status,
+               Refusal reason) const;
+  // The same for a request that the HTTP server or Admit refuses.
+  void OnProblem(const HttpRequest& request, const std::string& id,
+                 const HttpProblem& problem) const;
   absl::StatusOr<int64_t> TimeoutMs(const HttpRequest& request) const;
 
   const HttpEdgeOptions options_;

@@ -24,9 +24,10 @@ void RegisterSettings(HttpEdgeOptions& options, SettingList& settings) {
                "Longest time without data on a stream, in milliseconds. Then the router sends a "
                "comment, so that proxies do not close the stream. Errors after the first comment "
                "are events of the stream.");
-  settings.Add(
-      "http-max-connections", &options.max_connections, 1, 1 << 20,
-      "Largest number of open HTTP connections. Further connections are refused with status 503.");
+  settings.Add("http-max-connections", &options.max_connections, 1, 1 << 20,
+               "Largest number of open HTTP connections. A further one takes the place of the "
+               "connection that "
+               "has waited longest for its client, or gets status 503 if all are being answered.");
   settings.Add("served-model-name", &options.served_model_names, size_t{4096},
                "Additional names of the model for HTTP clients, separated by commas.", "LIST");
 }

@@ -4,11 +4,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/http/http_server_fixture.h"
 #include "tests/http/raw_http_client.h"
 
@@ -97,8 +99,8 @@ TEST_F(HttpServerLimits, OneConnectionTooManyIsToldSo) {
   Start({.max_connections = 2});
   RawHttpClient first = Client();
   RawHttpClient second = Client();
-  EXPECT_EQ(first.Ask(kGet).status, 200);
-  EXPECT_EQ(second.Ask(kGet).status, 200);
+  const std::shared_ptr<HttpExchange> held = Hold(first);
+  const std::shared_ptr<HttpExchange> other = Hold(second);
   RawHttpClient third = Client();
   const RawHttpAnswer answer = third.Ask(kGet);
   EXPECT_EQ(answer.status, 503);
@@ -106,6 +108,48 @@ TEST_F(HttpServerLimits, OneConnectionTooManyIsToldSo) {
   EXPECT_TRUE(third.IsClosed());
   first.Close();
   EXPECT_TRUE(Eventually([this] { return Client().Ask(kGet).status == 200; }));
+}
+
+// Clients that send half a request must not keep others out, for example the probes of kubelets.
+TEST_F(HttpServerLimits, AtTheLimitTheConnectionThatWaitsLongestMakesRoom) {
+  Start({.max_connections = 3});
+  RawHttpClient busy = Client();
+  const std::shared_ptr<HttpExchange> held = Hold(busy);
+  RawHttpClient half = Client();
+  half.Send("GET /hel");
+  EXPECT_TRUE(Eventually([this] { return server_->connections() == 2; }));
+  RawHttpClient idle = Client();
+  EXPECT_EQ(idle.Ask(kGet).status, 200);
+  RawHttpClient next = Client();
+  EXPECT_EQ(next.Ask(kGet).status, 200);
+  EXPECT_TRUE(half.IsClosed());
+  EXPECT_EQ(idle.Ask(kGet).status, 200) << "it came later";
+  EXPECT_EQ(Client().Ask(kGet).status, 200);
+  EXPECT_TRUE(next.IsClosed());
+  held->Reply({.status = 200, .content_type = "text/plain", .headers = {}, .body = "done"});
+  EXPECT_EQ(busy.Read().body, "done");
+}
+
+TEST_F(HttpServerLimits, RefusedRequestsAreReportedWithTheIdOfTheirAnswer) {
+  std::mutex mutex;
+  std::vector<std::string> reports;
+  HttpServerOptions options;
+  options.refused = [&](const HttpRequest& request, const std::string& id,
+                        const HttpProblem& problem) {
+    const std::lock_guard lock(mutex);
+    reports.push_back(
+        absl::StrCat(request.method, " ", request.path, " ", id, " ", problem.status));
+  };
+  Start(options);
+  const std::string post = "POST /echo HTTP/1.1\r\nHost: h\r\nx-request-id: r1\r\n";
+  EXPECT_EQ(Client().Ask(post + "Content-Type: text/xml\r\nContent-Length: 1\r\n\r\nx").status,
+            415);
+  EXPECT_EQ(Client().Ask(post + "Content-Length: 5000\r\n\r\n").status, 413);
+  EXPECT_EQ(Client().Ask(kGet).status, 200);
+  EXPECT_EQ(Client().Ask("GET /none HTTP/1.1\r\nHost: h\r\nx-request-id: r2\r\n\r\n").status, 404);
+  const std::lock_guard lock(mutex);
+  EXPECT_THAT(reports,
+              ::testing::ElementsAre("POST /echo r1 415", "POST /echo r1 413", "GET /none r2 404"));
 }
 
 TEST_F(HttpServerLimits, BodiesThatAreBeingReceivedAreBoundedTogether) {

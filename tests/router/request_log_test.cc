@@ -43,7 +43,7 @@ TEST_F(RequestLogTest, OneLineHasTheRequestsIdAndFigures) {
                           "cached_tokens=4 tokens=20 first_token_ms=35.1 total_ms=410.2 "
                           "prefill_worker=\"prefill-0\" decode_worker=\"decode-0\"",
                           "request id=\"r-2\" endpoint=generate code=unavailable prompt_tokens=0 "
-                          "cached_tokens=0 tokens=0 first_token_ms=0.0 total_ms=0.3"));
+                          "cached_tokens=0 tokens=0 total_ms=0.3"));
 }
 
 TEST_F(RequestLogTest, LinesAboveTheRateAreLeftOutAndCounted) {
@@ -58,6 +58,20 @@ TEST_F(RequestLogTest, LinesAboveTheRateAreLeftOutAndCounted) {
   EXPECT_EQ(lines_[0], "5 lines about requests were left out (--request-log-lines)");
   EXPECT_THAT(lines_[1], HasSubstr("later"));
   EXPECT_EQ(metrics_.Cells(Metric::kLogLinesDropped), 6);
+}
+
+TEST_F(RequestLogTest, RefusedRequestsHaveLinesAndALimitOfTheirOwn) {
+  RequestLog log = Log(1);
+  const absl::Status status = absl::InvalidArgumentError("top_p is 9\n; (0, 1] is allowed");
+  for (int i = 0; i < 12; ++i) log.Refused("r-3", Endpoint::kCompletions, status);
+  ASSERT_THAT(lines_, SizeIs(10));
+  EXPECT_EQ(lines_[0],
+            "request id=\"r-3\" endpoint=completions code=invalid_argument "
+            "refused=\"top_p is 9\\n; (0, 1] is allowed\"");
+  EXPECT_EQ(metrics_.Cells(Metric::kLogLinesDropped), 2);
+  log.Ended({.id = "r-4"});
+  ASSERT_THAT(lines_, SizeIs(11));
+  EXPECT_THAT(lines_[10], HasSubstr("r-4"));
 }
 
 TEST_F(RequestLogTest, IdsOfClientsCannotForgeALine) {
