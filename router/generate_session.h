@@ -103,6 +103,8 @@ class GenerateSession {
   int32_t attempt() const { return flow_.attempt(); }
   // Returns true if the request still needs the results of this attempt's calls.
   bool IsCurrent(int32_t attempt) const { return attempt == flow_.attempt() && !flow_.ended(); }
+  // As RequestFlow::Decodes.
+  bool Decodes(int32_t attempt) const { return flow_.Decodes(attempt); }
   int32_t lost_workers() const { return flow_.lost_workers(); }
   // Returns true if a prefill worker computed this attempt's prompt and has reported it.
   bool prefill_reported() const { return prefill_reported_; }

@@ -115,6 +115,8 @@ class RequestFlow {
   bool resumes() const { return tokens_forwarded_; }
   // Returns true while the prefill worker's report, a part of each choice's ledger, may still come.
   bool report_pending() const { return prefill_ == PrefillState::kOpen && !ended(); }
+  // Returns true while the answer of this attempt is not complete.
+  bool Decodes(int32_t attempt) const { return Current(attempt); }
   // Returns true if another worker could take over after the loss of this attempt's decode worker.
   bool MayLoseDecode() const;
   // Number of decode workers lost in the middle of the answer.

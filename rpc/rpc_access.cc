@@ -12,6 +12,7 @@ namespace baton {
 namespace {
 
 constexpr char kPath[] = ":path";
+constexpr std::string_view kMethodsWithKeys = "/baton.v1.Inference/";
 constexpr char kUris[] = "peer_uri";  // gRPC's name for the URI names of a certificate
 
 Caller CallerOfConnection(const grpc::AuthContext& context) {
@@ -42,11 +43,12 @@ grpc::Status RpcAccessCheck::Process(const InputMetadata& metadata, grpc::AuthCo
   if (path == metadata.end()) {
     return ToGrpcStatus(absl::UnauthenticatedError("unauthenticated"));
   }
+  const std::string_view method(path->second.data(), path->second.size());
   RoleSet roles = CallerOfConnection(*context).roles;
-  // The handlers of these methods ask for a key (router/grpc/client_access.h).
-  if (anonymous_ && roles.empty()) roles = {CallerRole::kClient, CallerRole::kOperator};
-  return ToGrpcStatus(
-      CheckAccess(std::string_view(path->second.data(), path->second.size()), roles));
+  if (anonymous_ && roles.empty() && method.starts_with(kMethodsWithKeys)) {
+    roles = {CallerRole::kClient, CallerRole::kOperator};
+  }
+  return ToGrpcStatus(CheckAccess(method, roles));
 }
 
 absl::Status CheckMethodsHaveRows(const std::vector<std::string>& services) {

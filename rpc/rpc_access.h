@@ -26,8 +26,8 @@ RpcCaller CallerOfCall(const grpc::ServerContextBase& context);
 // certificate count; no other metadata is read.
 class RpcAccessCheck final : public grpc::AuthMetadataProcessor {
  public:
-  // `anonymous`: a caller without a role in a certificate may call the methods of clients and
-  // operators. REQUIRES: the handlers of these methods then ask for an API key.
+  // `anonymous`: a caller without a role in a certificate may call the methods of the Inference
+  // service. REQUIRES: their handlers then ask for an API key (router/grpc/client_access.h).
   explicit RpcAccessCheck(bool anonymous) : anonymous_(anonymous) {}
 
   bool IsBlocking() const override { return false; }

@@ -193,8 +193,9 @@ void GenerateCall::OnWorkerSilent(WorkerNumber worker) {
 void GenerateCall::OnDecodeEnd(int32_t attempt, WorkerNumber worker, absl::Status status) {
   std::lock_guard lock(state_mutex_);
   // Cancelled means that the worker is shutting down, or that the router gave up a silent worker.
+  // After a complete answer, the router itself cancels the call.
   const bool lost =
-      (absl::IsUnavailable(status) || absl::IsCancelled(status)) && session_.IsCurrent(attempt);
+      (absl::IsUnavailable(status) || absl::IsCancelled(status)) && session_.Decodes(attempt);
   const std::string worker_id = session_.route().decode_id;
   if (absl::IsUnavailable(status) && session_.IsCurrent(attempt)) status = FromWorker(status);
   const absl::Status why = lost ? status : absl::OkStatus();

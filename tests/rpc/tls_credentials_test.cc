@@ -105,7 +105,10 @@ TEST_F(PublicTlsCredentialsTest, LetClientsWithoutCertificateCallWhatClientsMay)
   const auto anonymous = ClientCredentials(set_.Files(""));
   EXPECT_EQ(Code(anonymous), grpc::StatusCode::OK);
   EXPECT_EQ(Code(anonymous, "/baton.v1.Inference/Generate"), grpc::StatusCode::UNIMPLEMENTED);
-  EXPECT_EQ(Code(anonymous, "/baton.v1.Registry/Heartbeat"), grpc::StatusCode::PERMISSION_DENIED);
+  for (const char* method : {"/baton.v1.Registry/Heartbeat", "/grpc.health.v1.Health/Watch",
+                             "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"}) {
+    EXPECT_EQ(Code(anonymous, method), grpc::StatusCode::UNAUTHENTICATED) << method;
+  }
   EXPECT_EQ(Code(ClientCredentials(set_.Files("client")), "/baton.v1.Registry/Heartbeat"),
             grpc::StatusCode::PERMISSION_DENIED);
   const TrialSet other;
