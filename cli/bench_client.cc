@@ -170,8 +170,9 @@ int Compare(const std::string& path_a, const std::string& path_b) {
   const absl::StatusOr<ReportSamples> b = ReadReport(path_b);
   if (!b.ok()) return ReportError(b.status());
   const std::vector<FigureDifference> differences = CompareReports(*a, *b);
-  const bool printed = PrintResult(absl::StrCat(
-      ComparisonTable(differences), JsonText(ComparisonJson(*a, *b, differences)), "\n"));
+  const bool printed =
+      PrintResult(absl::StrCat(ComparisonTable(ComparisonWarnings(*a, *b), differences),
+                               JsonText(ComparisonJson(*a, *b, differences)), "\n"));
   return printed ? kExitSuccess : kExitFailed;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/status_macros.h"
@@ -139,8 +140,15 @@ std::optional<double> CachedShare(const ReportSamples& samples, const Picks& pic
   return prompt > 0 ? std::optional(cached / prompt) : std::nullopt;
 }
 
+std::optional<double> OkShare(const ReportSamples& samples, const Picks& picks) {
+  const auto ok = std::count_if(picks.begin(), picks.end(),
+                                [&samples](size_t pick) { return samples.ok[pick]; });
+  return static_cast<double>(ok) / static_cast<double>(picks.size());
+}
+
 std::vector<ComparedFigure> ComparedFigures() {
-  return {{"ttft_p50_ms", "ms", false, QuantileFigure(&ReportSamples::ttft_ms, 0.5)},
+  return {{"ok_share", "1", true, OkShare},
+          {"ttft_p50_ms", "ms", false, QuantileFigure(&ReportSamples::ttft_ms, 0.5)},
           {"ttft_p99_ms", "ms", false, QuantileFigure(&ReportSamples::ttft_ms, 0.99)},
           {"itl_p50_ms", "ms", false, GapFigure(0.5)},
           {"itl_p99_ms", "ms", false, GapFigure(0.99)},
@@ -178,8 +186,14 @@ size_t ValueCount(const ReportSamples& samples) {
   return count;
 }
 
+// A text of the reports, which are not trusted.
+std::string Shown(const std::string& text) { return absl::CHexEscape(text.substr(0, 60)); }
+
 const char* Verdict(const FigureDifference& difference) {
   if (!difference.a || !difference.b) return "not compared";
+  if (!difference.has_interval()) {
+    return *difference.a == *difference.b ? "equal" : "different; no interval";
+  }
   if (!difference.is_clear()) return "no clear difference";
   return (difference.low > 0) == difference.higher_is_better ? "better" : "worse";
 }
@@ -207,6 +221,10 @@ absl::StatusOr<ReportSamples> ParseReport(std::string_view text) {
   const nlohmann::json objectives = json.value("objectives", nlohmann::json());
   out.has_objectives = objectives.is_string() && !objectives.get<std::string>().empty();
   out.duration_s = duration->get<double>();
+  const nlohmann::json settings = json.value("settings", nlohmann::json::object());
+  for (const auto& [name, value] : settings.items()) {
+    if (value.is_string()) out.settings[name] = value.get<std::string>();
+  }
   const auto ok = samples->find("ok");
   const size_t count = ok != samples->end() && ok->is_array() ? ok->size() : 0;
   if (count == 0 || count > kMaxReportRequests) {
@@ -256,12 +274,29 @@ std::vector<FigureDifference> CompareReports(const ReportSamples& a, const Repor
   return out;
 }
 
+std::vector<std::string> ComparisonWarnings(const ReportSamples& a, const ReportSamples& b) {
+  std::vector<std::string> out;
+  if (!a.valid) out.push_back("report A is not valid");
+  if (!b.valid) out.push_back("report B is not valid");
+  std::map<std::string, std::string> all = a.settings;
+  all.insert(b.settings.begin(), b.settings.end());
+  for (const auto& [name, value] : all) {
+    if (name == "target" || name == "model") continue;  // these are what is compared
+    const auto in = [&name = name](const ReportSamples& samples) {
+      const auto found = samples.settings.find(name);
+      return found == samples.settings.end() ? "not set" : Shown(found->second);
+    };
+    if (in(a) == in(b)) continue;
+    out.push_back(
+        StrCat("the loads differ: ", Shown(name), " is ", in(a), " in A and ", in(b), " in B"));
+  }
+  return out;
+}
+
 nlohmann::ordered_json ComparisonJson(const ReportSamples& a, const ReportSamples& b,
                                       const std::vector<FigureDifference>& differences) {
   using Json = nlohmann::ordered_json;
-  Json conditions = Json::array();
-  if (!a.valid) conditions.push_back("report A is not valid");
-  if (!b.valid) conditions.push_back("report B is not valid");
+  const Json conditions = ComparisonWarnings(a, b);
   Json figures = Json::array();
   for (const FigureDifference& difference : differences) {
     const bool both = difference.a && difference.b;
@@ -288,9 +323,12 @@ nlohmann::ordered_json ComparisonJson(const ReportSamples& a, const ReportSample
           {"figures", figures}};
 }
 
-std::string ComparisonTable(const std::vector<FigureDifference>& differences) {
-  std::string out = absl::StrFormat("%-22s %12s %12s %12s   %-26s %s\n", "figure", "A", "B",
-                                    "B - A", "95 % interval", "B is");
+std::string ComparisonTable(const std::vector<std::string>& warnings,
+                            const std::vector<FigureDifference>& differences) {
+  std::string out;
+  for (const std::string& warning : warnings) absl::StrAppend(&out, "warning: ", warning, "\n");
+  absl::StrAppendFormat(&out, "%-22s %12s %12s %12s   %-26s %s\n", "figure", "A", "B", "B - A",
+                        "95 % interval", "B is");
   for (const FigureDifference& difference : differences) {
     if (!difference.a || !difference.b) {
       absl::StrAppendFormat(&out, "%-22s %s\n", difference.name, Verdict(difference));
@@ -298,7 +336,9 @@ std::string ComparisonTable(const std::vector<FigureDifference>& differences) {
     }
     absl::StrAppendFormat(&out, "%-22s %12.4g %12.4g %+12.4g   %-26s %s\n", difference.name,
                           *difference.a, *difference.b, *difference.b - *difference.a,
-                          absl::StrFormat("%+.4g to %+.4g", difference.low, difference.high),
+                          difference.has_interval()
+                              ? absl::StrFormat("%+.4g to %+.4g", difference.low, difference.high)
+                              : "none",
                           Verdict(difference));
   }
   return out;

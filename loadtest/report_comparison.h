@@ -8,6 +8,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -34,6 +36,7 @@ struct ReportSamples {
   std::vector<double> cached_tokens;  // negative: not told
   std::vector<std::vector<double>> itl_ms;
   bool has_objectives = false;
+  std::map<std::string, std::string> settings;  // of the load, by name
 };
 
 // Reads an untrusted report. InvalidArgument names the field.
@@ -49,16 +52,23 @@ struct FigureDifference {
   double high = 0;
   bool higher_is_better = false;
 
-  bool is_clear() const { return a && b && (low > 0 || high < 0); }
+  // False if all drawn samples agree, as the rate of answers of equal length does.
+  bool has_interval() const { return a && b && low < high; }
+  bool is_clear() const { return has_interval() && (low > 0 || high < 0); }
 };
 
 std::vector<FigureDifference> CompareReports(const ReportSamples& a, const ReportSamples& b);
+
+// Sentences on why the differences may say nothing about the services: a report is not valid, or
+// the loads differ.
+std::vector<std::string> ComparisonWarnings(const ReportSamples& a, const ReportSamples& b);
 
 // {"bench": "load_compare", "seed", "conditions", "figures": [{"name", "value": b - a, "unit",
 //  "limit": null, "ratio": b / a, "a", "b", "low", "high", "verdict"}]}
 nlohmann::ordered_json ComparisonJson(const ReportSamples& a, const ReportSamples& b,
                                       const std::vector<FigureDifference>& differences);
-// Several lines, each with a newline.
-std::string ComparisonTable(const std::vector<FigureDifference>& differences);
+// Several lines, each with a newline; the warnings first.
+std::string ComparisonTable(const std::vector<std::string>& warnings,
+                            const std::vector<FigureDifference>& differences);
 
 }  // namespace baton

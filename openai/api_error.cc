@@ -32,7 +32,6 @@ constexpr ErrorKind kHttpErrors[] = {
     {404, kInvalidRequest, "not_found"},
     {405, kInvalidRequest, "method_not_allowed"},
     {408, kTimeoutError, "request_timeout"},
-    {411, kInvalidRequest, "length_required"},
     {413, kInvalidRequest, "request_too_large"},
     {415, kInvalidRequest, "unsupported_media_type"},
     {417, kInvalidRequest, "expectation_failed"},
@@ -158,8 +157,8 @@ ApiError HttpError(int status, std::string message) {
 
 ApiError ModelNotFound(std::string_view model, std::string_view known) {
   return {.status = 404,
-          .message = StrCat("the model \"", Printable(model, 128), "\" is not served here; ", known,
-                            " is"),
+          .message = StrCat("the model \"", Printable(model, 128),
+                            "\" is not served here; served: ", known),
           .type = kInvalidRequest,
           .param = "model",
           .code = "model_not_found"};

@@ -13,6 +13,7 @@
 #include "common/status_macros.h"
 #include "rpc/status_conversion.h"
 #include "rpc/unary_call.h"
+#include "rpc/worker_role_name.h"
 #include "worker_rpc/chunk_list.h"
 #include "worker_rpc/kv_event_stream.h"
 #include "worker_rpc/prefix_pull_calls.h"
@@ -182,8 +183,8 @@ grpc::ServerUnaryReactor* WorkerService::SetRole(grpc::CallbackServerContext*,
     absl::StatusOr<v1::SetRoleResponse> answer = ChangeRole(asked);
     if (!answer.ok()) return call->Fail(ToGrpcStatus(answer.status()));
     if (answer->role() != answer->before()) {
-      LOG(INFO) << "the role is " << v1::WorkerRole_Name(answer->role()) << " now, it was "
-                << v1::WorkerRole_Name(answer->before());
+      LOG(INFO) << "the role is " << WorkerRoleName(answer->role()) << " now, it was "
+                << WorkerRoleName(answer->before());
       const Told told = DoTellRouters();
       answer->set_routers(told.routers);
       answer->set_routers_told(told.confirmed);

@@ -49,11 +49,28 @@ ConnectionParts ConnectionRounds::NewParts(std::string address, int64_t now_us) 
 }
 
 void ConnectionRounds::Accept(Make make, int64_t now_us) {
+  CloseOpening(now_us);
   if (accepted_ >= tcp_.max_connections && !CloseStranger(now_us)) return;
   std::unique_ptr<StreamConnection> connection = make(NewParts("", now_us));
   const PeerId peer = connection->peer();
   ++accepted_;
   host_.Watch(*links_.emplace(peer, Link{std::move(connection), {}}).first->second.connection);
+}
+
+// Makes room for a connection whose handshake is not complete.
+void ConnectionRounds::CloseOpening(int64_t now_us) {
+  if (accepted_ < tcp_.max_opening) return;
+  int32_t opening = 0;
+  const StreamConnection* oldest = nullptr;
+  for (const auto& [peer, link] : links_) {  // the oldest first
+    if (link.connection->opened_by_us() || link.connection->open()) continue;
+    if (oldest == nullptr) oldest = link.connection.get();
+    ++opening;
+  }
+  if (opening < tcp_.max_opening) return;
+  Close(oldest->peer(),
+        absl::ResourceExhaustedError("closed to make room: the handshake was not complete"),
+        now_us);
 }
 
 bool ConnectionRounds::CloseStranger(int64_t now_us) {

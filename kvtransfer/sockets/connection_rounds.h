@@ -20,7 +20,8 @@
 //  4. If a connection fails before it is open, the next way to the same receiver is tried. Any
 //     other failed connection is reported to the node, once.
 //  5. At most `max_connections` accepted connections exist. A new one replaces the oldest one that
-//     has never named an expected transfer.
+//     has never named an expected transfer. At most `max_opening` have not completed their
+//     handshake. A new one replaces the oldest one.
 //
 // A sender opens one connection for each receiver's address; a receiver accepts connections.
 //
@@ -128,6 +129,8 @@ class ConnectionRounds {
   };
 
   ConnectionParts NewParts(std::string address, int64_t now_us);
+  // Closes the oldest accepted connection without a complete handshake, if there are too many.
+  void CloseOpening(int64_t now_us);
   // Closes the oldest accepted connection that never named an expected transfer. Returns false if
   // there is none.
   bool CloseStranger(int64_t now_us);

@@ -41,7 +41,8 @@ absl::Status CheckTcpOptions(const TcpOptions& tcp) {
         {"ping_interval_ms", tcp.ping_interval_ms},
         {"silence_timeout_ms", tcp.silence_timeout_ms},
         {"idle_timeout_ms", tcp.idle_timeout_ms},
-        {"max_connections", tcp.max_connections}}) {
+        {"max_connections", tcp.max_connections},
+        {"max_opening", tcp.max_opening}}) {
     if (value < 1) {
       return absl::InvalidArgumentError(
           absl::StrCat(name, " ", value, " is below the minimum of 1"));

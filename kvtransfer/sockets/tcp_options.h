@@ -17,6 +17,9 @@ struct TcpOptions {
   // Limit of accepted connections. A new one replaces the oldest one that has never named an
   // expected transfer. If there is none, the new one is closed at once.
   int32_t max_connections = 1024;
+  // Limit of accepted connections whose handshake is not complete: each may have TLS state of about
+  // 110 KB. A new one replaces the oldest one.
+  int32_t max_opening = 256;
 };
 
 }  // namespace baton

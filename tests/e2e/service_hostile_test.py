@@ -39,6 +39,29 @@ def quantile(values, share):
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
+def listening_ports(pid):
+    inodes = set()
+    for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            inodes.add(os.readlink(entry))
+    ports = set()
+    for line in pathlib.Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
+            ports.add(int(fields[1].split(":")[1], 16))
+    return ports
+
+
+def answers_http(address):
+    """Returns whether a port without TLS answers GET /livez."""
+    try:
+        with contextlib.closing(http.client.HTTPConnection(address, timeout=5)) as connection:
+            connection.request("GET", "/livez")
+            return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+
+
 class HostileClients(TlsService):
     @classmethod
     def setUpClass(cls):
@@ -53,7 +76,24 @@ class HostileClients(TlsService):
         cls.fleet = ssl.create_default_context(cafile=cls.folder.path / "ca.crt")
         cls.fleet.check_hostname = False  # processes check roles, not names
         cls.fleet.load_cert_chain(cls.folder.path / "operator.pem")
+        cls.worker = ssl.create_default_context(cafile=cls.folder.path / "ca.crt")
+        cls.worker.check_hostname = False
+        cls.worker.load_cert_chain(cls.folder.path / "worker.pem")
+        cls.kv = cls.kv_addresses()
         cls.first_byte_times(cls, 1, [])  # warms up
+
+    @classmethod
+    def kv_addresses(cls):
+        """The ports on which workers listen, but for those of gRPC and metrics."""
+        found = []
+        for pid, name in cls.pids.items():
+            for port in sorted(listening_ports(pid)) if name != "baton-router" else ():
+                address = f"127.0.0.1:{port}"
+                if address not in cls.workers and not answers_http(address):
+                    found.append(address)
+        if not found:
+            raise AssertionError("no worker has a KV port")
+        return found
 
     def first_byte_times(self, seconds, failures):
         """Asks again and again for this long. Returns the times to the first byte of the answers."""
@@ -199,18 +239,43 @@ class HostileClients(TlsService):
                 connection.close()
         self.attack("200 clients that write a byte each 0.3 s, HTTP", write_slowly)
 
-    def test_half_open_handshakes(self):
+    def half_open(self, ports, count, begin):
+        """Returns an attacker that sends the beginning of a handshake on so many connections, and nothing more."""
         def begin_handshakes(stop):
-            ports = [self.http, self.cluster.router, *self.workers]
             while not stop.is_set():
                 with contextlib.ExitStack() as stack:
-                    for i in range(400):
+                    for i in range(count):
                         host, port = ports[i % len(ports)].split(":")
                         connection = stack.enter_context(contextlib.closing(socket.create_connection((host, int(port)), 20)))
                         with contextlib.suppress(OSError):
-                            connection.sendall(b"\x16\x03\x01\x02\x00\x01")
+                            connection.sendall(begin)
                     stop.wait(1)
-        self.attack("400 half-open handshakes", begin_handshakes)
+        return begin_handshakes
+
+    def test_half_open_handshakes(self):
+        ports = [self.http, self.cluster.router, *self.workers, *self.kv]
+        self.attack("400 half-open handshakes", self.half_open(ports, 400, b"\x16\x03\x01\x02\x00\x01"))
+
+    def test_handshakes_that_stop_behind_their_first_message(self):
+        hello = ssl.MemoryBIO()
+        client = ssl.create_default_context(cafile=self.folder.path / "ca.crt").wrap_bio(ssl.MemoryBIO(), hello, server_hostname="127.0.0.1")
+        with contextlib.suppress(ssl.SSLWantReadError):
+            client.do_handshake()
+        begin = hello.read()
+        self.attack("3000 handshakes that stop, KV", self.half_open(self.kv, 3000, begin))
+        self.attack("400 handshakes that stop", self.half_open([self.http, self.cluster.router, *self.workers], 400, begin))
+
+    def test_probes_are_answered_beside_half_requests(self):
+        address = self.metrics.split(":")
+        with contextlib.ExitStack() as stack:
+            for _ in range(200):
+                connection = stack.enter_context(contextlib.closing(socket.create_connection((address[0], int(address[1])), 20)))
+                connection.sendall(b"GET /livez HT")
+            for _ in range(100):
+                probe = http.client.HTTPConnection(self.metrics, timeout=TIMEOUT_S)
+                probe.request("GET", "/livez")
+                self.assertEqual(probe.getresponse().status, 200)
+                probe.close()
 
     def test_connections_until_descriptors_end(self):
         def open_connections(stop):
@@ -238,6 +303,7 @@ class HostileClients(TlsService):
         stranger.check_hostname = False
         ports = {"router, client's certificate": (self.cluster.router, self.grpc), "router, no certificate": (self.cluster.router, stranger),
                  "worker, operator's certificate": (self.workers[0], self.fleet), "worker, no certificate": (self.workers[0], stranger),
+                 "KV, worker's certificate": (self.kv[0], self.worker), "KV, no certificate": (self.kv[0], stranger),
                  "HTTP": (self.http, stranger), "metrics": (self.metrics, None)}
         for name, make in [*REPLAYS.items(), ("CVE-2023-33953, 8 MiB", lambda: endless_header(8))]:
             for port, (address, context) in ports.items():

@@ -150,6 +150,22 @@ TEST_F(ConnectionRoundsTest, ANewConnectionReplacesTheOldestStranger) {
   EXPECT_FALSE(third.in->closed) << "a closed connection leaves room";
 }
 
+TEST_F(ConnectionRoundsTest, ANewConnectionReplacesTheOldestWithoutAHandshake) {
+  PipedWorker small(network_, "small", 3, {.max_connections = 10, .max_opening = 2});
+  Transfer(a_, small, "small", 1, 3);
+  RunRounds();
+  const PipeStream first = small.Arrive();
+  const PipeStream second = small.Arrive();
+  RunRounds();
+  EXPECT_THAT(small.closed(), IsEmpty());
+  const PipeStream third = small.Arrive();
+  RunRounds();
+  EXPECT_TRUE(first.in->closed);
+  EXPECT_FALSE(second.in->closed);
+  EXPECT_FALSE(third.in->closed);
+  EXPECT_EQ(small.connections(), 3) << "an open connection does not count";
+}
+
 TEST_F(ConnectionRoundsTest, ANewConnectionIsNotMadeIfAllOthersAreKnown) {
   PipedWorker small(network_, "small", 3, {.max_connections = 2});
   Transfer(a_, small, "small", 1, 3);

@@ -56,10 +56,39 @@ TEST(ReportComparison, ADifferenceIsClearIfItsIntervalDoesNotHoldZero) {
   EXPECT_FALSE(Named(differences, "itl_p50_ms").is_clear());
   const auto json = ComparisonJson(slow, fast, differences);
   EXPECT_EQ(json["bench"], "load_compare");
-  EXPECT_EQ(json["figures"][0]["verdict"], "better");
-  EXPECT_EQ(ComparisonJson(fast, slow, CompareReports(fast, slow))["figures"][0]["verdict"],
+  EXPECT_EQ(json["figures"][1]["verdict"], "better");
+  EXPECT_EQ(ComparisonJson(fast, slow, CompareReports(fast, slow))["figures"][1]["verdict"],
             "worse");
-  EXPECT_THAT(ComparisonTable(differences), HasSubstr("better"));
+  EXPECT_THAT(ComparisonTable({}, differences), HasSubstr("better"));
+  EXPECT_EQ(json["figures"][0]["name"], "ok_share");
+  EXPECT_EQ(json["figures"][0]["verdict"], "equal");
+}
+
+TEST(ReportComparison, FailuresAreCompared) {
+  const ReportSamples good = SamplesOf(SomeResult(100));
+  ReportSamples bad = good;
+  bad.ok.assign(bad.ok.size(), false);
+  const auto differences = CompareReports(good, bad);
+  EXPECT_EQ(*Named(differences, "ok_share").b, 0);
+  EXPECT_EQ(ComparisonJson(good, bad, differences)["figures"][0]["verdict"],
+            "different; no interval");
+}
+
+TEST(ReportComparison, WarnsOfOtherLoadsAndInvalidReports) {
+  ReportSamples a = SamplesOf(SomeResult(10));
+  EXPECT_THAT(ComparisonWarnings(a, a), ::testing::IsEmpty());
+  ReportSamples b = a;
+  a.settings = {{"target", "x"}, {"rate", "20"}, {"arrivals", "poisson"}};
+  b.settings = {{"target", "y"}, {"rate", "10\x1b"}, {"arrivals", "poisson"}, {"turns", "3"}};
+  b.valid = false;
+  const auto warnings = ComparisonWarnings(a, b);
+  EXPECT_THAT(warnings,
+              ::testing::ElementsAre("report B is not valid",
+                                     "the loads differ: rate is 20 in A and 10\\x1b in B",
+                                     "the loads differ: turns is not set in A and 3 in B"));
+  const auto differences = CompareReports(a, b);
+  EXPECT_THAT(ComparisonTable(warnings, differences), HasSubstr("warning: report B"));
+  EXPECT_EQ(ComparisonJson(a, b, differences)["conditions"].size(), 3u);
 }
 
 // Two runs of the same service, whose requests are slow in groups as in a queue. In most of the

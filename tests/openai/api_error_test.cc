@@ -149,7 +149,7 @@ TEST(ApiError, AnUnknownModelIsNamedSafely) {
   EXPECT_EQ(error.status, 404);
   EXPECT_EQ(error.param, "model");
   EXPECT_EQ(error.code, "model_not_found");
-  EXPECT_EQ(error.message, "the model \"gpt\\x0a4\" is not served here; smol is");
+  EXPECT_EQ(error.message, "the model \"gpt\\x0a4\" is not served here; served: smol");
 }
 
 }  // namespace
