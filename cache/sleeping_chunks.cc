@@ -10,16 +10,19 @@ namespace baton {
 
 SleepingChunks::~SleepingChunks() { Clear(); }
 
-bool SleepingChunks::Reserve(int64_t bytes) {
-  int64_t evictable = bytes_;
-  for (const auto& [kv, pinned] : pinned_) evictable -= pinned.forgotten ? 0 : pinned.bytes;
-  if (used() - evictable + bytes > limit_bytes_) return false;
-  for (auto it = by_use_.begin(); used() + bytes > limit_bytes_;) {
-    const ChunkKey key = (it++)->second;
-    if (IsPinned(entries_.at(key))) continue;
-    Remove(key);
-    ++stats_.dropped;
+bool SleepingChunks::Reserve(int64_t bytes, int64_t last_use_us) {
+  int64_t lacking = used() + bytes - limit_bytes_;
+  std::vector<ChunkKey> evicted;
+  for (auto it = by_use_.begin(); it != by_use_.end() && lacking > 0; ++it) {
+    if (it->first.first > last_use_us) break;
+    const Entry& entry = entries_.at(it->second);
+    if (IsPinned(entry)) continue;
+    lacking -= entry.bytes;
+    evicted.push_back(it->second);
   }
+  if (lacking > 0) return false;
+  for (const ChunkKey& key : evicted) Remove(key);
+  stats_.dropped += static_cast<int64_t>(evicted.size());
   reserved_ += bytes;
   return true;
 }

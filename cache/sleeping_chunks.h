@@ -59,9 +59,10 @@ class SleepingChunks {
       : limit_bytes_(limit_bytes), cache_(cache) {}
   ~SleepingChunks();
 
-  // Reserves memory for a copy. Evicts the least recently used sleepers if needed. Returns false,
-  // with nothing evicted, if the limit is too small.
-  bool Reserve(int64_t bytes);
+  // Reserves memory for a copy of a chunk that was last used at `last_use_us`. Evicts the least
+  // recently used sleepers if needed, but none used later than that. Returns false, with nothing
+  // evicted, if that does not make enough room.
+  bool Reserve(int64_t bytes, int64_t last_use_us);
   void Unreserve(int64_t bytes) { reserved_ -= bytes; }
   // Adds a sleeper, which takes its memory from a reservation of `reserved` bytes. Replaces one
   // with the same key. REQUIRES: the KV has at most `reserved` bytes (CHECK).

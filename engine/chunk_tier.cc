@@ -31,7 +31,7 @@ bool ChunkTier::FallAsleep(const ChunkCache::Leaving& leaving) {
   const auto blocks = static_cast<int32_t>(leaving.blocks.size());
   if (falling_blocks_ > 0 && falling_blocks_ + blocks > options_.max_falling_blocks) return false;
   const int64_t bytes = MostHostBytes(blocks, options_.bytes_per_block);
-  if (!sleepers_.Reserve(bytes)) return false;
+  if (!sleepers_.Reserve(bytes, leaving.last_use_us)) return false;
   const uint64_t job = ++last_job_;
   Falling falling;
   falling.sleeper = {.key = leaving.key,

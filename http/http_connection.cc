@@ -57,7 +57,9 @@ HttpConnection::~HttpConnection() {
   --served_->connections;
 }
 
-void HttpConnection::Start() { AwaitReadable(); }
+// The acceptor has seen that bytes are there. A request that has arrived is answered, also if the
+// next connection needs this one's place.
+void HttpConnection::Start() { OnReadable(); }
 
 void HttpConnection::SetPhase(Phase phase) {
   phase_ = phase;
@@ -412,7 +414,8 @@ void HttpConnection::CloseIfIdle() {
 }
 
 std::optional<HttpConnection::Clock::time_point> HttpConnection::waiting_since() const {
-  if (phase_ == Phase::kAnswering || phase_ == Phase::kClosed) return std::nullopt;
+  const bool busy = phase_ == Phase::kBody || phase_ == Phase::kAnswering;
+  if (busy || phase_ == Phase::kClosed) return std::nullopt;
   return phase_since_;
 }
 

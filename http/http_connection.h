@@ -57,8 +57,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void Tick(Clock::time_point now);
   // Closes the connection if it has no request.
   void CloseIfIdle();
-  // Since when the connection waits for its client to send something. nullopt: a request is being
-  // answered.
+  // Since when the connection waits for the head of a request, or for its client to close it.
+  // nullopt: a body is being read, or a request is being answered.
   std::optional<Clock::time_point> waiting_since() const;
   void Close();
 

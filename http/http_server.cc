@@ -9,6 +9,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -41,7 +42,7 @@ std::chrono::milliseconds TickOf(const HttpServerOptions& options) {
 
 // Sends what fits into the socket's buffer, so it never blocks. With TLS, an answer would need a
 // handshake.
-void RefuseConnection(FileDescriptor socket, const HttpServed& served) {
+void RefuseConnection(FileDescriptor socket, const HttpServed& served, std::span<char> scratch) {
   if (served.options.tls != nullptr) return;
   const int32_t most = served.options.max_connections;
   const HttpProblem problem = {
@@ -54,8 +55,7 @@ void RefuseConnection(FileDescriptor socket, const HttpServed& served) {
                                              .headers = {},
                                              .body = problem.message};
   const std::string text = MakeHttpHead(response, response.body.size(), {}).text + response.body;
-  std::vector<char> unread(kScratchBytes);
-  recv(socket.get(), unread.data(), unread.size(), MSG_DONTWAIT);  // closing resets otherwise
+  recv(socket.get(), scratch.data(), scratch.size(), MSG_DONTWAIT);  // closing resets otherwise
   send(socket.get(), text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   shutdown(socket.get(), SHUT_WR);
 }
@@ -77,12 +77,16 @@ class IoThread {
     thread_.join();
   }
 
-  // Takes over a connected socket. `full`: in the place of the connection that has waited longest
-  // for its client. So clients that send slowly, or nothing, cannot keep others out.
-  void Take(FileDescriptor socket, bool full) {
+  // Takes over a connected socket. At the limit, it takes the place of this thread's connection
+  // that has waited longest for its client. So clients that send slowly, or nothing, cannot keep
+  // others out.
+  void Take(FileDescriptor socket) {
     const auto taken = std::make_shared<FileDescriptor>(std::move(socket));
-    boost::asio::post(context_, [this, taken, full] {
-      if (full && !CloseLongestWaiting()) return RefuseConnection(std::move(*taken), *served_);
+    boost::asio::post(context_, [this, taken] {
+      const bool full = served_->connections >= served_->options.max_connections;
+      if (full && !CloseLongestWaiting()) {
+        return RefuseConnection(std::move(*taken), *served_, scratch_);
+      }
       Add(std::move(*taken));
     });
   }
@@ -213,8 +217,7 @@ class HttpServer::Impl {
   // Runs on the acceptor's thread.
   void Take(FileDescriptor socket) {
     SetHttpSocketOptions(socket, served_->options.peer_timeout_ms);
-    threads_[next_++ % threads_.size()]->Take(
-        std::move(socket), served_->connections >= served_->options.max_connections);
+    threads_[next_++ % threads_.size()]->Take(std::move(socket));
   }
 
   const std::shared_ptr<HttpServed> served_;

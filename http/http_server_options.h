@@ -21,8 +21,8 @@ struct HttpServerOptions {
   std::string listen = "127.0.0.1:0";  // HOST:PORT; port 0 picks one
   int32_t io_threads = 1;
   // At the limit, a new connection takes the place of the one that has waited longest for its
-  // client. If requests are being answered on all of them, it gets 503. The descriptor limit of the
-  // process may allow fewer.
+  // client. If all of its I/O thread read a body or answer a request, it gets 503. The descriptor
+  // limit of the process may allow fewer.
   int32_t max_connections = 16'384;
   size_t max_header_bytes = size_t{16} << 10;  // of the request line and all headers: 431
   // From the first byte of a request to the end of its headers: 408.

@@ -186,6 +186,34 @@ size_t ValueCount(const ReportSamples& samples) {
   return count;
 }
 
+// What the load depends on. All other settings belong to the service.
+constexpr const char* kLoadSettings[] = {"workload",
+                                         "arrivals",
+                                         "rate",
+                                         "burstiness",
+                                         "requests",
+                                         "duration-s",
+                                         "concurrency",
+                                         "warmup",
+                                         "prompt-tokens",
+                                         "output-tokens",
+                                         "length-spread",
+                                         "text",
+                                         "stop-at-eos",
+                                         "prefixes",
+                                         "prefix-tokens",
+                                         "system-tokens",
+                                         "turns",
+                                         "think-s",
+                                         "chunk-pool",
+                                         "chunks",
+                                         "chunk-tokens",
+                                         "trace",
+                                         "trace-block-tokens",
+                                         "swing-ratio",
+                                         "swing-period-s",
+                                         "slo"};
+
 // A text of the reports, which are not trusted.
 std::string Shown(const std::string& text) { return absl::CHexEscape(text.substr(0, 60)); }
 
@@ -278,17 +306,16 @@ std::vector<std::string> ComparisonWarnings(const ReportSamples& a, const Report
   std::vector<std::string> out;
   if (!a.valid) out.push_back("report A is not valid");
   if (!b.valid) out.push_back("report B is not valid");
-  std::map<std::string, std::string> all = a.settings;
-  all.insert(b.settings.begin(), b.settings.end());
-  for (const auto& [name, value] : all) {
-    if (name == "target" || name == "model") continue;  // these are what is compared
-    const auto in = [&name = name](const ReportSamples& samples) {
-      const auto found = samples.settings.find(name);
-      return found == samples.settings.end() ? "not set" : Shown(found->second);
-    };
-    if (in(a) == in(b)) continue;
-    out.push_back(
-        StrCat("the loads differ: ", Shown(name), " is ", in(a), " in A and ", in(b), " in B"));
+  for (const char* name : kLoadSettings) {
+    const auto in_a = a.settings.find(name), in_b = b.settings.find(name);
+    const bool has_a = in_a != a.settings.end(), has_b = in_b != b.settings.end();
+    if (has_a == has_b && (!has_a || in_a->second == in_b->second)) continue;
+    out.push_back(StrCat("the loads differ: ", name, " is ",
+                         has_a ? Shown(in_a->second) : "not set", " in A and ",
+                         has_b ? Shown(in_b->second) : "not set", " in B"));
+  }
+  if (a.seed != b.seed) {
+    out.push_back(StrCat("the loads differ: the seed is ", a.seed, " in A and ", b.seed, " in B"));
   }
   return out;
 }
@@ -311,8 +338,8 @@ nlohmann::ordered_json ComparisonJson(const ReportSamples& a, const ReportSample
         {"ratio", both && *difference.a != 0 ? Json(*difference.b / *difference.a) : Json()},
         {"a", number(difference.a)},
         {"b", number(difference.b)},
-        {"low", both ? Json(difference.low) : Json()},
-        {"high", both ? Json(difference.high) : Json()},
+        {"low", difference.has_interval() ? Json(difference.low) : Json()},
+        {"high", difference.has_interval() ? Json(difference.high) : Json()},
         {"verdict", Verdict(difference)}};
     if (!both) figure["absent"] = "not measured: a report does not have it";
     figures.push_back(std::move(figure));

@@ -9,7 +9,6 @@
 
 #include <cstdint>
 #include <map>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>

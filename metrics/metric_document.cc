@@ -19,7 +19,7 @@ Each program of Baton serves its metrics over HTTP if it gets `--metrics-listen 
 |---|---|
 | `/metrics` | all metrics, in Prometheus's text format 0.0.4 |
 | `/livez` | 200, or 503 while the engine hangs. Restart the process then |
-| `/readyz` | 200 once the program can serve: its model, and at a router its workers, are there. Else 503 with the reason. Overload does not change it; a router's `/health` on the HTTP port also tells overload |
+| `/readyz` | 200 while the program can take requests: its model, and at a router its workers, are there, and it does not drain. Else 503 with the reason. Overload does not count |
 | `/targets` | router only: the addresses of all programs' metrics, as Prometheus's `http_sd_configs` reads them |
 | `/` | router only: status page, which reads `/status.json` |
 

@@ -127,7 +127,8 @@ ApiError PromptErrorOf(const absl::Status& status, std::string_view field, int32
   ApiError error = ApiErrorOf(status);
   if (error.status != 400 || field.empty()) return error;
   const bool about_ids = error.param == kIds && error.message.starts_with(kIds);
-  const bool about_prompt = about_ids || error.param == field ||
+  const bool about_part = !FieldOfPart(error.message).empty();  // the router split the prompt
+  const bool about_prompt = about_ids || about_part || error.param == field ||
                             (error.param.empty() && error.message.starts_with("the prompt has "));
   if (!about_prompt) return error;
   error.param = prompts == 1 ? std::string(field) : StrCat(field, "[", prompt, "]");

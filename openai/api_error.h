@@ -39,8 +39,8 @@ ApiError ApiErrorOf(const absl::Status& status);
 ApiError PromptErrorOf(const absl::Status& status, std::string_view field, int32_t prompt,
                        int32_t prompts);
 
-// Returns the error for a request that HTTP itself refuses: 400, 401, 404, 405, 408, 411, 413, 415,
-// 417, 429, 431, 500, 501, 503, 505.
+// Returns the error for a request that HTTP itself refuses: 400, 401, 404, 405, 408, 413, 415, 417,
+// 429, 431, 500, 501, 503, 505.
 ApiError HttpError(int status, std::string message);
 
 // 404. `known`: names of the models that are served, for the message.

@@ -32,6 +32,7 @@ std::string LineOf(const RequestLog::Entry& entry) {
   line += " total_ms=" + Milliseconds(entry.total_us);
   if (!entry.prefill_worker.empty()) line += " prefill_worker=" + Quoted(entry.prefill_worker);
   if (!entry.decode_worker.empty()) line += " decode_worker=" + Quoted(entry.decode_worker);
+  if (!entry.error.empty()) line += " error=" + Quoted(entry.error);
   return line;
 }
 
@@ -50,11 +51,11 @@ RequestLog::RequestLog(int32_t lines_a_second, const Clock* clock, MetricSet* me
       refused_(ended_) {}
 
 void RequestLog::Ended(const Entry& entry) {
-  Write(ended_, [&] { return LineOf(entry); });
+  Write(ended_, "ended", [&] { return LineOf(entry); });
 }
 
 void RequestLog::Refused(std::string_view id, Endpoint endpoint, const absl::Status& status) {
-  Write(refused_, [&] {
+  Write(refused_, "refused", [&] {
     return StrCat("request id=", Quoted(id),
                   " endpoint=", kEndpointNames[static_cast<size_t>(endpoint)],
                   " code=", kStatusCodeNames[static_cast<size_t>(LabelOf(status))],
@@ -62,7 +63,8 @@ void RequestLog::Refused(std::string_view id, Endpoint endpoint, const absl::Sta
   });
 }
 
-void RequestLog::Write(LineBudget& budget, absl::FunctionRef<std::string()> line) {
+void RequestLog::Write(LineBudget& budget, std::string_view kind,
+                       absl::FunctionRef<std::string()> line) {
   if (!on_) return;
   int64_t left_out = 0;
   {
@@ -74,7 +76,7 @@ void RequestLog::Write(LineBudget& budget, absl::FunctionRef<std::string()> line
     left_out = budget.TakeLeftOut();
   }
   if (left_out > 0) {
-    sink_(StrCat(left_out, " lines about requests were left out (--request-log-lines)"));
+    sink_(StrCat(left_out, " lines about ", kind, " requests were left out (--request-log-lines)"));
   }
   sink_(line());
 }

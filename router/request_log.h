@@ -43,6 +43,7 @@ class RequestLog {
     int64_t total_us = 0;
     std::string_view prefill_worker = {};  // empty: the decode worker computed the prompt
     std::string_view decode_worker = {};   // empty: none was chosen
+    std::string_view error = {};           // empty: there was none
   };
 
   static Sink ToLog();
@@ -51,12 +52,12 @@ class RequestLog {
   RequestLog(int32_t lines_a_second, const Clock* clock, MetricSet* metrics, Sink sink = ToLog());
 
   void Ended(const Entry& entry);
-  // A request that ends before its call begins.
+  // A request for which no worker was chosen.
   void Refused(std::string_view id, Endpoint endpoint, const absl::Status& status);
 
  private:
   // Writes the line if the budget allows it.
-  void Write(LineBudget& budget, absl::FunctionRef<std::string()> line);
+  void Write(LineBudget& budget, std::string_view kind, absl::FunctionRef<std::string()> line);
 
   static constexpr int64_t kSecondsAtOnce = 10;  // lines of so many seconds may come at once
 

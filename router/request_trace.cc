@@ -119,8 +119,7 @@ void RequestTrace::ChoiceFinished(std::string_view reason) {
   if (records()) finish_reasons_.emplace_back(reason);
 }
 
-void RequestTrace::Ended(const absl::Status& status, int64_t now_us,
-                         const TraceFigures& figures) {
+void RequestTrace::Ended(const absl::Status& status, int64_t now_us, const TraceFigures& figures) {
   if (!records()) return;
   EndRoute();
   request_.end_us = now_us;

@@ -217,8 +217,9 @@ absl::Status ReadRope(const GgufFile& file, LlamaConfig& config) {
   if (angle > kMostAngle) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "RoPE turns values by %g radians over a context of %d tokens; at most %g is "
-        "allowed (llama.rope.scaling.factor is %g)",
-        angle, config.context_length, kMostAngle, spec.factor));
+        "allowed (freq_base is %g, scaling.factor %g%s)",
+        angle, config.context_length, kMostAngle, spec.base, spec.factor,
+        divisors.empty() ? "" : ", and rope_freqs.weight divides"));
   }
   config.rope_attention_factor = RopeAttentionFactor(spec);
   // Two models agree on RoPE exactly if the frequencies and the attention factor have the same
@@ -228,15 +229,17 @@ absl::Status ReadRope(const GgufFile& file, LlamaConfig& config) {
     digest = (digest ^ std::bit_cast<uint64_t>(value)) * 1099511628211u;
   };
   for (const double frequency : config.rope_frequencies) add(frequency);
+  // Workers of earlier versions call the old key's scaling none.
+  const bool linear = !file.HasKey(kScalingKey) && file.HasKey(kFactorKey);
+  const std::string_view shown = linear ? "linear" : scaling;
   std::string attention;  // absent if it is 1, as in workers that know no other
   if (config.rope_attention_factor != 1) {
     add(config.rope_attention_factor);
     attention = absl::StrFormat(", attention factor %g", config.rope_attention_factor);
   }
-  config.rope = absl::StrFormat(
-      "dim %d, base %g, scaling %s, factor %g%s, frequencies %016x", spec.dim, spec.base,
-      std::string(spec.scaling == RopeScaling::kLinear ? "linear" : scaling), spec.factor,
-      attention, digest);
+  config.rope =
+      absl::StrFormat("dim %d, base %g, scaling %s, factor %g%s, frequencies %016x", spec.dim,
+                      spec.base, std::string(shown), spec.factor, attention, digest);
   return absl::OkStatus();
 }
 

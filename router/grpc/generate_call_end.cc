@@ -64,7 +64,10 @@ void GenerateCall::CountEnd(const absl::Status& status) {
                    .output_tokens = ended.output_tokens,
                    .resumes = session_.lost_workers()});
   }
-  if (host_.request_log != nullptr) {
+  const std::string_view error(status.message().data(), status.message().size());
+  if (host_.request_log != nullptr && !status.ok() && ended.decode_worker.empty()) {
+    host_.request_log->Refused(ended.id, ended.endpoint, status);
+  } else if (host_.request_log != nullptr) {
     host_.request_log->Ended({.id = ended.id,
                               .endpoint = ended.endpoint,
                               .code = ended.code,
@@ -74,7 +77,8 @@ void GenerateCall::CountEnd(const absl::Status& status) {
                               .first_token_us = ended.first_token_us,
                               .total_us = ended.total_us,
                               .prefill_worker = ended.prefill_worker,
-                              .decode_worker = ended.decode_worker});
+                              .decode_worker = ended.decode_worker,
+                              .error = error});
   }
   if (host_.recent != nullptr) host_.recent->Add(ended);
 }

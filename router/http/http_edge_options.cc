@@ -26,8 +26,8 @@ void RegisterSettings(HttpEdgeOptions& options, SettingList& settings) {
                "are events of the stream.");
   settings.Add("http-max-connections", &options.max_connections, 1, 1 << 20,
                "Largest number of open HTTP connections. A further one takes the place of the "
-               "connection that "
-               "has waited longest for its client, or gets status 503 if all are being answered.");
+               "connection that has waited longest for a request. If all are busy, it gets "
+               "status 503.");
   settings.Add("served-model-name", &options.served_model_names, size_t{4096},
                "Additional names of the model for HTTP clients, separated by commas.", "LIST");
 }

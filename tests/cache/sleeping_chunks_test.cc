@@ -43,7 +43,7 @@ class SleepingChunksTest : public testing::Test {
   }
   void TearDown() override { EXPECT_TRUE(sleepers_->CheckInvariants().ok()); }
   bool Sleep(TokenId first, CacheNamespace space = kSpace, int64_t last_use_us = 10) {
-    if (!sleepers_->Reserve(kChunkBytes)) return false;
+    if (!sleepers_->Reserve(kChunkBytes, last_use_us)) return false;
     sleepers_->Add({.key = KeyOf(first, space),
                     .tokens = Text(first),
                     .position = 7,
@@ -120,8 +120,17 @@ TEST_F(SleepingChunksTest, TheLeastRecentlyUsedGoesAtTheLimit) {
   EXPECT_TRUE(Has(1) && !Has(2) && Has(3));
   EXPECT_EQ(sleepers_->Stats().dropped, 1);
   EXPECT_EQ(sleepers_->Stats().bytes, 2 * kChunkBytes);
-  EXPECT_FALSE(sleepers_->Reserve(2 * kChunkBytes + 1)) << "more than the limit";
+  EXPECT_FALSE(sleepers_->Reserve(2 * kChunkBytes + 1, 100)) << "more than the limit";
   EXPECT_EQ(sleepers_->Stats().entries, 2) << "and nothing was dropped for it";
+}
+
+TEST_F(SleepingChunksTest, AChunkDoesNotReplaceOneThatWasUsedLater) {
+  Open(1);
+  Sleep(1, kSpace, 20);
+  EXPECT_FALSE(Sleep(2, kSpace, 19));
+  EXPECT_TRUE(Has(1));
+  EXPECT_TRUE(Sleep(3, kSpace, 20));
+  EXPECT_FALSE(Has(1));
 }
 
 // A chunk may fall asleep long after its last use.
@@ -141,7 +150,7 @@ TEST_F(SleepingChunksTest, WithoutALimitNothingSleeps) {
 
 TEST_F(SleepingChunksTest, ACopyThatTookLessThanItsReservationLeavesTheRest) {
   Open(1);
-  ASSERT_TRUE(sleepers_->Reserve(kChunkBytes));
+  ASSERT_TRUE(sleepers_->Reserve(kChunkBytes, 0));
   EXPECT_EQ(sleepers_->Stats().bytes, kChunkBytes);
   sleepers_->Add({.key = KeyOf(1), .tokens = Text(1), .kv = KvOf(300)}, kChunkBytes);
   EXPECT_EQ(sleepers_->Stats().bytes, kChunkBytes - 700);
@@ -168,9 +177,9 @@ TEST_F(SleepingChunksTest, TwoWakesOfASleeperPinItTwice) {
   std::shared_ptr<const PackedKv> kv = sleepers_->Pin(KeyOf(1), 50);
   sleepers_->Pin(KeyOf(1), 51);
   sleepers_->Unpin(kv, true);
-  EXPECT_FALSE(Sleep(2));
+  EXPECT_FALSE(Sleep(2, kSpace, 60));
   sleepers_->Unpin(kv, true);
-  EXPECT_TRUE(Sleep(2));
+  EXPECT_TRUE(Sleep(2, kSpace, 60));
 }
 
 TEST_F(SleepingChunksTest, ADamagedSleeperIsDroppedAndCounted) {
@@ -248,10 +257,11 @@ TEST_F(SleepingChunksTest, RandomEventsAgreeWithANaiveList) {
     switch (random() % 4) {
       case 0: {
         if (pinned(chunk)) break;
-        // Room is made before the old copy goes.
-        const bool fits = static_cast<int32_t>(naive.size()) < kRoom ||
-                          !std::all_of(naive.begin(), naive.end(), pinned_at);
         const int64_t last_use_us = i - static_cast<int64_t>(random() % 20);
+        // Room is made before the old copy goes.
+        const auto first = std::find_if_not(naive.begin(), naive.end(), pinned_at);
+        const bool fits = static_cast<int32_t>(naive.size()) < kRoom ||
+                          (first != naive.end() && first->last_use_us <= last_use_us);
         ASSERT_EQ(Sleep(chunk, kSpace, last_use_us), fits);
         if (!fits) break;
         if (static_cast<int32_t>(naive.size()) == kRoom) {

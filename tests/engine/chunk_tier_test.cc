@@ -65,7 +65,8 @@ class ChunkTierTest : public testing::Test {
     const bool taken = tier_->FallAsleep({.key = KeyOf(first, space),
                                           .tokens = tokens,
                                           .position = 5,
-                                          .blocks = cache_.BlockTable(id)});
+                                          .blocks = cache_.BlockTable(id),
+                                          .last_use_us = clock_.NowUs()});
     cache_.Release(id, /*keep=*/false);
     Check();
     return taken;

@@ -78,17 +78,19 @@ TEST(ReportComparison, WarnsOfOtherLoadsAndInvalidReports) {
   ReportSamples a = SamplesOf(SomeResult(10));
   EXPECT_THAT(ComparisonWarnings(a, a), ::testing::IsEmpty());
   ReportSamples b = a;
-  a.settings = {{"target", "x"}, {"rate", "20"}, {"arrivals", "poisson"}};
+  a.settings = {
+      {"target", "x"}, {"rate", "20"}, {"arrivals", "poisson"}, {"routing-policy", "random"}};
   b.settings = {{"target", "y"}, {"rate", "10\x1b"}, {"arrivals", "poisson"}, {"turns", "3"}};
   b.valid = false;
+  b.seed = a.seed + 1;
   const auto warnings = ComparisonWarnings(a, b);
-  EXPECT_THAT(warnings,
-              ::testing::ElementsAre("report B is not valid",
-                                     "the loads differ: rate is 20 in A and 10\\x1b in B",
-                                     "the loads differ: turns is not set in A and 3 in B"));
+  EXPECT_THAT(warnings, ::testing::ElementsAre("report B is not valid",
+                                               "the loads differ: rate is 20 in A and 10\\x1b in B",
+                                               "the loads differ: turns is not set in A and 3 in B",
+                                               HasSubstr("the seed is ")));
   const auto differences = CompareReports(a, b);
   EXPECT_THAT(ComparisonTable(warnings, differences), HasSubstr("warning: report B"));
-  EXPECT_EQ(ComparisonJson(a, b, differences)["conditions"].size(), 3u);
+  EXPECT_EQ(ComparisonJson(a, b, differences)["conditions"].size(), 4u);
 }
 
 // Two runs of the same service, whose requests are slow in groups as in a queue. In most of the

@@ -115,6 +115,12 @@ TEST(ApiError, APromptIsNamedAsTheClientNamedIt) {
   EXPECT_EQ(PromptErrorOf(too_long, "prompt", 2, 3).message,
             "prompt[2]: the prompt has 9000 tokens");
   EXPECT_EQ(PromptErrorOf(too_long, "messages", 0, 1).param, "messages");
+  const absl::Status part = absl::InvalidArgumentError("part 1 (chunks[0]) has 0 bytes");
+  EXPECT_EQ(PromptErrorOf(part, "prompt", 0, 1).param, "prompt") << "the separator split it";
+  EXPECT_EQ(PromptErrorOf(part, "prompt", 1, 2).message,
+            "prompt[1]: part 1 (chunks[0]) has 0 bytes");
+  EXPECT_EQ(PromptErrorOf(part, "messages", 0, 1).param, "messages");
+  EXPECT_EQ(PromptErrorOf(part, "", 0, 1).param, "chunks[0]") << "the client sent that";
 }
 
 TEST(ApiError, ErrorsOfOtherFieldsKeepTheirNames) {

@@ -37,13 +37,18 @@ TEST_F(RequestLogTest, OneLineHasTheRequestsIdAndFigures) {
              .total_us = 410'200,
              .prefill_worker = "prefill-0",
              .decode_worker = "decode-0"});
-  log.Ended({.id = "r-2", .code = absl::StatusCode::kUnavailable, .total_us = 300});
+  log.Ended({.id = "r-2",
+             .code = absl::StatusCode::kUnavailable,
+             .total_us = 300,
+             .decode_worker = "d",
+             .error = "it \"died\""});
   EXPECT_THAT(lines_,
               ElementsAre("request id=\"r-1\" endpoint=chat_completions code=ok prompt_tokens=12 "
                           "cached_tokens=4 tokens=20 first_token_ms=35.1 total_ms=410.2 "
                           "prefill_worker=\"prefill-0\" decode_worker=\"decode-0\"",
                           "request id=\"r-2\" endpoint=generate code=unavailable prompt_tokens=0 "
-                          "cached_tokens=0 tokens=0 total_ms=0.3"));
+                          "cached_tokens=0 tokens=0 total_ms=0.3 decode_worker=\"d\" "
+                          "error=\"it \\\"died\\\"\""));
 }
 
 TEST_F(RequestLogTest, LinesAboveTheRateAreLeftOutAndCounted) {
@@ -55,7 +60,7 @@ TEST_F(RequestLogTest, LinesAboveTheRateAreLeftOutAndCounted) {
   clock_.AdvanceUs(1'000'000);
   for (int i = 0; i < 3; ++i) log.Ended({.id = "later"});
   ASSERT_THAT(lines_, SizeIs(3));
-  EXPECT_EQ(lines_[0], "5 lines about requests were left out (--request-log-lines)");
+  EXPECT_EQ(lines_[0], "5 lines about ended requests were left out (--request-log-lines)");
   EXPECT_THAT(lines_[1], HasSubstr("later"));
   EXPECT_EQ(metrics_.Cells(Metric::kLogLinesDropped), 6);
 }
