@@ -54,7 +54,7 @@ HttpConnection::HttpConnection(Socket socket, std::shared_ptr<HttpServed> served
 
 HttpConnection::~HttpConnection() {
   AccountBody(0);
-  --served_->connections;
+  if (phase_ != Phase::kClosed) --served_->connections;
 }
 
 // The acceptor has seen that bytes are there. A request that has arrived is answered, also if the
@@ -422,6 +422,7 @@ std::optional<HttpConnection::Clock::time_point> HttpConnection::waiting_since()
 void HttpConnection::Close() {
   if (phase_ == Phase::kClosed) return;
   SetPhase(Phase::kClosed);
+  --served_->connections;  // at once: the object lives on until its last handler has run
   const auto self = shared_from_this();  // `closed_` drops the server's reference
   error_code ignored;
   socket_.close(ignored);
