@@ -304,8 +304,8 @@ std::vector<FigureDifference> CompareReports(const ReportSamples& a, const Repor
 
 std::vector<std::string> ComparisonWarnings(const ReportSamples& a, const ReportSamples& b) {
   std::vector<std::string> out;
-  if (!a.valid) out.push_back("report A is not valid");
-  if (!b.valid) out.push_back("report B is not valid");
+  if (!a.valid) out.emplace_back("report A is not valid");
+  if (!b.valid) out.emplace_back("report B is not valid");
   for (const char* name : kLoadSettings) {
     const auto in_a = a.settings.find(name), in_b = b.settings.find(name);
     const bool has_a = in_a != a.settings.end(), has_b = in_b != b.settings.end();
