@@ -45,8 +45,8 @@ struct HttpServerOptions {
   // Refuses a request, or returns nothing. Called on an I/O thread before the body is read. Null:
   // none is refused.
   std::function<std::optional<HttpProblem>(const HttpRequest&, const HttpRoute&)> admit = {};
-  // Told of each request that the server or `admit` refuses, and of the id in its answer. What was
-  // not read of the request is empty. Called on an I/O thread. Null: nobody is told.
+  // Gets each request that the server or `admit` refuses, with the id of its answer. Fields that
+  // were not read are empty. Called on an I/O thread. May be null.
   std::function<void(const HttpRequest&, const std::string& id, const HttpProblem&)> refused = {};
   std::shared_ptr<TlsContextSource> tls = {};  // null: no encryption
 };

@@ -38,8 +38,8 @@ struct RopeFrequenciesSpec {
 // Returns [dim / 2] frequencies in radians per position, decreasing. InvalidArgument names the
 // field and its value:
 // - `dim` is odd or not in 2…65,536, or 2 with kNtk;
-// - a value is not finite or not positive (log_multiplier: negative), or attention_factor too
-// large;
+// - a value is not finite or not positive (log_multiplier may be 0);
+// - attention_factor is above 100;
 // - `base` is not above 1 with kYarn;
 // - high_freq_factor is not above low_freq_factor, or beta_fast not above beta_slow;
 // - `divisors` has another length than dim / 2.

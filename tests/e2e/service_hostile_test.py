@@ -71,16 +71,21 @@ class HostileClients(TlsService):
         status = json.loads(baton("status", "--router", cls.cluster.router, "--json", *cls.folder.flags("operator")).stdout)
         cls.workers = [worker["address"] for worker in status["workers"]]
         cls.pids = children_of(cls.cluster.process.pid)
-        cls.grpc = ssl.create_default_context(cafile=cls.folder.path / "ca.crt")
-        cls.grpc.load_cert_chain(cls.folder.path / "client.pem")
-        cls.fleet = ssl.create_default_context(cafile=cls.folder.path / "ca.crt")
-        cls.fleet.check_hostname = False  # processes check roles, not names
-        cls.fleet.load_cert_chain(cls.folder.path / "operator.pem")
-        cls.worker = ssl.create_default_context(cafile=cls.folder.path / "ca.crt")
-        cls.worker.check_hostname = False
-        cls.worker.load_cert_chain(cls.folder.path / "worker.pem")
+        cls.grpc = cls.context_of("client")
+        cls.grpc.check_hostname = True  # clients check the router's name; processes check roles
+        cls.fleet = cls.context_of("operator")
+        cls.worker = cls.context_of("worker")
         cls.kv = cls.kv_addresses()
         cls.first_byte_times(cls, 1, [])  # warms up
+
+    @classmethod
+    def context_of(cls, role=None):
+        """TLS of a peer with the certificate of a role, or without one."""
+        context = ssl.create_default_context(cafile=cls.folder.path / "ca.crt")
+        context.check_hostname = False
+        if role is not None:
+            context.load_cert_chain(cls.folder.path / f"{role}.pem")
+        return context
 
     @classmethod
     def kv_addresses(cls):
@@ -299,8 +304,7 @@ class HostileClients(TlsService):
 
     def test_the_frames_of_known_faults(self):
         """Every port survives them. Anonymous connections to gRPC's ports get no further than the handshake."""
-        stranger = ssl.create_default_context(cafile=self.folder.path / "ca.crt")
-        stranger.check_hostname = False
+        stranger = self.context_of()
         ports = {"router, client's certificate": (self.cluster.router, self.grpc), "router, no certificate": (self.cluster.router, stranger),
                  "worker, operator's certificate": (self.workers[0], self.fleet), "worker, no certificate": (self.workers[0], stranger),
                  "KV, worker's certificate": (self.kv[0], self.worker), "KV, no certificate": (self.kv[0], stranger),

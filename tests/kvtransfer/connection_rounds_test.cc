@@ -52,6 +52,20 @@ class ConnectionRoundsTest : public ::testing::Test {
     Finish(from, id);
   }
 
+  // Lets three strangers arrive at a worker that has room for two. Returns the third.
+  PipeStream ExpectThirdStrangerToReplaceTheFirst(PipedWorker& worker) {
+    const PipeStream first = worker.Arrive();
+    const PipeStream second = worker.Arrive();
+    RunRounds();
+    EXPECT_THAT(worker.closed(), IsEmpty());
+    PipeStream third = worker.Arrive();
+    RunRounds();
+    EXPECT_TRUE(first.in->closed) << "the oldest one";
+    EXPECT_FALSE(second.in->closed);
+    EXPECT_FALSE(third.in->closed);
+    return third;
+  }
+
   int64_t now_us_ = 1'000'000;
   PipedWorker::Network network_;
   PipedWorker a_{network_, "a", 1};
@@ -133,15 +147,7 @@ TEST_F(ConnectionRoundsTest, ANewConnectionReplacesTheOldestStranger) {
   PipedWorker small(network_, "small", 3, {.max_connections = 3});
   Transfer(a_, small, "small", 1, 3);
   RunRounds();
-  const PipeStream first = small.Arrive();
-  const PipeStream second = small.Arrive();
-  RunRounds();
-  EXPECT_THAT(small.closed(), IsEmpty());
-  const PipeStream third = small.Arrive();
-  RunRounds();
-  EXPECT_TRUE(first.in->closed) << "the oldest one that named no expected transfer";
-  EXPECT_FALSE(second.in->closed);
-  EXPECT_FALSE(third.in->closed);
+  const PipeStream third = ExpectThirdStrangerToReplaceTheFirst(small);
   EXPECT_EQ(small.connections(), 3);
   constexpr uint64_t kSecond = ConnectionRounds::kFirstPeer + 2;
   small.rounds().Close(PeerId(kSecond), absl::UnavailableError("test"), now_us_);
@@ -154,15 +160,7 @@ TEST_F(ConnectionRoundsTest, ANewConnectionReplacesTheOldestWithoutAHandshake) {
   PipedWorker small(network_, "small", 3, {.max_connections = 10, .max_opening = 2});
   Transfer(a_, small, "small", 1, 3);
   RunRounds();
-  const PipeStream first = small.Arrive();
-  const PipeStream second = small.Arrive();
-  RunRounds();
-  EXPECT_THAT(small.closed(), IsEmpty());
-  const PipeStream third = small.Arrive();
-  RunRounds();
-  EXPECT_TRUE(first.in->closed);
-  EXPECT_FALSE(second.in->closed);
-  EXPECT_FALSE(third.in->closed);
+  ExpectThirdStrangerToReplaceTheFirst(small);
   EXPECT_EQ(small.connections(), 3) << "an open connection does not count";
 }
 
