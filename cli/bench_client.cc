@@ -192,10 +192,11 @@ void AddBenchCommand(CommandLine& line) {
   CommandLine& command =
       line.AddCommand("bench", "Measure a service under load: latencies, goodput, highest rate");
   auto flags = std::make_shared<BenchFlags>();
-  AddBenchFlags(command, *flags);
   command.OnRun([&command, flags] { return Bench(command, *flags); });
+  // Commands take over the help text that their parent has so far, so they come before its flags.
   AddCompareCommand(command);
   AddBenchMockCommand(command);
+  AddBenchFlags(command, *flags);
 }
 
 }  // namespace baton

@@ -34,7 +34,6 @@
 #include "common/exit_code.h"
 #include "common/nearest_name.h"
 #include "rpc/channel.h"
-#include "rpc/grpc_log.h"
 
 namespace baton {
 namespace {
@@ -421,7 +420,6 @@ void AddChatCommand(CommandLine& line) {
     options->client.connection = *connection;
     absl::StatusOr<std::vector<PromptPart>> chunks = ReadChunks(options->chunks);
     if (!chunks.ok()) return ReportError(chunks.status());
-    SilenceGrpcLog();  // its lines would stand between those of the conversation
     return Chat(*options, *std::move(chunks)).Run();
   });
 }

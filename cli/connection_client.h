@@ -20,7 +20,8 @@ struct ClientConnection {
 };
 
 // InvalidArgument and NotFound as CheckConnectionFlags and ReadApiKey. A key without encryption is
-// refused, because everyone on the way could read it.
+// refused, because everyone on the way could read it. From then on gRPC logs nothing: an error of a
+// command is one line.
 absl::StatusOr<ClientConnection> OpenConnection(const ConnectionFlags& flags);
 
 // The process that a command calls.

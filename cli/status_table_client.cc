@@ -151,6 +151,8 @@ std::string LinesBelow(const v1::WorkerStatus& worker) {
 
 std::string RoleLines(const v1::RolePlan& plan) {
   std::string out = absl::StrFormat("roles (%s): ", Printable(plan.mode()));
+  const bool has_one_role = plan.prefill_workers() + plan.decode_workers() > 0;
+  if (plan.known() && !has_one_role) return out + "all workers have both roles\n";
   if (plan.known()) {
     absl::StrAppendFormat(
         &out, "the plan wants %d prefill and %d decode workers, there are %d and %d: ",

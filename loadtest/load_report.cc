@@ -246,11 +246,14 @@ std::string LoadTable(const LoadResult& result, const LoadSummary& summary) {
                   DistributionRow("whole answer", summary.e2e_ms));
   if (!result.closed) absl::StrAppend(&out, DistributionRow("sent late by", summary.late_ms));
   absl::StrAppendFormat(&out,
-                        "\n%d ok, %d refused, %d failed in %.2f s; %.1f output tokens/s; load "
-                        "generator used %.1f %% of %d processors\n",
+                        "\n%d ok, %d refused, %d failed in %.2f s; %.1f output tokens/s",
                         summary.whole, summary.refused, summary.failed, summary.duration_s,
-                        summary.output_tokens_per_s, 100 * summary.harness_cpu_share,
-                        result.processors);
+                        summary.output_tokens_per_s);
+  if (result.cpu_seconds > 0) {  // else it was a simulation
+    absl::StrAppendFormat(&out, "; load generator used %.1f %% of %d processors",
+                          100 * summary.harness_cpu_share, result.processors);
+  }
+  out += '\n';
   if (!result.objectives.empty()) {
     absl::StrAppendFormat(&out, "%d of %d requests met %s: %.3f good requests/s\n", summary.good,
                           summary.requests(), ObjectivesText(result.objectives),

@@ -30,7 +30,11 @@ void AnswerTimer::OnEnd(int64_t now_us, AnswerEnd end) {
   record_.cached_tokens = end.cached_tokens;
   record_.output_tokens = end.output_tokens > 0 ? end.output_tokens : counted_tokens_;
   record_.ledger = std::move(end.ledger);
-  if (record_.outcome == RequestOutcome::kWhole && record_.first_content_us < 0) {
+  if (record_.outcome != RequestOutcome::kWhole || record_.first_content_us >= 0) return;
+  if (end.output_tokens > 0) {
+    record_.first_content_us = now_us;
+    record_.last_content_us = now_us;
+  } else {
     record_.outcome = RequestOutcome::kFailed;
     record_.error = "no content";
     record_.error_message = "the answer ended without content";

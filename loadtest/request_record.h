@@ -70,7 +70,8 @@ class AnswerTimer {
   // A message with content came. A message without content (a role, a comment) is none.
   // `tokens`: of this message, 0 if unknown.
   void OnContent(int64_t now_us, int32_t tokens);
-  // The call ended. A whole answer without any content becomes a failure.
+  // The call ended. A whole answer without content becomes a failure, unless the target counted
+  // tokens: then they had no text, and the end is the time of the first content.
   void OnEnd(int64_t now_us, AnswerEnd end);
 
   const RequestRecord& record() const { return record_; }

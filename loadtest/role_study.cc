@@ -33,7 +33,7 @@ class Study {
     ASSIGN_OR_RETURN(const Best fixed, BestSplit("", options_));
     out.best_fixed_prefill_workers = fixed.prefill_workers;
     out.best_fixed_good = fixed.good;
-    ASSIGN_OR_RETURN(const Played both, Play("all workers do both", Fixed(options_, 0)));
+    ASSIGN_OR_RETURN(const Played both, Play("all workers do both", AllBoth()));
     out.all_both_good = both.good;
     for (const int32_t half : {0, 1}) {
       const std::string load = half == 0 ? "long prompts only, " : "long answers only, ";
@@ -41,6 +41,7 @@ class Study {
       ASSIGN_OR_RETURN(const Best best, BestSplit(load, constant));
       out.oracle_prefill_workers[static_cast<size_t>(half)] = best.prefill_workers;
       constant.fleet.prefill_workers = best.prefill_workers;
+      constant.fleet.separate_roles = true;
       ASSIGN_OR_RETURN(const Played planned, Play(absl::StrCat(load, "the planner"), constant));
       out.flips_constant_load += std::ssize(planned.role_changes);
     }
@@ -58,6 +59,13 @@ class Study {
   static SimulationOptions Fixed(SimulationOptions options, int32_t prefill_workers) {
     options.fleet.roles.mode = RolePlannerMode::kOff;
     options.fleet.prefill_workers = prefill_workers;
+    options.fleet.separate_roles = true;
+    return options;
+  }
+
+  SimulationOptions AllBoth() const {
+    SimulationOptions options = Fixed(options_, 0);
+    options.fleet.separate_roles = false;
     return options;
   }
 
@@ -84,7 +92,7 @@ class Study {
 
   absl::StatusOr<Best> BestSplit(const std::string& load, const SimulationOptions& options) {
     Best best;
-    for (int32_t prefill = 1; prefill < options.fleet.workers; ++prefill) {
+    for (int32_t prefill = 0; prefill < options.fleet.workers; ++prefill) {
       ASSIGN_OR_RETURN(
           const Played played,
           Play(absl::StrCat(load, prefill, " of ", options.fleet.workers, " workers prefill"),

@@ -139,7 +139,8 @@ void SimulatedFleet::Tick() {
 // ---- roles --------------------------------------------------------------------------------------
 
 void SimulatedFleet::SetSplit(int32_t prefill_workers) {
-  roles_.assign(workers_.size(), prefill_workers > 0 ? WorkerRole::kDecode : WorkerRole::kBoth);
+  const bool separate = prefill_workers > 0 || options_.separate_roles;
+  roles_.assign(workers_.size(), separate ? WorkerRole::kDecode : WorkerRole::kBoth);
   std::fill_n(roles_.begin(), prefill_workers, WorkerRole::kPrefill);
 }
 

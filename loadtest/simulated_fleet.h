@@ -57,7 +57,9 @@ struct SimulatedFleetOptions {
   static constexpr int32_t kMostRouters = 64;
 
   int32_t workers = 16;
-  int32_t prefill_workers = 0;  // so many of `workers` only prefill, the others only decode
+  // So many of `workers` only prefill, and the others only decode. With 0, all have both roles.
+  int32_t prefill_workers = 0;
+  bool separate_roles = false;  // no worker has both roles: with 0, all only decode
   int32_t routers = 1;
   SimulatedWorkerOptions worker;
   RoutingOptions routing;

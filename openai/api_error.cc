@@ -91,10 +91,7 @@ std::string ParamOf(const absl::Status& status) {
   const std::string message(status.message());
   param = FieldOfMessage(message);
   if (!param.empty()) return param;
-  param = FieldOfPart(message);
-  if (!param.empty()) return param;
-  // The check of a conversation (text/chat_message.h) counts its messages.
-  return message.starts_with("message ") || message == "there are no messages" ? "messages" : "";
+  return FieldOfPart(message);
 }
 
 int64_t RetryAfterS(const absl::Status& status) {

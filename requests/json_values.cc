@@ -1,5 +1,6 @@
 #include "requests/json_values.h"
 
+#include <cmath>
 #include <utility>
 
 #include "common/request_bounds.h"
@@ -8,6 +9,14 @@
 namespace baton {
 
 using Json = nlohmann::json;
+
+std::optional<int64_t> WholeFloat(const Json& value) {
+  if (!value.is_number_float()) return std::nullopt;
+  constexpr double kExact = 9007199254740992;  // 2^53
+  const auto number = value.get<double>();
+  if (!(std::abs(number) <= kExact) || number != std::trunc(number)) return std::nullopt;
+  return static_cast<int64_t>(number);
+}
 
 absl::StatusOr<std::string> ToText(const JsonPlace& place, const Json& value) {
   if (!value.is_string()) return place.FaultOf("must be a string");

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,18 +20,26 @@
 
 namespace baton {
 
+// Returns the number of a JSON number such as 16.0, if it has no fraction and is at most 2^53.
+std::optional<int64_t> WholeFloat(const nlohmann::json& value);
+
+// Also reads 16.0, which some clients send. A fault of a number that Integer cannot hold names
+// `least` to `most`, the range of the field. Other numbers may be outside that range.
 template <typename Integer>
-absl::StatusOr<Integer> ToInteger(const JsonPlace& place, const nlohmann::json& value) {
-  if (!value.is_number_integer()) return place.FaultOf("must be a whole number");
+absl::StatusOr<Integer> ToInteger(const JsonPlace& place, const nlohmann::json& value,
+                                  Integer least = std::numeric_limits<Integer>::min(),
+                                  Integer most = std::numeric_limits<Integer>::max()) {
   if (value.is_number_unsigned()) {
     const auto number = value.get<uint64_t>();
     if (std::in_range<Integer>(number)) return static_cast<Integer>(number);
   } else {
-    const auto number = value.get<int64_t>();
-    if (std::in_range<Integer>(number)) return static_cast<Integer>(number);
+    const std::optional<int64_t> number =
+        value.is_number_integer() ? value.get<int64_t>() : WholeFloat(value);
+    if (!number) return place.FaultOf("must be a whole number");
+    if (std::in_range<Integer>(*number)) return static_cast<Integer>(*number);
   }
-  return place.FaultOf(absl::StrCat("is ", value.dump(), "; ", std::numeric_limits<Integer>::min(),
-                                    " to ", std::numeric_limits<Integer>::max(), " is allowed"));
+  return place.FaultOf(
+      absl::StrCat("is ", value.dump(), "; [", least, ", ", most, "] is allowed"));
 }
 
 absl::StatusOr<std::string> ToText(const JsonPlace& place, const nlohmann::json& value);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
-#include <type_traits>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -20,6 +20,8 @@ namespace baton {
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr int32_t kNoMost = std::numeric_limits<int32_t>::max();
 
 struct Reading {
   RequestStyle style;
@@ -81,13 +83,12 @@ absl::Status SetNumber(const JsonPlace& place, const Json& value, float& out) {
   return absl::OkStatus();
 }
 
+// `least` and `most`: for the fault of a number that `out` cannot hold; CheckRequest checks the
+// others.
 template <typename Target>
-absl::Status SetInteger(const JsonPlace& place, const Json& value, Target& out) {
-  if constexpr (std::is_integral_v<Target>) {
-    ASSIGN_OR_RETURN(out, ToInteger<Target>(place, value));
-  } else {
-    ASSIGN_OR_RETURN(out, ToInteger<typename Target::value_type>(place, value));
-  }
+absl::Status SetInteger(const JsonPlace& place, const Json& value, int32_t least, int32_t most,
+                        Target& out) {
+  ASSIGN_OR_RETURN(out, ToInteger<int32_t>(place, value, least, most));
   return absl::OkStatus();
 }
 
@@ -137,18 +138,30 @@ absl::Status SetText(const JsonPlace& place, const Json& value, Reading& reading
   return absl::OkStatus();
 }
 
-template <int32_t ClientRequest::*kMember>
+template <int32_t ClientRequest::*kMember, int32_t kLeast, int32_t kMost>
 absl::Status SetNumberOf(const JsonPlace& place, const Json& value, Reading& reading) {
-  return SetInteger(place, value, reading.request.*kMember);
+  return SetInteger(place, value, kLeast, kMost, reading.request.*kMember);
 }
 
-template <auto kMember>
+template <float SamplingParams::*kMember>
 absl::Status SetSamplingNumber(const JsonPlace& place, const Json& value, Reading& reading) {
-  if constexpr (std::is_same_v<decltype(kMember), float SamplingParams::*>) {
-    return SetNumber(place, value, reading.request.sampling.*kMember);
-  } else {
-    return SetInteger(place, value, reading.request.sampling.*kMember);
+  return SetNumber(place, value, reading.request.sampling.*kMember);
+}
+
+template <int32_t SamplingParams::*kMember>
+absl::Status SetSamplingCount(const JsonPlace& place, const Json& value, Reading& reading) {
+  return SetInteger(place, value, 0, kNoMost, reading.request.sampling.*kMember);
+}
+
+// OpenAI's clients may send a negative seed. It counts as the number with the same 64 bits.
+absl::Status SetSeed(const JsonPlace& place, const Json& value, Reading& reading) {
+  if (!value.is_number_unsigned()) {
+    ASSIGN_OR_RETURN(const int64_t seed, ToInteger<int64_t>(place, value));
+    reading.request.sampling.seed = static_cast<uint64_t>(seed);
+    return absl::OkStatus();
   }
+  ASSIGN_OR_RETURN(reading.request.sampling.seed, ToInteger<uint64_t>(place, value));
+  return absl::OkStatus();
 }
 
 // For fields that depend on each other. ReadMaxTokens and ReadLogprobs read them.
@@ -159,11 +172,11 @@ absl::Status ReadMaxTokens(const JsonPlace& place, const Json& object, SamplingP
   const Json* const one = FindField(object, "max_tokens");
   const Json* const other = FindField(object, "max_completion_tokens");
   if (one != nullptr) {
-    RETURN_IF_ERROR(SetInteger(place.Member("max_tokens"), *one, sampling.max_tokens));
+    RETURN_IF_ERROR(SetInteger(place.Member("max_tokens"), *one, 1, kNoMost, sampling.max_tokens));
   }
   if (other == nullptr) return absl::OkStatus();
   const JsonPlace other_place = place.Member("max_completion_tokens");
-  ASSIGN_OR_RETURN(const int32_t limit, ToInteger<int32_t>(other_place, *other));
+  ASSIGN_OR_RETURN(const int32_t limit, ToInteger<int32_t>(other_place, *other, 1, kNoMost));
   if (one != nullptr && limit != *sampling.max_tokens) {
     return other_place.Fault(
         absl::StrCat("\"max_tokens\" and \"max_completion_tokens\" are one limit, but are ",
@@ -182,7 +195,7 @@ absl::Status ReadLogprobs(const JsonPlace& place, const Json& object, SamplingPa
   if (top != nullptr && !wanted) {
     return top_place.Fault("\"top_logprobs\" needs \"logprobs\": true");
   }
-  if (top != nullptr) return SetInteger(top_place, *top, sampling.logprobs);
+  if (top != nullptr) return SetInteger(top_place, *top, 0, kMaxTopLogprobs, sampling.logprobs);
   if (logprobs == nullptr) return absl::OkStatus();
   if (logprobs->is_boolean()) {
     sampling.logprobs = wanted ? std::optional<int32_t>(0) : std::nullopt;
@@ -190,7 +203,7 @@ absl::Status ReadLogprobs(const JsonPlace& place, const Json& object, SamplingPa
   }
   const JsonPlace logprobs_place = place.Member("logprobs");
   if (!logprobs->is_number()) return logprobs_place.FaultOf("must be a whole number or a boolean");
-  return SetInteger(logprobs_place, *logprobs, sampling.logprobs);
+  return SetInteger(logprobs_place, *logprobs, 0, kMaxTopLogprobs, sampling.logprobs);
 }
 
 struct RequestField {
@@ -245,15 +258,16 @@ constexpr RequestField kFields[] = {
      "string, at most 256 bytes: splits prompt, or the first user message with it,\n"
      "into system, chunks and question; empty: off",
      SetChunkSeparator},
-    {"n", "whole number, 1 to 16: number of answers; default 1", SetNumberOf<&ClientRequest::n>},
+    {"n", "whole number, 1 to 16: number of answers; default 1",
+     SetNumberOf<&ClientRequest::n, 1, kMaxChoices>},
     {"priority", "whole number, -100 to 100; the highest runs first; default 0",
-     SetNumberOf<&ClientRequest::priority>},
+     SetNumberOf<&ClientRequest::priority, kMinPriority, kMaxPriority>},
     {"max_tokens", "whole number, 1 or more; default: the answer may fill the context",
      ReadTogether},
     {"max_completion_tokens", "another name of max_tokens", ReadTogether},
-    {"min_tokens", "whole number, 0 to max_tokens; default 0", SetSamplingNumber<&S::min_tokens>},
+    {"min_tokens", "whole number, 0 to max_tokens; default 0", SetSamplingCount<&S::min_tokens>},
     {"temperature", "number, 0 to 100; 0 is greedy; default 1", SetSamplingNumber<&S::temperature>},
-    {"top_k", "whole number, 0 or more; default 0: all tokens", SetSamplingNumber<&S::top_k>},
+    {"top_k", "whole number, 0 or more; default 0: all tokens", SetSamplingCount<&S::top_k>},
     {"top_p", "number, above 0, at most 1; default 1: all tokens", SetSamplingNumber<&S::top_p>},
     {"min_p", "number, 0 to 1; default 0: all tokens", SetSamplingNumber<&S::min_p>},
     {"repetition_penalty", "number, 0.01 to 100; default 1: none",
@@ -262,8 +276,7 @@ constexpr RequestField kFields[] = {
     {"frequency_penalty", "number, -2 to 2; default 0", SetSamplingNumber<&S::frequency_penalty>},
     {"logit_bias", "object of at most 1024 token ids, each with a number, -100 to 100",
      SetLogitBias},
-    {"seed", "whole number, 0 to 2^64-1; default: drawn for each request",
-     SetSamplingNumber<&S::seed>},
+    {"seed", "whole number, -2^63 to 2^64-1; default: drawn for each request", SetSeed},
     {"stop", "string or array of strings, at most 16 of 1 to 256 bytes", SetStop},
     {"stop_token_ids", "array of token ids, at most 64", SetStopTokenIds},
     {"ignore_eos", "true or false; default false", SetIgnoreEos},
@@ -282,15 +295,16 @@ constexpr RequestField kFields[] = {
      SetText<&ClientRequest::session_id>},
 };
 
-// Returns a fault at the field with which a check's message begins, or at the object if it does not
-// have this field.
+// Returns a fault at the field with which a check's message begins, under the name that the object
+// has for it; or at the object if it does not have this field.
 absl::Status AtItsField(const JsonPlace& place, const Json& object, std::string_view message) {
   const std::string name = FieldOfMessage(message);
   const std::string alias = name == "max_tokens" ? "max_completion_tokens"
                             : name == "logprobs" ? "top_logprobs"
                                                  : name;
   for (const std::string& field : {alias, name}) {
-    if (FindField(object, field) != nullptr) return place.Member(field).Fault(message);
+    if (FindField(object, field) == nullptr) continue;
+    return place.Member(field).Fault(field + std::string(message.substr(name.size())));
   }
   return place.Fault(message);
 }

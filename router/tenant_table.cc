@@ -20,9 +20,9 @@ constexpr int32_t kMostPriority = 100;
 template <typename Integer>
 absl::Status ReadInteger(const JsonPlace& place, const nlohmann::json& value, Integer least,
                          Integer most, Integer& out) {
-  ASSIGN_OR_RETURN(const Integer number, ToInteger<Integer>(place, value));
+  ASSIGN_OR_RETURN(const Integer number, ToInteger<Integer>(place, value, least, most));
   if (number < least || number > most) {
-    return place.FaultOf(absl::StrCat("is ", number, "; ", least, " to ", most, " is allowed"));
+    return place.FaultOf(absl::StrCat("is ", number, "; [", least, ", ", most, "] is allowed"));
   }
   out = number;
   return absl::OkStatus();
@@ -34,7 +34,7 @@ absl::Status ReadNumber(const JsonPlace& place, const nlohmann::json& value, dou
   const auto number = value.get<double>();
   if (!(number >= least && number <= most)) {
     return place.FaultOf(
-        absl::StrCat("is ", value.dump(), "; ", least, " to ", most, " is allowed"));
+        absl::StrCat("is ", value.dump(), "; [", least, ", ", most, "] is allowed"));
   }
   out = number;
   return absl::OkStatus();

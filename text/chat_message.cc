@@ -17,12 +17,13 @@ constexpr std::array<std::string_view, 5> kRoles = {"system", "user", "assistant
 
 absl::Status CheckText(size_t index, const char* field, const std::string& text, size_t limit) {
   if (text.size() > limit) {
-    return absl::InvalidArgumentError(absl::StrCat("message ", index, ": ", field, " has ",
-                                                   text.size(), " bytes; the limit is ", limit));
+    return absl::InvalidArgumentError(absl::StrCat("messages[", index, "].", field, " has ",
+                                                   text.size(), " bytes; at most ", limit,
+                                                   " are allowed"));
   }
   if (const size_t valid = ValidUtf8Prefix(text); valid != text.size()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("message ", index, ": ", field, " is not valid UTF-8 at byte ", valid));
+        absl::StrCat("messages[", index, "].", field, " is not valid UTF-8 at byte ", valid));
   }
   return absl::OkStatus();
 }
@@ -30,18 +31,19 @@ absl::Status CheckText(size_t index, const char* field, const std::string& text,
 }  // namespace
 
 absl::Status ValidateMessages(std::span<const ChatMessage> messages, const ChatLimits& limits) {
-  if (messages.empty()) return absl::InvalidArgumentError("there are no messages");
+  if (messages.empty()) return absl::InvalidArgumentError("messages is empty");
   if (messages.size() > limits.max_messages) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "there are ", messages.size(), " messages; the limit is ", limits.max_messages));
+    return absl::InvalidArgumentError(absl::StrCat("messages has ", messages.size(),
+                                                   " entries; at most ", limits.max_messages,
+                                                   " are allowed"));
   }
   size_t total = 0;
   for (size_t i = 0; i < messages.size(); ++i) {
     const ChatMessage& message = messages[i];
     if (std::find(kRoles.begin(), kRoles.end(), message.role) == kRoles.end()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("message ", i, ": role '", absl::CHexEscape(message.role.substr(0, 32)),
-                       "' must be system, user, assistant, tool or developer"));
+          absl::StrCat("messages[", i, "].role is \"", absl::CHexEscape(message.role.substr(0, 32)),
+                       "\"; system, user, assistant, tool and developer are allowed"));
     }
     RETURN_IF_ERROR(CheckText(i, "content", message.content, limits.max_content_bytes));
     if (message.name.has_value()) {
@@ -50,9 +52,9 @@ absl::Status ValidateMessages(std::span<const ChatMessage> messages, const ChatL
     total += message.role.size() + message.content.size() +
              (message.name.has_value() ? message.name->size() : 0);
     if (total > limits.max_total_bytes) {
-      return absl::InvalidArgumentError(absl::StrCat("messages 0 to ", i, " have ", total,
-                                                     " bytes; the limit for all is ",
-                                                     limits.max_total_bytes));
+      return absl::InvalidArgumentError(absl::StrCat("messages up to number ", i, " have ", total,
+                                                     " bytes; at most ", limits.max_total_bytes,
+                                                     " are allowed"));
     }
   }
   return absl::OkStatus();

@@ -175,7 +175,7 @@ TEST(Jobs, ErrorsNameTheField) {
   EXPECT_THAT(Refusal(R"({"prompt":3})"), HasSubstr("\"prompt\" must be a string"));
   EXPECT_THAT(Refusal(R"({"prompt":"a","max_tokens":1.5})"), HasSubstr("max_tokens"));
   EXPECT_THAT(Refusal(R"({"prompt":"a","max_tokens":3000000000})"), HasSubstr("3000000000"));
-  EXPECT_THAT(Refusal(R"({"prompt":"a","seed":-1})"), HasSubstr("seed"));
+  EXPECT_THAT(Refusal(R"({"prompt":"a","seed":1.5})"), HasSubstr("seed"));
   EXPECT_THAT(Refusal(R"({"prompt_token_ids":[1,"x"]})"), HasSubstr("prompt_token_ids[1]"));
   EXPECT_THAT(Refusal(R"({"messages":[{"role":1}]})"), HasSubstr("messages[0].role"));
   EXPECT_THAT(Refusal(R"({"prompt":"a","logit_bias":{"x":1}})"), HasSubstr("logit_bias"));

@@ -9,9 +9,10 @@ same programs, which then count but serve nothing.
 
 The CPU time is that of the router and the workers together. A scraper that asks is not part of it, answering is.
 
-Prints a line for each round, then the median of the rounds' ratios with its quartiles, and as the last line one JSON object with the
-figure `observe_cost_share`: that median minus 1. A negative share means that the cost is below the noise. Exit code 1 if a request
-failed. Standard library only.
+Prints a line for each round, then the median of the rounds' ratios with its quartiles and its 95 % interval, and as the last line one
+JSON object with the figure `observe_cost_share`: that median minus 1. A negative share means that the cost is below the noise.
+`scrape_cpu_ms` is the CPU time of one scrape of all programs at rest; it has hardly any noise. Exit code 1 if a request failed.
+Standard library only.
 """
 
 import argparse
@@ -66,6 +67,14 @@ class Observed:
             stop.set()
             thread.join()
 
+    def cost_of_scrape(self, count=500):
+        """CPU seconds of one scrape of all programs, while they have nothing else to do."""
+        before = cpu_seconds(self.pids)
+        for _ in range(count):
+            for address in self.addresses:
+                urllib.request.urlopen(f"http://{address}/metrics").read()
+        return (cpu_seconds(self.pids) - before) / count
+
     def cost_per_token(self, jobs, options):
         """Runs the jobs; returns CPU seconds for each token."""
         with self.scraped(options.scrape_ms / 1000):
@@ -108,12 +117,15 @@ def main():
             ratios.append(cost[observed] / cost[plain])
             print(f"round {turn}: observed {1e6 * cost[observed]:.1f}, plain {1e6 * cost[plain]:.1f} CPU µs a token, "
                   f"ratio {ratios[-1]:.4f}", flush=True)
+        scrape_ms = 1e3 * observed.cost_of_scrape()
     quartiles = statistics.quantiles(ratios, n=4)
     median = statistics.median(ratios)
-    print(f"ratio {median:.4f} [{quartiles[0]:.4f}, {quartiles[2]:.4f}] of {len(ratios)} rounds, {observed.scrapes} scrapes of "
-          f"{len(observed.addresses)} programs")
+    medians = sorted(statistics.median(rng.choices(ratios, k=len(ratios))) for _ in range(2000))
+    print(f"ratio {median:.4f} of {len(ratios)} rounds, quartiles {quartiles[0]:.4f} and {quartiles[2]:.4f}, 95 % interval of the median "
+          f"{medians[50]:.4f} to {medians[1949]:.4f}; {observed.scrapes} scrapes of {len(observed.addresses)} programs")
     print(json.dumps({"bench": "observe_cost", "seed": options.seed,
-                      "figures": [{"name": "observe_cost_share", "value": round(median - 1, 4), "unit": "ratio", "limit": 0.01}]}))
+                      "figures": [{"name": "observe_cost_share", "value": round(median - 1, 4), "unit": "ratio", "limit": 0.01},
+                                  {"name": "scrape_cpu_ms", "value": round(scrape_ms, 3), "unit": "ms"}]}))
 
 
 if __name__ == "__main__":

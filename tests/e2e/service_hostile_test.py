@@ -2,7 +2,9 @@
 """Tests that hostile clients do not keep others from being served, with real processes and TLS. A good client asks over HTTP while
 others send resets, floods of metadata, requests and answers byte by byte, half of a handshake, or only open connections. Then it
 sends the frames of gRPC's known faults to every port. Prints a line of JSON for each attack: the good client's p99 time to the first
-byte relative to the time without attack, and how much the processes grew. docs/THREATS.md has these figures.
+byte relative to the time without attack (`ttft_p99_to_alone`), and how much the processes grew. docs/THREATS.md has these figures.
+The attacker uses processors of this machine too. So the good client is also timed beside a process that only uses as much processor
+time as the attacker did (`ttft_p99_to_busy`).
 
   service_hostile_test.py --bin build/release/bin --model M.gguf [unittest's own arguments]
 
@@ -30,6 +32,7 @@ from service_security_test import TIMEOUT_S, TlsService, baton
 SECONDS = 6  # of each attack
 GROWTH_MIB = 64
 RELEASE_S = 60
+SLICE_S = 0.02
 BODY = {"prompt": "a b c", "max_tokens": 2, "temperature": 0, "stream": True}
 FORK = multiprocessing.get_context("fork")
 GENERATE = "/baton.v1.Inference/Generate"
@@ -37,6 +40,20 @@ GENERATE = "/baton.v1.Inference/Generate"
 
 def quantile(values, share):
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+def use_processor(share, stop):
+    """Uses this share of one processor, in slices."""
+    while not stop.is_set():
+        begin, cpu = time.monotonic(), time.process_time()
+        while time.process_time() - cpu < SLICE_S * share and not stop.is_set():
+            pass
+        time.sleep(max(0, begin + SLICE_S - time.monotonic()))
+
+
+def cpu_of_ended_children():
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def listening_ports(pid):
@@ -118,14 +135,39 @@ class HostileClients(TlsService):
                 failures.append((response.status, text))
         return times
 
+    def times_beside_work(self, share, failures):
+        """The same beside a process that uses a share of a processor."""
+        stop = FORK.Event()
+        process = FORK.Process(target=use_processor, args=(share, stop))
+        process.start()
+        times = self.first_byte_times(SECONDS, failures)
+        stop.set()
+        process.join()
+        return times
+
     def resident_mib(self):
         return {pid: int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / (1 << 20) for pid in self.pids}
 
-    def attack(self, name, attacker):
+    def opens_kv_links(self, count):
+        """Opens connections to a KV port with a worker's certificate. Returns whether the worker keeps each of them."""
+        host, port = self.kv[0].split(":")
+        for _ in range(count):
+            try:
+                with self.worker.wrap_socket(socket.create_connection((host, int(port)), timeout=TIMEOUT_S)) as link:
+                    link.settimeout(0.2)
+                    with contextlib.suppress(TimeoutError):
+                        link.recv(1)  # a worker says nothing first, so this returns only if it has closed the connection
+                        return False
+            except OSError:
+                return False
+        return True
+
+    def attack(self, name, attacker, beside=None):
         """Runs attacker(stop) in a process of its own while a good client asks: threads of one Python process would wait for each
-        other. Afterwards the services' memory must be free again."""
+        other. Calls `beside` at the end of the attack. Afterwards the services' memory must be free again."""
         before, stop, failures = self.resident_mib(), FORK.Event(), []
         alone = self.first_byte_times(SECONDS, failures)
+        used_before, begin = cpu_of_ended_children(), time.monotonic()
         process = FORK.Process(target=attacker, args=(stop,))
 
         def growth():
@@ -142,12 +184,18 @@ class HostileClients(TlsService):
         process.start()
         watcher.start()
         times = self.first_byte_times(SECONDS, failures)
+        if beside is not None:
+            beside()
         stop.set()
         process.join()
         watcher.join()
         at_end, grown = growth()
+        share = (cpu_of_ended_children() - used_before) / (time.monotonic() - begin)
+        busy = self.times_beside_work(min(share, 1), failures)
         print(json.dumps({"attack": name, "answers": len(times), "ttft_p99_ms": round(1e3 * quantile(times, 0.99), 1),
                           "ttft_p99_to_alone": round(quantile(times, 0.99) / quantile(alone, 0.99), 2),
+                          "ttft_p99_to_busy": round(quantile(times, 0.99) / quantile(busy, 0.99), 2),
+                          "attacker_cpu_share": round(share, 2),
                           "rss_growth_mib": round(at_end, 1), "rss_growth_highest_mib": round(highest, 1), "of": grown,
                           "condition": load_condition()}), flush=True)
         self.assertEqual(process.exitcode, 0, "the attacker ended early, which is a fault of the test")
@@ -267,7 +315,9 @@ class HostileClients(TlsService):
         with contextlib.suppress(ssl.SSLWantReadError):
             client.do_handshake()
         begin = hello.read()
-        self.attack("3000 handshakes that stop, KV", self.half_open(self.kv, 3000, begin))
+        beside = []
+        self.attack("3000 handshakes that stop, KV", self.half_open(self.kv, 3000, begin), lambda: beside.append(self.opens_kv_links(20)))
+        self.assertEqual(beside, [True], "a worker's new KV connection was closed")
         self.attack("400 handshakes that stop", self.half_open([self.http, self.cluster.router, *self.workers], 400, begin))
 
     def test_probes_are_answered_beside_half_requests(self):

@@ -169,7 +169,13 @@ class Access(TlsService):
             self.addCleanup(router.close)
             done = generate(router.address, *self.folder.flags("client"))
             self.assertEqual(done.returncode, 1)
-            self.assertIn("no router answers", done.stdout + done.stderr)
+            self.assertIn("is not from an authority in --tls-ca", done.stdout + done.stderr)
+
+    def test_a_worker_is_no_router(self):
+        status = json.loads(baton("status", "--router", self.cluster.router, "--json", *self.folder.flags("operator")).stdout)
+        done = generate(status["workers"][0]["address"], *self.folder.flags("client"))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("is not that of a router with this address", done.stdout + done.stderr)
 
     def test_http_needs_a_key(self):
         body = {"prompt": "a b c", "max_tokens": 4, "temperature": 0}

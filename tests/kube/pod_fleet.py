@@ -157,7 +157,14 @@ class Pod:
         self.fleet.pods.pop(self.name, None)
 
     def signal(self, verb):
-        self.fleet.podman("podman", verb, self.container())
+        """Verbs: kill, pause, unpause. runc cannot freeze a container while one of its threads begins another, so it is asked again."""
+        for last in [False] * 10 + [True]:
+            try:
+                return self.fleet.podman("podman", verb, self.container())
+            except RuntimeError as error:
+                if last or "unable to freeze" not in str(error):
+                    raise
+            time.sleep(0.2)
 
 
 class PodFleet:

@@ -61,5 +61,17 @@ TEST(AnswerTimer, AWholeAnswerWithoutContentIsAFailure) {
   EXPECT_FALSE(timer.record().has_tpot());
 }
 
+// A model may end its answer at once, or choose tokens without text.
+TEST(AnswerTimer, CountedTokensWithoutTextAreAWholeAnswerThatBeginsAtItsEnd) {
+  AnswerTimer timer(SomeRequest(), 0, 0);
+  AnswerEnd end = Whole();
+  end.output_tokens = 1;
+  timer.OnEnd(5, end);
+  EXPECT_EQ(timer.record().outcome, RequestOutcome::kWhole);
+  EXPECT_EQ(timer.record().first_content_us, 5);
+  EXPECT_EQ(timer.record().error, "");
+  EXPECT_FALSE(timer.record().has_tpot());
+}
+
 }  // namespace
 }  // namespace baton

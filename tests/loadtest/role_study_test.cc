@@ -41,11 +41,11 @@ TEST(RoleStudy, ComparesThePlannerWithFixedSplitsAndAnOracle) {
   const auto study = StudyRoles(Swing(60), ComputedProfile(),
                                 [&](const std::string& line) { lines.push_back(line); });
   ASSERT_TRUE(study.ok()) << study.status();
-  EXPECT_EQ(lines.size(), 1 + 2 + 1 + 2 * (2 + 1) + 1u);
+  EXPECT_EQ(lines.size(), 1 + 3 + 1 + 2 * (3 + 1) + 1u);
   EXPECT_GT(study->planner_good, 0);
   EXPECT_GT(study->best_fixed_good, 0);
   EXPECT_GT(study->oracle_good, 0);
-  EXPECT_EQ(study->oracle_prefill_workers, (std::array<int32_t, 2>{2, 1}));
+  EXPECT_EQ(study->oracle_prefill_workers, (std::array<int32_t, 2>{2, 0}));
   std::vector<std::string> names;
   for (const MoreFigure& figure : FiguresOf(*study)) {
     EXPECT_TRUE(figure.value.has_value()) << figure.name;

@@ -200,7 +200,7 @@ TEST(OpenAiRequest, BoundsAreThoseOfEveryEdge) {
   EXPECT_EQ(Refusal(kChat, WithMessages(R"("temperature":101)"), "temperature"),
             "temperature is 101; [0, 100] is allowed");
   EXPECT_EQ(Refusal(kChat, WithMessages(R"("max_completion_tokens":0)"), "max_completion_tokens"),
-            "max_tokens is 0; at least 1 is allowed");
+            "max_completion_tokens is 0; at least 1 is allowed");
   EXPECT_EQ(Refusal(kChat, WithMessages(R"("n":17)"), "n"), "n is 17; [1, 16] is allowed");
   EXPECT_EQ(Refusal(kChat, "{}", "messages"),
             "a body for /v1/chat/completions must have \"messages\"");

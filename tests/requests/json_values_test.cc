@@ -38,12 +38,31 @@ TEST(JsonValues, AnIntegerHasTheRangeOfItsType) {
   EXPECT_EQ(*ToInteger<int32_t>(place, -2147483648LL), INT32_MIN);
   EXPECT_EQ(*ToInteger<int32_t>(place, 2147483647), INT32_MAX);
   EXPECT_EQ(*ToInteger<uint64_t>(place, UINT64_MAX), UINT64_MAX);
-  EXPECT_THAT(Refusal(ToInteger<int32_t>(place, 2147483648LL)), HasSubstr("is 2147483648; "));
+  EXPECT_EQ(Refusal(ToInteger<int32_t>(place, 2147483648LL)),
+            "\"x\" is 2147483648; [-2147483648, 2147483647] is allowed");
   EXPECT_THAT(Refusal(ToInteger<int32_t>(place, UINT64_MAX)), HasSubstr("is allowed"));
   EXPECT_THAT(Refusal(ToInteger<int32_t>(place, -2147483649LL)), HasSubstr("is allowed"));
   EXPECT_THAT(Refusal(ToInteger<uint64_t>(place, -1)),
-              HasSubstr("is -1; 0 to 18446744073709551615"));
-  EXPECT_THAT(Refusal(ToInteger<int32_t>(place, 1.0)), HasSubstr("must be a whole number"));
+              HasSubstr("is -1; [0, 18446744073709551615]"));
+}
+
+TEST(JsonValues, TheFaultOfAnIntegerNamesTheRangeOfItsField) {
+  const JsonPlace place = kRoot.Member("x");
+  EXPECT_EQ(Refusal(ToInteger<int32_t>(place, 3000000000LL, 1, 16)),
+            "\"x\" is 3000000000; [1, 16] is allowed");
+  EXPECT_EQ(*ToInteger<int32_t>(place, 17, 1, 16), 17);  // left to the check of the request
+}
+
+TEST(JsonValues, AnIntegerMayBeWrittenWithAFractionOfZero) {
+  const JsonPlace place = kRoot.Member("x");
+  EXPECT_EQ(*ToInteger<int32_t>(place, 16.0), 16);
+  EXPECT_EQ(*ToInteger<int32_t>(place, -16.0), -16);
+  EXPECT_EQ(*ToInteger<int64_t>(place, 9007199254740992.0), int64_t{1} << 53);
+  EXPECT_EQ(Refusal(ToInteger<int32_t>(place, 3e9, 1, 16)),
+            "\"x\" is 3000000000.0; [1, 16] is allowed");
+  for (const double number : {16.5, 1e300, -1e300, 9007199254740994.0}) {
+    EXPECT_EQ(Refusal(ToInteger<int64_t>(place, number)), "\"x\" must be a whole number");
+  }
 }
 
 TEST(JsonValues, TokenIdsAndPartsNameTheWrongElement) {

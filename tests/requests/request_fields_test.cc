@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 
@@ -62,11 +64,41 @@ TEST(RequestFields, AFaultOfTheCheckNamesTheFieldThatTheBodyHas) {
   EXPECT_EQ(Refusal(R"({"prompt":"a","top_p":2})", style, "top_p"),
             "top_p is 2; (0, 1] is allowed");
   EXPECT_EQ(Refusal(R"({"prompt":"a","max_completion_tokens":0})", style, "max_completion_tokens"),
-            "max_tokens is 0; at least 1 is allowed");
+            "max_completion_tokens is 0; at least 1 is allowed");
   EXPECT_EQ(Refusal(R"({"prompt":"a","logprobs":true,"top_logprobs":21})", style, "top_logprobs"),
-            "logprobs is 21; [0, 20] is allowed");
+            "top_logprobs is 21; [0, 20] is allowed");
   EXPECT_EQ(Refusal(R"({"prompt":"a","stop":["b",""]})", style, "stop"),
             "stop[1] has 0 bytes; [1, 256] are allowed");
+}
+
+// The check cannot name a number that its type does not hold.
+TEST(RequestFields, ANumberBeyond32BitsIsRefusedWithTheRangeOfItsField) {
+  const std::map<std::string, std::string> ranges = {
+      {"n", "[1, 16]"},
+      {"priority", "[-100, 100]"},
+      {"max_tokens", "[1, 2147483647]"},
+      {"max_completion_tokens", "[1, 2147483647]"},
+      {"min_tokens", "[0, 2147483647]"},
+      {"top_k", "[0, 2147483647]"},
+      {"logprobs", "[0, 20]"}};
+  for (const auto& [name, range] : ranges) {
+    EXPECT_EQ(Refusal(R"({"prompt":"a",")" + name + R"(":3000000000})", RequestStyle::kJob, name),
+              "\"" + name + "\" is 3000000000; " + range + " is allowed");
+  }
+}
+
+TEST(RequestFields, ANegativeSeedIsTheNumberWithTheSameBits) {
+  ClientRequest request;
+  const JsonPlace place("{}", kNotALine);
+  const auto seed_of = [&](const Json& value) {
+    EXPECT_TRUE(
+        *ReadRequestField(place.Member("seed"), "seed", value, RequestStyle::kJob, nullptr, request));
+    return *request.sampling.seed;
+  };
+  EXPECT_EQ(seed_of(-1), UINT64_MAX);
+  EXPECT_EQ(seed_of(INT64_MIN), uint64_t{1} << 63);
+  EXPECT_EQ(seed_of(UINT64_MAX), UINT64_MAX);
+  EXPECT_EQ(seed_of(7.0), 7u);
 }
 
 TEST(RequestFields, AnUnknownNameIsLeftToTheCaller) {

@@ -52,7 +52,7 @@ TEST(TenantTable, ReadsALineForEachTenantAndOneForAllOthers) {
 
 TEST(TenantTable, AnErrorNamesLineFieldAndRange) {
   EXPECT_THAT(TableError("{\"tenant\": \"a\"}\n{\"tenant\": \"b\", \"requests_per_minute\": 0}"),
-              AllOf(HasSubstr("line 2"), HasSubstr("requests_per_minute"), HasSubstr("1 to ")));
+              AllOf(HasSubstr("line 2"), HasSubstr("requests_per_minute"), HasSubstr("[1, ")));
   EXPECT_THAT(TableError("{\"tenant\": \"a\", \"weight\": 0}"), HasSubstr("weight"));
   EXPECT_THAT(TableError("{\"tenant\": \"a\", \"weight\": \"1\"}"), HasSubstr("weight"));
   EXPECT_THAT(TableError("{\"tenant\": \"a\", \"max_priority\": 101}"), HasSubstr("100"));
@@ -71,7 +71,7 @@ TEST(TenantTable, AnErrorNamesLineFieldAndRange) {
     EXPECT_THAT(TableError(absl::StrCat("{\"tenant\": \"a\", \"kv_share\": ", share, "}")),
                 HasSubstr("kv_share"));
   }
-  EXPECT_THAT(TableError("{\"tenant\": \"a\", \"kv_share\": 2}"), HasSubstr("0 to 1"));
+  EXPECT_THAT(TableError("{\"tenant\": \"a\", \"kv_share\": 2}"), HasSubstr("[0, 1]"));
   EXPECT_THAT(TableError("{\"tenant\": \"*\", \"kv_share\": 0.5}"),
               AllOf(HasSubstr("kv_share"), HasSubstr("line of its own")));
   EXPECT_TRUE(TenantTable::Parse("{\"tenant\": \"*\", \"kv_share\": 0}").ok());

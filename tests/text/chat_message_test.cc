@@ -9,7 +9,6 @@
 namespace baton {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::string Refusal(const std::vector<ChatMessage>& messages, const ChatLimits& limits = {}) {
@@ -26,23 +25,23 @@ TEST(ValidateMessages, TakesAnyOrderOfKnownRoles) {
 }
 
 TEST(ValidateMessages, NamesTheMessageTheValueAndTheLimit) {
-  EXPECT_THAT(Refusal({}), HasSubstr("no messages"));
+  EXPECT_THAT(Refusal({}), HasSubstr("messages is empty"));
   EXPECT_THAT(Refusal({{"user", "", {}}, {"root\n", "", {}}}),
-              AllOf(HasSubstr("message 1"), HasSubstr("root\\n")));
+              HasSubstr("messages[1].role is \"root\\n"));
   EXPECT_THAT(Refusal({{"user", "a\xff", {}}}), HasSubstr("content is not valid UTF-8 at byte 1"));
   EXPECT_THAT(Refusal({{"user", "", "\xc3"}}), HasSubstr("name is not valid UTF-8 at byte 0"));
   ChatLimits limits;
   limits.max_messages = 1;
   EXPECT_THAT(Refusal({{"user", "", {}}, {"user", "", {}}}, limits),
-              AllOf(HasSubstr("2 messages"), HasSubstr("limit is 1")));
+              HasSubstr("messages has 2 entries; at most 1 are allowed"));
   limits = {};
   limits.max_content_bytes = 3;
   EXPECT_THAT(Refusal({{"user", "abcd", {}}}, limits),
-              AllOf(HasSubstr("4 bytes"), HasSubstr("limit is 3")));
+              HasSubstr("messages[0].content has 4 bytes; at most 3 are allowed"));
   limits = {};
   limits.max_total_bytes = 9;
   EXPECT_THAT(Refusal({{"user", "a", {}}, {"user", "a", {}}}, limits),
-              AllOf(HasSubstr("10 bytes"), HasSubstr("limit for all is 9")));
+              HasSubstr("have 10 bytes; at most 9 are allowed"));
 }
 
 }  // namespace
