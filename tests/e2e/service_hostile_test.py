@@ -24,10 +24,11 @@ import threading
 import time
 
 from cluster import children_of, load_condition, wait_until
+from fleet import Process
 from http2_frames import (DATA, END_STREAM, REPLAYS, RST_STREAM, Connection, endless_header, frame, headers, message,
                           request)
-from service_case import main
-from service_security_test import TIMEOUT_S, TlsService, baton
+from service_case import ARGUMENTS, main
+from service_security_test import TIMEOUT_S, TlsService, baton, program
 
 SECONDS = 6  # of each attack
 GROWTH_MIB = 64
@@ -148,19 +149,24 @@ class HostileClients(TlsService):
     def resident_mib(self):
         return {pid: int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / (1 << 20) for pid in self.pids}
 
-    def opens_kv_links(self, count):
-        """Opens connections to a KV port with a worker's certificate. Returns whether the worker keeps each of them."""
-        host, port = self.kv[0].split(":")
-        for _ in range(count):
-            try:
-                with self.worker.wrap_socket(socket.create_connection((host, int(port)), timeout=TIMEOUT_S)) as link:
-                    link.settimeout(0.2)
-                    with contextlib.suppress(TimeoutError):
-                        link.recv(1)  # a worker says nothing first, so this returns only if it has closed the connection
-                        return False
-            except OSError:
-                return False
-        return True
+    def prompts_of_a_new_worker(self):
+        """Starts another prefill worker and asks until it has computed a prompt. Returns (failed requests, KV bytes from that worker)."""
+        command = [program("baton-prefill-worker"), "--model", ARGUMENTS.model, "--router", self.cluster.router, "--worker-id", "late",
+                   "--kv-blocks=512", "--transport=tcp", *self.folder.flags("worker")]
+        late, failed, kv_bytes = Process([str(part) for part in command], "ready"), [], 0
+        try:
+            end = time.monotonic() + TIMEOUT_S
+            while kv_bytes == 0 and time.monotonic() < end:
+                jobs = "\n".join(json.dumps({"prompt": f"{time.monotonic_ns()} a b c " * 5, "max_tokens": 1}) for _ in range(16))
+                done = baton("generate", "--router", self.cluster.router, *self.folder.flags("client"), "--placement", "remote", "--json",
+                             "--jobs", "-", "--concurrency", "8", input=jobs)
+                results = [json.loads(line) for line in done.stdout.splitlines()]
+                failed += [result["error"] for result in results if "error" in result]
+                kv_bytes = sum(result["ledger"]["kv_bytes"] for result in results if result.get("prefill_worker") == "late")
+            late.end()
+        finally:
+            late.close()
+        return failed, kv_bytes
 
     def attack(self, name, attacker, beside=None):
         """Runs attacker(stop) in a process of its own while a good client asks: threads of one Python process would wait for each
@@ -184,9 +190,11 @@ class HostileClients(TlsService):
         process.start()
         watcher.start()
         times = self.first_byte_times(SECONDS, failures)
-        if beside is not None:
-            beside()
-        stop.set()
+        try:
+            if beside is not None:
+                beside()
+        finally:
+            stop.set()
         process.join()
         watcher.join()
         at_end, grown = growth()
@@ -315,9 +323,11 @@ class HostileClients(TlsService):
         with contextlib.suppress(ssl.SSLWantReadError):
             client.do_handshake()
         begin = hello.read()
-        beside = []
-        self.attack("3000 handshakes that stop, KV", self.half_open(self.kv, 3000, begin), lambda: beside.append(self.opens_kv_links(20)))
-        self.assertEqual(beside, [True], "a worker's new KV connection was closed")
+        found = []
+        self.attack("3000 handshakes that stop, KV", self.half_open(self.kv, 3000, begin),
+                    lambda: found.extend(self.prompts_of_a_new_worker()))
+        self.assertEqual(found[0], [])
+        self.assertGreater(found[1], 0, "the new worker handed no KV over")
         self.attack("400 handshakes that stop", self.half_open([self.http, self.cluster.router, *self.workers], 400, begin))
 
     def test_probes_are_answered_beside_half_requests(self):
