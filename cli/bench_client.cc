@@ -193,7 +193,8 @@ void AddBenchCommand(CommandLine& line) {
       line.AddCommand("bench", "Measure a service under load: latencies, goodput, highest rate");
   auto flags = std::make_shared<BenchFlags>();
   command.OnRun([&command, flags] { return Bench(command, *flags); });
-  // Commands take over the help text that their parent has so far, so they come before its flags.
+  // A command inherits the text that ends its parent's help so far. So these come before the text
+  // about loads, which AddBenchFlags adds.
   AddCompareCommand(command);
   AddBenchMockCommand(command);
   AddBenchFlags(command, *flags);

@@ -64,7 +64,7 @@ absl::StatusOr<LoadResult> BenchRunner::RunOnce(const std::vector<TracedRequest>
                        .cpu_seconds = driven.cpu_seconds,
                        .wall_seconds = driven.wall_seconds,
                        .processors = ProcessorsOfThisProcess(),
-                       .clipped = workload->clipped(),
+                       .clipped = run.clipped(),
                        .rate_steps = {},
                        .max_rate = {}};
   const auto warm = std::min<int64_t>(flags_.warmup, static_cast<int64_t>(result.records.size()));

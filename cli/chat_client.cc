@@ -415,6 +415,7 @@ void AddChatCommand(CommandLine& line) {
     return ChatSamplingLine(std::nullopt, options->flag_is_given, options->sampling);
   });
   command.OnRun([options] {
+    const BlockedSignals blocked;  // before OpenConnection, which may start threads of gRPC
     const absl::StatusOr<ClientConnection> connection = OpenConnection(options->connection);
     if (!connection.ok()) return ReportError(connection.status());
     options->client.connection = *connection;

@@ -10,7 +10,8 @@ namespace baton {
 
 inline constexpr char kDefaultRouter[] = "127.0.0.1:8090";
 
-// Adds all of them to `line`, but `inspect worker` to `inspect`.
+// Adds all of them to `line`, but `inspect worker` to `inspect`. From then on gRPC logs nothing,
+// unless the environment has GRPC_VERBOSITY: an error of a command is one line.
 void AddClientCommands(CommandLine& line, CommandLine& inspect);
 
 void AddGenerateCommand(CommandLine& line);

@@ -2,14 +2,12 @@
 
 #include "common/status_macros.h"
 #include "common/str_cat.h"
-#include "rpc/grpc_log.h"
 #include "rpc/status_conversion.h"
 #include "rpc/tls_credentials.h"
 
 namespace baton {
 
 absl::StatusOr<ClientConnection> OpenConnection(const ConnectionFlags& flags) {
-  SilenceGrpcLog();
   RETURN_IF_ERROR(CheckConnectionFlags(flags));
   ClientConnection out;
   ASSIGN_OR_RETURN(out.api_key, ReadApiKey(flags));
@@ -48,12 +46,16 @@ absl::Status ExplainFailure(const CalledProcess& process, const std::string& add
         StrCat("the host of ", address, " is not known: ", process.address_advice));
   }
   if (says("certificate verify failed")) {
-    return absl::UnavailableError(StrCat("the certificate of the process at ", address,
-                                         " is not from an authority in --tls-ca"));
+    return absl::UnavailableError(
+        StrCat("the certificate of the process at ", address,
+               " is not valid: it is from an authority that is not in --tls-ca, has expired, or is "
+               "not for servers (",
+               message, ")"));
   }
   if (says("Hostname Verification Check failed")) {
     return absl::UnavailableError(StrCat("the certificate of the process at ", address,
-                                         " is not that of a ", process.kind, " with this address"));
+                                         " does not name this host, or is not for a ", process.kind,
+                                         " (", message, ")"));
   }
   if (says("Socket closed")) {
     return absl::UnavailableError(

@@ -19,9 +19,9 @@ struct ClientConnection {
   std::string api_key = {};  // empty: none
 };
 
+// May start threads of gRPC, so a command that handles signals creates its Termination before.
 // InvalidArgument and NotFound as CheckConnectionFlags and ReadApiKey. A key without encryption is
-// refused, because everyone on the way could read it. From then on gRPC logs nothing: an error of a
-// command is one line.
+// refused, because everyone on the way could read it.
 absl::StatusOr<ClientConnection> OpenConnection(const ConnectionFlags& flags);
 
 // The process that a command calls.
@@ -33,8 +33,8 @@ struct CalledProcess {
 };
 
 // Returns the failure of a call over `channel` with a message that names the address and says what
-// to do: no process of this kind answers there, it is lost, its host is unknown, or the port is for
-// HTTP or TLS. Returns an error of the process itself as it is.
+// to do: no process of this kind answers there, it is lost, its host is unknown, its certificate is
+// not valid, or the port is for HTTP or TLS. Returns an error of the process itself as it is.
 absl::Status ExplainFailure(const CalledProcess& process, const std::string& address,
                             grpc::Channel& channel, absl::Status failure);
 

@@ -42,10 +42,10 @@ std::vector<std::unique_ptr<JobRunner>> ConnectTo(const GenerateOptions& options
 }
 
 int Generate(GenerateOptions& options) {
+  Termination termination;  // before OpenConnection, which may start threads of gRPC
   absl::StatusOr<ClientConnection> connection = OpenConnection(options.connection);
   if (!connection.ok()) return ReportError(connection.status());
   options.client.connection = *std::move(connection);
-  Termination termination;
   FailoverRunner runner(ConnectTo(options), options.failover);
   std::atomic<bool> interrupted = false;
   std::thread watcher([&] {

@@ -87,6 +87,11 @@ absl::StatusOr<TargetModel> HttpTarget::Describe(int64_t timeout_ms) {
   if (!options_.requests.model.empty()) {
     if (!model.ok()) model = TargetModel();
     model->name = options_.requests.model;
+  } else if (fetched->status == 404) {
+    return absl::UnavailableError(
+        absl::StrCat("GET ", options_.address.path,
+                     "/models: status 404; the target is the address of the API, which often ends "
+                     "in /v1"));
   } else if (!model.ok()) {
     return absl::UnavailableError(
         absl::StrCat("GET ", options_.address.path, "/models: status ", fetched->status, ": ",

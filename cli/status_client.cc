@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -22,6 +24,7 @@
 #include "common/exit_code.h"
 #include "common/printable_text.h"
 #include "common/termination.h"
+#include "rpc/grpc_log.h"
 
 namespace baton {
 namespace {
@@ -116,8 +119,7 @@ std::string Redrawn(const std::string& text) {
 
 // Repeats until a signal comes. Continues while the router does not answer, because it may come
 // back.
-int Watch(const StatusOptions& options) {
-  Termination termination;
+int Watch(const StatusOptions& options, Termination& termination) {
   RouterClient client(options.client);
   const bool redraws = !options.json && TakesEscapes(STDOUT_FILENO);
   if (redraws) std::cout << "\033[2J";
@@ -162,14 +164,18 @@ void AddStatusCommand(CommandLine& line) {
       .OptionalValue("2");
   command.AddHelpText(kStatusColumnsHelp);
   command.OnRun([options] {
+    // Before OpenConnection, which may start threads of gRPC.
+    std::optional<Termination> termination;
+    if (options->watch_s > 0) termination.emplace();
     const absl::StatusOr<ClientConnection> connection = OpenConnection(options->connection);
     if (!connection.ok()) return ReportError(connection.status());
     options->client.connection = *connection;
-    return options->watch_s > 0 ? Watch(*options) : Status(*options);
+    return termination ? Watch(*options, *termination) : Status(*options);
   });
 }
 
 void AddClientCommands(CommandLine& line, CommandLine& inspect) {
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) SilenceGrpcLog();
   AddGenerateCommand(line);
   AddChatCommand(line);
   AddStatusCommand(line);

@@ -151,16 +151,16 @@ std::string LinesBelow(const v1::WorkerStatus& worker) {
 
 std::string RoleLines(const v1::RolePlan& plan) {
   std::string out = absl::StrFormat("roles (%s): ", Printable(plan.mode()));
-  const bool has_one_role = plan.prefill_workers() + plan.decode_workers() > 0;
-  if (plan.known() && !has_one_role) return out + "all workers have both roles\n";
-  if (plan.known()) {
+  const bool all_do_both = plan.known() && plan.prefill_workers() + plan.decode_workers() == 0;
+  if (plan.known() && !all_do_both) {
     absl::StrAppendFormat(
         &out, "the plan wants %d prefill and %d decode workers, there are %d and %d: ",
         plan.wanted_prefill_workers(),
         plan.prefill_workers() + plan.decode_workers() - plan.wanted_prefill_workers(),
         plan.prefill_workers(), plan.decode_workers());
   }
-  absl::StrAppend(&out, Printable(plan.reason()), "\n");
+  absl::StrAppend(
+      &out, all_do_both ? "all usable workers have both roles" : Printable(plan.reason()), "\n");
   if (!plan.next().empty()) absl::StrAppend(&out, "  next: ", Printable(plan.next()), "\n");
   if (!plan.last_flip().empty()) {
     absl::StrAppendFormat(&out, "  last of %d: %s, %d s ago\n", plan.flips(),
@@ -193,6 +193,10 @@ std::string IndexTable(const v1::IndexStatus& index) {
 }  // namespace
 
 const char kStatusColumnsHelp[] =
+    "The first line counts the requests that the router has worked on. failed: the fleet's fault,\n"
+    "or a deadline. rejected: the client's fault. Requests that a limit, a missing key or HTTP's\n"
+    "checks refuse before that are only in the metric baton_requests_refused_total.\n"
+    "\n"
     "Columns:\n"
     "  state         serving, or why the worker gets no new requests. draining: it is ending, or\n"
     "                  has just ended, and its figures are from its last heartbeat. silent: it\n"
@@ -232,7 +236,7 @@ const char kStatusColumnsHelp[] =
     "\n"
     "The line `roles (off|advise|apply)` shows how many prefill and decode workers the router's\n"
     "role planner wants, and why. With advise it changes no role; `next` shows what it would do\n"
-    "with apply.";
+    "with apply. Workers with both roles are not planned.";
 
 const char* WorkerState(const v1::WorkerStatus& worker) {
   if (worker.unreachable()) return "unreachable";

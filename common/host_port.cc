@@ -1,5 +1,6 @@
 #include "common/host_port.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -17,9 +18,10 @@ std::string WithoutBrackets(const std::string& host) {
 
 absl::StatusOr<HostPort> ParseHostPort(const std::string& text) {
   if (const size_t scheme = text.find("://"); scheme != std::string::npos) {
-    const std::string rest = text.substr(scheme + 3);
+    const size_t host = std::min(text.find_first_not_of('/', scheme + 3), text.size());
+    const std::string rest = text.substr(host);
     return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not HOST:PORT: leave out ",
-                                                   text.substr(0, scheme + 3), ", as in ",
+                                                   text.substr(0, host), ", as in ",
                                                    rest.substr(0, rest.find('/'))));
   }
   const size_t colon = text.rfind(':');

@@ -129,6 +129,8 @@ EngineStatus EngineMachines::Status() const {
   EngineStatus status;
   status.cache = cache_.Stats();
   status.chunk_cache = core_.chunk_stats();
+  // Chunks that no request uses make room for others, as cached prefixes do.
+  status.cache.evictable += status.chunk_cache.used_blocks - status.chunk_cache.referenced_blocks;
   status.sleeping_chunks = core_.sleeping_stats();
   status.prompt_chunks = chunk_support_;
   status.block_size = cache.block_size;

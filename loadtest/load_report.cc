@@ -245,8 +245,7 @@ std::string LoadTable(const LoadResult& result, const LoadSummary& summary) {
                   DistributionRow("per output token", summary.tpot_ms),
                   DistributionRow("whole answer", summary.e2e_ms));
   if (!result.closed) absl::StrAppend(&out, DistributionRow("sent late by", summary.late_ms));
-  absl::StrAppendFormat(&out,
-                        "\n%d ok, %d refused, %d failed in %.2f s; %.1f output tokens/s",
+  absl::StrAppendFormat(&out, "\n%d ok, %d refused, %d failed in %.2f s; %.1f output tokens/s",
                         summary.whole, summary.refused, summary.failed, summary.duration_s,
                         summary.output_tokens_per_s);
   if (result.cpu_seconds > 0) {  // else it was a simulation
@@ -274,6 +273,8 @@ std::string LoadTable(const LoadResult& result, const LoadSummary& summary) {
         &out, "highest rate that holds: %.3f requests/s (%d of %d good; confidence %.1f %%)\n",
         result.max_rate->rate_per_s, result.max_rate->good, result.max_rate->requests,
         100 * ShareConfidence(result.max_rate->requests, result.max_rate->good, kRateTargetShare));
+  } else if (!result.rate_steps.empty()) {
+    absl::StrAppend(&out, "highest rate that holds: none; ", result.max_rate_absent, "\n");
   }
   for (const MoreFigure& figure : result.more_figures) {
     if (!figure.value) continue;

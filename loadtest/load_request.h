@@ -31,6 +31,9 @@ struct LoadRequest {
   std::vector<PromptPiece> pieces;
   int32_t prompt_tokens = 0;  // planned
   int32_t output_tokens = 1;  // planned; the answer ends neither before nor after them
+  // Tokens by which the request was shortened, because the context would not hold them.
+  int32_t clipped_prompt_tokens = 0;
+  int32_t clipped_output_tokens = 0;
 };
 
 // What an answer brought that the next turn of a conversation needs.

@@ -50,6 +50,11 @@ std::optional<DueRequest> LoadRun::TakeDue(int64_t now_us) {
   planned_.pop();
   ++sent_;
   ++running_;
+  const int32_t prompt_tokens = due.request.clipped_prompt_tokens;
+  const int32_t output_tokens = due.request.clipped_output_tokens;
+  if (prompt_tokens + output_tokens > 0) ++clipped_.requests;
+  clipped_.prompt_tokens += prompt_tokens;
+  clipped_.output_tokens += output_tokens;
   const bool follows_an_answer = due.request.turn > 0;
   if (!closed() && !follows_an_answer) PlanNext();
   return due;
@@ -65,6 +70,12 @@ void LoadRun::OnEnd(const LoadRequest& request, const AnswerContent& answer, int
     workload_.set_at_us(end_us);
     if (std::optional<LoadRequest> first = workload_.Next()) Plan(std::move(*first), end_us);
   }
+}
+
+ClipCounts LoadRun::clipped() const {
+  ClipCounts counts = clipped_;
+  counts.conversations = workload_.clipped_conversations();
+  return counts;
 }
 
 void LoadRun::StopSending() { stopped_ = true; }

@@ -36,6 +36,14 @@ struct DueRequest {
   int64_t order = 0;  // position among the requests that were sent, from 0
 };
 
+// Requests that were sent shorter than planned, because the context would not hold them.
+struct ClipCounts {
+  int64_t requests = 0;
+  int64_t prompt_tokens = 0;
+  int64_t output_tokens = 0;
+  int64_t conversations = 0;  // chats that ended before their last turn
+};
+
 class LoadRun {
  public:
   // `workload` must outlive this.
@@ -53,6 +61,7 @@ class LoadRun {
   // True if nothing runs and nothing will become due.
   bool finished() const { return running_ == 0 && !NextDueUs().has_value(); }
   int64_t sent() const { return sent_; }
+  ClipCounts clipped() const;
   int64_t running() const { return running_; }
 
  private:
@@ -78,6 +87,7 @@ class LoadRun {
   std::priority_queue<Planned, std::vector<Planned>, std::greater<>> planned_;
   int64_t planned_count_ = 0;
   int64_t sent_ = 0;
+  ClipCounts clipped_;  // without conversations
   int64_t running_ = 0;
   bool stopped_ = false;
 };

@@ -13,11 +13,11 @@
 #include <utility>
 #include <vector>
 
+#include "loadtest/load_run.h"
 #include "loadtest/quantiles.h"
 #include "loadtest/rate_search.h"
 #include "loadtest/request_record.h"
 #include "loadtest/service_objectives.h"
-#include "loadtest/workload.h"
 
 namespace baton {
 

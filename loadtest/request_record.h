@@ -45,11 +45,11 @@ struct RequestRecord {
   double ttft_ms() const { return static_cast<double>(first_content_us - intended_us) / 1000; }
   double e2e_ms() const { return static_cast<double>(end_us - intended_us) / 1000; }
   double late_ms() const { return static_cast<double>(sent_us - intended_us) / 1000; }
-  // Mean time of an output token behind the first. REQUIRES: output_tokens > 1.
+  // Mean time of an output token behind the first. REQUIRES: has_tpot.
   double tpot_ms() const {
     return static_cast<double>(last_content_us - first_content_us) / 1000 / (output_tokens - 1);
   }
-  bool has_tpot() const { return output_tokens > 1 && first_content_us >= 0; }
+  bool has_tpot() const { return output_tokens > 1 && last_content_us > first_content_us; }
 };
 
 // How a call ended, as its target tells.
@@ -71,7 +71,7 @@ class AnswerTimer {
   // `tokens`: of this message, 0 if unknown.
   void OnContent(int64_t now_us, int32_t tokens);
   // The call ended. A whole answer without content becomes a failure, unless the target counted
-  // tokens: then they had no text, and the end is the time of the first content.
+  // tokens: then they had no text, and the end counts as the time of the only content.
   void OnEnd(int64_t now_us, AnswerEnd end);
 
   const RequestRecord& record() const { return record_; }

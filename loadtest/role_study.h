@@ -6,9 +6,10 @@
 // of the new load at the moment of each swing. The best split of a load is found by playing that
 // load alone, without swings, under every split.
 //
-// A split has workers that only prefill and workers that only decode. As under the planner, there may
-// be none that prefill: then decode workers compute all prompts. A fleet whose workers all do both
-// needs no planner; it is shown beside them.
+// A split has workers that only prefill and workers that only decode. Of equal splits, the one
+// with the fewest prefill workers is the best. As under the planner, there may be none: then decode
+// workers compute all prompts. A fleet whose workers all do both needs no planner; it is shown
+// beside them.
 //
 // Thread safety: pure function.
 #pragma once

@@ -57,9 +57,10 @@ struct SimulatedFleetOptions {
   static constexpr int32_t kMostRouters = 64;
 
   int32_t workers = 16;
-  // So many of `workers` only prefill, and the others only decode. With 0, all have both roles.
+  // So many of `workers` only prefill, and the others only decode. With 0, all have both roles; or,
+  // with `separate_roles`, all only decode. The same holds for `role_splits`.
   int32_t prefill_workers = 0;
-  bool separate_roles = false;  // no worker has both roles: with 0, all only decode
+  bool separate_roles = false;
   int32_t routers = 1;
   SimulatedWorkerOptions worker;
   RoutingOptions routing;

@@ -56,7 +56,7 @@ absl::StatusOr<SimulatedRun> Simulation::PlayStep(
   const auto warm = std::min<int64_t>(options_.warmup, static_cast<int64_t>(out.records.size()));
   out.records.erase(out.records.begin(), out.records.begin() + warm);
   out.figures = fleet.figures();
-  out.clipped = workload->clipped();
+  out.clipped = run.clipped();
   return out;
 }
 

@@ -51,7 +51,7 @@ class PrefixWorkload final : public SeededWorkload {
     const uint64_t which = shares ? random_.Below(static_cast<uint64_t>(options_.prefixes)) : 0;
     request.prompt_tokens = prefix + DrawLength(options_.prompt_tokens);
     request.output_tokens = DrawLength(options_.output_tokens);
-    Clip(options_.context_length, request.prompt_tokens, request.output_tokens);
+    Clip(options_.context_length, request);
     PromptPiece piece;
     const int32_t shared = std::min(prefix, request.prompt_tokens);
     tokens_.Append(TokenKey::kPrefix, which, 0, shared, piece.tokens);
@@ -78,7 +78,7 @@ class SwingWorkload final : public SeededWorkload {
     request.prompt_tokens = request.output_tokens = tokens;
     (answers_are_long ? request.prompt_tokens : request.output_tokens) =
         ShortLength(tokens, options_.swing_ratio);
-    Clip(options_.context_length, request.prompt_tokens, request.output_tokens);
+    Clip(options_.context_length, request);
     request.pieces.push_back(
         {.role = PieceRole::kPrompt,
          .tokens = tokens_.Of(TokenKey::kRequest, static_cast<uint64_t>(request.number),
@@ -142,7 +142,7 @@ class ChatWorkload final : public SeededWorkload {
     // The lengths of a conversation depend on its number and turn, not on when answers end.
     AddTurn(request, options_.system_tokens);
     if (!Fits(request)) {
-      Clip(options_.context_length, request.prompt_tokens, request.output_tokens);
+      Clip(options_.context_length, request);
       CutPieces(request);
     }
     return request;
@@ -153,12 +153,13 @@ class ChatWorkload final : public SeededWorkload {
     FollowUp next;
     next.request = request;
     next.request.turn = request.turn + 1;
+    next.request.clipped_prompt_tokens = next.request.clipped_output_tokens = 0;
     next.request.pieces.push_back(
         {.role = PieceRole::kAssistant, .tokens = answer.tokens, .answer = answer.text});
     const int32_t before = std::max(request.prompt_tokens, answer.prompt_tokens);
     AddTurn(next.request, before + answer.output_tokens);
     if (!Fits(next.request)) {
-      ++clipped_.conversations;
+      ++clipped_conversations_;
       return std::nullopt;
     }
     SeededRandom random = TurnRandom(next.request);
@@ -225,7 +226,7 @@ class TraceWorkload final : public SeededWorkload {
     request.trace_at_us = traced.at_us - trace_.front().at_us;
     request.prompt_tokens = Scaled(traced.prompt_tokens);
     request.output_tokens = traced.output_tokens;
-    Clip(options_.context_length, request.prompt_tokens, request.output_tokens);
+    Clip(options_.context_length, request);
     PromptPiece piece;
     piece.tokens.reserve(static_cast<size_t>(request.prompt_tokens));
     for (const uint64_t id : traced.hash_ids) {
@@ -317,17 +318,16 @@ std::optional<FollowUp> Workload::After(const LoadRequest& /*request*/,
   return std::nullopt;
 }
 
-void Workload::Clip(int32_t context_length, int32_t& prompt_tokens, int32_t& output_tokens) {
+void Workload::Clip(int32_t context_length, LoadRequest& request) {
   if (context_length == 0) return;
-  if (int64_t{prompt_tokens} + output_tokens <= context_length) return;
-  const int32_t prompt = std::min(
-      prompt_tokens, std::max(1, context_length - std::min(output_tokens, context_length)));
-  const int32_t output = std::min(output_tokens, context_length - prompt);
-  ++clipped_.requests;
-  clipped_.prompt_tokens += prompt_tokens - prompt;
-  clipped_.output_tokens += output_tokens - output;
-  prompt_tokens = prompt;
-  output_tokens = output;
+  if (int64_t{request.prompt_tokens} + request.output_tokens <= context_length) return;
+  const int32_t room = context_length - std::min(request.output_tokens, context_length);
+  const int32_t prompt = std::min(request.prompt_tokens, std::max(1, room));
+  const int32_t output = std::min(request.output_tokens, context_length - prompt);
+  request.clipped_prompt_tokens = request.prompt_tokens - prompt;
+  request.clipped_output_tokens = request.output_tokens - output;
+  request.prompt_tokens = prompt;
+  request.output_tokens = output;
 }
 
 absl::StatusOr<std::unique_ptr<Workload>> MakeWorkload(const WorkloadOptions& options,

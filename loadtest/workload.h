@@ -70,14 +70,6 @@ struct WorkloadOptions {
   int64_t swing_half_us() const { return static_cast<int64_t>(swing_period_s * 5e5); }
 };
 
-// Requests that were shortened because the context would not hold them.
-struct ClipCounts {
-  int64_t requests = 0;
-  int64_t prompt_tokens = 0;
-  int64_t output_tokens = 0;
-  int64_t conversations = 0;  // chats that ended before their last turn
-};
-
 struct FollowUp {
   LoadRequest request;
   int64_t pause_us = 0;  // from the end of the answer to the intended send
@@ -95,14 +87,15 @@ class Workload {
   // answer is not whole ends.
   virtual std::optional<FollowUp> After(const LoadRequest& request, const AnswerContent& answer);
 
-  const ClipCounts& clipped() const { return clipped_; }
+  // Chats that ended before their last turn, because the context would not hold it.
+  int64_t clipped_conversations() const { return clipped_conversations_; }
 
  protected:
-  // Shortens the lengths so that they fit into `context_length`: the prompt first, but not below
-  // one token.
-  void Clip(int32_t context_length, int32_t& prompt_tokens, int32_t& output_tokens);
+  // Shortens the request so that it fits into `context_length`: the prompt first, but not below one
+  // token.
+  static void Clip(int32_t context_length, LoadRequest& request);
 
-  ClipCounts clipped_;
+  int64_t clipped_conversations_ = 0;
   int64_t at_us_ = 0;
 };
 

@@ -35,7 +35,7 @@ inline constexpr std::array<std::string_view, 3> kEndpointNames = {"generate", "
 
 // Why a router refused a request, or ended it before its first token.
 enum class Refusal : uint8_t {
-  kLimit,         // --max-active-requests, or full queues for texts to tokenise
+  kLimit,         // --max-active-requests, a tenant's limit, or full queues for texts
   kOverload,      // it would have missed its deadline (load shedding)
   kNoWorker,      // no worker that can take it is usable
   kNoRoom,        // the workers have no room

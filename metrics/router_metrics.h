@@ -15,10 +15,10 @@ inline constexpr MetricDeclaration kRouterMetrics[] = {
             {.vllm = "vllm:request_success_total", .sglang = "sglang:num_requests_total"}),
     Counter(kRefused, "baton_requests_refused_total", "requests",
             "Requests that ended with an error before their first token, because the router or the "
-            "workers refused them. limit: too many at once. overload: it would have missed "
-            "its deadline. no_worker: no usable worker. no_room: workers were full. invalid: a "
-            "wrong field, or a request that no worker takes. shutdown: the router was ending. "
-            "unauthorized: no valid key or certificate.",
+            "workers refused them. limit: too many at once, or a tenant's limit. overload: it "
+            "would have missed its deadline. no_worker: no usable worker. no_room: workers were "
+            "full. invalid: a wrong field, or a request that no worker takes. shutdown: the router "
+            "was ending. unauthorized: no valid key or certificate.",
             Labels{MetricLabel{"reason", kRefusalNames}}),
     Gauge(kRequestsInFlight, "baton_requests_in_flight", "requests",
           "Requests that the router serves now."),

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "common/choices.h"
 #include "common/printable_text.h"
 #include "common/request_bounds.h"
 #include "common/status_macros.h"
@@ -42,7 +43,7 @@ absl::Status SetPromptCacheKey(const JsonPlace& place, const Json& value, Body& 
 }
 
 absl::Status SetBestOf(const JsonPlace& place, const Json& value, Body& body) {
-  ASSIGN_OR_RETURN(body.fields.best_of, ToInteger<int32_t>(place, value));
+  ASSIGN_OR_RETURN(body.fields.best_of, ToInteger<int32_t>(place, value, 1, kMaxChoices));
   return absl::OkStatus();
 }
 

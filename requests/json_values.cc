@@ -10,12 +10,20 @@ namespace baton {
 
 using Json = nlohmann::json;
 
-std::optional<int64_t> WholeFloat(const Json& value) {
+std::optional<absl::int128> WholeNumber(const Json& value) {
+  if (value.is_number_unsigned()) return absl::int128(value.get<uint64_t>());
+  if (value.is_number_integer()) return absl::int128(value.get<int64_t>());
   if (!value.is_number_float()) return std::nullopt;
-  constexpr double kExact = 9007199254740992;  // 2^53
   const auto number = value.get<double>();
-  if (!(std::abs(number) <= kExact) || number != std::trunc(number)) return std::nullopt;
-  return static_cast<int64_t>(number);
+  if (number != std::trunc(number)) return std::nullopt;
+  constexpr double kExact = 9007199254740992;  // 2^53
+  if (std::abs(number) < kExact) return absl::int128(static_cast<int64_t>(number));
+  return number > 0 ? absl::Int128Max() : absl::Int128Min();
+}
+
+absl::Status RangeFault(const JsonPlace& place, const Json& value, std::string_view allowed) {
+  return place.FaultOf(absl::StrCat(
+      "is ", value.dump(), "; ", absl::string_view(allowed.data(), allowed.size()), " is allowed"));
 }
 
 absl::StatusOr<std::string> ToText(const JsonPlace& place, const Json& value) {
@@ -37,7 +45,7 @@ absl::StatusOr<std::vector<TokenId>> ToTokenIds(const JsonPlace& place, const Js
   std::vector<TokenId> out;
   out.reserve(value.size());
   for (size_t i = 0; i < value.size(); ++i) {
-    ASSIGN_OR_RETURN(const TokenId id, ToInteger<TokenId>(place.Element(i), value[i]));
+    ASSIGN_OR_RETURN(const TokenId id, ToInteger<TokenId>(place.Element(i), value[i], 0));
     out.push_back(id);
   }
   return out;

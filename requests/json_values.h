@@ -9,9 +9,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
+#include "absl/numeric/int128.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "common/prompt_chunks.h"
@@ -20,26 +22,28 @@
 
 namespace baton {
 
-// Returns the number of a JSON number such as 16.0, if it has no fraction and is at most 2^53.
-std::optional<int64_t> WholeFloat(const nlohmann::json& value);
+// Returns the number of a JSON number without a fraction, such as 16 or 16.0; nothing for any other
+// value. A number with a point or an exponent is exact only below 2^53; from there on, the result
+// lies outside every 64-bit range.
+std::optional<absl::int128> WholeNumber(const nlohmann::json& value);
 
-// Also reads 16.0, which some clients send. A fault of a number that Integer cannot hold names
-// `least` to `most`, the range of the field. Other numbers may be outside that range.
+// `allowed`: "[1, 16]".
+absl::Status RangeFault(const JsonPlace& place, const nlohmann::json& value,
+                        std::string_view allowed);
+
+// Returns a whole number that Integer can hold. The caller checks its range. The fault of a number
+// that Integer cannot hold names `least` and `most` as the range.
 template <typename Integer>
 absl::StatusOr<Integer> ToInteger(const JsonPlace& place, const nlohmann::json& value,
                                   Integer least = std::numeric_limits<Integer>::min(),
                                   Integer most = std::numeric_limits<Integer>::max()) {
-  if (value.is_number_unsigned()) {
-    const auto number = value.get<uint64_t>();
-    if (std::in_range<Integer>(number)) return static_cast<Integer>(number);
-  } else {
-    const std::optional<int64_t> number =
-        value.is_number_integer() ? value.get<int64_t>() : WholeFloat(value);
-    if (!number) return place.FaultOf("must be a whole number");
-    if (std::in_range<Integer>(*number)) return static_cast<Integer>(*number);
+  const std::optional<absl::int128> number = WholeNumber(value);
+  if (!number) return place.FaultOf("must be a whole number");
+  using Limits = std::numeric_limits<Integer>;
+  if (*number >= absl::int128(Limits::min()) && *number <= absl::int128(Limits::max())) {
+    return static_cast<Integer>(*number);
   }
-  return place.FaultOf(
-      absl::StrCat("is ", value.dump(), "; [", least, ", ", most, "] is allowed"));
+  return RangeFault(place, value, absl::StrCat("[", least, ", ", most, "]"));
 }
 
 absl::StatusOr<std::string> ToText(const JsonPlace& place, const nlohmann::json& value);

@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int32_t kNoMost = std::numeric_limits<int32_t>::max();
+constexpr int32_t kNoLimit = std::numeric_limits<int32_t>::max();
 
 struct Reading {
   RequestStyle style;
@@ -150,17 +150,18 @@ absl::Status SetSamplingNumber(const JsonPlace& place, const Json& value, Readin
 
 template <int32_t SamplingParams::*kMember>
 absl::Status SetSamplingCount(const JsonPlace& place, const Json& value, Reading& reading) {
-  return SetInteger(place, value, 0, kNoMost, reading.request.sampling.*kMember);
+  return SetInteger(place, value, 0, kNoLimit, reading.request.sampling.*kMember);
 }
 
 // OpenAI's clients may send a negative seed. It counts as the number with the same 64 bits.
 absl::Status SetSeed(const JsonPlace& place, const Json& value, Reading& reading) {
-  if (!value.is_number_unsigned()) {
-    ASSIGN_OR_RETURN(const int64_t seed, ToInteger<int64_t>(place, value));
-    reading.request.sampling.seed = static_cast<uint64_t>(seed);
-    return absl::OkStatus();
+  const std::optional<absl::int128> seed = WholeNumber(value);
+  if (!seed) return place.FaultOf("must be a whole number");
+  if (*seed < absl::int128(std::numeric_limits<int64_t>::min()) ||
+      *seed > absl::int128(std::numeric_limits<uint64_t>::max())) {
+    return RangeFault(place, value, "[-2^63, 2^64-1]");
   }
-  ASSIGN_OR_RETURN(reading.request.sampling.seed, ToInteger<uint64_t>(place, value));
+  reading.request.sampling.seed = static_cast<uint64_t>(*seed);
   return absl::OkStatus();
 }
 
@@ -172,11 +173,11 @@ absl::Status ReadMaxTokens(const JsonPlace& place, const Json& object, SamplingP
   const Json* const one = FindField(object, "max_tokens");
   const Json* const other = FindField(object, "max_completion_tokens");
   if (one != nullptr) {
-    RETURN_IF_ERROR(SetInteger(place.Member("max_tokens"), *one, 1, kNoMost, sampling.max_tokens));
+    RETURN_IF_ERROR(SetInteger(place.Member("max_tokens"), *one, 1, kNoLimit, sampling.max_tokens));
   }
   if (other == nullptr) return absl::OkStatus();
   const JsonPlace other_place = place.Member("max_completion_tokens");
-  ASSIGN_OR_RETURN(const int32_t limit, ToInteger<int32_t>(other_place, *other, 1, kNoMost));
+  ASSIGN_OR_RETURN(const int32_t limit, ToInteger<int32_t>(other_place, *other, 1, kNoLimit));
   if (one != nullptr && limit != *sampling.max_tokens) {
     return other_place.Fault(
         absl::StrCat("\"max_tokens\" and \"max_completion_tokens\" are one limit, but are ",
@@ -276,7 +277,10 @@ constexpr RequestField kFields[] = {
     {"frequency_penalty", "number, -2 to 2; default 0", SetSamplingNumber<&S::frequency_penalty>},
     {"logit_bias", "object of at most 1024 token ids, each with a number, -100 to 100",
      SetLogitBias},
-    {"seed", "whole number, -2^63 to 2^64-1; default: drawn for each request", SetSeed},
+    {"seed",
+     "whole number, -2^63 to 2^64-1, in digits above 2^53; default: drawn for each\n"
+     "request",
+     SetSeed},
     {"stop", "string or array of strings, at most 16 of 1 to 256 bytes", SetStop},
     {"stop_token_ids", "array of token ids, at most 64", SetStopTokenIds},
     {"ignore_eos", "true or false; default false", SetIgnoreEos},

@@ -119,14 +119,17 @@ bool RouterCore::HasFleetLocked() const {
     return false;
   int32_t prefill = 0;
   int32_t decode = 0;
+  bool decodes = false;  // a request needs a worker that has this role now
   for (const WorkerRecord& worker : registry_.workers()) {
     if (!worker.Usable()) continue;
     // Once the fleet was complete, roles may change, and such workers still serve both.
     const bool serves_both = has_recovered_ && worker.report.changes_role;
     prefill += serves_both || worker.CanPrefill() ? 1 : 0;
     decode += serves_both || worker.CanDecode() ? 1 : 0;
+    decodes |= worker.CanDecode();
   }
-  return prefill >= options_.min_prefill_workers && decode >= options_.min_decode_workers;
+  return prefill >= options_.min_prefill_workers && decode >= options_.min_decode_workers &&
+         decodes;
 }
 
 bool RouterCore::ready() {

@@ -7,6 +7,7 @@
 #include "common/error_details.h"
 #include "common/printable_text.h"
 #include "common/request_bounds.h"
+#include "common/status_macros.h"
 #include "common/str_cat.h"
 
 namespace baton {
@@ -83,31 +84,51 @@ absl::Status TenantGate::Refuse(Tenant& tenant, std::string_view limit, int64_t 
 
 absl::StatusOr<std::unique_ptr<TenantVisit>> TenantGate::Enter(std::string_view name,
                                                                int32_t priority) {
+  ASSIGN_OR_RETURN(std::vector<std::unique_ptr<TenantVisit>> visits, EnterAll(name, priority, 1));
+  return std::move(visits.front());
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<TenantVisit>>> TenantGate::EnterAll(
+    std::string_view name, int32_t priority, int32_t requests) {
   std::lock_guard lock(mutex_);
   const int64_t now_us = clock_->NowUs();
   Tenant& tenant = FindTenant(name);
   tenant.last_seen_us = now_us;
-  ++tenant.use.requests;
+  tenant.use.requests += requests;
   const TenantLimits& limits = tenant.use.limits;
   const auto most = static_cast<int32_t>(Part(limits.concurrent_requests));
-  if (most > 0 && tenant.use.running >= most) {
+  if (most > 0 && requests > most) {
+    return absl::InvalidArgumentError(StrCat("there are ", requests, " prompts; tenant \"",
+                                             Printable(tenant.name), "\" may have ", most,
+                                             " requests at once (concurrent_requests)"));
+  }
+  if (most > 0 && tenant.use.running + requests > most) {
     return Refuse(tenant, "concurrent_requests", limits.concurrent_requests,
                   static_cast<int64_t>(tenant.mean_request_us / most));
   }
   if (limits.requests_per_minute > 0) {
     const double part = Part(limits.requests_per_minute);
-    if (const int64_t wait_us = tenant.requests.WaitUs(1, part, now_us); wait_us > 0) {
+    if (const int64_t wait_us = tenant.requests.WaitUs(requests, part, now_us); wait_us > 0) {
       return Refuse(tenant, "requests_per_minute", limits.requests_per_minute, wait_us);
     }
-    tenant.requests.Take(1);
+    tenant.requests.Take(requests);
   }
+  std::vector<std::unique_ptr<TenantVisit>> visits;
+  for (int32_t i = 0; i < requests; ++i) visits.push_back(NewVisit(tenant, priority, now_us));
+  return visits;
+}
+
+std::unique_ptr<TenantVisit> TenantGate::NewVisit(Tenant& tenant, int32_t priority,
+                                                  int64_t now_us) {
   ++tenant.use.running;
   ++tenant.entered;
+  const TenantLimits& limits = tenant.use.limits;
   std::unique_ptr<TenantVisit> visit(
       new TenantVisit(this, &tenant, next_id_++, std::min(priority, limits.max_priority), now_us));
   if (limits.kv_share > 0) {
     visit->cache_owner_ = {
-        .id = MakeNamespace({.tenant = name, .cache_salt = "", .lora = "", .model_revision = ""})
+        .id = MakeNamespace(
+                  {.tenant = tenant.name, .cache_salt = "", .lora = "", .model_revision = ""})
                   .low(),
         .share = limits.kv_share};
   }
@@ -160,6 +181,9 @@ absl::Status TenantVisit::Reserve(int64_t tokens) {
     const int64_t wait_us =
         tenant_->tokens.WaitUs(static_cast<double>(tokens), part, gate_->clock_->NowUs());
     if (wait_us > 0) {
+      if (limits.requests_per_minute > 0) {
+        tenant_->requests.Give(1, gate_->Part(limits.requests_per_minute));
+      }
       return gate_->Refuse(*tenant_, "tokens_per_minute", limits.tokens_per_minute, wait_us);
     }
     tenant_->tokens.Take(static_cast<double>(tokens));

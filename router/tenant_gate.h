@@ -4,7 +4,8 @@
 // A request makes one visit:
 //  1. Enter checks requests_per_minute and concurrent_requests, lowers the priority to
 //     max_priority, and notes the kv_share, which workers obey.
-//  2. Reserve takes the tokens of its prompt and its longest answer from tokens_per_minute.
+//  2. Reserve takes the tokens of its prompt and its longest answer from tokens_per_minute. If they
+//     are refused, the request does not count for requests_per_minute either.
 //  3. AwaitTurn lets it start at once, or when it is its turn. At most `window` requests that have
 //     started wait for their first token. The others wait here, in the order of FairQueue. So the
 //     workers' queues, which know no tenants, stay short.
@@ -79,6 +80,11 @@ class TenantGate {
   // ResourceExhausted, marked as a tenant's limit, names the limit and says when to return
   // (common/error_details.h).
   absl::StatusOr<std::unique_ptr<TenantVisit>> Enter(std::string_view tenant, int32_t priority);
+  // Enters so many requests, or none. InvalidArgument: they are more than the tenant may ever run
+  // at once. REQUIRES: requests >= 1.
+  absl::StatusOr<std::vector<std::unique_ptr<TenantVisit>>> EnterAll(std::string_view tenant,
+                                                                     int32_t priority,
+                                                                     int32_t requests);
 
   // At most `most` tenants, those with the most tokens first.
   std::vector<TenantUse> Uses(size_t most) const;
@@ -101,6 +107,7 @@ class TenantGate {
   Tenant& FindTenant(std::string_view name);
   double Part(int64_t limit) const;  // of this router
   absl::Status Refuse(Tenant& tenant, std::string_view limit, int64_t value, int64_t wait_us) const;
+  std::unique_ptr<TenantVisit> NewVisit(Tenant& tenant, int32_t priority, int64_t now_us);
   // Takes requests out of the queue while there is room in the window.
   Starts TakeStarts();
 

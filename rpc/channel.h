@@ -31,13 +31,19 @@ enum class LostCalls : uint8_t {
   kFail,
 };
 
+// Whether a channel pings its server while it is idle.
+enum class Pings : uint8_t {
+  kOften,  // every kKeepaliveTimeMs; our servers allow it
+  kNone,   // for servers of others, which close connections that ping so often
+};
+
 // Returns a channel that connects lazily and retries a lost connection after 0.1 to 1 second. It
 // does not share connections with other channels. `credentials`: of rpc/tls_credentials.h; null: no
 // encryption.
 std::shared_ptr<grpc::Channel> MakeChannel(
     const std::string& address,
     const std::shared_ptr<grpc::ChannelCredentials>& credentials = nullptr,
-    LostCalls lost_calls = LostCalls::kSentAgain);
+    LostCalls lost_calls = LostCalls::kSentAgain, Pings pings = Pings::kOften);
 
 // Upper limit of every call's timeout.
 inline constexpr int64_t kMaxTimeoutMs = int64_t{365} * 86'400'000;

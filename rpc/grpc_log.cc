@@ -12,23 +12,24 @@ namespace {
 
 constexpr int64_t kIntervalMs = 10'000;
 constexpr size_t kMostLineBytes = 500;
-// gRPC says so of every client that connects to an IP address. The handshake goes on.
-constexpr std::string_view kHarmless = "No match found for server name";
-
 void OnGrpcLine(gpr_log_func_args* line) {
   const std::string_view message = line->message;
-  if (line->severity != GPR_LOG_SEVERITY_ERROR || message.starts_with(kHarmless)) return;
+  if (line->severity != GPR_LOG_SEVERITY_ERROR || IsHarmlessGrpcLine(message)) return;
   static LineInterval interval(kIntervalMs);
   const int64_t now_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
                              std::chrono::steady_clock::now().time_since_epoch())
                              .count();
   const int64_t left_out = interval.Take(now_ms);
   if (left_out < 0) return;
-  LOG(WARNING) << "gRPC: " << message.substr(0, kMostLineBytes) << " ("
-               << left_out << " lines were left out since the last such line)";
+  LOG(WARNING) << "gRPC: " << message.substr(0, kMostLineBytes) << " (" << left_out
+               << " lines were left out since the last such line)";
 }
 
 }  // namespace
+
+bool IsHarmlessGrpcLine(std::string_view message) {
+  return message.starts_with("No match found for server name");
+}
 
 int64_t LineInterval::Take(int64_t now_ms) {
   std::lock_guard lock(mutex_);

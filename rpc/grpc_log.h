@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <mutex>
+#include <string_view>
 
 namespace baton {
 
@@ -27,6 +28,10 @@ class LineInterval {
   int64_t logged_ms_ = 0;
   int64_t left_out_ = 0;
 };
+
+// Returns true for an error that is none: a client asks for a server name, often an IP address,
+// that the certificate does not have. The handshake goes on, and the client decides.
+bool IsHarmlessGrpcLine(std::string_view message);
 
 // From now on, gRPC's errors go to this process's log, at most one line each ten seconds, and its
 // other lines nowhere.

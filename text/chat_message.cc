@@ -52,9 +52,9 @@ absl::Status ValidateMessages(std::span<const ChatMessage> messages, const ChatL
     total += message.role.size() + message.content.size() +
              (message.name.has_value() ? message.name->size() : 0);
     if (total > limits.max_total_bytes) {
-      return absl::InvalidArgumentError(absl::StrCat("messages up to number ", i, " have ", total,
-                                                     " bytes; at most ", limits.max_total_bytes,
-                                                     " are allowed"));
+      return absl::InvalidArgumentError(absl::StrCat("messages[0] to messages[", i, "] have ",
+                                                     total, " bytes; at most ",
+                                                     limits.max_total_bytes, " are allowed"));
     }
   }
   return absl::OkStatus();

@@ -24,6 +24,7 @@
 #include "engine/peer_transport.h"
 #include "observe/observation_server.h"
 #include "security/listen_policy.h"
+#include "security/own_certificate.h"
 #include "tracing/otlp/otlp_collector.h"
 #include "tracing/otlp/otlp_exporter.h"
 #include "worker_rpc/freed_blocks.h"
@@ -113,7 +114,12 @@ absl::Status CheckPorts(const WorkerOptions& options) {
                                   {"--transfer-listen", options.transfer_listen},
                                   {"--metrics-listen", options.metrics_listen}}));
   RETURN_IF_ERROR(CheckCollector(options.tracing));
-  return CheckServerSecurity(options.server);
+  RETURN_IF_ERROR(CheckServerSecurity(options.server));
+  for (const std::string& warning :
+       OwnCertificateWarnings(options.server.tls, CallerRole::kWorker)) {
+    LOG(WARNING) << warning;
+  }
+  return absl::OkStatus();
 }
 
 // Sets the files with which KV over TCP is encrypted. `options.engine` names the port.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/entropy.h"
+#include "common/request_bounds.h"
 #include "common/status_macros.h"
 #include "router/client_prompt.h"
 #include "router/grpc/router_wire.h"
@@ -50,7 +51,13 @@ GenerateCall::GenerateCall(const GenerateHost& host, ConcurrencyLimit::Slot slot
 
 GenerateCall::~GenerateCall() = default;
 
+void GenerateCall::SetRequestId(std::string_view id) {
+  std::lock_guard lock(state_mutex_);
+  request_id_ = id.substr(0, kMaxRequestIdBytes);
+}
+
 void GenerateCall::Start(const v1::GenerateRequest& wire) {
+  SetRequestId(wire.request_id());
   absl::StatusOr<ClientRequest> request = ClientRequestFromWire(wire, Limits());
   if (!request.ok()) return CallOff(request.status());
   const absl::StatusOr<Placement> placement = PlacementFromWire(wire.placement());

@@ -81,6 +81,8 @@ class GenerateCall final : public ClientListener,
                std::unique_ptr<TenantVisit> visit = nullptr);
   ~GenerateCall() override;
 
+  // Sets the id for log lines. Only a call that may end before Start needs it.
+  void SetRequestId(std::string_view id);
   // Makes the cheap checks and posts the rest to `text_tasks`, or ends the call with an error.
   // REQUIRES: a shared_ptr owns this.
   void Start(ClientRequest request, Placement placement = Placement::kAutomatic);

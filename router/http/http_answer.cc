@@ -75,7 +75,7 @@ bool HttpAnswer::AddCall(const std::shared_ptr<ClientListener>& call) {
 
 bool HttpAnswer::Send(int32_t prompt, const v1::GenerateResponse& event) {
   std::lock_guard lock(mutex_);
-  if (ended_) return false;
+  if (ended_) return !unread_;
   const std::optional<AnswerEvent> read = AnswerEventFromWire(event);
   if (!read.has_value()) return true;
   const std::string events = writer_->Event(prompt, *read);
@@ -116,7 +116,7 @@ bool HttpAnswer::BeginLocked() {
 bool HttpAnswer::WriteLocked(const std::string& events) {
   sent_at_ = Clock::now();
   const bool sent = (begun_ || BeginLocked()) && exchange_->Write(events);
-  if (!sent) ended_ = true;
+  if (!sent) ended_ = unread_ = true;
   return sent;
 }
 

@@ -59,7 +59,8 @@ class HttpAnswer : public std::enable_shared_from_this<HttpAnswer> {
   // nothing was sent for too long.
   void Tick(Clock::time_point now);
 
-  // Used by the streams.
+  // Used by the streams. Send returns false if the client does not read. Events of a prompt behind
+  // the end of the answer are dropped; Tick ends its call.
   bool Send(int32_t prompt, const v1::GenerateResponse& event);
   void EndPrompt(int32_t prompt, const absl::Status& status);
 
@@ -82,8 +83,9 @@ class HttpAnswer : public std::enable_shared_from_this<HttpAnswer> {
   std::string prompt_field_;
   int32_t prompts_ = 0;
   int32_t open_prompts_ = 0;
-  bool begun_ = false;  // the head of a stream is sent
-  bool ended_ = false;  // the answer is complete, has failed, or the client is gone
+  bool begun_ = false;   // the head of a stream is sent
+  bool ended_ = false;   // the answer is complete, has failed, or the client is gone
+  bool unread_ = false;  // the client did not read what was written
   bool client_gone_ = false;
   bool calls_end_ = false;  // the calls were told to end
   Clock::time_point sent_at_;

@@ -309,12 +309,10 @@ void HttpEdge::OnProblem(const HttpRequest& request, const std::string& id,
 
 absl::StatusOr<std::vector<std::unique_ptr<TenantVisit>>> HttpEdge::EnterTenants(
     const std::vector<ClientRequest>& prompts) const {
-  std::vector<std::unique_ptr<TenantVisit>> visits(prompts.size());
-  if (host_.tenants == nullptr) return visits;
-  for (size_t i = 0; i < prompts.size(); ++i) {
-    ASSIGN_OR_RETURN(visits[i], host_.tenants->Enter(prompts[i].tenant, prompts[i].priority));
-  }
-  return visits;
+  if (host_.tenants == nullptr) return std::vector<std::unique_ptr<TenantVisit>>(prompts.size());
+  // All prompts of a body have its tenant and its priority.
+  return host_.tenants->EnterAll(prompts.front().tenant, prompts.front().priority,
+                                 static_cast<int32_t>(prompts.size()));
 }
 
 void HttpEdge::StartCalls(OpenAiEndpoint endpoint, const HttpRequest& request,
@@ -344,7 +342,10 @@ void HttpEdge::StartCalls(OpenAiEndpoint endpoint, const HttpRequest& request,
     return answer->Fail(unknown);
   }
   absl::StatusOr<std::vector<std::unique_ptr<TenantVisit>>> visits = EnterTenants(read->prompts);
-  if (!visits.ok()) return refuse(visits.status(), Refusal::kLimit);
+  if (!visits.ok()) {
+    const bool invalid = absl::IsInvalidArgument(visits.status());
+    return refuse(visits.status(), invalid ? Refusal::kInvalid : Refusal::kLimit);
+  }
   const int32_t priority =
       visits->front() == nullptr ? read->prompts.front().priority : visits->front()->priority();
   const absl::Status timely =
@@ -375,6 +376,7 @@ void HttpEdge::StartCalls(OpenAiEndpoint endpoint, const HttpRequest& request,
     const auto call = std::make_shared<GenerateCall>(
         host_, std::move(slots[i]), answer->Stream(static_cast<int32_t>(i)), deadline, priority,
         EndpointLabel(endpoint), std::move((*visits)[i]));
+    call->SetRequestId(prompt.request_id);
     if (!answer->AddCall(call)) return;
     call->Start(std::move(prompt));
   }

@@ -79,7 +79,7 @@ class HttpEdge {
   void StartCalls(OpenAiEndpoint endpoint, const HttpRequest& request, ConcurrencyLimit::Slot slot,
                   const CallDeadline& deadline, const std::shared_ptr<HttpAnswer>& answer);
   // Returns a visit for each prompt; without tenants' limits, null pointers. Errors as
-  // TenantGate::Enter.
+  // TenantGate::EnterAll.
   absl::StatusOr<std::vector<std::unique_ptr<TenantVisit>>> EnterTenants(
       const std::vector<ClientRequest>& prompts) const;
   // Counts and logs a request that is refused before it has a call.

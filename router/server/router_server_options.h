@@ -50,5 +50,8 @@ inline void RegisterSettings(RouterServerOptions& options, SettingList& settings
 // encryption, except for metrics and probes. InvalidArgument or NotFound with the option and what
 // to do.
 absl::Status CheckRouterSecurity(const RouterServerOptions& options);
+// Logs a warning for a certificate that peers may refuse, and for ports that serve everyone.
+// REQUIRES: CheckRouterSecurity is OK.
+void WarnOfOpenPorts(const RouterServerOptions& options);
 
 }  // namespace baton

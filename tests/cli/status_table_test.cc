@@ -72,6 +72,18 @@ TEST(StatusTable, ShowsTheWishOfTheRolePlannerWithItsReason) {
           "12 s ago\n  decode-1 prefills: not carried out: why\n"));
 }
 
+TEST(StatusTable, HasNoPlanForWorkersOfBothRoles) {
+  v1::GetStatusResponse status = OneWorker();
+  v1::RolePlan& plan = *status.mutable_role_plan();
+  plan.set_mode("apply");
+  plan.set_known(true);
+  plan.set_reason("with 0 prefill and 0 decode workers");
+  plan.set_trouble("decode-1 prefills: not carried out: why");
+  EXPECT_THAT(StatusTable(status, false),
+              HasSubstr("\nroles (apply): all usable workers have both roles\n  decode-1 prefills: "
+                        "not carried out: why\n"));
+}
+
 TEST(StatusTable, ShowsTheWorstState) {
   v1::GetStatusResponse status = OneWorker();
   v1::WorkerStatus& worker = *status.mutable_workers(0);

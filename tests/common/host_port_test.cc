@@ -26,6 +26,8 @@ TEST(ParseHostPort, RefusesWhatIsNotOne) {
 TEST(ParseHostPort, SaysWhatToLeaveOutOfAUrl) {
   EXPECT_THAT(ParseHostPort("http://127.0.0.1:8090/v1").status().message(),
               testing::HasSubstr("leave out http://, as in 127.0.0.1:8090"));
+  EXPECT_THAT(ParseHostPort("dns:///router:8090").status().message(),
+              testing::HasSubstr("leave out dns:///, as in router:8090"));
 }
 
 TEST(CheckHostPort, RefusesPort0) {

@@ -11,7 +11,7 @@ The CPU time is that of the router and the workers together. A scraper that asks
 
 Prints a line for each round, then the median of the rounds' ratios with its quartiles and its 95 % interval, and as the last line one
 JSON object with the figure `observe_cost_share`: that median minus 1. A negative share means that the cost is below the noise.
-`scrape_cpu_ms` is the CPU time of one scrape of all programs at rest; it has hardly any noise. Exit code 1 if a request failed.
+`scrape_cpu_ms` is the CPU time of one scrape of all programs, besides what they use at rest. Exit code 1 if a request failed.
 Standard library only.
 """
 
@@ -68,12 +68,16 @@ class Observed:
             thread.join()
 
     def cost_of_scrape(self, count=500):
-        """CPU seconds of one scrape of all programs, while they have nothing else to do."""
-        before = cpu_seconds(self.pids)
+        """CPU seconds of one scrape of all programs, without what they use at rest in the same time."""
+        before, begin = cpu_seconds(self.pids), time.monotonic()
         for _ in range(count):
             for address in self.addresses:
                 urllib.request.urlopen(f"http://{address}/metrics").read()
-        return (cpu_seconds(self.pids) - before) / count
+            time.sleep(0.02)
+        spent, seconds = cpu_seconds(self.pids) - before, time.monotonic() - begin
+        before = cpu_seconds(self.pids)
+        time.sleep(seconds)
+        return (spent - (cpu_seconds(self.pids) - before)) / count
 
     def cost_per_token(self, jobs, options):
         """Runs the jobs; returns CPU seconds for each token."""

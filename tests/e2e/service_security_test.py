@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import ssl
 import subprocess
 import tempfile
@@ -169,13 +170,26 @@ class Access(TlsService):
             self.addCleanup(router.close)
             done = generate(router.address, *self.folder.flags("client"))
             self.assertEqual(done.returncode, 1)
-            self.assertIn("is not from an authority in --tls-ca", done.stdout + done.stderr)
+            self.assertIn("an authority that is not in --tls-ca", done.stdout + done.stderr)
 
     def test_a_worker_is_no_router(self):
         status = json.loads(baton("status", "--router", self.cluster.router, "--json", *self.folder.flags("operator")).stdout)
         done = generate(status["workers"][0]["address"], *self.folder.flags("client"))
         self.assertEqual(done.returncode, 1)
-        self.assertIn("is not that of a router with this address", done.stdout + done.stderr)
+        self.assertIn("is not for a router", done.stdout + done.stderr)
+
+    def test_a_signal_ends_a_client_that_uses_tls(self):
+        job = json.dumps(JOB | {"max_tokens": 2000, "ignore_eos": True}) + "\n"
+        for number in (signal.SIGINT, signal.SIGTERM):
+            client = subprocess.Popen([program("baton"), "generate", "--router", self.cluster.router, "--json", "--jobs", "-",
+                                       *map(str, self.folder.flags("client"))], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                      stderr=subprocess.PIPE, text=True)
+            client.stdin.write(job * 50)
+            client.stdin.flush()
+            self.assertIn("token_ids", client.stdout.readline())
+            client.send_signal(number)
+            _, said = client.communicate(timeout=TIMEOUT_S)
+            self.assertEqual(client.returncode, 130, said)
 
     def test_http_needs_a_key(self):
         body = {"prompt": "a b c", "max_tokens": 4, "temperature": 0}

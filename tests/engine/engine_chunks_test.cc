@@ -127,6 +127,10 @@ TEST(EngineChunks, ChunksAreListedAndClearedWithoutThePrefixes) {
   Ask(*engine, RequestOf(prompt));
   const std::vector<ChunkCache::EntryInfo> entries = engine->ListChunks();
   ASSERT_EQ(entries.size(), 2u);
+  const EngineStatus status = engine->Status();
+  EXPECT_GT(status.chunk_cache.used_blocks, 0);
+  EXPECT_EQ(status.cache.evictable, status.cache.blocks.cached) << "no request uses them";
+  EXPECT_EQ(status.groups.at(0).evictable, status.cache.evictable);
   EXPECT_EQ(entries[0].tokens + entries[1].tokens, 57);
   for (const ChunkCache::EntryInfo& entry : entries) {
     EXPECT_EQ(entry.position, 16);

@@ -5,6 +5,8 @@
  2. `kubernetes-validate --strict` accepts every object that is no custom resource.
  3. Rules of our own: restricted pods, probes, a grace period that is long enough, memory limits that count the KV pool, Services
     and policies whose selectors find pods and whose ports exist, and only settings that the programs know.
+    The largest fleet and one more pod of each Deployment fit the quota. No manifest sets the replicas that an autoscaler owns.
+ 4. k8s/operator-pod.yaml is valid and restricted, and the routers' network policy admits it.
 
 Before, the script shows that each rule finds a manifest that breaks it. Nothing here runs a pod: scripts/kube_test.sh does.
 
@@ -13,6 +15,7 @@ Needs kubectl, and PyPI's kubernetes-validate. If this Python lacks the latter, 
 """
 
 import copy
+import fractions
 import os
 import pathlib
 import re
@@ -23,7 +26,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CUSTOM = ("monitoring.coreos.com/", "keda.sh/")
-MIB = {"Mi": 1, "Gi": 1024}
+UNITS = {"m": fractions.Fraction(1, 1000), "": 1, "Mi": 2**20, "Gi": 2**30}
 SPARE_MIB = 512  # of a worker on a CPU: the smallest model, its steps, stacks and code
 
 
@@ -49,9 +52,13 @@ def render(folder):
     return list(yaml.safe_load_all(done.stdout))
 
 
+def amount(text):
+    number, unit = re.fullmatch(r"(\d+)(m|Mi|Gi|)", str(text)).groups()
+    return int(number) * UNITS[unit]
+
+
 def mib(text):
-    number, unit = re.fullmatch(r"(\d+)(Mi|Gi)", text).groups()
-    return int(number) * MIB[unit]
+    return amount(text) / 2**20
 
 
 def name_of(document):
@@ -185,14 +192,55 @@ def object_problems(documents):
             if not service["spec"].get("publishNotReadyAddresses") or service["spec"].get("clusterIP") != "None":
                 found.append(f"{name}: the Service {host.group(1)} hides routers that wait for workers")
     for document in documents:
-        if document["kind"] == "ScaledObject" and document["spec"]["scaleTargetRef"]["name"] not in every_pod:
+        if document["kind"] != "ScaledObject":
+            continue
+        target = document["spec"]["scaleTargetRef"]["name"]
+        if target not in every_pod:
             found.append(f"{name_of(document)} scales nothing")
+        if any("replicas" in one["spec"] for one in documents if one["kind"] == "Deployment" and one["metadata"]["name"] == target):
+            found.append(f"{target} sets replicas, so each apply undoes what {name_of(document)} has scaled")
+    return found
+
+
+def pod_needs(spec):
+    """Returns {key of a ResourceQuota: amount} for one pod. Init containers run before the others, one at a time."""
+    def of(container):
+        resources = container.get("resources", {})
+        return {f"{kind}.{name}": amount(text) for kind in ("requests", "limits") for name, text in resources.get(kind, {}).items()}
+
+    steps = [[one] for one in spec.get("initContainers", [])] + [spec["containers"]]
+    needs = {"pods": 1}
+    for needed in [[of(one) for one in step] for step in steps]:
+        for key in {key for one in needed for key in one}:
+            needs[key] = max(needs.get(key, 0), sum(one.get(key, 0) for one in needed))
+    return needs
+
+
+def largest_fleet(documents):
+    """Returns {Deployment: its most pods}, with the one that a rolling update adds."""
+    most = {one["metadata"]["name"]: one["spec"].get("replicas", 1) for one in documents if one["kind"] == "Deployment"}
+    most |= {one["spec"]["scaleTargetRef"]["name"]: one["spec"]["maxReplicaCount"]
+             for one in documents if one["kind"] == "ScaledObject"}
+    return {name: count + 1 for name, count in most.items()}
+
+
+def quota_problems(documents):
+    found = []
+    every_pod = pods(documents)
+    needs = [(count, pod_needs(every_pod[name][1])) for name, count in largest_fleet(documents).items() if name in every_pod]
+    for quota in (one for one in documents if one["kind"] == "ResourceQuota"):
+        for key, text in quota["spec"]["hard"].items():
+            needed = sum(count * one.get(key, 0) for count, one in needs)
+            if needed > amount(text):
+                unit = text.lstrip("0123456789")
+                found.append(f"the quota of {key} is {text}, but the largest fleet and one more pod of each kind need "
+                             f"{float(needed / UNITS[unit]):g}{unit}")
     return found
 
 
 def problems(documents, known=None):
-    found = object_problems(documents)
-    replicas = {one["metadata"]["name"]: one["spec"]["replicas"] for one in documents if one["kind"] == "Deployment"}
+    found = object_problems(documents) + quota_problems(documents)
+    replicas = {one["metadata"]["name"]: one["spec"].get("replicas", 1) for one in documents if one["kind"] == "Deployment"}
     for name, (_, spec) in pods(documents).items():
         found += security_problems(name, spec) + serving_problems(name, spec, replicas[name]) + setting_problems(name, spec, known)
     return found
@@ -206,8 +254,24 @@ def validate(documents, folder):
     return "" if done.returncode == 0 else (done.stdout + done.stderr or f"kubernetes-validate ended with {done.returncode}")
 
 
+def check_quota_rule(documents):
+    """The GPU overlay with keda: each quota may be what the largest fleet needs, and one unit less is found."""
+    exact = {"pods": ("21", "20"), "requests.cpu": ("75", "74"), "requests.memory": ("579Gi", "578Gi"),
+             "limits.memory": ("579Gi", "578Gi"), "requests.nvidia.com/gpu": ("18", "17")}
+    changed = copy.deepcopy(documents)
+    hard = next(one for one in changed if one["kind"] == "ResourceQuota")["spec"]["hard"]
+    assert hard.keys() == exact.keys(), f"this test knows no figures for {hard.keys() ^ exact.keys()}"
+    hard.update({key: enough for key, (enough, _) in exact.items()})
+    assert not quota_problems(changed), quota_problems(changed)
+    for key, (enough, too_little) in exact.items():
+        hard[key] = too_little
+        found = quota_problems(changed)
+        assert len(found) == 1 and f"the quota of {key} is {too_little}" in found[0], found
+        hard[key] = enough
+
+
 def check_rules(documents, folder):
-    """Breaks the manifest in one place at a time; each time a rule must find it."""
+    """Breaks the manifests of the CPU overlay with keda in one place at a time; each time a rule must find it."""
     def deployment(changed, name="baton-decode-worker"):
         return pods(changed)[name][1]
 
@@ -238,6 +302,9 @@ def check_rules(documents, folder):
         "disruption budget": lambda c: c.remove(of_kind(c, "PodDisruptionBudget")),
         "names no Service": lambda c: container(c).update(args=["--router=dns:///nothing:8090"]),
         "hides routers": lambda c: [one["spec"].pop("publishNotReadyAddresses", None) for one in c if one["kind"] == "Service"],
+        "sets replicas": lambda c: [one["spec"].update(replicas=2) for one in c if one["kind"] == "Deployment"],
+        "scales nothing": lambda c: of_kind(c, "ScaledObject")["spec"]["scaleTargetRef"].update(name="x"),
+        "the quota of pods": lambda c: of_kind(c, "ScaledObject")["spec"].update(maxReplicaCount=20),
         "has no setting BATON_NOTHING": lambda c: container(c)["env"].append({"name": "BATON_NOTHING", "value": "1"}),
     }
     known = {program: {entry["name"] for _, spec in pods(documents).values() for entry in spec["containers"][0]["env"]}
@@ -252,6 +319,29 @@ def check_rules(documents, folder):
     assert validate(changed, folder), "kubernetes-validate --strict accepts an unknown field"
 
 
+def render_with(folder, overlay, components):
+    """Renders an overlay with components through a kustomization that it writes into `folder`."""
+    k8s = os.path.relpath(ROOT / "k8s", folder)  # kustomize refuses absolute paths
+    with open(os.path.join(folder, "kustomization.yaml"), "w") as file:
+        yaml.safe_dump({"resources": [f"{k8s}/overlays/{overlay}"],
+                        "components": [f"{k8s}/components/{one}" for one in components]}, file)
+    return render(folder)
+
+
+def check_operator_pod(routers, folder):
+    """`routers`: manifests with the routers' network policy."""
+    pod, = yaml.safe_load_all((ROOT / "k8s/operator-pod.yaml").read_text())
+    said = validate([pod], folder)
+    assert not said, f"k8s/operator-pod.yaml: {said}"
+    found = security_problems("baton-operator", pod["spec"])
+    assert not found, f"k8s/operator-pod.yaml: {found}"
+    policy = next(one for one in routers if name_of(one) == "NetworkPolicy baton-router")
+    admitted = [source["podSelector"] for rule in policy["spec"]["ingress"] if rule["ports"] == [{"protocol": "TCP", "port": 8090}]
+                for source in rule["from"] if source.get("namespaceSelector") == {}]
+    labels = pod["metadata"]["labels"]
+    assert any(matches(selector, labels) for selector in admitted), f"the routers' policy does not admit {labels}"
+
+
 def main():
     if shutil.which("kubectl") is None:
         not_run("no kubectl")
@@ -261,21 +351,20 @@ def main():
         not_run("kubectl is older than 1.27")
     bin_dir = sys.argv[sys.argv.index("--bin") + 1] if "--bin" in sys.argv else None
     known = known_settings(bin_dir)
-    overlays = sorted(path.parent for path in (ROOT / "k8s/overlays").glob("*/kustomization.yaml"))
-    components = sorted(path.parent for path in (ROOT / "k8s/components").glob("*/kustomization.yaml"))
+    overlays = sorted(path.parent.name for path in (ROOT / "k8s/overlays").glob("*/kustomization.yaml"))
+    components = sorted(path.parent.name for path in (ROOT / "k8s/components").glob("*/kustomization.yaml"))
     assert overlays and components
     with tempfile.TemporaryDirectory() as folder:
-        k8s = os.path.relpath(ROOT / "k8s", folder)  # kustomize refuses absolute paths
-        check_rules(render(ROOT / "k8s/overlays/cpu"), folder)
+        with_keda = render_with(folder, "cpu", ["keda"])
+        check_rules(with_keda, folder)
+        check_quota_rule(render_with(folder, "gpu", ["keda"]))
+        check_operator_pod(with_keda, folder)
         for overlay in overlays:
             for chosen in [[], *[[one] for one in components], components]:
-                with open(os.path.join(folder, "kustomization.yaml"), "w") as file:
-                    yaml.safe_dump({"resources": [f"{k8s}/overlays/{overlay.name}"],
-                                    "components": [f"{k8s}/components/{one.name}" for one in chosen]}, file)
-                documents = render(folder)
+                documents = render_with(folder, overlay, chosen)
                 found = problems(documents, known)
                 said = validate(documents, folder)
-                what = f"{overlay.name} with {', '.join(one.name for one in chosen) or 'no component'}"
+                what = f"{overlay} with {', '.join(chosen) or 'no component'}"
                 custom = sum(one["apiVersion"].startswith(CUSTOM) for one in documents)
                 print(f"{what}: {len(documents)} objects, of which {custom} are custom resources and not validated")
                 assert not found, f"{what}: {found}"

@@ -157,12 +157,12 @@ class Pod:
         self.fleet.pods.pop(self.name, None)
 
     def signal(self, verb):
-        """Verbs: kill, pause, unpause. runc cannot freeze a container while one of its threads begins another, so it is asked again."""
-        for last in [False] * 10 + [True]:
+        """Verbs: kill, pause, unpause. `runc pause` sometimes answers "unable to freeze". Then this asks again, up to ten times."""
+        for attempt in range(11):
             try:
                 return self.fleet.podman("podman", verb, self.container())
             except RuntimeError as error:
-                if last or "unable to freeze" not in str(error):
+                if attempt == 10 or "unable to freeze" not in str(error):
                     raise
             time.sleep(0.2)
 

@@ -13,6 +13,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(LoadReport, TheLastLineHasExactlyTheFiguresThatScriptsRead) {
   const LoadResult result = SomeResult(50);
@@ -68,6 +69,8 @@ TEST(LoadReport, AnEmptyRunHasAReport) {
   const auto json = nlohmann::json::parse(JsonText(ReportJson(result, SummaryOf(result))));
   EXPECT_TRUE(json["timeline"].empty());
   EXPECT_THAT(LoadTable(result, SummaryOf(result)), HasSubstr("0 ok, 0 refused, 0 failed"));
+  EXPECT_THAT(LoadTable(result, SummaryOf(result)), Not(HasSubstr("load generator")))
+      << "a simulation has none";
 }
 
 TEST(LoadReport, TheReportHasSamplesOfEveryRequest) {

@@ -109,6 +109,19 @@ TEST(LoadRun, TheDurationLimitsIntendedTimes) {
   EXPECT_EQ(FakeService({}).Play(run).size(), 10u);
 }
 
+// The next request is planned ahead, and may never be sent.
+TEST(LoadRun, OnlySentRequestsCountAsClipped) {
+  const WorkloadOptions clips = {.context_length = 100, .prompt_tokens = 300, .output_tokens = 1};
+  const auto workload = WorkloadOf(clips);
+  LoadRun run(Open(ArrivalKind::kConstant, 10, 3), *workload);
+  EXPECT_EQ(run.clipped().requests, 0);
+  EXPECT_EQ(FakeService({}).Play(run).size(), 3u);
+  EXPECT_EQ(run.clipped().requests, 3);
+  EXPECT_EQ(run.clipped().prompt_tokens, 3 * (300 - 99));
+  EXPECT_EQ(run.clipped().output_tokens, 0);
+  EXPECT_EQ(run.clipped().conversations, 0);
+}
+
 TEST(LoadRun, ATraceIsPlayedAtItsTimesOrFaster) {
   std::vector<TracedRequest> trace;
   for (const int64_t at_us : {5'000'000, 5'500'000, 7'000'000}) {

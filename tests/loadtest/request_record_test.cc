@@ -65,7 +65,7 @@ TEST(AnswerTimer, AWholeAnswerWithoutContentIsAFailure) {
 TEST(AnswerTimer, CountedTokensWithoutTextAreAWholeAnswerThatBeginsAtItsEnd) {
   AnswerTimer timer(SomeRequest(), 0, 0);
   AnswerEnd end = Whole();
-  end.output_tokens = 1;
+  end.output_tokens = 5;
   timer.OnEnd(5, end);
   EXPECT_EQ(timer.record().outcome, RequestOutcome::kWhole);
   EXPECT_EQ(timer.record().first_content_us, 5);

@@ -159,7 +159,7 @@ TEST(Workload, AConversationEndsWhenTheContextIsFull) {
               first,
               {.whole = true, .text = {}, .tokens = {}, .prompt_tokens = 24, .output_tokens = 4})
           .has_value());
-  EXPECT_EQ(workload->clipped().conversations, 1);
+  EXPECT_EQ(workload->clipped_conversations(), 1);
 }
 
 TEST(Workload, APromptWithChunksHasDifferentChunksOfThePool) {
@@ -271,9 +271,11 @@ TEST(Workload, WhatIsClippedIsCounted) {
     EXPECT_EQ(AllTokens(request).size(), static_cast<size_t>(request.prompt_tokens));
     EXPECT_LE(request.prompt_tokens + request.output_tokens, 100);
   }
-  EXPECT_EQ(workload->clipped().requests, 2);
-  EXPECT_EQ(workload->clipped().prompt_tokens, 25 + 4);
-  EXPECT_EQ(workload->clipped().output_tokens, 401);
+  EXPECT_EQ(requests[0].clipped_prompt_tokens + requests[0].clipped_output_tokens, 0);
+  EXPECT_EQ(requests[1].clipped_prompt_tokens, 25);
+  EXPECT_EQ(requests[1].clipped_output_tokens, 0);
+  EXPECT_EQ(requests[2].clipped_prompt_tokens, 4);
+  EXPECT_EQ(requests[2].clipped_output_tokens, 401);
 }
 
 TEST(Workload, OptionsThatDoNotFitAreNamed) {

@@ -197,6 +197,8 @@ TEST(OpenAiRequest, WhatWouldChangeTheAnswerIsRefusedByName) {
 }
 
 TEST(OpenAiRequest, BoundsAreThoseOfEveryEdge) {
+  EXPECT_EQ(Refusal(kChat, WithMessages(R"("n":3e9)"), "n"),
+            "\"n\" is 3000000000.0; [1, 16] is allowed");
   EXPECT_EQ(Refusal(kChat, WithMessages(R"("temperature":101)"), "temperature"),
             "temperature is 101; [0, 100] is allowed");
   EXPECT_EQ(Refusal(kChat, WithMessages(R"("max_completion_tokens":0)"), "max_completion_tokens"),

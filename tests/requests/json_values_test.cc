@@ -57,18 +57,31 @@ TEST(JsonValues, AnIntegerMayBeWrittenWithAFractionOfZero) {
   const JsonPlace place = kRoot.Member("x");
   EXPECT_EQ(*ToInteger<int32_t>(place, 16.0), 16);
   EXPECT_EQ(*ToInteger<int32_t>(place, -16.0), -16);
-  EXPECT_EQ(*ToInteger<int64_t>(place, 9007199254740992.0), int64_t{1} << 53);
+  EXPECT_EQ(*ToInteger<int64_t>(place, 9007199254740991.0), (int64_t{1} << 53) - 1);
   EXPECT_EQ(Refusal(ToInteger<int32_t>(place, 3e9, 1, 16)),
             "\"x\" is 3000000000.0; [1, 16] is allowed");
-  for (const double number : {16.5, 1e300, -1e300, 9007199254740994.0}) {
-    EXPECT_EQ(Refusal(ToInteger<int64_t>(place, number)), "\"x\" must be a whole number");
+  EXPECT_EQ(Refusal(ToInteger<int64_t>(place, 16.5)), "\"x\" must be a whole number");
+}
+
+// 2^53 + 1 has the same double.
+TEST(JsonValues, AnIntegerWithAPointOrExponentIsBelow2To53) {
+  const JsonPlace place = kRoot.Member("x");
+  for (const double number : {9007199254740992.0, 1e20, 1e300}) {
+    EXPECT_THAT(Refusal(ToInteger<int64_t>(place, number)), HasSubstr("] is allowed"));
+    EXPECT_THAT(Refusal(ToInteger<uint64_t>(place, number)), HasSubstr("] is allowed"));
+    EXPECT_THAT(Refusal(ToInteger<int64_t>(place, -number)), HasSubstr("] is allowed"));
   }
+  const Json beyond_64_bits = Json::parse("99999999999999999999");
+  EXPECT_THAT(Refusal(ToInteger<int32_t>(place, beyond_64_bits, 1, 16)),
+              HasSubstr("e+20; [1, 16] is allowed"));
 }
 
 TEST(JsonValues, TokenIdsAndPartsNameTheWrongElement) {
   const JsonPlace place = kRoot.Member("x");
   EXPECT_EQ(*ToTokenIds(place, {1, 2}), (std::vector<TokenId>{1, 2}));
   EXPECT_EQ(Refusal(ToTokenIds(place, {1, "a"})), "\"x[1]\" must be a whole number");
+  EXPECT_EQ(Refusal(ToTokenIds(place, {-3000000000})),
+            "\"x[0]\" is -3000000000; [0, 2147483647] is allowed");
   EXPECT_EQ(Refusal(ToTokenIds(place, "a")), "\"x\" must be an array of token ids");
   const Json many(static_cast<size_t>(kMaxPromptTokenIds) + 1, 0);
   EXPECT_EQ(Refusal(ToTokenIds(place, many)), "\"x\" has 1048577 token ids; at most 1048576");

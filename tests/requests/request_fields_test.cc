@@ -9,6 +9,7 @@
 #include <string>
 
 #include "common/error_details.h"
+#include "common/str_cat.h"
 
 namespace baton {
 namespace {
@@ -73,14 +74,13 @@ TEST(RequestFields, AFaultOfTheCheckNamesTheFieldThatTheBodyHas) {
 
 // The check cannot name a number that its type does not hold.
 TEST(RequestFields, ANumberBeyond32BitsIsRefusedWithTheRangeOfItsField) {
-  const std::map<std::string, std::string> ranges = {
-      {"n", "[1, 16]"},
-      {"priority", "[-100, 100]"},
-      {"max_tokens", "[1, 2147483647]"},
-      {"max_completion_tokens", "[1, 2147483647]"},
-      {"min_tokens", "[0, 2147483647]"},
-      {"top_k", "[0, 2147483647]"},
-      {"logprobs", "[0, 20]"}};
+  const std::map<std::string, std::string> ranges = {{"n", "[1, 16]"},
+                                                     {"priority", "[-100, 100]"},
+                                                     {"max_tokens", "[1, 2147483647]"},
+                                                     {"max_completion_tokens", "[1, 2147483647]"},
+                                                     {"min_tokens", "[0, 2147483647]"},
+                                                     {"top_k", "[0, 2147483647]"},
+                                                     {"logprobs", "[0, 20]"}};
   for (const auto& [name, range] : ranges) {
     EXPECT_EQ(Refusal(R"({"prompt":"a",")" + name + R"(":3000000000})", RequestStyle::kJob, name),
               "\"" + name + "\" is 3000000000; " + range + " is allowed");
@@ -91,14 +91,18 @@ TEST(RequestFields, ANegativeSeedIsTheNumberWithTheSameBits) {
   ClientRequest request;
   const JsonPlace place("{}", kNotALine);
   const auto seed_of = [&](const Json& value) {
-    EXPECT_TRUE(
-        *ReadRequestField(place.Member("seed"), "seed", value, RequestStyle::kJob, nullptr, request));
+    EXPECT_TRUE(*ReadRequestField(place.Member("seed"), "seed", value, RequestStyle::kJob, nullptr,
+                                  request));
     return *request.sampling.seed;
   };
   EXPECT_EQ(seed_of(-1), UINT64_MAX);
   EXPECT_EQ(seed_of(INT64_MIN), uint64_t{1} << 63);
   EXPECT_EQ(seed_of(UINT64_MAX), UINT64_MAX);
   EXPECT_EQ(seed_of(7.0), 7u);
+  for (const char* seed : {"18446744073709551616", "-9223372036854775809", "1e18"}) {
+    EXPECT_THAT(Refusal(StrCat(R"({"prompt":"a","seed":)", seed, "}"), RequestStyle::kJob, "seed"),
+                HasSubstr("; [-2^63, 2^64-1] is allowed"));
+  }
 }
 
 TEST(RequestFields, AnUnknownNameIsLeftToTheCaller) {

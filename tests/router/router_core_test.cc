@@ -388,6 +388,9 @@ TEST(RouterCore, ChangesOfRolesDoNotMakeItUnready) {
   one.role = WorkerRole::kDecode;
   ASSERT_TRUE(core.Heartbeat(one).ok());
   EXPECT_TRUE(core.ready());
+  one.role = other.role = WorkerRole::kPrefill;
+  for (const WorkerReport& report : {one, other}) ASSERT_TRUE(core.Heartbeat(report).ok());
+  EXPECT_FALSE(core.ready()) << "no worker can decode now";
 }
 
 TEST_F(RouterCoreTest, AWorkerThatCannotBeFollowedDelaysReadinessForALimitedTime) {

@@ -106,6 +106,29 @@ TEST_F(TenantGateTest, TokensAreReservedAndSettledByUse) {
   ExpectRefused(fourth->Reserve(1), "tokens_per_minute of 600", 100);
 }
 
+TEST_F(TenantGateTest, ARequestWhoseTokensAreRefusedDoesNotCount) {
+  SetTable(R"({"tenant": "a", "requests_per_minute": 2, "tokens_per_minute": 100})");
+  const std::unique_ptr<TenantVisit> first = Enter("a");
+  EXPECT_TRUE(first->Reserve(100).ok());
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(Enter("a")->Reserve(50).ok());
+  EXPECT_TRUE(Enter("a")->Reserve(0).ok()) << "the second request";
+  ExpectRefused(gate_.Enter("a", 0).status(), "requests_per_minute of 2", 30'000);
+}
+
+TEST_F(TenantGateTest, AListEntersWholeOrNotAtAll) {
+  SetTable(R"({"tenant": "a", "requests_per_minute": 4, "concurrent_requests": 3})");
+  const absl::Status never = gate_.EnterAll("a", 0, 4).status();
+  EXPECT_EQ(never.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(never.message(),
+            "there are 4 prompts; tenant \"a\" may have 3 requests at once (concurrent_requests)");
+  std::unique_ptr<TenantVisit> one = Enter("a");
+  EXPECT_EQ(gate_.EnterAll("a", 0, 3).status().code(), absl::StatusCode::kResourceExhausted);
+  one.reset();
+  EXPECT_EQ(gate_.EnterAll("a", 0, 3)->size(), 3u) << "the refused lists took nothing";
+  ExpectRefused(gate_.Enter("a", 0).status(), "requests_per_minute of 4", 15'000);
+  EXPECT_EQ(UseOf("a").running, 0);
+}
+
 TEST_F(TenantGateTest, APriorityAboveTheGreatestIsLowered) {
   SetTable(R"({"tenant": "a", "max_priority": 2})");
   EXPECT_EQ(Enter("a", 50)->priority(), 2);

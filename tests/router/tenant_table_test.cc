@@ -53,6 +53,8 @@ TEST(TenantTable, ReadsALineForEachTenantAndOneForAllOthers) {
 TEST(TenantTable, AnErrorNamesLineFieldAndRange) {
   EXPECT_THAT(TableError("{\"tenant\": \"a\"}\n{\"tenant\": \"b\", \"requests_per_minute\": 0}"),
               AllOf(HasSubstr("line 2"), HasSubstr("requests_per_minute"), HasSubstr("[1, ")));
+  EXPECT_THAT(TableError("{\"tenant\": \"a\", \"concurrent_requests\": 3000000000}"),
+              HasSubstr("is 3000000000; [1, "));
   EXPECT_THAT(TableError("{\"tenant\": \"a\", \"weight\": 0}"), HasSubstr("weight"));
   EXPECT_THAT(TableError("{\"tenant\": \"a\", \"weight\": \"1\"}"), HasSubstr("weight"));
   EXPECT_THAT(TableError("{\"tenant\": \"a\", \"max_priority\": 101}"), HasSubstr("100"));

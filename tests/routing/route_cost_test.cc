@@ -270,6 +270,29 @@ TEST_F(RouteCostTest, SeveralRoutersPreferDifferentWorkers) {
   EXPECT_EQ(Ask([this](const RouteCost& cost) { return cost.PrefillUs(prefill()); }), home_us);
 }
 
+TEST_F(RouteCostTest, ADecodeWorkerThatIsAnotherRoutersHomeComputesFewerPromptsItself) {
+  options_.local_prefill_tokens = 0;
+  options_.local_continuation_tokens = 0;
+  options_.local_prefill_penalty = 0;
+  options_.answer_delay_weight = 0;
+  options_.away_weight = 100;
+  WorkerRecord& worker = fleet_.workers[1];
+  worker.report.routers = 2;
+  worker.report.prompt_tokens_left = 0;
+  worker.alike = 8;
+  worker.place = 3;
+  worker.active = worker.others = 1;
+  const auto local_us = [this] {
+    return Ask([this](const RouteCost& cost) { return cost.LocalUs(decode(), &prefill()); });
+  };
+  worker.report.router_place = 1;  // this router's home
+  const double home_us = local_us();
+  EXPECT_TRUE(Local());
+  worker.report.router_place = 0;
+  EXPECT_NEAR(local_us(), home_us + 100 * fleet_.speeds.prefill_us() * 2 / 8, 2);
+  EXPECT_FALSE(Local());
+}
+
 TEST_F(RouteCostTest, SequencesOfOtherRoutersStandForPromptsOnlyIfTheirTokensAreUnknown) {
   const auto us = [this] {
     return Ask([this](const RouteCost& cost) { return cost.PrefillUs(prefill()); });

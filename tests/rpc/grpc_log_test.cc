@@ -14,5 +14,10 @@ TEST(GrpcLog, TakesOneLineInEachIntervalAndCountsTheOthers) {
   EXPECT_EQ(interval.Take(1300), 0);
 }
 
+TEST(GrpcLog, LeavesOutNamesThatTheCertificateDoesNotHave) {
+  EXPECT_TRUE(IsHarmlessGrpcLine("No match found for server name: 127.0.0.1."));
+  EXPECT_FALSE(IsHarmlessGrpcLine("Handshake failed with fatal error SSL_ERROR_SSL"));
+}
+
 }  // namespace
 }  // namespace baton

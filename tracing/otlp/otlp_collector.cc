@@ -70,7 +70,8 @@ absl::Status CheckCollector(const TracingOptions& options) {
 std::shared_ptr<grpc::Channel> CollectorChannel(const TracingOptions& options) {
   const Endpoint endpoint = EndpointOf(options.otlp_endpoint);
   return MakeChannel(endpoint.address,
-                     endpoint.tls ? VerifyingCredentials(FilesOf(options)) : nullptr);
+                     endpoint.tls ? VerifyingCredentials(FilesOf(options)) : nullptr,
+                     LostCalls::kSentAgain, Pings::kNone);
 }
 
 }  // namespace baton
