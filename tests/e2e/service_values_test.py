@@ -28,7 +28,8 @@ WITHOUT_MODEL = [
     ({"logprobs": 21}, "logprobs is 21; [0, 20] is allowed", "logprobs"),
     ({"n": 17}, "n is 17; [1, 16] is allowed", "n"),
     ({"priority": 101}, "priority is 101; [-100, 100] is allowed", "priority"),
-    ({"seed": -1}, '"seed" is -1; 0 to 18446744073709551615 is allowed', "seed"),
+    ({"n": 3000000000}, '"n" is 3000000000; [1, 16] is allowed', "n"),
+    ({"seed": 1.5}, '"seed" must be a whole number', "seed"),
     ({"temperature": "hot"}, '"temperature" must be a number', "temperature"),
     ({"chunk_scope": "x"}, 'chunk_scope is "x"; system or alone is allowed', "chunk_scope"),
 ]
