@@ -92,7 +92,7 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(
                                   {"--metrics-listen", options.metrics_listen}}));
   RETURN_IF_ERROR(CheckCollector(options.tracing));
   RETURN_IF_ERROR(CheckRouterSecurity(options));
-  WarnOfOpenPorts(options);
+  LogSecurityWarnings(options);
   std::unique_ptr<ApiKeys> api_keys;
   if (!options.api_keys.empty()) {
     ASSIGN_OR_RETURN(api_keys, ApiKeys::Open(options.api_keys));

@@ -21,7 +21,7 @@ absl::Status CheckRouterSecurity(const RouterServerOptions& options) {
   return CheckPlaintextListen("--http-listen", options.http.listen, "--http-tls-cert");
 }
 
-void WarnOfOpenPorts(const RouterServerOptions& options) {
+void LogSecurityWarnings(const RouterServerOptions& options) {
   for (const std::string& warning :
        OwnCertificateWarnings(options.server.tls, CallerRole::kRouter)) {
     LOG(WARNING) << warning;

@@ -52,6 +52,6 @@ inline void RegisterSettings(RouterServerOptions& options, SettingList& settings
 absl::Status CheckRouterSecurity(const RouterServerOptions& options);
 // Logs a warning for a certificate that peers may refuse, and for ports that serve everyone.
 // REQUIRES: CheckRouterSecurity is OK.
-void WarnOfOpenPorts(const RouterServerOptions& options);
+void LogSecurityWarnings(const RouterServerOptions& options);
 
 }  // namespace baton

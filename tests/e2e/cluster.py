@@ -50,6 +50,11 @@ def children_of(pid):
     return children
 
 
+def cpu_seconds(pids):
+    """Returns the CPU time of the processes, to the nanosecond: (~pid << 3) | 2 is the CPU clock of a process."""
+    return sum(time.clock_gettime((~pid << 3) | 2) for pid in pids)
+
+
 def is_running(pid):
     try:
         state = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]

@@ -23,7 +23,7 @@ import ssl
 import threading
 import time
 
-from cluster import children_of, load_condition, wait_until
+from cluster import children_of, cpu_seconds, load_condition, wait_until
 from fleet import Process
 from http2_frames import (DATA, END_STREAM, REPLAYS, RST_STREAM, Connection, endless_header, frame, headers, message,
                           request)
@@ -50,11 +50,6 @@ def use_processor(share, stop):
         while time.process_time() - cpu < SLICE_S * share and not stop.is_set():
             pass
         time.sleep(max(0, begin + SLICE_S - time.monotonic()))
-
-
-def cpu_seconds(pid):
-    """CPU time of a process; (~pid << 3) | 2 is its clock."""
-    return time.clock_gettime((~pid << 3) | 2)
 
 
 def listening_ports(pid):
@@ -193,7 +188,7 @@ class HostileClients(TlsService):
         try:
             begin = time.monotonic()
             times = self.first_byte_times(SECONDS, failures)
-            share = cpu_seconds(process.pid) / (time.monotonic() - begin)
+            share = cpu_seconds([process.pid]) / (time.monotonic() - begin)
             result = beside() if beside is not None else None
         finally:
             stop.set()
@@ -371,7 +366,7 @@ class HostileClients(TlsService):
                  "HTTP": (self.http, stranger), "metrics": (self.metrics, None)}
         for name, make in [*REPLAYS.items(), ("CVE-2023-33953, 8 MiB", lambda: endless_header(8))]:
             for port, (address, context) in ports.items():
-                before = self.seconds_of_cpu()
+                before = cpu_seconds(self.pids)
                 try:
                     connection = Connection(address, context).open()
                     for piece in make():
@@ -382,18 +377,11 @@ class HostileClients(TlsService):
                 except (OSError, ssl.SSLError) as error:
                     answer = f"refused: {type(error).__name__}"
                 print(json.dumps({"frames": name, "port": port, "answer": answer,
-                                  "cpu_s": round(self.seconds_of_cpu() - before, 2)}), flush=True)
+                                  "cpu_s": round(cpu_seconds(self.pids) - before, 2)}), flush=True)
         self.assertEqual(children_of(self.cluster.process.pid), self.pids, "a process ended")
         failures = []
         self.first_byte_times(1, failures)
         self.assertEqual(failures, [])
-
-    def seconds_of_cpu(self):
-        ticks = 0
-        for pid in self.pids:
-            fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-            ticks += int(fields[11]) + int(fields[12])
-        return ticks / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":
