@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/bench_files.h"
 #include "cli/bench_flags.h"
+#include "cli/bench_notes.h"
 #include "cli/bench_runner.h"
 #include "cli/client_commands.h"
 #include "cli/commands.h"
@@ -41,6 +42,8 @@ absl::StatusOr<HttpClientOptions> HttpConnectionOf(const BenchFlags& flags, cons
   if (plan.target.is_https) {
     ASSIGN_OR_RETURN(out.tls, TlsContext::Load(flags.connection.tls,
                                                {.side = TlsSide::kClient, .verify_peer = true}));
+  } else if (flags.connection.tls.any()) {
+    return absl::InvalidArgumentError("--tls-ca, --tls-cert and --tls-key need an https:// target");
   } else if (!out.api_key.empty() && !IsLoopbackHost(plan.target.host_port.host)) {
     return absl::InvalidArgumentError(
         "--api-key-file needs an https:// target: a key must not travel without encryption");
@@ -127,6 +130,7 @@ int ReportResult(const BenchFlags& flags, BenchFiles& files, const LoadResult& r
 int Bench(const CommandLine& command, const BenchFlags& flags) {
   absl::StatusOr<BenchPlan> plan = PlanBench(command, flags);
   if (!plan.ok()) return ReportError(plan.status());
+  PrintNotes(plan->notes);
   std::vector<TracedRequest> trace;
   if (!flags.trace.empty()) {
     absl::StatusOr<std::vector<TracedRequest>> read =

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "cli/bench_notes.h"
 #include "cli/input_file.h"
 #include "common/status_macros.h"
 #include "loadtest/azure_trace.h"
@@ -335,6 +336,7 @@ absl::StatusOr<BenchPlan> PlanBench(const CommandLine& command, const BenchFlags
   }
   plan.target = *target;
   RETURN_IF_ERROR(PlanLoad(command, flags, plan));
+  for (std::string& note : TargetNotes(command, plan.target)) plan.notes.push_back(std::move(note));
   return plan;
 }
 
@@ -360,6 +362,8 @@ absl::Status PlanLoad(const CommandLine& command, const BenchFlags& flags, Bench
   if (plan.run.max_requests > 0) plan.run.max_requests += flags.warmup;
   plan.scales_trace = kind == ArrivalKind::kTrace && (command.IsGiven("--rate") || flags.find_rate);
   plan.settings = SettingsOf(command, flags, plan);
+  plan.notes = LoadNotes(
+      command, {.arrivals = kind, .workload = flags.workload.kind, .finds_rate = flags.find_rate});
   return absl::OkStatus();
 }
 

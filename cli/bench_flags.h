@@ -63,6 +63,7 @@ struct BenchPlan {
   LoadRunOptions run;
   bool scales_trace = false;  // the trace gets the mean rate of --rate
   std::vector<std::pair<std::string, std::string>> settings;  // for the report
+  std::vector<std::string> notes;  // one sentence for each flag that has no effect
 };
 
 // InvalidArgument names the flags that do not fit together.

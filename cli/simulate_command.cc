@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/bench_files.h"
+#include "cli/bench_notes.h"
 #include "cli/commands.h"
 #include "cli/job_progress.h"
 #include "cli/outcome.h"
@@ -158,6 +159,7 @@ int Simulate(const CommandLine& command, const SimulateFlags& flags) {
   if (!profile.ok()) return ReportError(profile.status());
   absl::StatusOr<SimulatePlan> plan = PlanSimulation(command, flags, *profile);
   if (!plan.ok()) return ReportError(plan.status());
+  PrintNotes(plan->load.notes);
   std::vector<TracedRequest> trace;
   if (!flags.load.trace.empty()) {
     absl::StatusOr<std::vector<TracedRequest>> read =

@@ -220,8 +220,12 @@ bool RouterServer::Tick() {
 
 absl::Status RouterServer::ReadTenants() {
   tenants_file_ = std::make_unique<WatchedFile>(options_.router.tenants);
-  ASSIGN_OR_RETURN(const std::optional<std::string> text, tenants_file_->ReadIfChanged());
-  absl::StatusOr<TenantTable> table = TenantTable::Parse(text.value_or(""));
+  const absl::StatusOr<std::optional<std::string>> text = tenants_file_->ReadIfChanged();
+  if (!text.ok()) {
+    return absl::Status(text.status().code(),
+                        absl::StrCat("--tenants: ", std::string(text.status().message())));
+  }
+  absl::StatusOr<TenantTable> table = TenantTable::Parse(text->value_or(""));
   if (!table.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--tenants ", options_.router.tenants, ": ",
                                                    std::string(table.status().message())));

@@ -15,7 +15,9 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::Pair;
 
@@ -92,6 +94,30 @@ TEST(BenchFlags, WarmupIsSentBesidesTheRequests) {
   const BenchFlagsOf bench({kTarget, "--requests=10", "--warmup=3"});
   ASSERT_TRUE(bench.plan.ok()) << bench.plan.status();
   EXPECT_EQ(bench.plan->run.max_requests, 13);
+}
+
+TEST(BenchFlags, AFlagWithoutEffectIsNoted) {
+  const BenchFlagsOf closed({kTarget, "--arrivals=closed", "--concurrency=2", "--rate=3",
+                             "--turns=4", "--model=m", "--prefixes=2", "--prompt-tokens=8"});
+  ASSERT_TRUE(closed.plan.ok()) << closed.plan.status();
+  EXPECT_THAT(closed.plan->notes,
+              ElementsAre("--rate has no effect: it is for arrivals with a rate",
+                          "--prefixes has no effect: it is for --workload shared-prefix",
+                          "--turns has no effect: it is for --workload chat",
+                          "--model has no effect: it is for an http:// or https:// target"));
+  const BenchFlagsOf traced({"--target=http://127.0.0.1:8080/v1", "--workload=azure", "--trace=x",
+                             "--output-tokens=3", "--connections=2", "--model=m"});
+  ASSERT_TRUE(traced.plan.ok()) << traced.plan.status();
+  EXPECT_THAT(traced.plan->notes,
+              ElementsAre("--output-tokens has no effect: it is for workloads without a trace",
+                          "--connections has no effect: it is for a grpc:// target"));
+}
+
+TEST(BenchFlags, FlagsThatApplyAreNotNoted) {
+  const BenchFlagsOf chat({kTarget, "--workload=chat", "--arrivals=gamma", "--burstiness=0.5",
+                           "--rate=3", "--turns=4", "--system-tokens=5", "--connections=2"});
+  ASSERT_TRUE(chat.plan.ok()) << chat.plan.status();
+  EXPECT_THAT(chat.plan->notes, IsEmpty());
 }
 
 TEST(BenchFlags, ATraceIsPlayedAtItsOwnPaceUnlessARateIsGiven) {
