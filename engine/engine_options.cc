@@ -70,6 +70,7 @@ void SettleForDevice(EngineOptions& options, const Device& device) {
     options.mixed_prompt_tokens =
         device.host_accessible() ? kCpuMixedPromptTokens : options.token_budget;
   }
+  if (options.steps_in_flight == 0) options.steps_in_flight = device.host_accessible() ? 1 : 2;
 }
 
 void RegisterSettings(EngineOptions& options, SettingList& settings) {
@@ -183,9 +184,10 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
   settings.Add("max-waiting", &options.max_waiting, 1, 1 << 20,
                "largest number of queued requests. Further requests are refused");
   settings.Add(
-      "steps-in-flight", &options.steps_in_flight, 1, 2,
+      "steps-in-flight", &options.steps_in_flight, 0, 2,
       "number of steps that may be submitted to the device at the same time. 2: the engine plans a "
-      "step while another one runs; this needs an asynchronous device (cpu-async or a GPU)");
+      "step while another one runs; this needs an asynchronous device (cpu-async or a GPU). 0: 2 "
+      "on a GPU, 1 elsewhere");
   settings.Add("context-length", &options.context_length, 0, 1 << 24,
                "largest number of tokens of prompt and answer together. 0: the length that the "
                "model was made for, which is also the maximum");

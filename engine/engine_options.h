@@ -66,7 +66,7 @@ struct EngineOptions {
   int32_t mixed_prompt_tokens = 0;  // prompt tokens of a step that decodes; 0: SettleForDevice
   int32_t max_running = 64;         // sequences per step
   int32_t max_waiting = 1024;       // queue bound
-  int32_t steps_in_flight = 1;      // 2: plan and submit a step while another one runs
+  int32_t steps_in_flight = 0;      // 2: plan a step while another one runs; 0: SettleForDevice
   int32_t context_length = 0;       // tokens; 0: the model's
   bool hash_logits = false;         // report a hash of all sampled logits with every answer
   bool graph = true;                // replay decode steps from a captured graph
@@ -133,6 +133,8 @@ int64_t DefaultGpuKvCacheMiB(int64_t available_bytes);
 // copy of a kernel.
 // mixed_prompt_tokens: 0 becomes 128 on a CPU, where the rows of a step are computed almost one
 // after the other, and token_budget on a GPU.
+// steps_in_flight: 0 becomes 1 on a CPU, and 2 on a GPU, which otherwise waits while the host
+// plans.
 void SettleForDevice(EngineOptions& options, const Device& device);
 
 // Adds every user-facing field to `settings` under its command-line name.

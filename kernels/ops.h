@@ -186,6 +186,9 @@ struct SampleArgs {
   const LogitAddition* additions = nullptr;
   const int32_t* first_addition = nullptr;  // [count + 1]; null: no additions
   TokenId* tokens = nullptr;                // [count]; a token, or a code of kernels/row_draw.h
+  // If not null: draw i goes to tokens[*first_token + i]. So launches of one graph can write to
+  // different places.
+  const int32_t* first_token = nullptr;
   int64_t count = 0;
 };
 

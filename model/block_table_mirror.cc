@@ -36,10 +36,10 @@ void BlockTableMirror::SetRow(int32_t row, std::span<const BlockId> table) {
   }
 }
 
-void BlockTableMirror::Upload(Stream& stream, StagingSlot& slot) {
+void BlockTableMirror::Upload(InputCopies& copies, StagingSlot& slot) {
   for (const DirtyRange& range : dirty_) {
     const size_t bytes = static_cast<size_t>(range.end - range.begin) * sizeof(int32_t);
-    stream.Copy(device_table_ + range.begin, slot.Put(mirror_.data() + range.begin, bytes), bytes);
+    copies.Add(device_table_ + range.begin, slot.Put(mirror_.data() + range.begin, bytes), bytes);
     uploaded_entries_ += range.end - range.begin;
     ++uploads_;
   }

@@ -1,7 +1,7 @@
 // Host mirror of the device's block tables, which keeps them up to date with few, small copies.
 //
 // The mirror remembers the device's contents of every row. SetRow compares and marks only the
-// entries that changed. Upload copies the changed entries, and joins ranges that lie close
+// entries that changed. Upload adds copies of these entries, and joins ranges that lie close
 // together. A step that takes no new block and keeps the order of its rows copies nothing.
 //
 // Thread safety: belongs to the engine thread.
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "common/strong_int.h"
-#include "kernels/device.h"
+#include "model/input_copies.h"
 #include "model/staging_slot.h"
 
 namespace baton {
@@ -26,8 +26,9 @@ class BlockTableMirror {
 
   // Entries behind the end of `table` keep their old values. No op reads them.
   void SetRow(int32_t row, std::span<const BlockId> table);
-  // Enqueues the copies, staged in `slot`. REQUIRES: the slot has room for the rows that were set.
-  void Upload(Stream& stream, StagingSlot& slot);
+  // Adds the copies, staged in `slot`. REQUIRES: the slot has room for the rows that were set; the
+  // copies are enqueued before the mirror's next use.
+  void Upload(InputCopies& copies, StagingSlot& slot);
 
   int64_t stride() const { return stride_; }
   int64_t uploaded_entries() const { return uploaded_entries_; }  // since creation

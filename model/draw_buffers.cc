@@ -1,9 +1,9 @@
 #include "model/draw_buffers.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
+#include "common/check.h"
 #include "common/status_macros.h"
 #include "model/sampler.h"
 
@@ -11,9 +11,7 @@ namespace baton {
 namespace {
 
 constexpr char kPurpose[] = "draws";
-constexpr int64_t kLeastDraws = 64;
-constexpr int64_t kLeastAdditions = 256;
-constexpr int64_t kAdditionsPerDraw = 16;  // for which WarmUp makes room
+constexpr int64_t kAdditionsPerDraw = 16;  // for which there is always room
 constexpr size_t kDrawAlignment = 64;
 
 template <typename T>
@@ -30,80 +28,132 @@ void Take(T*& pointer, int64_t count, std::byte*& next) {
 }
 
 template <typename T>
-void CopyUp(Stream& stream, T* device, const StagedArray<T>& host) {
-  stream.Copy(device, host.data(), host.bytes());
+void AddCopy(InputCopies& copies, T* device, const StagedArray<T>& host) {
+  copies.Add(device, host.data(), host.bytes());
+}
+
+int64_t DrawsOf(const StepInput& input) {
+  int64_t draws = 0;
+  for (const StepChunk& chunk : input.chunks) draws += static_cast<int64_t>(chunk.draws.size());
+  return draws;
+}
+
+int64_t AdditionsOf(const StepInput& input) {
+  int64_t additions = 0;
+  for (const StepChunk& chunk : input.chunks) {
+    for (const TokenDraw& draw : chunk.draws) {
+      additions += static_cast<int64_t>(draw.additions.size());
+    }
+  }
+  return additions;
 }
 
 }  // namespace
 
-absl::Status DrawBuffers::WarmUp(int64_t draws, int64_t tokens, const float* logits,
-                                 int64_t vocabulary, int32_t* token_ids, Stream& stream) {
-  const int64_t additions = draws * kAdditionsPerDraw;
-  for (Slot& slot : slots_) {
-    RETURN_IF_ERROR(slot.draws.Resize(draws, device_, kPurpose));
-    RETURN_IF_ERROR(slot.forgotten.Resize(draws, device_, kPurpose));
-    RETURN_IF_ERROR(slot.drawn.Resize(draws, device_, kPurpose));
-    RETURN_IF_ERROR(slot.additions.Resize(additions, device_, kPurpose));
-    RETURN_IF_ERROR(slot.first_addition.Resize(draws + 1, device_, kPurpose));
-    RETURN_IF_ERROR(slot.source.Resize(tokens, device_, kPurpose));
-    RETURN_IF_ERROR(slot.draws.Resize(0, device_, kPurpose));  // no step is in the slot
+absl::StatusOr<std::unique_ptr<DrawBuffers>> DrawBuffers::Create(int64_t max_draws,
+                                                                 int64_t max_tokens,
+                                                                 Device& device) {
+  std::unique_ptr<DrawBuffers> buffers(new DrawBuffers(device));
+  const int64_t additions = max_draws * kAdditionsPerDraw;
+  for (Slot& slot : buffers->slots_) {
+    RETURN_IF_ERROR(slot.draws.Resize(max_draws, device, kPurpose));
+    RETURN_IF_ERROR(slot.skipped.Resize(max_draws, device, kPurpose));
+    RETURN_IF_ERROR(slot.drawn.Resize(max_draws, device, kPurpose));
+    RETURN_IF_ERROR(slot.additions.Resize(additions, device, kPurpose));
+    RETURN_IF_ERROR(slot.first_addition.Resize(max_draws + 1, device, kPurpose));
+    RETURN_IF_ERROR(slot.source.Resize(max_tokens, device, kPurpose));
+    RETURN_IF_ERROR(slot.first_token.Resize(1, device, kPurpose));
+    RETURN_IF_ERROR(slot.drawn.Resize(0, device, kPurpose));  // no step is in the slot
   }
-  RETURN_IF_ERROR(Grow(draws, additions, tokens, stream));
-  return stream.Prepare([&] {
-    device_.ops().FeedDrawnTokens(stream, {.drawn = on_device_.drawn,
-                                           .source = on_device_.source,
-                                           .token_ids = token_ids,
-                                           .tokens = tokens});
-    device_.ops().Sample(stream, {.logits = logits,
-                                  .vocabulary = vocabulary,
-                                  .draws = on_device_.draws,
-                                  .additions = on_device_.additions,
-                                  .first_addition = on_device_.first_addition,
-                                  .tokens = on_device_.drawn,
-                                  .count = draws});
-  });
+  const size_t bytes = Aligned<RowDraw>(max_draws) + Aligned<LogitAddition>(additions) +
+                       Aligned<int32_t>(max_draws + 1) + Aligned<int32_t>(max_tokens) +
+                       Aligned<int32_t>(1) + Aligned<TokenId>(kStepSlots * max_draws);
+  ASSIGN_OR_RETURN(buffers->memory_, device.Allocate(bytes, kPurpose));
+  std::byte* next = buffers->memory_->data();
+  Take(buffers->draws_, max_draws, next);
+  Take(buffers->additions_, additions, next);
+  Take(buffers->first_addition_, max_draws + 1, next);
+  Take(buffers->source_, max_tokens, next);
+  Take(buffers->first_token_, 1, next);
+  Take(buffers->drawn_, kStepSlots * max_draws, next);
+  buffers->max_draws_ = max_draws;
+  buffers->max_additions_ = additions;
+  return buffers;
 }
 
-absl::Status DrawBuffers::Upload(const StepInput& input, int slot_index, int32_t* token_ids,
-                                 Stream& stream) {
+void DrawBuffers::EnqueueAllShapes(const float* logits, int64_t vocabulary, int32_t* token_ids,
+                                   Stream& stream) const {
+  CaptureFeed(/*rows=*/1, token_ids, stream);
+  CaptureSample(max_draws_, logits, vocabulary, stream);
+}
+
+void DrawBuffers::CaptureFeed(int64_t rows, int32_t* token_ids, Stream& stream) const {
+  device_.ops().FeedDrawnTokens(
+      stream, {.drawn = drawn_, .source = source_, .token_ids = token_ids, .tokens = rows});
+}
+
+SampleArgs DrawBuffers::ArgsOf(const float* logits, int64_t vocabulary, int64_t count) const {
+  return {.logits = logits,
+          .vocabulary = vocabulary,
+          .draws = draws_,
+          .additions = additions_,
+          .first_addition = first_addition_,
+          .tokens = drawn_,
+          .first_token = first_token_,
+          .count = count};
+}
+
+void DrawBuffers::CaptureSample(int64_t rows, const float* logits, int64_t vocabulary,
+                                Stream& stream) const {
+  device_.ops().Sample(stream, ArgsOf(logits, vocabulary, rows));
+}
+
+bool DrawBuffers::FitsGraph(const StepInput& input, int64_t rows) const {
+  return DrawsOf(input) <= rows && AdditionsOf(input) <= max_additions_;
+}
+
+absl::Status DrawBuffers::Fill(const StepInput& input, int slot_index, int64_t graph_rows,
+                               Stream& stream) {
   Slot& slot = slots_[slot_index];
-  RETURN_IF_ERROR(Fill(input, slot));
-  RETURN_IF_ERROR(Grow(slot.draws.size(), slot.additions.size(), slot.source.size(), stream));
-  if (slot.source.size() > 0) {
-    CopyUp(stream, on_device_.source, slot.source);
-    device_.ops().FeedDrawnTokens(stream, {.drawn = on_device_.drawn,
-                                           .source = on_device_.source,
-                                           .token_ids = token_ids,
-                                           .tokens = slot.source.size()});
+  const int64_t draws = DrawsOf(input);
+  CHECK_LE(draws, max_draws_);
+  RETURN_IF_ERROR(GrowAdditions(AdditionsOf(input), stream));
+  RETURN_IF_ERROR(FillSources(input, graph_rows, slot_index));
+  RETURN_IF_ERROR(FillDraws(input, std::max(draws, graph_rows), slot));
+  RETURN_IF_ERROR(slot.skipped.Resize(draws, device_, kPurpose));
+  std::ranges::fill(slot.skipped.values(), kDrawSkipped);
+  slot.first_token[0] = static_cast<int32_t>(slot_index * max_draws_);
+  return slot.drawn.Resize(draws, device_, kPurpose);
+}
+
+absl::Status DrawBuffers::FillSources(const StepInput& input, int64_t rows, int slot_index) {
+  static_assert(kStepSlots == 2, "the other slot is that of the step before");
+  const int64_t before = (1 - slot_index) * max_draws_;
+  Slot& slot = slots_[slot_index];
+  int64_t tokens = 0;
+  bool fed = rows > 0;  // a graph reads the sources of all its rows
+  for (const StepChunk& chunk : input.chunks) {
+    tokens += static_cast<int64_t>(chunk.tokens.size());
+    fed = fed || chunk.token_from.has_value();
   }
-  if (slot.draws.size() == 0) return absl::OkStatus();
-  CopyUp(stream, on_device_.drawn, slot.forgotten);
-  CopyUp(stream, on_device_.draws, slot.draws);
-  CopyUp(stream, on_device_.additions, slot.additions);
-  CopyUp(stream, on_device_.first_addition, slot.first_addition);
+  RETURN_IF_ERROR(slot.source.Resize(fed ? std::max(tokens, rows) : 0, device_, kPurpose));
+  if (!fed) return absl::OkStatus();
+  std::ranges::fill(slot.source.values(), -1);
+  int64_t row = 0;
+  for (const StepChunk& chunk : input.chunks) {
+    if (chunk.token_from.has_value()) {
+      slot.source[row] = static_cast<int32_t>(before + chunk.token_from->draw);
+    }
+    row += static_cast<int64_t>(chunk.tokens.size());
+  }
   return absl::OkStatus();
 }
 
-absl::Status DrawBuffers::Fill(const StepInput& input, Slot& slot) {
-  int64_t tokens = 0;
-  int64_t draws = 0;
-  int64_t additions = 0;
-  bool fed = false;
-  for (const StepChunk& chunk : input.chunks) {
-    tokens += static_cast<int64_t>(chunk.tokens.size());
-    draws += static_cast<int64_t>(chunk.draws.size());
-    for (const TokenDraw& draw : chunk.draws) {
-      additions += static_cast<int64_t>(draw.additions.size());
-    }
-    fed = fed || chunk.token_from.has_value();
-  }
-  RETURN_IF_ERROR(FillSources(input, fed ? tokens : 0, slot));
+// Draws behind those of the step have no row.
+absl::Status DrawBuffers::FillDraws(const StepInput& input, int64_t draws, Slot& slot) {
   RETURN_IF_ERROR(slot.draws.Resize(draws, device_, kPurpose));
-  RETURN_IF_ERROR(slot.forgotten.Resize(draws, device_, kPurpose));
-  RETURN_IF_ERROR(slot.drawn.Resize(draws, device_, kPurpose));
-  RETURN_IF_ERROR(slot.additions.Resize(additions, device_, kPurpose));
+  RETURN_IF_ERROR(slot.additions.Resize(AdditionsOf(input), device_, kPurpose));
   RETURN_IF_ERROR(slot.first_addition.Resize(draws + 1, device_, kPurpose));
-  std::ranges::fill(slot.forgotten.values(), kDrawSkipped);
   int64_t next = 0;
   int32_t next_addition = 0;
   int32_t first_row = 0;
@@ -118,67 +168,58 @@ absl::Status DrawBuffers::Fill(const StepInput& input, Slot& slot) {
     }
     first_row += chunk.logit_rows;
   }
-  return absl::OkStatus();
-}
-
-absl::Status DrawBuffers::FillSources(const StepInput& input, int64_t tokens, Slot& slot) {
-  RETURN_IF_ERROR(slot.source.Resize(tokens, device_, kPurpose));
-  if (tokens == 0) return absl::OkStatus();
-  std::ranges::fill(slot.source.values(), -1);
-  int64_t row = 0;
-  for (const StepChunk& chunk : input.chunks) {
-    if (chunk.token_from.has_value()) slot.source[row] = chunk.token_from->draw;
-    row += static_cast<int64_t>(chunk.tokens.size());
+  for (; next < draws; ++next) {
+    slot.draws[next] = {};
+    slot.first_addition[next + 1] = next_addition;
   }
   return absl::OkStatus();
 }
 
-absl::Status DrawBuffers::Grow(int64_t draws, int64_t additions, int64_t tokens, Stream& stream) {
-  DeviceSide& now = on_device_;
-  if (draws <= now.max_draws && additions <= now.max_additions && tokens <= now.max_tokens) {
-    return absl::OkStatus();
-  }
+absl::Status DrawBuffers::GrowAdditions(int64_t additions, Stream& stream) {
+  const size_t bytes = static_cast<size_t>(additions) * sizeof(LogitAddition);
+  const size_t before = many_additions_ == nullptr ? 0 : many_additions_->size();
+  if (additions <= max_additions_ || bytes <= before) return absl::OkStatus();
   // At least twice the last size, so that growth costs few allocations.
-  const auto grown = [](int64_t least, int64_t before, int64_t wanted) {
-    return wanted <= before ? before : std::max({least, 2 * before, wanted});
-  };
-  DeviceSide more;
-  more.max_draws = grown(kLeastDraws, now.max_draws, draws);
-  more.max_additions = grown(kLeastAdditions, now.max_additions, additions);
-  more.max_tokens = grown(kLeastDraws, now.max_tokens, tokens);
-  const size_t bytes = Aligned<RowDraw>(more.max_draws) +
-                       Aligned<LogitAddition>(more.max_additions) +
-                       Aligned<int32_t>(more.max_draws + 1) + Aligned<int32_t>(more.max_tokens) +
-                       Aligned<TokenId>(more.max_draws);
-  ASSIGN_OR_RETURN(more.memory, device_.Allocate(bytes, kPurpose));
-  std::byte* next = more.memory->data();
-  Take(more.draws, more.max_draws, next);
-  Take(more.additions, more.max_additions, next);
-  Take(more.first_addition, more.max_draws + 1, next);
-  Take(more.source, more.max_tokens, next);
-  Take(more.drawn, more.max_draws, next);
-  // The next step's feed reads the previous step's tokens from the new memory.
-  stream.Copy(more.drawn, now.drawn, static_cast<size_t>(now.max_draws) * sizeof(TokenId));
-  stream.Synchronize();
-  on_device_ = std::move(more);
+  ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> more,
+                   device_.Allocate(std::max(bytes, 2 * before), kPurpose));
+  stream.Synchronize();  // earlier steps use the old memory
+  many_additions_ = std::move(more);
   return absl::OkStatus();
+}
+
+void DrawBuffers::Upload(int slot_index, InputCopies& copies) const {
+  const Slot& slot = slots_[slot_index];
+  AddCopy(copies, source_, slot.source);
+  AddCopy(copies, draws_, slot.draws);
+  AddCopy(copies, HasMany(slot) ? many_additions_->as<LogitAddition>() : additions_,
+          slot.additions);
+  if (slot.draws.size() == 0) return;
+  AddCopy(copies, first_addition_, slot.first_addition);
+  AddCopy(copies, first_token_, slot.first_token);
+  AddCopy(copies, DrawnIn(slot_index), slot.skipped);
+}
+
+void DrawBuffers::Feed(int slot_index, int32_t* token_ids, Stream& stream) const {
+  const int64_t tokens = slots_[slot_index].source.size();
+  if (tokens > 0) CaptureFeed(tokens, token_ids, stream);
 }
 
 void DrawBuffers::Sample(const float* logits, int64_t vocabulary, int slot_index, StepRows& wanted,
-                         Stream& stream) {
-  Slot& slot = slots_[slot_index];
+                         Stream& stream) const {
+  const Slot& slot = slots_[slot_index];
   if (slot.draws.size() == 0) return;
+  SampleArgs args = ArgsOf(logits, vocabulary, slot.draws.size());
+  if (slot.additions.size() == 0) args.first_addition = nullptr;
+  if (HasMany(slot)) args.additions = many_additions_->as<LogitAddition>();
   stream.LimitRows(&wanted);
-  device_.ops().Sample(
-      stream, {.logits = logits,
-               .vocabulary = vocabulary,
-               .draws = on_device_.draws,
-               .additions = on_device_.additions,
-               .first_addition = slot.additions.size() == 0 ? nullptr : on_device_.first_addition,
-               .tokens = on_device_.drawn,
-               .count = slot.draws.size()});
+  device_.ops().Sample(stream, args);
   stream.LimitRows(nullptr);
-  stream.Copy(slot.drawn.data(), on_device_.drawn, slot.drawn.bytes());
+}
+
+void DrawBuffers::Fetch(int slot_index, Stream& stream) const {
+  const Slot& slot = slots_[slot_index];
+  if (slot.drawn.size() == 0) return;
+  stream.Copy(slot.drawn.data(), DrawnIn(slot_index), slot.drawn.bytes());
 }
 
 std::vector<absl::StatusOr<TokenId>> DrawBuffers::Drawn(

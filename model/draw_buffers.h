@@ -1,9 +1,14 @@
 // Device buffers for the draws of a step. Parameters go to the device, drawn tokens come back. The
 // device feeds tokens drawn by the previous step to this step without the host.
 //
-// Two steps may be uncollected. So the host side has two slots, one for each. The device side
-// exists once, because the stream orders its uses:
-//   feed (reads the previous step's tokens) → clear them → … → sample → copy to the host.
+// Two steps may be uncollected. So the host side and the drawn tokens have two slots, one for each.
+// The rest of the device side exists once, because the stream orders its uses:
+//   copy the inputs → feed the tokens of the previous step → … → sample → copy to the host.
+// The inputs also mark the step's tokens as skipped. So draws that are left out say so, and the
+// next step is fed zeros.
+//
+// A captured step feeds and samples inside its graph, on the same buffers. It has as many draws as
+// rows: draws without a row fill it up.
 //
 // Thread safety: belongs to the engine thread.
 #pragma once
@@ -19,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/device.h"
 #include "kernels/ops.h"
+#include "model/input_copies.h"
 #include "model/model_runner.h"
 #include "model/staged_array.h"
 #include "model/staging_slot.h"
@@ -28,20 +34,35 @@ namespace baton {
 
 class DrawBuffers {
  public:
-  // REQUIRES: the device outlives this object.
-  explicit DrawBuffers(Device& device) : device_(device) {}
+  // Takes the memory for steps of up to `max_draws` draws and `max_tokens` token rows. Later, only
+  // eager steps with many additions need more. ResourceExhausted: no memory. REQUIRES: the device
+  // outlives the result.
+  static absl::StatusOr<std::unique_ptr<DrawBuffers>> Create(int64_t max_draws, int64_t max_tokens,
+                                                             Device& device);
 
-  // Allocates for steps of up to `draws` draws and `tokens` token rows, and prepares `stream` for
-  // them (Stream::Prepare). Later steps then allocate nothing, unless they have many additions.
-  // Errors: those of Stream::Prepare. REQUIRES: no step was uploaded.
-  absl::Status WarmUp(int64_t draws, int64_t tokens, const float* logits, int64_t vocabulary,
-                      int32_t* token_ids, Stream& stream);
-  // Enqueues the work that precedes a step's first op: it replaces the tokens of chunks with
-  // `token_from` in `token_ids` [tokens] and uploads the draws. ResourceExhausted: no memory, and
-  // nothing with an effect was enqueued. REQUIRES: the step that last used `slot` is collected.
-  absl::Status Upload(const StepInput& input, int slot, int32_t* token_ids, Stream& stream);
-  // Enqueues the draws that are still wanted, and the copy of the results to the host.
-  void Sample(const float* logits, int64_t vocabulary, int slot, StepRows& wanted, Stream& stream);
+  // Enqueues the ops of eager steps, for Stream::Prepare.
+  void EnqueueAllShapes(const float* logits, int64_t vocabulary, int32_t* token_ids,
+                        Stream& stream) const;
+  // Enqueue the ops of a step of `rows` token rows, for a capture: the feed comes first, the draws
+  // come last. REQUIRES: rows <= max_draws, rows <= max_tokens.
+  void CaptureFeed(int64_t rows, int32_t* token_ids, Stream& stream) const;
+  void CaptureSample(int64_t rows, const float* logits, int64_t vocabulary, Stream& stream) const;
+  // Returns true if a graph of `rows` rows can do the draws of `input`.
+  bool FitsGraph(const StepInput& input, int64_t rows) const;
+
+  // Fills host slot `slot` with the draws of a step. graph_rows: rows of the step's graph, 0 for an
+  // eager step. ResourceExhausted: no memory. REQUIRES: the step that last used `slot` is
+  // collected; the step has at most max_draws draws; with a graph, FitsGraph.
+  absl::Status Fill(const StepInput& input, int slot, int64_t graph_rows, Stream& stream);
+  // Adds the copies to the device.
+  void Upload(int slot, InputCopies& copies) const;
+  // Of eager steps: replaces the tokens of chunks with `token_from` in `token_ids` [tokens].
+  void Feed(int slot, int32_t* token_ids, Stream& stream) const;
+  // Of eager steps: enqueues the draws that are still wanted.
+  void Sample(const float* logits, int64_t vocabulary, int slot, StepRows& wanted,
+              Stream& stream) const;
+  // Enqueues the copy of the results to the host.
+  void Fetch(int slot, Stream& stream) const;
   // Returns the results. row(i) returns logit row i for a message that names the token, or an empty
   // span if the row is gone. REQUIRES: the step has run.
   std::vector<absl::StatusOr<TokenId>> Drawn(
@@ -52,32 +73,35 @@ class DrawBuffers {
     StagedArray<RowDraw> draws;
     StagedArray<LogitAddition> additions;
     StagedArray<int32_t> first_addition;
-    StagedArray<int32_t> source;  // [token rows]; empty: no chunk has token_from
-    StagedArray<TokenId> forgotten;
-    StagedArray<TokenId> drawn;
-  };
-  // Device counterpart of Slot.
-  struct DeviceSide {
-    std::unique_ptr<DeviceBuffer> memory;
-    int64_t max_draws = 0;
-    int64_t max_additions = 0;
-    int64_t max_tokens = 0;
-    RowDraw* draws = nullptr;
-    LogitAddition* additions = nullptr;
-    int32_t* first_addition = nullptr;
-    int32_t* source = nullptr;
-    TokenId* drawn = nullptr;
+    StagedArray<int32_t> source;       // [token rows]; empty: no chunk has token_from
+    StagedArray<TokenId> skipped;      // [draws of the step] marks of skipped draws
+    StagedArray<TokenId> drawn;        // [draws of the step], without those that fill up a graph
+    StagedArray<int32_t> first_token;  // [1] where the slot's tokens begin on the device
   };
 
-  absl::Status Fill(const StepInput& input, Slot& slot);
-  absl::Status FillSources(const StepInput& input, int64_t tokens, Slot& slot);
-  // Makes room on the device for so many values. Blocks until the stream is idle if it must replace
-  // the memory.
-  absl::Status Grow(int64_t draws, int64_t additions, int64_t tokens, Stream& stream);
+  explicit DrawBuffers(Device& device) : device_(device) {}
+  absl::Status FillSources(const StepInput& input, int64_t rows, int slot);
+  absl::Status FillDraws(const StepInput& input, int64_t draws, Slot& slot);
+  SampleArgs ArgsOf(const float* logits, int64_t vocabulary, int64_t count) const;
+  TokenId* DrawnIn(int slot) const { return drawn_ + slot * max_draws_; }
+  // Makes room on the device for so many additions of an eager step. Blocks until the stream is
+  // idle if it must replace the memory.
+  absl::Status GrowAdditions(int64_t additions, Stream& stream);
+  bool HasMany(const Slot& slot) const { return slot.additions.size() > max_additions_; }
 
   Device& device_;
   std::array<Slot, kStepSlots> slots_;
-  DeviceSide on_device_;
+  // On the device. These addresses never change, because graphs contain them.
+  std::unique_ptr<DeviceBuffer> memory_;
+  int64_t max_draws_ = 0;
+  int64_t max_additions_ = 0;
+  RowDraw* draws_ = nullptr;
+  LogitAddition* additions_ = nullptr;
+  int32_t* first_addition_ = nullptr;
+  int32_t* source_ = nullptr;
+  int32_t* first_token_ = nullptr;
+  TokenId* drawn_ = nullptr;                      // [kStepSlots, max_draws]
+  std::unique_ptr<DeviceBuffer> many_additions_;  // of eager steps with more than max_additions_
 };
 
 }  // namespace baton

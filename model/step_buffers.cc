@@ -108,9 +108,9 @@ RowPosition PositionOf(const StepChunk& chunk, int32_t token) {
 }
 
 template <typename T>
-void CopyInput(Stream& stream, T* device, const std::vector<T>& host, StagingSlot& slot) {
+void CopyInput(InputCopies& copies, T* device, const std::vector<T>& host, StagingSlot& slot) {
   const size_t bytes = host.size() * sizeof(T);
-  if (bytes > 0) stream.Copy(device, slot.Put(host.data(), bytes), bytes);
+  if (bytes > 0) copies.Add(device, slot.Put(host.data(), bytes), bytes);
 }
 
 }  // namespace
@@ -398,8 +398,8 @@ void StepBuffers::FillPadding(int32_t rows, int32_t logit_rows) {
   host_.logit_indices.resize(logit_rows, 0);
 }
 
-void StepBuffers::Upload(const StepInput& input, int32_t rows, int32_t logit_rows, Stream& stream,
-                         int slot_index) {
+void StepBuffers::Upload(const StepInput& input, int32_t rows, int32_t logit_rows,
+                         InputCopies& copies, int slot_index) {
   StagingSlot& slot = slots_[slot_index];
   slot.Clear();
   host_.token_ids.clear();
@@ -421,25 +421,25 @@ void StepBuffers::Upload(const StepInput& input, int32_t rows, int32_t logit_row
     FillChunk(input.chunks[i], static_cast<int32_t>(i));
   }
   FillPadding(rows, logit_rows);
-  CopyInput(stream, token_ids, host_.token_ids, slot);
-  CopyInput(stream, positions, host_.positions, slot);
-  CopyInput(stream, sequence_of_token, host_.sequence_of_token, slot);
-  CopyInput(stream, runs, host_.runs, slot);
-  CopyInput(stream, shifted_rows, host_.shifted_rows, slot);
-  CopyInput(stream, positions + first_shifted_query * kPositionComponents, host_.shifted_positions,
+  CopyInput(copies, token_ids, host_.token_ids, slot);
+  CopyInput(copies, positions, host_.positions, slot);
+  CopyInput(copies, sequence_of_token, host_.sequence_of_token, slot);
+  CopyInput(copies, runs, host_.runs, slot);
+  CopyInput(copies, shifted_rows, host_.shifted_rows, slot);
+  CopyInput(copies, positions + first_shifted_query * kPositionComponents, host_.shifted_positions,
             slot);
   if (!host_.embeddings.empty()) {
-    CopyInput(stream, embedding_rows, host_.embedding_rows, slot);
-    CopyInput(stream, embeddings, host_.embeddings, slot);
+    CopyInput(copies, embedding_rows, host_.embedding_rows, slot);
+    CopyInput(copies, embeddings, host_.embeddings, slot);
   }
-  CopyInput(stream, logit_indices, host_.logit_indices, slot);
-  CopyInput(stream, compared_slots, host_.compared_slots, slot);
+  CopyInput(copies, logit_indices, host_.logit_indices, slot);
+  CopyInput(copies, compared_slots, host_.compared_slots, slot);
   for (size_t at = 0; at < groups.size(); ++at) {
     HostGroup& group = host_groups_[at];
-    CopyInput(stream, groups[at].slot_mapping, group.slot_mapping, slot);
-    CopyInput(stream, groups[at].row_runs, group.row_runs, slot);
-    CopyInput(stream, groups[at].first_block, group.first_block, slot);
-    group.tables.Upload(stream, slot);
+    CopyInput(copies, groups[at].slot_mapping, group.slot_mapping, slot);
+    CopyInput(copies, groups[at].row_runs, group.row_runs, slot);
+    CopyInput(copies, groups[at].first_block, group.first_block, slot);
+    group.tables.Upload(copies, slot);
   }
 }
 

@@ -15,6 +15,7 @@
 #include "kernels/device.h"
 #include "kernels/ops.h"
 #include "model/block_table_mirror.h"
+#include "model/input_copies.h"
 #include "model/model_runner.h"
 #include "model/shift_groups.h"
 #include "model/staging_slot.h"
@@ -63,12 +64,13 @@ class StepBuffers {
   // Unimplemented: a segment, an adapter, or runs in a model with sliding windows.
   absl::Status Check(const StepInput& input) const;
 
-  // Fills host slot `slot` for `input` and enqueues its copies to the device. Pads the input to
-  // `rows` token rows and `logit_rows` logit rows. The device has one copy of the buffers, because
+  // Fills host slot `slot` for `input` and adds its copies to the device. Pads the input to `rows`
+  // token rows and `logit_rows` logit rows. The device has one copy of the buffers, because
   // the stream orders their uses. A padding row sees no slot. It writes its KV to the scratch block
   // of each group, or nowhere once that block is full. The logits of padding rows are never read.
-  // REQUIRES: Check(input) is OK; the step that last used `slot` is collected.
-  void Upload(const StepInput& input, int32_t rows, int32_t logit_rows, Stream& stream,
+  // REQUIRES: Check(input) is OK; the step that last used `slot` is collected; the copies are
+  // enqueued before the step's ops.
+  void Upload(const StepInput& input, int32_t rows, int32_t logit_rows, InputCopies& copies,
               int slot = 0);
 
   // Inputs, on the device:

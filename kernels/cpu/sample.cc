@@ -123,7 +123,8 @@ std::vector<SampleScratch::SharedDraw>& SampleScratch::ForDraws(int64_t draws) {
   return draws_;
 }
 
-void RunSample(ThreadPool& pool, SampleScratch& scratch, const SampleArgs& args) {
+void RunSample(ThreadPool& pool, SampleScratch& scratch, SampleArgs args) {
+  if (args.first_token != nullptr) args.tokens += *args.first_token;
   if (pool.threads() == 1 || args.count >= kDrawsPerThread * pool.threads()) {
     RunWholeDraws(pool, scratch, args);
   } else {

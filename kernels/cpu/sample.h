@@ -42,6 +42,6 @@ class SampleScratch {
 };
 
 // Runs one Sample op on the threads of `pool` and returns when it is done.
-void RunSample(ThreadPool& pool, SampleScratch& scratch, const SampleArgs& args);
+void RunSample(ThreadPool& pool, SampleScratch& scratch, SampleArgs args);
 
 }  // namespace baton

@@ -1,6 +1,7 @@
 // Copies runs of bytes inside device memory, and computes the CRC32C of each run on the way.
 //
-// Every source byte is read once, and the checksum is that of the stored bytes.
+// Every source byte is read once, and the checksum is that of the stored bytes. The inputs of a
+// step have a kernel of their own, because latency limits them: one block for each run.
 //
 // Predicted limits: without checksums, memory. With them, shared memory: 20 table look-ups of a
 // warp move 512 bytes, at some three cycles each for their bank conflicts. That is about 8 bytes in
@@ -88,8 +89,36 @@ __device__ void CopyRuns(const Params& p) {
   }
 }
 
+// Copies the values of type T that a run begins with, and returns the byte behind them.
+template <typename T>
+__device__ int64_t CopyValues(std::byte* to, const std::byte* from, int64_t begin, int64_t bytes) {
+  const int64_t count = (bytes - begin) / static_cast<int64_t>(sizeof(T));
+  for (int64_t i = threadIdx.x; i < count; i += kCopyThreads) {
+    reinterpret_cast<T*>(to + begin)[i] = reinterpret_cast<const T*>(from + begin)[i];
+  }
+  return begin + count * static_cast<int64_t>(sizeof(T));
+}
+
+__device__ void CopySmallRun(const SmallRunsParams& p) {
+  const ByteRun run = p.runs[blockIdx.x];
+  const std::byte* const from = p.from + run.from;
+  std::byte* const to = p.to + run.to;
+  const uintptr_t both = reinterpret_cast<uintptr_t>(from) | reinterpret_cast<uintptr_t>(to);
+  int64_t done = 0;
+  if (both % sizeof(uint4) == 0) done = CopyValues<uint4>(to, from, done, run.bytes);
+  if (both % sizeof(uint32_t) == 0) done = CopyValues<uint32_t>(to, from, done, run.bytes);
+  CopyValues<uint8_t>(to, from, done, run.bytes);
+}
+
 }  // namespace
 }  // namespace baton::copy_runs
+
+// Grid: [runs]. The runs lie in staging memory, which the threads read over PCIe, neighbours
+// together.
+extern "C" __global__ void __launch_bounds__(baton::kCopyThreads)
+    baton_copy_small_runs(const __grid_constant__ baton::SmallRunsParams p) {
+  baton::copy_runs::CopySmallRun(p);
+}
 
 extern "C" __global__ void __launch_bounds__(baton::kCopyThreads)
     baton_copy_list(const __grid_constant__ baton::CopyListParams p) {
@@ -112,6 +141,7 @@ extern "C" __global__ void __launch_bounds__(baton::kCopyThreads)
   p.checksums[run] = ~remainder;
 }
 
+BATON_KERNEL(baton_copy_small_runs, baton::SmallRunsParams);
 BATON_KERNEL(baton_copy_list, baton::CopyListParams);
 BATON_KERNEL(baton_copy_list_with_checksums, baton::CheckedListParams);
 BATON_KERNEL(baton_join_checksums, baton::JoinChecksumsParams);

@@ -18,8 +18,9 @@
 namespace baton {
 namespace {
 
-// Up to this many runs, a copy engine moves bytes over PCIe without any multiprocessor. More calls
-// could fill the driver's queue of a stream, and the next one would block.
+// Up to this many runs that are not all small, a copy engine moves bytes over PCIe without any
+// multiprocessor. More calls could fill the driver's queue of a stream, and the next one would
+// block.
 constexpr size_t kMostEngineCopies = 16;
 
 CudaStream& CudaStreamOf(Stream& stream) { return static_cast<CudaStream&>(stream); }
@@ -135,8 +136,12 @@ void CudaOps::FeedDrawnTokens(Stream& stream, const FeedDrawnTokensArgs& args) c
 }
 
 void CudaOps::CopyRuns(Stream& stream, const CopyRunsArgs& args) const {
-  const bool by_engine = args.staging && args.checksums == nullptr;
-  if (by_engine && args.runs.size() <= kMostEngineCopies) return Ops::CopyRuns(stream, args);
+  if (args.staging && args.checksums == nullptr) {
+    const bool small = std::ranges::all_of(
+        args.runs, [](const ByteRun& run) { return run.bytes <= kSmallRunBytes; });
+    if (small && args.runs.size() > 1) return LaunchCopySmallRuns(CudaStreamOf(stream), args);
+    if (args.runs.size() <= kMostEngineCopies) return Ops::CopyRuns(stream, args);
+  }
   LaunchCopyList(CudaStreamOf(stream), args);
 }
 

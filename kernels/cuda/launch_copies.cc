@@ -96,6 +96,21 @@ void LaunchCopyRows(KernelLauncher& launcher, const CopyRowsArgs& args) {
   if (params.count > 0) launch();
 }
 
+void LaunchCopySmallRuns(KernelLauncher& launcher, const CopyRunsArgs& args) {
+  SmallRunsParams params{};
+  params.from = args.from;
+  params.to = args.to;
+  for (size_t begin = 0; begin < args.runs.size(); begin += kSmallRuns) {
+    const auto runs =
+        args.runs.subspan(begin).first(std::min<size_t>(kSmallRuns, args.runs.size() - begin));
+    std::copy(runs.begin(), runs.end(), params.runs);
+    launcher.Launch(
+        "baton_copy_small_runs",
+        {.grid = {static_cast<int64_t>(runs.size()), 1, 1}, .block = {kCopyThreads, 1, 1}}, &params,
+        sizeof(params));
+  }
+}
+
 void LaunchCopyList(KernelLauncher& launcher, const CopyRunsArgs& args) {
   if (args.checksums == nullptr) {
     CopyListParams params{};

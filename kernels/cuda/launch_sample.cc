@@ -21,6 +21,7 @@ void LaunchSample(KernelLauncher& launcher, const SampleArgs& args) {
   params.additions = args.additions;
   params.first_addition = args.first_addition;
   params.tokens = args.tokens;
+  params.first_token = args.first_token;
   params.chunks = static_cast<int32_t>(chunks);
   params.weights = reinterpret_cast<uint64_t*>(workspace);
   params.maxima = reinterpret_cast<float*>(params.weights + args.count * chunks);

@@ -136,7 +136,8 @@ __device__ void DrawToken(const SampleParams& p) {
     token = selection.FindBest();
     if (token == Selection::kNeedsDraw) token = DrawByRule(p, selection);
   }
-  if (threadIdx.x == 0) p.tokens[draw] = token;
+  if (threadIdx.x != 0) return;
+  p.tokens[draw + (p.first_token == nullptr ? 0 : *p.first_token)] = token;
 }
 
 __device__ void FeedToken(const FeedDrawnTokensParams& p) {

@@ -23,6 +23,7 @@ struct SampleParams {
   const LogitAddition* additions;
   const int32_t* first_addition;
   TokenId* tokens;
+  const int32_t* first_token;
   int32_t chunks;  // of a row
   // Workspace, [draws, chunks].
   float* maxima;      // with the additions; NaN: a logit is NaN or +infinity

@@ -53,6 +53,9 @@ absl::StatusOr<std::unique_ptr<LlamaRunner>> LlamaRunner::Create(const LlamaConf
       new LlamaRunner(config, weights, layout, pool, device, options, communicator));
   ASSIGN_OR_RETURN(runner->buffers_,
                    StepBuffers::Create(runner->decoder_, layout, runner->options_.limits, device));
+  const StepLimits& limits = runner->options_.limits;
+  ASSIGN_OR_RETURN(runner->draws_,
+                   DrawBuffers::Create(limits.max_draws, limits.max_tokens, device));
   // The host's memory is taken as it is needed, and graphs at their first use.
   if (!device.host_accessible()) RETURN_IF_ERROR(runner->WarmUp());
   return runner;
@@ -73,7 +76,6 @@ LlamaRunner::LlamaRunner(const LlamaConfig& config, const LlamaWeights& weights,
       pool_rank_(RankInPool(rank_, layout, config.kv_heads)),
       decoder_(DecoderOf(config, rank_)),
       vocabulary_(config.vocabulary),
-      draws_(device),
       stream_(device.CreateStream()) {
   for (auto& step : steps_) step = std::make_unique<SubmittedStep>(device, config.layers);
   StepLimits& limits = options_.limits;
@@ -316,7 +318,9 @@ std::unique_ptr<OpGraph> LlamaRunner::CaptureFor(int32_t bucket) {
   StepRows rows = StepRows::Fixed(bucket);
   StepRows none;
   stream_->BeginCapture();
+  draws_->CaptureFeed(bucket, buffers_->token_ids, *stream_);
   Enqueue({.tokens = rows, .logits = rows, .shifted_queries = none});
+  draws_->CaptureSample(bucket, buffers_->logits, config_.vocabulary, *stream_);
   return stream_->EndCapture();
 }
 
@@ -333,7 +337,7 @@ absl::StatusOr<StepId> LlamaRunner::Submit(const StepInput& input) {
   }
   last_ = id;
   SubmittedStep& step = *steps_[slot];
-  draws_.Sample(buffers_->logits, config_.vocabulary, slot, step.draws(), *stream_);
+  draws_->Fetch(slot, *stream_);
   kept_[slot] = absl::OkStatus();
   if (device_.asynchronous()) {
     kept_[slot] =
@@ -367,14 +371,17 @@ absl::Status LlamaRunner::UploadAndEnqueue(const StepInput& input, StepId id, in
   CHECK_LE(logit_rows, options_.limits.max_logit_rows);
   const bool tables = scattered && !options_.paged;
   const bool replays = decode && !embeddings && !tables && options_.graph;
-  const int32_t bucket = replays ? Bucket(tokens) : 0;
+  int32_t bucket = replays ? Bucket(tokens) : 0;
+  if (bucket > 0 && !draws_->FitsGraph(input, bucket)) bucket = 0;
   SubmittedStep& step = *steps_[slot];
   step.Begin(id, input);
+  // Blocks were allocated before. The copies bring tables and lengths to their fixed places.
+  RETURN_IF_ERROR(draws_->Fill(input, slot, bucket, *stream_));
+  draws_->Upload(slot, copies_);
+  buffers_->Upload(input, bucket > 0 ? bucket : tokens, bucket > 0 ? bucket : logit_rows, copies_,
+                   slot);
+  copies_.Enqueue(ops_, *stream_);
   if (bucket > 0) {
-    // Blocks were allocated before. Upload writes tables and lengths to their fixed places; then
-    // the graph runs.
-    buffers_->Upload(input, bucket, bucket, *stream_, slot);
-    RETURN_IF_ERROR(draws_.Upload(input, slot, buffers_->token_ids, *stream_));
     // A rank must not leave out a collective, but it asks, because that feeds the watchdog.
     const auto unwanted = step.Unwanted();
     stream_->LaunchUntil(GraphFor(bucket), [unwanted, alone = communicator_ == nullptr] {
@@ -382,8 +389,7 @@ absl::Status LlamaRunner::UploadAndEnqueue(const StepInput& input, StepId id, in
     });
     ++graph_replays_;
   } else {
-    buffers_->Upload(input, tokens, logit_rows, *stream_, slot);
-    RETURN_IF_ERROR(draws_.Upload(input, slot, buffers_->token_ids, *stream_));
+    draws_->Feed(slot, buffers_->token_ids, *stream_);
     Enqueue({.tokens = step.tokens(),
              .logits = step.logits(),
              .shifted_queries = step.shifted_queries(),
@@ -391,6 +397,7 @@ absl::Status LlamaRunner::UploadAndEnqueue(const StepInput& input, StepId id, in
              .tables = tables,
              .compares = step.compared_rows() > 0,
              .step = &step});
+    draws_->Sample(buffers_->logits, config_.vocabulary, slot, step.draws(), *stream_);
     ++eager_steps_;
   }
   return absl::OkStatus();
@@ -407,7 +414,7 @@ absl::StatusOr<StepResult> LlamaRunner::Collect(StepId id) {
   RETURN_IF_ERROR(device_.Health());  // before any result of the step is read
   RETURN_IF_ERROR(kept_[slot]);
   if (step.abandoned()) return absl::CancelledError("the step was abandoned");
-  return StepResult{.drawn = draws_.Drawn(slot, [&](int32_t row) { return LogitsIn(slot, row); }),
+  return StepResult{.drawn = draws_->Drawn(slot, [&](int32_t row) { return LogitsIn(slot, row); }),
                     .changes = ChangesIn(slot)};
 }
 

@@ -6,8 +6,11 @@
 //
 // A step is a decode step if every chunk is one token with one logit row. Its rows are padded to a
 // bucket, and it replays the graph captured for that bucket (graph key: bucket, query length 1).
-// All other steps, and steps with shifted queries or input embeddings, are enqueued eagerly. Both
-// ways give the same bits. In contiguous mode, so are steps with chunks that name their runs: their
+// The graph begins with the tokens that the step before has drawn, and ends with the draws of this
+// step. So a decode step is three calls of the device: one op that copies all inputs, the graph,
+// and the copy of the drawn tokens. All other steps, and steps with shifted queries, with input
+// embeddings or with more draws than a graph has room for, are enqueued eagerly. Both ways give the
+// same bits. In contiguous mode, so are steps with chunks that name their runs: their
 // blocks are scattered, because they belong to several sequences.
 //
 // A runner takes all device memory at its creation: buffers, scratch memory of kernels for the
@@ -182,7 +185,8 @@ class LlamaRunner final : public ModelRunner {
   const DecoderConfig decoder_;  // sizes of the buffers
   const int64_t vocabulary_;     // of the model
   std::unique_ptr<StepBuffers> buffers_;
-  DrawBuffers draws_;
+  std::unique_ptr<DrawBuffers> draws_;
+  InputCopies copies_;  // of the step that is being submitted
   std::array<std::unique_ptr<SubmittedStep>, kStepSlots> steps_;
   std::array<SavedLogits, kStepSlots> saved_logits_;
   std::array<StagedArray<float>, kStepSlots> changes_;  // of rows that compare

@@ -10,7 +10,7 @@
 namespace baton {
 
 // Which kernel an op takes, and how much scratch memory, depends on the number of rows. The
-// kernels' limits are powers of two and their neighbours.
+// kernels' limits are powers of two and their neighbours, and numbers just above multiples of 64.
 void LlamaRunner::EnqueueAllShapes() {
   const StepLimits& limits = options_.limits;
   const auto enqueue = [&](int32_t tokens) {
@@ -27,12 +27,16 @@ void LlamaRunner::EnqueueAllShapes() {
     enqueue(tokens);
     enqueue(tokens + 1);
   }
+  for (int32_t tokens = 65; tokens < limits.max_tokens; tokens += 64) enqueue(tokens);
   if (compares_rows()) {
     StepRows rows = StepRows::Fixed(limits.max_tokens);
     EnqueueCompareKv(rows);
   }
   const ByteRun none[] = {{}};
   ops_.CopyRuns(*stream_, {.from = pool_, .to = pool_, .runs = none});  // as CopyBlocks
+  const ByteRun inputs[] = {{.bytes = 4}, {.from = 4, .to = 4, .bytes = 4}};
+  ops_.CopyRuns(*stream_, {.from = pool_, .to = pool_, .runs = inputs, .staging = true});
+  draws_->EnqueueAllShapes(buffers_->logits, config_.vocabulary, buffers_->token_ids, *stream_);
   if (!options_.graph) return;
   for (const int32_t bucket : options_.graph_buckets) CaptureFor(bucket);
 }
@@ -51,9 +55,6 @@ absl::Status LlamaRunner::WarmUp() {
   }
   const absl::Status prepared = stream_->Prepare([this] { EnqueueAllShapes(); });
   if (!prepared.ok()) return with_shape(prepared);
-  RETURN_IF_ERROR(draws_.WarmUp(options_.limits.max_draws, options_.limits.max_tokens,
-                                buffers_->logits, config_.vocabulary, buffers_->token_ids,
-                                *stream_));
   if (options_.graph) {
     for (const int32_t bucket : options_.graph_buckets) GraphFor(bucket);
   }

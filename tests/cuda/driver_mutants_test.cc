@@ -257,29 +257,32 @@ TEST_P(DriverMutants, TheRightProgramPassesWithAllTimesOfItsStreams) {
   EXPECT_EQ(FirstOracleOf(GetParam(), {}, true), '=');
 }
 
-// Copies of a step, in order: token ids, positions, sequences, runs, logit rows, slots, rows' runs,
-// first blocks, tables that changed, draws that feed tokens, marks of skipped draws, draws,
-// additions to logits and their numbers; then drawn tokens and two rows of logits to the host.
-// Nothing depends on a copy whose bytes the memory has already, on ids that drawn tokens replace,
-// on first blocks without windows, on marks where no draw is skipped, or on a copy to the host that
-// still runs before the step's record.
-const CallOracles kStepCopiesLeftOut = {
-    .call = DriverCall::kCopy,
-    .name = "copies left out, such as that of a stale block table",
-    .fault = CallFault::kLeftOut,
-    .letters =
-        "bbb=bbb=b=bbbbbb"
-        "bbb=bbb====bbbb"
-        "=b===bb=bb=b==bbb",
-    .all_times = false};
-const CallOracles kStepCopiesTooLate = {.call = DriverCall::kCopy,
-                                        .name = "copies in the wrong order",
-                                        .fault = CallFault::kLate,
-                                        .letters =
-                                            "bbb=bbb=b=bbb==="
-                                            "bbb=bbb=b==b==="
-                                            "=b===bb=bb=b=====",
-                                        .all_times = false};
+// Inputs of a step, in order: draws that feed tokens, draws, additions to logits and their numbers,
+// the slot of the drawn tokens, marks of skipped draws, token ids, positions, sequences, runs,
+// logit rows, slots, rows' runs, first blocks, tables that changed. Nothing depends on an input
+// whose bytes the memory has already, on ids that drawn tokens replace, on first blocks without
+// windows, or on marks where no draw is skipped.
+const CallOracles kInputsLeftOut = {.call = DriverCall::kListedCopy,
+                                    .name = "inputs left out, such as a block table that changed",
+                                    .fault = CallFault::kLeftOut,
+                                    .letters =
+                                        "bbbe=bbb=bbb=b"
+                                        "b==be=bbb=bbb="
+                                        "bb==e==b===bb=b",
+                                    .all_times = false};
+// Each step copies the drawn tokens and two rows of logits to the host.
+const CallOracles kResultsLeftOut = {.call = DriverCall::kCopy,
+                                     .name = "results left out",
+                                     .fault = CallFault::kLeftOut,
+                                     .letters = "bbbbbbbbb",
+                                     .all_times = false};
+// The first step, without a graph, copies its inputs in the first launch and draws in the last
+// three. The last two launches copy the inputs of the steps with graphs.
+const CallOracles kStepLaunchesTooLate = {.call = DriverCall::kLaunch,
+                                          .name = "launches in the wrong order",
+                                          .fault = CallFault::kLate,
+                                          .letters = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbebb",
+                                          .all_times = false};
 
 // The last waits are those of destroyed streams, which have nothing to do.
 INSTANTIATE_TEST_SUITE_P(
@@ -289,7 +292,7 @@ INSTANTIATE_TEST_SUITE_P(
                              .streams = {1, 2},
                              .oracles = {LeftOut(DriverCall::kEventSynchronize, "waits", "cbb"),
                                          LeftOut(DriverCall::kEventRecord, "records", "sbb"),
-                                         kStepCopiesLeftOut, kStepCopiesTooLate}},
+                                         kInputsLeftOut, kResultsLeftOut, kStepLaunchesTooLate}},
                     Scenario{.name = "transfers",
                              .run = &Transfers,
                              .streams = {3, 4},

@@ -26,6 +26,7 @@
 
 #include "model/llama/llama_runner.h"
 #include "tests/common/random_operations.h"
+#include "tests/cuda/emulator_faults.h"
 #include "tests/cuda/emulator_library.h"
 #include "tests/model/tiny_model.h"
 
@@ -194,6 +195,35 @@ TEST_P(GraphTraps, AStepDoesNotChangeTheInputsOfTheOneBefore) {
     const auto row = got.runner->Logits(steps[s], 0);
     EXPECT_EQ((Rows{{row.begin(), row.end()}}), Decode(want, s, tokens, prompts[s], prompts[s] + 1))
         << s;
+  }
+}
+
+// Each further call would keep the GPU idle for some microseconds between two steps.
+TEST_P(GraphTraps, ADecodeStepIsOneCopyOfInputsOneGraphAndOneCopyOfTokens) {
+  TinyRunner runner(gpu_, {.type = GetParam(), .block_size = 4, .graph_buckets = {4}});
+  const auto tokens = TinyTokens(20, 11);
+  Prefill(runner, 0, std::span(tokens).first(10));
+  Prefill(runner, 1, std::span(tokens).first(3));
+  const EmulatorFaults emulator;
+  TokenDraw draw;
+  draw.key = {.seed = 3, .sample = 0, .position = 10};
+  const LogitAddition addition = {.token = 5, .value = 2};
+  draw.additions = {&addition, 1};
+  for (int32_t at = 10; at < 20; ++at) {
+    StepInput input;
+    for (const auto& [sequence, slot] : {std::pair(0, at), std::pair(1, at - 7)}) {
+      input.chunks.push_back(ChunkOf(runner, sequence, tokens, slot));
+      input.chunks.back().draws = {&draw, 1};
+    }
+    const int64_t graphs = Launches();
+    const int64_t launches = emulator.calls(gpu_emulator::DriverCall::kLaunch);
+    const int64_t copies = emulator.calls(gpu_emulator::DriverCall::kCopy);
+    const auto step = runner.runner->Submit(input);
+    ASSERT_TRUE(step.ok()) << step.status();
+    ASSERT_TRUE(runner.runner->Collect(*step).ok());
+    EXPECT_EQ(Launches() - graphs, 1);
+    EXPECT_EQ(emulator.calls(gpu_emulator::DriverCall::kLaunch) - launches, 1);
+    EXPECT_EQ(emulator.calls(gpu_emulator::DriverCall::kCopy) - copies, 1);
   }
 }
 

@@ -146,6 +146,32 @@ TEST(CudaCopies, AListOfAnyLengthArrives) {
 }
 
 // Copy on write: the leading slots of blocks, inside one pool.
+// Runs of all alignments and sizes, more than fit into a launch.
+TEST(CudaCopies, SmallRunsArrive) {
+  ChosenLauncher launcher;
+  std::mt19937_64 random(kSeed + 9);
+  for (const size_t count : {size_t{1}, size_t{kSmallRuns}, size_t{kSmallRuns + 3}}) {
+    std::vector<std::byte> from(count * 400), to(count * 400, std::byte{7});
+    for (std::byte& value : from) value = static_cast<std::byte>(random());
+    std::vector<std::byte> expected = to;
+    std::vector<ByteRun> runs;
+    for (size_t i = 0; i < count; ++i) {
+      const int64_t alignment = i % 3 == 0 ? 16 : i % 3 == 1 ? 4 : 1;
+      const auto begin = static_cast<int64_t>(400 * i);
+      const auto any = [&](int64_t most) {
+        return static_cast<int64_t>(random() % static_cast<uint64_t>(most));
+      };
+      const ByteRun run = {.from = begin + any(100) / alignment * alignment,
+                           .to = begin + any(100) / alignment * alignment,
+                           .bytes = any(300)};
+      runs.push_back(run);
+      std::copy_n(from.begin() + run.from, run.bytes, expected.begin() + run.to);
+    }
+    LaunchCopySmallRuns(launcher, {.from = from.data(), .to = to.data(), .runs = runs});
+    EXPECT_EQ(to, expected) << count << " runs";
+  }
+}
+
 TEST(CudaCopies, BlocksOfAPoolAreCopiedInOneLaunch) {
   std::mt19937_64 random(kSeed + 1);
   ChosenLauncher launcher;

@@ -1,8 +1,10 @@
 // Draws on the emulator against the naive draw of NUMERICS §9.
 #include "kernels/cuda/launch_sample.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -60,6 +62,25 @@ TEST(CudaSample, WithoutAdditionsNoListIsRead) {
   args.additions = nullptr;
   args.first_addition = nullptr;
   LaunchSample(launcher, args);
+  draws.ExpectDrawn();
+}
+
+// As in a graph: where the tokens go stands in memory.
+TEST(CudaSample, TheFirstTokenStandsInMemory) {
+  std::mt19937_64 random(kSeed + 4);
+  ChosenLauncher launcher;
+  Draws draws(random, 2, 5, 300);
+  constexpr int32_t kFirst = 7;
+  const std::vector<int32_t> first = {kFirst};
+  std::vector<TokenId> tokens(kFirst + draws.draws.size() + 1, -77);
+  SampleArgs args = draws.args();
+  args.tokens = tokens.data();
+  args.first_token = first.data();
+  LaunchSample(launcher, args);
+  EXPECT_EQ(tokens.back(), -77);
+  std::copy(tokens.begin() + kFirst, tokens.end() - 1, draws.tokens.begin());
+  std::fill(tokens.begin() + kFirst, tokens.end() - 1, -77);
+  EXPECT_THAT(tokens, testing::Each(-77)) << "written elsewhere";
   draws.ExpectDrawn();
 }
 

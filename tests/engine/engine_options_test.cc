@@ -82,6 +82,7 @@ TEST(EngineOptions, DefaultsAreTheCpus) {
   SettleForDevice(options, **cpu);
   EXPECT_EQ(options.block_size, 16);
   EXPECT_EQ(options.mixed_prompt_tokens, 128);
+  EXPECT_EQ(options.steps_in_flight, 1);
   options.block_size = 8;
   options.mixed_prompt_tokens = 700;
   SettleForDevice(options, **cpu);

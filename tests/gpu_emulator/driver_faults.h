@@ -19,10 +19,11 @@ enum class DriverCall : uint8_t {
   kEventRecord,
   kCopy,        // cuMemcpyAsync
   kLaunch,      // cuLaunchKernel
+  kListedCopy,  // one of the copies that a launch of baton_copy_small_runs does
   kExternal,    // an operation of NCCL's stand-in (baton_emulator_enqueue)
   kFindKernel,  // cuModuleGetFunction; only counted
 };
-inline constexpr int kDriverCalls = 9;
+inline constexpr int kDriverCalls = 10;
 
 enum class CallFault : uint8_t {
   kNone,

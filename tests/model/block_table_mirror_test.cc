@@ -23,7 +23,9 @@ struct Fixture {
         mirror(device.data(), rows, stride, BlockId(77)) {}
   void Upload() {
     slot.Clear();
-    mirror.Upload(stream, slot);
+    InputCopies copies;
+    mirror.Upload(copies, slot);
+    copies.EnqueueEach(stream);
   }
   ImmediateStream stream;
   std::vector<int32_t> device;

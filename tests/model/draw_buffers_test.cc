@@ -72,7 +72,23 @@ class DrawBuffersOn : public ::testing::TestWithParam<const char*> {
  protected:
   std::unique_ptr<Device> device_ = *CreateDevice({.name = GetParam(), .threads = 2});
   std::unique_ptr<Stream> stream_ = device_->CreateStream();
-  DrawBuffers buffers_{*device_};
+  // Room for the steps of the tests, but not for all of their additions.
+  std::unique_ptr<DrawBuffers> buffers_ = *DrawBuffers::Create(600, 600, *device_);
+
+  // Enqueues what comes before the ops of a step.
+  absl::Status Upload(const StepInput& input, int slot, int32_t* token_ids) {
+    const absl::Status filled = buffers_->Fill(input, slot, /*graph_rows=*/0, *stream_);
+    if (!filled.ok()) return filled;
+    InputCopies copies;
+    buffers_->Upload(slot, copies);
+    copies.Enqueue(device_->ops(), *stream_);
+    buffers_->Feed(slot, token_ids, *stream_);
+    return absl::OkStatus();
+  }
+  void Sample(const float* logits, int64_t vocabulary, int slot, StepRows& wanted) {
+    buffers_->Sample(logits, vocabulary, slot, wanted, *stream_);
+    buffers_->Fetch(slot, *stream_);
+  }
 };
 INSTANTIATE_TEST_SUITE_P(DrawBuffers, DrawBuffersOn, ::testing::Values("cpu", "cpu-async"),
                          [](const auto& info) {
@@ -91,7 +107,7 @@ TEST_P(DrawBuffersOn, DrawTheTokensOfTheHost) {
     const RandomStep& step = *steps[index];
     const auto row = [&](int32_t row) { return step.Row(row); };
     const auto expected = host.Draw(step.input, row);
-    const auto drawn = buffers_.Drawn(static_cast<int>(index % kStepSlots), row);
+    const auto drawn = buffers_->Drawn(static_cast<int>(index % kStepSlots), row);
     ASSERT_EQ(drawn.size(), expected.size());
     for (size_t i = 0; i < drawn.size(); ++i) EXPECT_EQ(drawn[i], expected[i]) << i;
   };
@@ -106,8 +122,8 @@ TEST_P(DrawBuffersOn, DrawTheTokensOfTheHost) {
     }
     const RandomStep& step = *steps.back();
     wanted[i] = StepRows::Draws(step.input, step.input.wanted);
-    ASSERT_TRUE(buffers_.Upload(step.input, slot, nullptr, *stream_).ok());
-    buffers_.Sample(step.logits.data(), kVocabulary, slot, wanted[i], *stream_);
+    ASSERT_TRUE(Upload(step.input, slot, nullptr).ok());
+    Sample(step.logits.data(), kVocabulary, slot, wanted[i]);
   }
   stream_->Synchronize();
 }
@@ -122,29 +138,29 @@ TEST_P(DrawBuffersOn, DrawsOfUnwantedChunksAreLeftOut) {
   }
   input.wanted = [] { return 1; };
   StepRows wanted = StepRows::Draws(input, input.wanted);
-  ASSERT_TRUE(buffers_.Upload(input, 0, nullptr, *stream_).ok());
-  buffers_.Sample(logits.data(), 2, 0, wanted, *stream_);
+  ASSERT_TRUE(Upload(input, 0, nullptr).ok());
+  Sample(logits.data(), 2, 0, wanted);
   stream_->Synchronize();
-  const auto drawn = buffers_.Drawn(0, [](int32_t) { return std::span<const float>(); });
+  const auto drawn = buffers_->Drawn(0, [](int32_t) { return std::span<const float>(); });
   ASSERT_EQ(drawn.size(), 4u);
   EXPECT_TRUE(drawn[0].ok() && drawn[1].ok());
   EXPECT_TRUE(absl::IsCancelled(drawn[2].status()) && absl::IsCancelled(drawn[3].status()));
 }
 
-// A step uses the tokens that the previous step drew, whether the device buffers must grow or not.
+// A step uses the tokens that the previous step drew.
 TEST_P(DrawBuffersOn, TokensOfTheStepBeforeAreFed) {
   TokenDraw greedy;
   greedy.temperature = 0;
   const std::vector<TokenId> two = {8, 9};
-  for (const size_t many : {2u, 3000u}) {
+  for (const size_t many : {2u, 500u}) {
     const std::vector<float> logits = {0, 0, 0, 9, 0, 0};  // row 0 draws token 0, row 1 token 1
     std::vector<TokenDraw> first(2, greedy);
     first[1].row = 1;
     StepInput before;
     before.chunks.push_back({.tokens = two, .block_table = {}, .logit_rows = 2, .draws = first});
     StepRows wanted = StepRows::Draws(before, before.wanted);
-    ASSERT_TRUE(buffers_.Upload(before, 0, nullptr, *stream_).ok());
-    buffers_.Sample(logits.data(), 2, 0, wanted, *stream_);
+    ASSERT_TRUE(Upload(before, 0, nullptr).ok());
+    Sample(logits.data(), 2, 0, wanted);
 
     const std::vector<TokenDraw> draws(many, greedy);
     StepInput next;
@@ -156,9 +172,76 @@ TEST_P(DrawBuffersOn, TokensOfTheStepBeforeAreFed) {
                            .block_table = {},
                            .token_from = DrawnBy{.step = StepId(1), .draw = 0}});
     std::vector<int32_t> token_ids = {8, 9, 7, 7};
-    ASSERT_TRUE(buffers_.Upload(next, 1, token_ids.data(), *stream_).ok());
+    ASSERT_TRUE(Upload(next, 1, token_ids.data()).ok());
     stream_->Synchronize();
     EXPECT_EQ(token_ids, (std::vector<int32_t>{8, 9, 1, 0}));
+  }
+}
+
+// The buffers have room for 16 additions. Steps with more take memory of their own.
+TEST_P(DrawBuffersOn, AStepMayHaveManyAdditions) {
+  buffers_ = *DrawBuffers::Create(1, 1, *device_);
+  const std::vector<float> logits(200, 1.0f);
+  const std::vector<TokenId> tokens = {1};
+  int slot = 0;
+  for (const int32_t count : {3, 40, 16, 17, 199, 1}) {
+    std::vector<LogitAddition> additions;
+    for (TokenId token = 0; token < count; ++token) additions.push_back({token, -1.0f});
+    TokenDraw draw;
+    draw.temperature = 0;
+    draw.additions = additions;
+    StepInput input;
+    input.chunks.push_back(
+        {.tokens = tokens, .block_table = {}, .logit_rows = 1, .draws = std::span(&draw, 1)});
+    StepRows wanted = StepRows::Draws(input, input.wanted);
+    EXPECT_EQ(buffers_->FitsGraph(input, 1), count <= 16);
+    ASSERT_TRUE(Upload(input, slot, nullptr).ok());
+    Sample(logits.data(), 200, slot, wanted);
+    stream_->Synchronize();
+    const auto drawn = buffers_->Drawn(slot, [&](int32_t) { return std::span(logits); });
+    ASSERT_EQ(drawn.size(), 1u);
+    EXPECT_EQ(drawn[0], absl::StatusOr<TokenId>(count)) << "the first token without an addition";
+    slot = 1 - slot;
+  }
+}
+
+// As a graph does it: one launch for more rows than the step has draws, and with the feed inside.
+TEST_P(DrawBuffersOn, AGraphFeedsAndDraws) {
+  constexpr int64_t kRows = 4;
+  const std::vector<float> logits = {0, 9, 9, 0, 0, 0, 0, 0};  // of two tokens in each row
+  std::vector<int32_t> token_ids(kRows, 7);
+  stream_->BeginCapture();
+  buffers_->CaptureFeed(kRows, token_ids.data(), *stream_);
+  buffers_->CaptureSample(kRows, logits.data(), 2, *stream_);
+  const std::unique_ptr<OpGraph> graph = stream_->EndCapture();
+  TokenDraw greedy;
+  greedy.temperature = 0;
+  const std::vector<TokenId> tokens = {7};
+  StepInput first, second;
+  for (int i = 0; i < 2; ++i) {
+    first.chunks.push_back(
+        {.tokens = tokens, .block_table = {}, .logit_rows = 1, .draws = std::span(&greedy, 1)});
+  }
+  second.chunks = first.chunks;
+  second.chunks[0].token_from = DrawnBy{.step = StepId(1), .draw = 1};
+  second.chunks[1].token_from = DrawnBy{.step = StepId(1), .draw = 0};
+  int slot = 0;
+  for (const StepInput* input : {&first, &second}) {
+    ASSERT_TRUE(buffers_->FitsGraph(*input, kRows));
+    ASSERT_TRUE(buffers_->Fill(*input, slot, kRows, *stream_).ok());
+    InputCopies copies;
+    buffers_->Upload(slot, copies);
+    copies.Enqueue(device_->ops(), *stream_);
+    stream_->Launch(*graph);
+    buffers_->Fetch(slot, *stream_);
+    stream_->Synchronize();
+    const auto drawn = buffers_->Drawn(slot, [](int32_t) { return std::span<const float>(); });
+    ASSERT_EQ(drawn.size(), 2u);
+    EXPECT_EQ(drawn[0], absl::StatusOr<TokenId>(1));
+    EXPECT_EQ(drawn[1], absl::StatusOr<TokenId>(0));
+    EXPECT_EQ(token_ids, (input == &first ? std::vector<int32_t>{7, 7, 7, 7}
+                                          : std::vector<int32_t>{0, 1, 7, 7}));
+    slot = 1 - slot;
   }
 }
 

@@ -24,6 +24,11 @@ class StepBuffersTest : public ::testing::Test {
                                      .max_embeddings = 2},
                                     *model_.device);
   }
+  void Upload(const StepInput& input, int32_t rows, int32_t logit_rows) {
+    InputCopies copies;
+    buffers_->Upload(input, rows, logit_rows, copies);
+    copies.Enqueue(model_.device->ops(), *stream_);
+  }
   template <typename T>
   static std::vector<T> Values(const T* data, size_t count) {
     return {data, data + count};
@@ -51,7 +56,7 @@ TEST_F(StepBuffersTest, ATokenGoesToItsSlotAndSeesItsSequenceUpToItself) {
                           .begin_position = 0,
                           .block_table = other,
                           .logit_rows = 1});
-  buffers_->Upload(input, 4, 3, *stream_);
+  Upload(input, 4, 3);
   stream_->Synchronize();
   EXPECT_THAT(Values(buffers_->token_ids, 4), ElementsAre(5, 6, 7, 5));
   EXPECT_THAT(Values(buffers_->groups[0].slot_mapping, 4), ElementsAre(38, 39, 8, 4));
@@ -90,7 +95,7 @@ TEST_F(StepBuffersTest, TokensShareRunsAndHaveQueriesOfTheirOwnForEachShift) {
                           .block_table = table,
                           .runs = runs});
   ASSERT_TRUE(buffers_->Check(input).ok()) << buffers_->Check(input);
-  buffers_->Upload(input, 5, 0, *stream_);
+  Upload(input, 5, 0);
   stream_->Synchronize();
   const auto run = [&](int i) {
     const VisibleRun& r = buffers_->runs[i];
@@ -138,7 +143,7 @@ TEST_F(StepBuffersTest, EmbeddingsAndPositionsGoBesideTheRowsTheyBelongTo) {
   input.chunks.push_back(
       {.tokens = tokens, .block_table = table, .embeddings = embeddings, .positions = positions});
   ASSERT_TRUE(buffers_->Check(input).ok()) << buffers_->Check(input);
-  buffers_->Upload(input, 4, 0, *stream_);
+  Upload(input, 4, 0);
   stream_->Synchronize();
   EXPECT_THAT(Values(buffers_->embedding_rows, 4), ElementsAre(-1, -1, 0, 1));
   EXPECT_EQ(Values(buffers_->embeddings, embeddings.size()), embeddings);
@@ -207,7 +212,7 @@ TEST_F(StepBuffersTest, RowsWithPlacesHaveTheirOwnSlotsRunsAndShiftedQueries) {
                           .runs = runs,
                           .places = places});
   ASSERT_TRUE(buffers_->Check(input).ok()) << buffers_->Check(input);
-  buffers_->Upload(input, 4, 0, *stream_);
+  Upload(input, 4, 0);
   stream_->Synchronize();
   const StepBuffers::Group& group = buffers_->groups[0];
   EXPECT_THAT(Values(group.slot_mapping, 4), ElementsAre(8, 10, 28, 30));
@@ -256,7 +261,7 @@ TEST_F(StepBuffersTest, PaddingGoesToTheScratchBlockOrNowhereAndSeesNothing) {
                           .begin_position = 0,
                           .block_table = table,
                           .logit_rows = 1});
-  buffers_->Upload(input, 7, 6, *stream_);
+  Upload(input, 7, 6);
   stream_->Synchronize();
   // Block 10 is the last of the pool. It has four slots.
   EXPECT_THAT(Values(buffers_->groups[0].slot_mapping, 7), ElementsAre(12, 40, 41, 42, 43, -1, -1));
@@ -297,7 +302,7 @@ TEST_F(WindowStepBuffersTest, ARowSeesItsWindowAndDeadEntriesBecomeTheScratchBlo
   input.chunks[0].window_tables[0] = window;
   input.chunks.push_back({.tokens = std::span(tokens).first(2), .block_table = other});
   input.chunks[1].window_tables[0] = other;
-  buffers_->Upload(input, 7, 0, *stream_);
+  Upload(input, 7, 0);
   stream_->Synchronize();
   const StepBuffers::Group& full = buffers_->groups[0];
   const StepBuffers::Group& slides = buffers_->groups[1];

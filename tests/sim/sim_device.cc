@@ -124,7 +124,7 @@ absl::Status SimRunner::RunStep(const StepInput& input) {
   changes_.clear();
   NoteRepairedRows(input);
   if (!decode) {
-    buffers_->Upload(input, tokens, logit_rows, *stream_);
+    Upload(input, tokens, logit_rows);
     Kernels({.tokens = StepRows::Tokens(input),
              .stored = StepRows::StoredTokens(input, input.wanted),
              .logits = StepRows::Logits(input)},
@@ -132,7 +132,7 @@ absl::Status SimRunner::RunStep(const StepInput& input) {
     return Outcome(input);
   }
   const int32_t bucket = BucketFor(tokens);
-  buffers_->Upload(input, bucket, bucket, *stream_);
+  Upload(input, bucket, bucket);
   if (mutant_ == Mutant::kPaddingWritesLiveSlot) {
     for (int32_t row = tokens; row < bucket; ++row) buffers_->groups[0].slot_mapping[row] = 0;
   }
@@ -141,6 +141,12 @@ absl::Status SimRunner::RunStep(const StepInput& input) {
   const StepRows fixed = StepRows::Fixed(bucket);
   Kernels({.tokens = fixed, .stored = fixed, .logits = fixed}, graph->second.table_width, nullptr);
   return Outcome(input);
+}
+
+void SimRunner::Upload(const StepInput& input, int32_t rows, int32_t logit_rows) {
+  InputCopies copies;
+  buffers_->Upload(input, rows, logit_rows, copies);
+  copies.EnqueueEach(*stream_);
 }
 
 // Rows of repairs, for the mutant that writes them to the stored chunks too.

@@ -79,6 +79,7 @@ class SimRunner final : public InlineRunner {
   void FoldVisible(int32_t layer, int64_t rows, int64_t table_width);
   // Position of the query with which a row sees a run.
   int32_t QueryPosition(int32_t layer, int64_t row, int32_t run);
+  void Upload(const StepInput& input, int32_t rows, int32_t logit_rows);
   void NoteRepairedRows(const StepInput& input);
   // Returns the buffers of the layer's group.
   StepBuffers::Group& GroupOf(int32_t layer) const {
