@@ -3,7 +3,9 @@
 #   cuda   this machine has NVIDIA's driver and a compiler for CUDA kernels (nvcc)
 set -euo pipefail
 nvcc=$(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")
-if ! ldconfig -p | grep -q 'libcuda\.so\.1 '; then
+# Not `ldconfig -p | grep -q`: grep ends at the first match, and ldconfig may then fail because it can write no further.
+libraries=$(ldconfig -p) || true
+if [[ $libraries != *'libcuda.so.1 '* ]]; then
   echo "device: cpu (this machine has no CUDA driver)" >&2
   echo cpu
 elif ! [ -x "$nvcc" ]; then

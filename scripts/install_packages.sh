@@ -25,7 +25,8 @@ done
 
 missing=()
 for package in "${packages[@]}"; do
-  dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+  status=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null) || true
+  [[ $status == *'ok installed'* ]] || missing+=("$package")
 done
 [ ${#missing[@]} -eq 0 ] && exit 0
 

@@ -20,8 +20,10 @@ class ChooseDevice(unittest.TestCase):
                 path.parent.mkdir(exist_ok=True)
                 path.write_text(f"#!/bin/sh\n{text}\n")
                 path.chmod(0o755)
-            program(pathlib.Path(folder, "ldconfig"), f"printf '%s\\n' '{libraries}'")
-            pathlib.Path(folder, "grep").symlink_to(shutil.which("grep"))
+            pathlib.Path(folder, "libraries").write_text(libraries + "\n")
+            for name in ("cat", "grep"):
+                pathlib.Path(folder, name).symlink_to(shutil.which(name))
+            program(pathlib.Path(folder, "ldconfig"), f"exec cat '{folder}/libraries'")
             if nvcc:
                 program(pathlib.Path(folder, "bin", "nvcc"), "exit 1")
             done = subprocess.run(["/bin/bash", str(SCRIPT)], capture_output=True, text=True, check=True,
@@ -30,6 +32,10 @@ class ChooseDevice(unittest.TestCase):
 
     def test_cuda_needs_the_driver_and_the_compiler(self):
         self.assertEqual(self.choose(f"{OTHER}\n{DRIVER}", nvcc=True)[0], "cuda")
+
+    def test_many_libraries_after_the_driver_change_nothing(self):
+        # More than a pipe holds, so a reader that stops at the driver's line makes ldconfig fail.
+        self.assertEqual(self.choose("\n".join([DRIVER] + 20000 * [OTHER]), nvcc=True)[0], "cuda")
 
     def test_without_a_driver_it_is_the_cpu(self):
         device, reason = self.choose(OTHER, nvcc=True)
