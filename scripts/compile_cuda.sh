@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Compiles every CUDA kernel with nvcc for sm_80 and sm_90a, and as PTX for later GPUs, which ptxas assembles for sm_90. Warnings
-# are errors, and so are kernels without the tensor instructions that they are meant to have (scripts/tensor_instructions.py). Prints
-# each kernel that spills registers. Flags of the environment (NVCC_APPEND_FLAGS) have no effect.
+# are errors, and so are kernels without the tensor instructions that they are meant to have (scripts/tensor_instructions.py), and
+# kernels that spill more registers than their limit (scripts/kernel_spills.py). Flags of the environment (NVCC_APPEND_FLAGS) have no
+# effect.
 #   scripts/compile_cuda.sh [FILE …]     default: all kernels, also those of the tests
 set -euo pipefail
 unset NVCC_APPEND_FLAGS NVCC_PREPEND_FLAGS
@@ -19,9 +20,7 @@ for source; do
     -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a \
     -gencode arch=compute_90,code=sm_90 >"$out/log" 2>&1 ||
     { cat "$out/log"; failed=1; continue; }
-  awk -v source="$source" -v quote="'" '/Compiling entry function/ { processor = $NF; gsub(quote, "", processor) }
-    /Function properties for/ { function_name = $NF }
-    /spill stores/ && !/ 0 bytes spill stores/ { print source ": " function_name " for " processor " spills: " $0 }' "$out/log"
+  python3 -B scripts/kernel_spills.py "$source" "$out/log" || failed=1
   python3 -B scripts/tensor_instructions.py "$source" $(find "$out/kept" -name '*.cubin') || failed=1
 done
 exit $failed

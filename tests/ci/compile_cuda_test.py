@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Tests what scripts/compile_cuda.sh asks of nvcc, with a stand-in for nvcc, that the CUDA build asks for the same architectures, and
-that kernels without their tensor instructions are named."""
+that kernels without their tensor instructions, and kernels that spill more registers than their limit, are named."""
 
 import os
 import pathlib
@@ -13,31 +13,32 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
+import kernel_spills  # pylint: disable=wrong-import-position
 import tensor_instructions  # pylint: disable=wrong-import-position
 
 STAND_IN = """#!/usr/bin/env bash
 echo "$* append=${NVCC_APPEND_FLAGS-none} prepend=${NVCC_PREPEND_FLAGS-none}" >> "$CALLS"
-cat <<'END'
+cat <<END
 ptxas info    : Compiling entry function 'baton_rms_norm' for 'sm_90a'
 ptxas info    : Function properties for baton_rms_norm
-    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
-ptxas info    : Function properties for RoundsInASlowWay
-    8 bytes stack frame, 4 bytes spill stores, 8 bytes spill loads
+    0 bytes stack frame, ${SPILLED-0} bytes spill stores, 0 bytes spill loads
 END
 """
 
 
 class Nvcc(unittest.TestCase):
-    def calls(self):
+    def calls(self, **variables):
+        """Returns the calls of nvcc. Sets `code` and `output` to those of the script."""
         with tempfile.TemporaryDirectory() as folder:
             calls = pathlib.Path(folder, "calls")
             nvcc = pathlib.Path(folder, "nvcc")
             nvcc.write_text(STAND_IN)
             nvcc.chmod(0o755)
             environment = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}", "CALLS": str(calls),
-                                        "NVCC_APPEND_FLAGS": "-use_fast_math", "NVCC_PREPEND_FLAGS": "-ftz=true"}
-            self.output = subprocess.run([ROOT / "scripts/compile_cuda.sh", "kernels/cuda/rows.cu"], env=environment, check=True,
-                                         capture_output=True, text=True).stdout
+                                        "NVCC_APPEND_FLAGS": "-use_fast_math", "NVCC_PREPEND_FLAGS": "-ftz=true"} | variables
+            done = subprocess.run([ROOT / "scripts/compile_cuda.sh", "kernels/cuda/rows.cu"], env=environment, check=False,
+                                  capture_output=True, text=True)
+            self.code, self.output = done.returncode, done.stdout
             return calls.read_text().splitlines()
 
     def test_flags_of_the_environment_have_no_effect(self):
@@ -46,16 +47,69 @@ class Nvcc(unittest.TestCase):
         for call in calls:
             self.assertIn("append=none prepend=none", call)
 
-    def test_a_function_that_spills_is_named(self):
+    def test_a_kernel_that_spills_is_an_error(self):
         self.calls()
-        self.assertEqual(self.output, "kernels/cuda/rows.cu: RoundsInASlowWay for sm_90a spills:     8 bytes stack frame, 4 bytes spill "
-                                      "stores, 8 bytes spill loads\n")
+        self.assertEqual((self.code, self.output), (0, ""))
+        self.calls(SPILLED="4")
+        self.assertEqual((self.code, self.output), (1, "kernels/cuda/rows.cu: error: baton_rms_norm for sm_90a spills: 4 bytes of stores "
+                                                       "and 0 of loads; limit 0 and 0\n"))
 
     def test_ptxas_assembles_every_architecture_of_the_build(self):
         built = set(re.findall(r"arch=(compute_\w+)", (ROOT / "kernels/cuda/CMakeLists.txt").read_text()))
         self.assertIn("compute_90", built)
         assembled = {arch for call in self.calls() for arch in re.findall(r"arch=(compute_\w+),code=sm_", call)}
         self.assertEqual(assembled, built)
+
+
+SPILLS = """
+ptxas info    : Compiling entry function 'baton_a_64' for 'sm_80'
+ptxas info    : Function properties for baton_a_64
+    16 bytes stack frame, 12 bytes spill stores, 8 bytes spill loads
+ptxas info    : Used 168 registers
+ptxas info    : Function properties for RoundsInASlowWay
+    8 bytes stack frame, 4 bytes spill stores, 8 bytes spill loads
+ptxas info    : Compiling entry function 'baton_a_64' for 'sm_90a'
+ptxas info    : Function properties for baton_a_64
+    0 bytes stack frame, 0 bytes spill stores, 4 bytes spill loads
+ptxas info    : Compiling entry function 'baton_b' for 'sm_90a'
+ptxas info    : Function properties for baton_b
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+"""
+
+
+class KernelSpills(unittest.TestCase):
+    def test_matrix_products_and_single_tokens_of_t1_may_not_spill(self):
+        kernels = [kernel for source in (ROOT / "kernels/cuda").glob("*.cu")
+                   for kernel in tensor_instructions.KERNEL.findall(source.read_text())]
+        named = [kernel for kernel in kernels if re.match(r"baton_(gated_|tensor_)*matmul|baton_t1_(decode|warpgroups)", kernel)]
+        self.assertGreater(len(named), 50)
+        for kernel in named:
+            for processor in ("sm_80", "sm_90", "sm_90a"):
+                self.assertEqual(kernel_spills.limit_of(kernel, processor), (0, 0), kernel)
+
+    def errors(self, *limits):
+        return [message.split(" spills")[0] for message, is_error in kernel_spills.judge(SPILLS, limits) if is_error]
+
+    def test_without_a_limit_no_function_may_spill(self):
+        self.assertEqual(self.errors(), ["baton_a_64 for sm_80", "RoundsInASlowWay for sm_80", "baton_a_64 for sm_90a"])
+
+    def test_a_limit_is_for_a_processor_and_for_the_whole_name(self):
+        self.assertEqual(self.errors((r"baton_a_\d+|Rounds\w+", (12, 8), (0, 0))), ["baton_a_64 for sm_90a"])
+        self.assertEqual(self.errors((r"baton_a_\d+|Rounds\w+", (0, 0), (0, 4))), ["baton_a_64 for sm_80", "RoundsInASlowWay for sm_80"])
+        self.assertEqual(self.errors((r"baton_a|Rounds", (12, 8), (0, 4))), self.errors())
+
+    def test_one_byte_more_than_the_limit_is_an_error(self):
+        self.assertIn("baton_a_64 for sm_80", self.errors((r"baton_a_\d+", (11, 8), (0, 0))))
+        self.assertIn("baton_a_64 for sm_80", self.errors((r"baton_a_\d+", (12, 7), (0, 0))))
+
+    def test_the_first_limit_that_fits_counts(self):
+        limits = ((r"baton_a_64", (1, 2), (3, 4)), (r".*", (5, 6), (7, 8)))
+        self.assertEqual([kernel_spills.limit_of(name, processor, limits) for name in ("baton_a_64", "baton_b")
+                          for processor in ("sm_80", "sm_90", "sm_90a")], [(1, 2), (3, 4), (3, 4), (5, 6), (7, 8), (7, 8)])
+
+    def test_spills_within_their_limit_are_told(self):
+        self.assertEqual(list(kernel_spills.judge(SPILLS, ((r".*", (12, 8), (0, 4)),)))[0], (
+            "baton_a_64 for sm_80 spills: 12 bytes of stores and 8 of loads; limit 12 and 8", False))
 
 
 HGMMA_OF_REGISTERS, TILE_COPY = 0x00E0000894187DF0, 0x000000081A0075B4
