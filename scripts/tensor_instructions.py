@@ -13,17 +13,29 @@ import re
 import struct
 import sys
 
-# mma.sync and wgmma on bf16 and f16 (a in shared memory, or in registers), and tile copies.
-OPERATIONS = {"HMMA": {0x23C}, "HGMMA": {0x9F0, 0xDF0}, "UTMALDG": {0x5B4}}
-# Kernels, a processor, and the operations of which each of these kernels has at least one.
+OPERATIONS = {
+    "IMMA": {0x237},  # mma.sync on int8
+    "HMMA": {0x23C},  # mma.sync on bf16 and f16
+    "HGMMA": {0x9F0, 0xDF0},  # wgmma on bf16 and f16; a is in shared memory, or in registers
+    "LDSM": {0x83B},  # ldmatrix
+    "LDGSTS": {0xFAE},  # cp.async
+    "UBLKCP": {0x3BA},  # cp.async.bulk
+    "UTMALDG": {0x5B4},  # cp.async.bulk.tensor: tile copies
+}
+# Kernels, a processor, and operations. Each of these kernels has all of them.
 RULES = (
-    (r"baton_t1_(decode|chunks)_\w+", "sm_80", {"HMMA"}),
-    (r"baton_t1_(decode|chunks)_\w+", "sm_90a", {"HMMA"}),
-    (r"baton_t1_warpgroups_\w+", "sm_90a", {"HGMMA"}),
-    (r"baton_t1_warpgroups_\w+", "sm_90a", {"UTMALDG"}),
-    (r"baton_(gated_)?tensor_matmul_sm80_\w+", "sm_80", {"HMMA"}),
-    (r"baton_(gated_)?tensor_matmul_few_\w+", "sm_90a", {"HMMA"}),
-    (r"baton_(gated_)?tensor_matmul_\d+x\d+_\w+", "sm_90a", {"HGMMA"}),
+    (r"baton_matmul_few_\w+", "sm_80", {"IMMA"}),
+    (r"baton_matmul_few_\w+", "sm_90a", {"IMMA"}),
+    (r"baton_(matmul_many|gated_matmul)_\w+", "sm_80", {"IMMA", "LDGSTS"}),
+    (r"baton_(matmul_many|gated_matmul)_\w+", "sm_90a", {"IMMA", "LDGSTS"}),
+    (r"baton_paged_\w+", "sm_80", {"LDGSTS"}),
+    (r"baton_paged_\w+", "sm_90a", {"LDGSTS"}),
+    (r"baton_t1_(decode|chunks)_\w+", "sm_80", {"HMMA", "LDSM", "LDGSTS"}),
+    (r"baton_t1_(decode|chunks)_\w+", "sm_90a", {"HMMA", "LDSM", "LDGSTS"}),
+    (r"baton_t1_warpgroups_\w+", "sm_90a", {"HGMMA", "UTMALDG"}),
+    (r"baton_(gated_)?tensor_matmul_sm80_\w+", "sm_80", {"HMMA", "LDSM", "LDGSTS"}),
+    (r"baton_(gated_)?tensor_matmul_few_\w+", "sm_90a", {"HMMA", "LDSM", "UBLKCP"}),
+    (r"baton_(gated_)?tensor_matmul_\d+x\d+_\w+", "sm_90a", {"HGMMA", "UBLKCP"}),
 )
 KERNEL = re.compile(r"__global__[^;{]*?\b(baton_\w+)\s*\(")
 SECTION = struct.Struct("<IIQQQQIIQQ")  # of a 64-bit ELF file
@@ -61,8 +73,9 @@ def errors(source, code_of):
             code = code_of.get(processor, {}).get(kernel)
             if code is None:
                 yield f"{kernel}: no machine code for {processor}"
-            elif not any(has(code, operation) for operation in operations):
-                yield f"{kernel}: no {' or '.join(sorted(operations))} for {processor}"
+            else:
+                yield from (f"{kernel}: no {operation} for {processor}" for operation in sorted(operations)
+                            if not has(code, operation))
 
 
 def main():

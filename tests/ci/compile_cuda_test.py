@@ -114,6 +114,7 @@ class KernelSpills(unittest.TestCase):
 
 HGMMA_OF_REGISTERS, TILE_COPY = 0x00E0000894187DF0, 0x000000081A0075B4
 HMMA, HGMMA, OTHER = 0x000000160C08723C, 0x03E00000041879F0, 0x0000000000007918  # first words of instructions
+IMMA, LDMATRIX, COPY, BULK_COPY = 0x0000001C181C7237, 0x00000000170C783B, 0x072000000C077FAE, 0x00000008060083BA
 
 
 def code(*words):
@@ -140,12 +141,34 @@ extern "C" __global__ void baton_rms_norm(const __grid_constant__ RmsNormParams 
         self.assertEqual(errors(TILE_COPY), ["baton_t1_warpgroups_f16_64: no HGMMA for sm_90a"])
         self.assertEqual(errors(HGMMA_OF_REGISTERS), ["baton_t1_warpgroups_f16_64: no UTMALDG for sm_90a"])
 
+    def test_integer_products_have_theirs_on_both_processors(self):
+        source = """
+extern "C" __global__ void baton_matmul_few_8_q8_0(const __grid_constant__ MatMulParams p) {}
+extern "C" __global__ void baton_gated_matmul_q4_k(const __grid_constant__ GatedMatMulParams p) {}
+"""
+        def errors(few, gated):
+            kernels = {"baton_matmul_few_8_q8_0": code(few), "baton_gated_matmul_q4_k": code(*gated)}
+            return list(tensor_instructions.errors(source, {"sm_80": kernels, "sm_90a": kernels}))
+        self.assertEqual(errors(IMMA, (IMMA, COPY)), [])
+        self.assertEqual(errors(HMMA, (OTHER, COPY)), [f"{kernel}: no IMMA for {processor}" for kernel in (
+            "baton_matmul_few_8_q8_0", "baton_gated_matmul_q4_k") for processor in ("sm_80", "sm_90a")])
+        self.assertEqual(errors(IMMA, (IMMA,)), [f"baton_gated_matmul_q4_k: no LDGSTS for {processor}" for processor in ("sm_80", "sm_90a")])
+
+    def test_a_rule_for_each_kernel_of_tensor_cores_is_there(self):
+        for source in (ROOT / "kernels/cuda").glob("*.cu"):
+            for kernel in tensor_instructions.KERNEL.findall(source.read_text()):
+                if re.match(r"baton_(gated_|tensor_)*matmul_(?!float)|baton_t1_", kernel):
+                    self.assertTrue(any(re.fullmatch(pattern, kernel) for pattern, _, _ in tensor_instructions.RULES), kernel)
+
     def test_kernels_with_their_instructions_are_right(self):
-        self.assertEqual(self.errors(code(OTHER, HMMA), code(HGMMA, OTHER)), [])
+        self.assertEqual(self.errors(code(OTHER, HMMA, LDMATRIX, COPY), code(HGMMA, OTHER, BULK_COPY)), [])
 
     def test_a_kernel_without_its_instruction_is_named(self):
-        self.assertEqual(self.errors(code(OTHER, HGMMA), code(HMMA)), [
+        self.assertEqual(self.errors(code(OTHER, HGMMA, LDMATRIX, COPY), code(HMMA, BULK_COPY)), [
             "baton_tensor_matmul_sm80_64x64_bf16: no HMMA for sm_80", "baton_tensor_matmul_128x256_f16: no HGMMA for sm_90a"])
+        self.assertEqual(self.errors(code(HMMA), code(HGMMA)), [
+            "baton_tensor_matmul_sm80_64x64_bf16: no LDGSTS for sm_80", "baton_tensor_matmul_sm80_64x64_bf16: no LDSM for sm_80",
+            "baton_tensor_matmul_128x256_f16: no UBLKCP for sm_90a"])
 
     def test_a_kernel_that_is_missing_is_named(self):
         self.assertEqual(list(tensor_instructions.errors(self.SOURCE, {"sm_80": {}})), [
