@@ -4,6 +4,7 @@
     ci_slice.py choose     prints the slice of the checked-out commit; prints the reason to standard error
     ci_slice.py trial      prints the slice on trial that this commit runs besides; nothing if none is on trial
     ci_slice.py changed    prints the paths that the commit changed, one on each line
+    ci_slice.py kernels    prints the CUDA sources whose code these paths changed, also by their includes, one on each line
     ci_slice.py list       prints all slices
 
 A submission runs one slice (scripts/ci_slice.sh). The changed paths name the slices that test them. The commit's number
@@ -14,6 +15,7 @@ Standard library only.
 """
 
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -35,7 +37,7 @@ RULES = [(re.compile(pattern), slices) for pattern, slices in [
     (r"^(cli|tests/e2e)/", ["heavy"]),
     (r"^tests/(common|security|http|metrics|tracing|text|requests|openai|kernels|cache|scheduler|routing|router|model|kvtransfer|engine|loadtest|cli|sim)/", ["asan", "tsan"]),
     (r"^tests/(observe|rpc|tracing/otlp|worker_rpc|router/(grpc|http)|e2e)/.*\.cc$", ["asan-grpc"]),
-    (r"^(kernels|tests)/cuda/|^tests/gpu_emulator/|^kernels/tensor_core/|\.cuh?$|^scripts/compile_cuda\.sh$", ["cuda"]),
+    (r"^(kernels|tests)/cuda/|^tests/gpu_emulator/|^kernels/tensor_core/|\.cuh?$|^scripts/(compile_cuda\.sh|kernel_spills\.py|tensor_instructions\.py)$", ["cuda"]),
     (r"^scripts/fuzz\.sh$|^(tests/fuzz|security|http|requests|openai|text/jinja|kvtransfer/protocol|kvtransfer/nccl)/|^model/gguf|^cache/index/kv_event"
      r"|^rpc/(chunked_prompt|prompt_chunks)_wire|^worker_rpc/request_conversion|^engine/(handoff_manifest|part_tickets)", ["fuzz"]),
 ]]
@@ -52,6 +54,25 @@ def choose(changed, number, on_trial=()):
 def choose_trial(changed, number):
     """Returns the slice on trial for a commit, or None. Pure."""
     return choose(changed, number, [slice for slice in SLICES if slice not in ON_TRIAL]) if ON_TRIAL else None
+
+
+def affected(sources, changed, text_of):
+    """Returns those of the sources that are changed, or that include a changed file, directly or not. text_of: {path: text}. Pure."""
+    def reach(path, seen):
+        if path in text_of and path not in seen:
+            seen.add(path)
+            for included in re.findall(r'^#include "([^"]+)"', text_of[path], re.MULTILINE):
+                reach(included, seen)
+        return seen
+    return [source for source in sources if not reach(source, set()).isdisjoint(changed)]
+
+
+def affected_kernels(changed):
+    root = pathlib.Path(__file__).resolve().parents[1]
+    sources = sorted(path.relative_to(root).as_posix() for folder in ("kernels/cuda", "tests/cuda") for path in (root / folder).glob("*.cu"))
+    text_of = {path.relative_to(root).as_posix(): path.read_text() for folder in ("kernels", "common", "tests/cuda")
+               for path in (root / folder).rglob("*") if path.suffix in (".cu", ".cuh", ".h")}
+    return affected(sources, changed, text_of)
 
 
 def git(*arguments):
@@ -94,6 +115,8 @@ def main():
             print(slice)
     elif command == "changed":
         print("\n".join(changed_paths()))
+    elif command == "kernels":
+        print("\n".join(affected_kernels(changed_paths())))
     elif command == "list":
         print("\n".join(SLICES))
     else:

@@ -4,15 +4,16 @@
 #   asan       unit tests of the core and the simulation under AddressSanitizer and UndefinedBehaviorSanitizer
 #   tsan       the same under ThreadSanitizer, built without gRPC
 #   asan-grpc  tests of the gRPC edges under AddressSanitizer and UndefinedBehaviorSanitizer
-#   cuda       CUDA kernels on the emulator: under ThreadSanitizer (races) and AddressSanitizer (bounds); nvcc, where there is one
+#   cuda       nvcc on the changed CUDA kernels, for a third of the time; kernels on the emulator: under ThreadSanitizer (races) and
+#              AddressSanitizer (bounds); nvcc on the other kernels
 #   fuzz       every libFuzzer target for a minute
 #   tidy       clang-format and clang-tidy on changed files, then the build without gRPC and its tests
-# A slice ends after SECONDS (1800). It then prints what each check took and the checks that it did not finish. It fails only for the
-# faults that it found.
+# A slice ends after SECONDS (1800). It then prints what each check took and the checks that it did not finish, also for lack of a
+# program. It fails only for the faults that it found.
 # The commit's number chooses the check to start at, so a slow machine covers all checks over several commits.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-usage() { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 if [ "${1:-}" = --knows ]; then  # used by tests/ci/ci_slice_test.py
   case ${2:-} in heavy | asan | tsan | asan-grpc | cuda | fuzz | tidy) exit 0 ;; *) exit 2 ;; esac
 fi
@@ -45,7 +46,7 @@ within() {
   took+=("$((SECONDS - begin)) s: $what")
   case $code in
     0) return 0 ;;
-    75) left+=("$what: see its last lines") ;;  # scripts/run_ctest.py
+    75) left+=("$what: see its last lines") ;;  # scripts/run_ctest.py, scripts/compile_cuda.sh
     124 | 137) if [ "$(remaining)" -le 0 ]; then left+=("$what"); else failed+=("$what"); fi ;;
     *) failed+=("$what") ;;
   esac
@@ -85,6 +86,13 @@ sanitized() {
   done
 }
 
+# compiled WHAT SECONDS FILE…: compiles CUDA sources with nvcc. The commit's number chooses the first one.
+compiled() {
+  local what=$1 limit=$2
+  shift 2
+  [ $# -eq 0 ] || within "$what" scripts/compile_cuda.sh --seconds "$((limit > 10 ? limit : 10))" $(rotated "$@")
+}
+
 case $slice in
   heavy) scripts/install_packages.sh --test --browser || exit 1 ;;
   asan | tsan | asan-grpc | cuda) scripts/install_packages.sh --test || exit 1 ;;
@@ -104,11 +112,15 @@ case $slice in
   asan | tsan) sanitized "$slice" "${core[@]}" ;;
   asan-grpc) sanitized asan observe rpc tracing_otlp worker_rpc router_grpc router_http e2e ;;
   cuda)
+    # First the changed kernels, because on a slow machine the tests take all the time.
+    changed=$(scripts/ci_slice.py kernels)
+    others=$(ls kernels/cuda/*.cu tests/cuda/*.cu | grep -vxF "${changed:-none}")
+    compiled "nvcc on changed kernels" $((limit_s / 3)) $changed
     # Neither preset ends in one slice on a slow machine, so a commit begins with one of ten parts. 5 and 2 have no common factor:
     # first_of then chooses the part and the preset independently.
     parts=5
     for preset in $(rotated tsan asan); do sanitized "$preset" cuda; done
-    within "compiling with nvcc" scripts/compile_cuda.sh
+    compiled "nvcc on other kernels" $(($(remaining) - 20)) $others
     ;;
   fuzz)
     for source in $(rotated tests/fuzz/*_fuzz.cc); do
@@ -125,7 +137,7 @@ case $slice in
     ;;
 esac
 
-echo "slice $slice: ${#failed[@]} failed, ${#left[@]} left for lack of time, $SECONDS s"
+echo "slice $slice: ${#failed[@]} failed, ${#left[@]} not finished, $SECONDS s"
 [ ${#took[@]} -eq 0 ] || printf '  took %s\n' "${took[@]}"
 [ ${#failed[@]} -eq 0 ] || printf '  failed: %s\n' "${failed[@]}"
 [ ${#left[@]} -eq 0 ] || printf '  left: %s\n' "${left[@]}"

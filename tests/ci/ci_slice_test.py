@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Choice of the slice for CI: by the changed paths, or else by the commit's number."""
 
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -31,6 +34,7 @@ class Choice(unittest.TestCase):
                 ("model/gguf_reader.cc", {"tidy", "asan", "tsan", "fuzz"}),
                 ("kernels/cuda/ptx.cuh", {"tidy", "cuda"}),
                 ("bench/read_bytes.cu", {"tidy", "cuda"}),
+                ("scripts/kernel_spills.py", {"cuda"}),
                 ("bench/read_bandwidth.h", {"tidy", "asan"}),
                 ("router/failure_detector.cc", {"tidy", "asan", "tsan", "heavy"}),
                 (".clang-tidy", {"tidy"}),
@@ -59,6 +63,55 @@ class Choice(unittest.TestCase):
     def test_the_same_commit_gives_the_same_slice(self):
         paths = ["cli/main.cc", "engine/engine.cc"]
         self.assertEqual(ci_slice.choose(paths, 17), ci_slice.choose(paths[::-1], 17))
+
+
+class Kernels(unittest.TestCase):
+    TEXT = {"k/a.cu": '#include "k/a.cuh"\n#include <math.h>\n', "k/a.cuh": '#include "k/p.h"\n#include "k/loop.h"\n',
+            "k/loop.h": '#include "k/a.cuh"\n', "k/p.h": "", "k/b.cu": '#include "k/p.h"\n', "k/c.cu": ""}
+
+    def affected(self, *changed):
+        return ci_slice.affected(["k/a.cu", "k/b.cu", "k/c.cu"], changed, self.TEXT)
+
+    def test_a_kernel_is_compiled_if_it_or_what_it_includes_has_changed(self):
+        self.assertEqual(self.affected("k/p.h"), ["k/a.cu", "k/b.cu"])
+        self.assertEqual(self.affected("k/loop.h"), ["k/a.cu"])
+        self.assertEqual(self.affected("k/c.cu", "README.md"), ["k/c.cu"])
+        self.assertEqual(self.affected("README.md"), [])
+
+    def test_the_includes_of_this_tree_are_found(self):
+        self.assertIn("kernels/cuda/paged_attention_int8.cu", ci_slice.affected_kernels(["kernels/cuda/ptx.cuh"]))
+        self.assertEqual(ci_slice.affected_kernels(["kernels/cuda/rows.cu"]), ["kernels/cuda/rows.cu"])
+        self.assertEqual(ci_slice.affected_kernels(["kernels/cpu/plain_kernels.cc"]), [])
+
+
+class CudaSlice(unittest.TestCase):
+    """The slice with stand-ins for its programs: each notes its call."""
+    CALLS = {"install_packages.sh": "", "fetch_model.sh": "", "run_ctest.py": "", "build.sh": "", "ci_slice.py": "echo kernels/cuda/b.cu",
+             "compile_cuda.sh": "exit 75"}
+
+    def test_nvcc_compiles_changed_kernels_before_the_tests_and_the_others_after_them(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for path in ("scripts", "bin", "kernels/cuda", "tests/cuda"):
+                (root / path).mkdir(parents=True)
+            for path in ("kernels/cuda/a.cu", "kernels/cuda/b.cu", "tests/cuda/c.cu"):
+                (root / path).touch()
+            shutil.copy(ROOT / "scripts/ci_slice.sh", root / "scripts")
+            stand_ins = {root / "scripts" / name: text for name, text in self.CALLS.items()} | {root / "bin/cmake": ""}
+            for path, text in stand_ins.items():
+                path.write_text(f"#!/bin/sh\necho {path.name} $* >> '{root}/calls'\n{text}\n")
+                path.chmod(0o755)
+            done = subprocess.run([root / "scripts/ci_slice.sh", "cuda", "300"], capture_output=True, text=True, check=True,
+                                  env=os.environ | {"PATH": f"{root / 'bin'}:{os.environ['PATH']}"})
+            calls = (root / "calls").read_text().splitlines()
+        compiled = [call for call in calls if call.startswith("compile_cuda.sh")]
+        self.assertEqual(compiled[0], "compile_cuda.sh --seconds 100 kernels/cuda/b.cu")
+        self.assertEqual(set(compiled[1].split()[3:]), {"kernels/cuda/a.cu", "tests/cuda/c.cu"})
+        self.assertLess(calls.index(compiled[0]), next(i for i, call in enumerate(calls) if call.startswith("cmake")))
+        self.assertEqual(calls[-1], compiled[1])
+        # What nvcc did not compile is no success.
+        self.assertIn("left: nvcc on changed kernels: see its last lines", done.stdout)
+        self.assertIn("2 not finished", done.stdout)
 
 
 class Rules(unittest.TestCase):

@@ -5,6 +5,7 @@ that kernels without their tensor instructions, and kernels that spill more regi
 import os
 import pathlib
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import kernel_spills  # pylint: disable=wrong-import-position
 import tensor_instructions  # pylint: disable=wrong-import-position
 
 STAND_IN = """#!/usr/bin/env bash
+[ "${SLOW-}" != "$(basename "${@: -9:1}")" ] || sleep 60
 echo "$* append=${NVCC_APPEND_FLAGS-none} prepend=${NVCC_PREPEND_FLAGS-none}" >> "$CALLS"
 cat <<END
 ptxas info    : Compiling entry function 'baton_rms_norm' for 'sm_90a'
@@ -27,7 +29,7 @@ END
 
 
 class Nvcc(unittest.TestCase):
-    def calls(self, **variables):
+    def calls(self, *arguments, **variables):
         """Returns the calls of nvcc. Sets `code` and `output` to those of the script."""
         with tempfile.TemporaryDirectory() as folder:
             calls = pathlib.Path(folder, "calls")
@@ -36,7 +38,7 @@ class Nvcc(unittest.TestCase):
             nvcc.chmod(0o755)
             environment = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}", "CALLS": str(calls),
                                         "NVCC_APPEND_FLAGS": "-use_fast_math", "NVCC_PREPEND_FLAGS": "-ftz=true"} | variables
-            done = subprocess.run([ROOT / "scripts/compile_cuda.sh", "kernels/cuda/rows.cu"], env=environment, check=False,
+            done = subprocess.run([ROOT / "scripts/compile_cuda.sh", *(arguments or ("kernels/cuda/rows.cu",))], env=environment, check=False,
                                   capture_output=True, text=True)
             self.code, self.output = done.returncode, done.stdout
             return calls.read_text().splitlines()
@@ -53,6 +55,22 @@ class Nvcc(unittest.TestCase):
         self.calls(SPILLED="4")
         self.assertEqual((self.code, self.output), (1, "kernels/cuda/rows.cu: error: baton_rms_norm for sm_90a spills: 4 bytes of stores "
                                                        "and 0 of loads; limit 0 and 0\n"))
+
+    def test_files_that_are_left_for_lack_of_time_are_named(self):
+        calls = self.calls("--seconds", "5", "kernels/cuda/rows.cu", "kernels/cuda/rotary.cu", "kernels/cuda/sample.cu", SLOW="rotary.cu")
+        self.assertEqual((self.code, self.output),
+                         (75, "not compiled for lack of time: kernels/cuda/rotary.cu kernels/cuda/sample.cu\n"))
+        self.assertEqual(len(calls), 1)
+        self.calls("--seconds", "5", "kernels/cuda/rows.cu", "kernels/cuda/rotary.cu", SLOW="rotary.cu", SPILLED="4")
+        self.assertEqual(self.code, 1, "an error counts more")
+
+    def test_a_machine_without_nvcc_is_told_from_one_where_all_is_right(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("bash", "dirname"):
+                pathlib.Path(folder, name).symlink_to(shutil.which(name))
+            done = subprocess.run([ROOT / "scripts/compile_cuda.sh"], env={"PATH": folder, "CUDA_HOME": folder}, check=False,
+                                  capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout), (75, "not compiled: there is no nvcc on this machine\n"))
 
     def test_ptxas_assembles_every_architecture_of_the_build(self):
         built = set(re.findall(r"arch=(compute_\w+)", (ROOT / "kernels/cuda/CMakeLists.txt").read_text()))
