@@ -184,6 +184,29 @@ void NamedBarrierWithTooFew(const NoParams) {
   if (threadIdx.x < 32) SyncNamedBarrier(3, 64);
 }
 
+void NamedBarrierOnTwoLines(const NoParams) {
+  if (threadIdx.x % 32 < 16) {
+    SyncNamedBarrier(1, 64);
+  } else {
+    SyncNamedBarrier(1, 64);
+  }
+}
+
+// 32 threads arrive, but they are halves of two warps.
+void NamedBarrierOfHalfWarps(const NoParams) {
+  if (threadIdx.x % 32 >= 16) {
+    ArriveNamedBarrier(1, 32);
+  } else {
+    __syncwarp(0xffff);
+    while (true) __nanosleep(1);
+  }
+}
+
+template <int kBarrier, unsigned kCount>
+void NamedBarrierOf(const NoParams) {
+  SyncNamedBarrier(kBarrier, kCount);
+}
+
 void ProducerAndConsumer(const NoParams) {
   int* value = SharedMemory<int>();
   if (threadIdx.x < 32) {
@@ -218,6 +241,23 @@ TEST(Executor, NamedBarriersAreIndependent) {
   EXPECT_EQ(MessageOf<&ProducerAndConsumer>(), "");
   EXPECT_THAT(MessageOf<&NamedBarrierWithTooFew>(),
               HasSubstr("threads 0 to 31 in a named barrier at"));
+}
+
+TEST(Executor, ANamedBarrierNeedsWholeWarpsOnOneLine) {
+  EXPECT_THAT(MessageOf<&NamedBarrierOnTwoLines>(),
+              HasSubstr("bar.sync with mask ffffffff, but lane 0 is in bar.sync"));
+  EXPECT_THAT(MessageOf<&NamedBarrierOfHalfWarps>(), HasSubstr("in bar.arrive at"));
+}
+
+TEST(Executor, ANamedBarrierHasANumberFromOneToFifteenAndCountsWarps) {
+  EXPECT_EQ((MessageOf<&NamedBarrierOf<1, 64>>()), "");
+  EXPECT_EQ((MessageOf<&NamedBarrierOf<15, 64>>()), "");
+  EXPECT_THAT((MessageOf<&NamedBarrierOf<0, 64>>()),
+              HasSubstr("a named barrier with number 0, not in [1, 15]"));
+  EXPECT_THAT((MessageOf<&NamedBarrierOf<16, 64>>()),
+              HasSubstr("a named barrier with number 16, not in [1, 15]"));
+  EXPECT_THAT((MessageOf<&NamedBarrierOf<1, 0>>()), HasSubstr("a named barrier for 0 threads"));
+  EXPECT_THAT((MessageOf<&NamedBarrierOf<1, 40>>(40)), HasSubstr("a named barrier for 40 threads"));
 }
 
 TEST(Executor, RunsAgainAfterAnError) {

@@ -149,7 +149,8 @@ class Execution {
   Block& block() { return *current_->warp->block; }
   // Waits until every live lane of `mask` is in the same operation. The last one performs it.
   void Meet(uint32_t mask, const WarpOperation& operation, void* operands, SourcePlace place);
-  // Arrives at a barrier, and with `waits` waits for it. expected: see Barrier.
+  // Arrives at a barrier, and with `waits` waits for it. expected: see Barrier. REQUIRES: 0 <=
+  // number < kBarriers.
   void ArriveAtBarrier(int number, uint32_t expected, bool waits, SourcePlace place);
   // Lets other threads run, because this one looked for a change and found none.
   void Poll(const char* waits_for, SourcePlace place);

@@ -8,6 +8,7 @@
 // - threads that wait for something that cannot happen; the message names each waiting place;
 // - lanes of a warp that meet in different operations, or threads at different barriers;
 // - a wrong mask of a warp operation;
+// - a named barrier that the lanes of a warp do not reach together;
 // - more threads in a block than __launch_bounds__ allows;
 // - reads of shared memory before it is written: a block starts with NaN patterns in it;
 // - writes behind the end of shared memory;
@@ -31,7 +32,7 @@
 //   use them.
 // - Casts of NaN and of large numbers to integers, which C++ leaves undefined. Kernels call
 //   __float2int_rn and similar functions, which give the GPU's result.
-// - Limits of registers. scripts/compile_cuda.sh prints the kernels that spill.
+// - Limits of registers. scripts/compile_cuda.sh fails if more of them spill.
 // - Weak forms of atomic operations. Here atomic operations happen one after another, and only
 //   fences order other accesses.
 //

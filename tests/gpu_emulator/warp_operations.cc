@@ -98,6 +98,28 @@ void PerformSyncWarp(void* const* operands, uint32_t lanes) {
 
 constexpr WarpOperation kSyncWarp = {"__syncwarp", &PerformSyncWarp};
 
+constexpr WarpOperation kBarSync = {"bar.sync", nullptr};
+constexpr WarpOperation kBarArrive = {"bar.arrive", nullptr};
+
+// bar.sync and bar.arrive are aligned instructions: the hardware counts whole warps, and all lanes
+// of a warp must execute the same one.
+void ArriveAtNamedBarrier(int barrier, uint32_t threads, bool waits, SourcePlace place) {
+  Execution& execution = ThisExecution();
+  if (barrier < 1 || barrier >= kBarriers) {
+    execution.Fail(absl::StrCat("a named barrier with number ", barrier, ", not in [1, ",
+                                kBarriers - 1, "]; 0 is that of __syncthreads"),
+                   place);
+  }
+  if (threads == 0 || threads % kWarpLanes != 0) {
+    execution.Fail(
+        absl::StrCat("a named barrier for ", threads, " threads, which are no whole warps"), place);
+  }
+  if (!execution.Skipped(Primitive::kBlockBarrier, place)) {
+    execution.Meet(kAllLanes, waits ? kBarSync : kBarArrive, nullptr, place);
+  }
+  execution.ArriveAtBarrier(barrier, threads, waits, place);
+}
+
 }  // namespace
 
 void SyncWarp(uint32_t mask, SourcePlace place) {
@@ -156,11 +178,11 @@ uint32_t Reduce(Reduction kind, uint32_t mask, uint32_t value, SourcePlace place
 void SyncBlock(SourcePlace place) { ThisExecution().ArriveAtBarrier(0, 0, true, place); }
 
 void SyncNamedBarrier(int barrier, uint32_t threads, SourcePlace place) {
-  ThisExecution().ArriveAtBarrier(barrier, threads, true, place);
+  ArriveAtNamedBarrier(barrier, threads, true, place);
 }
 
 void ArriveNamedBarrier(int barrier, uint32_t threads, SourcePlace place) {
-  ThisExecution().ArriveAtBarrier(barrier, threads, false, place);
+  ArriveAtNamedBarrier(barrier, threads, false, place);
 }
 
 // The C++ memory model's fences, as far as kernels use them. A fence makes the thread's next atomic

@@ -32,7 +32,8 @@ uint32_t Reduce(Reduction kind, uint32_t mask, uint32_t value, SourcePlace place
 
 // __syncthreads.
 void SyncBlock(SourcePlace place);
-// `threads` threads of the block meet at barrier 0 to 15; a multiple of 32.
+// `threads` threads of the block meet at barrier 1 to 15. They are whole warps, and the lanes of a
+// warp call it from the same line.
 void SyncNamedBarrier(int barrier, uint32_t threads, SourcePlace place);
 void ArriveNamedBarrier(int barrier, uint32_t threads, SourcePlace place);
 
