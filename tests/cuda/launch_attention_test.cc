@@ -103,15 +103,20 @@ TEST_P(CudaAttention, IsTheTranscriptionForEveryBlockSizeAndLayout) {
 
 TEST_P(CudaAttention, IsTheTranscriptionForEveryGroupOfHeads) {
   ChosenLauncher launcher;
-  for (const auto& [query_heads, kv_heads] :
-       std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {4, 4}, {9, 3}, {8, 1}, {20, 1}, {80, 1}}) {
-    const AttentionShape shape{.query_heads = query_heads,
-                               .kv_heads = kv_heads,
-                               .head_dim = query_heads == 8 ? 128 : 16,
+  struct Heads {
+    int64_t query, kv, dim;
+  };
+  // Decoding has kernels of its own for groups of one or two heads, for each size of a head.
+  for (const Heads& heads :
+       {Heads{1, 1, 16}, Heads{4, 4, 16}, Heads{9, 3, 16}, Heads{8, 1, 128}, Heads{20, 1, 16},
+        Heads{80, 1, 16}, Heads{1, 1, 256}, Heads{2, 1, 256}}) {
+    const AttentionShape shape{.query_heads = heads.query,
+                               .kv_heads = heads.kv,
+                               .head_dim = heads.dim,
                                .type = GetParam()};
     const AttentionCase problem(shape, {CausalSequence(80, 20), CausalSequence(270, 1)}, kSeed);
     ASSERT_NO_FATAL_FAILURE(ExpectTranscription(
-        problem, launcher, absl::StrCat(query_heads, " heads over ", kv_heads)));
+        problem, launcher, absl::StrCat(heads.query, " heads of ", heads.dim, " over ", heads.kv)));
   }
 }
 
