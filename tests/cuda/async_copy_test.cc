@@ -95,5 +95,24 @@ TEST(AsyncCopy, AddressesThatTheHardwareRefusesAreErrors) {
   EXPECT_THAT(message(source + 1, 0), HasSubstr("from an address that is no multiple of 16"));
 }
 
+void CopiesFromOtherMemory(const CopyParams p) {
+  alignas(16) unsigned on_stack[4] = {1, 2, 3, 4};
+  auto* shared = SharedMemory<unsigned>();
+  CopyAsync16(shared, p.shift == 0 ? on_stack : p.shift == 1 ? shared + 4 : p.source, true);
+}
+
+TEST(AsyncCopy, ASourceOutsideGlobalMemoryIsAnError) {
+  alignas(16) unsigned source[4] = {};
+  Executor executor;
+  const auto message = [&](int from) {
+    return std::string(RunAsKernel<&CopiesFromOtherMemory>(executor, {{1, 1, 1}, {1, 1, 1}, 64},
+                                                           CopyParams{source, nullptr, from})
+                           .message());
+  };
+  EXPECT_THAT(message(0), HasSubstr("CopyAsync16: the address is not in global memory"));
+  EXPECT_THAT(message(1), HasSubstr("CopyAsync16: the address is not in global memory"));
+  EXPECT_EQ(message(2), "");
+}
+
 }  // namespace
 }  // namespace baton

@@ -67,6 +67,7 @@ TEST(HopperBarriers, PhasesOrderAProducerAndItsConsumers) {
 
 struct FaultParams {
   int fault;
+  const void* readable;  // [16 bytes], aligned to 16
 };
 
 void MisusesABarrier(const FaultParams p) {
@@ -80,15 +81,17 @@ void MisusesABarrier(const FaultParams p) {
   }
   if (p.fault == 3) WaitBarrier(barrier, 0);
   if (p.fault != 5) FenceBarrierInit();
-  if (p.fault >= 4) LoadBulk(barrier + 2, barrier, 16, barrier);  // any readable source
+  if (p.fault == 6) InitBarrier(barrier, 2);
+  if (p.fault >= 4) LoadBulk(barrier + 2, p.fault == 7 ? barrier : p.readable, 16, barrier);
 }
 
 TEST(HopperBarriers, MisuseIsAnErrorThatSaysWhatIsWrong) {
   Executor executor;
+  alignas(16) const uint64_t readable[2] = {};
   const auto message = [&](int fault) {
-    return std::string(
-        RunAsKernel<&MisusesABarrier>(executor, {{1, 1, 1}, {1, 1, 1}, 64}, FaultParams{fault})
-            .message());
+    return std::string(RunAsKernel<&MisusesABarrier>(executor, {{1, 1, 1}, {1, 1, 1}, 64},
+                                                     FaultParams{fault, readable})
+                           .message());
   };
   EXPECT_THAT(message(0), HasSubstr("the barrier was never initialised"));
   EXPECT_THAT(message(1), HasSubstr("a barrier for 0 arrivals"));
@@ -96,6 +99,8 @@ TEST(HopperBarriers, MisuseIsAnErrorThatSaysWhatIsWrong) {
   EXPECT_THAT(message(3), HasSubstr("no thread can continue"));
   EXPECT_THAT(message(4), HasSubstr("the block ended before its copies had landed"));
   EXPECT_THAT(message(5), HasSubstr("initialised without FenceBarrierInit"));
+  EXPECT_THAT(message(6), HasSubstr("the barrier is in use"));
+  EXPECT_THAT(message(7), HasSubstr("a bulk copy: the address is not in global memory"));
 }
 
 struct BulkParams {
@@ -280,7 +285,18 @@ TEST(HopperBarriers, TensorMapsThatTheDriverRefusesAreErrors) {
   EXPECT_THAT(message(bad), HasSubstr("the address"));
   bad = good;
   bad.stride_bytes[1] = 24;
-  EXPECT_THAT(message(bad), HasSubstr("a stride is 24, no multiple of 16"));
+  EXPECT_THAT(message(bad), HasSubstr("a stride is 24, no positive multiple of 16"));
+  bad.stride_bytes[1] = 0;
+  EXPECT_THAT(message(bad), HasSubstr("a stride is 0, no positive multiple of 16"));
+  bad = good;
+  bad.rank = 3;
+  bad.sizes = {64, 64, 64};
+  bad.stride_bytes = {0, 128, 8192};
+  bad.box = {64, 64, 28};
+  EXPECT_EQ(EncodeTensorMap(bad).status(), absl::OkStatus());
+  bad.box = {64, 64, 29};
+  EXPECT_THAT(message(bad),
+              HasSubstr("the box's size is 237568, more bytes than a block's shared"));
   bad = good;
   bad.box[1] = 257;
   EXPECT_THAT(message(bad), HasSubstr("a side of the box is 257"));

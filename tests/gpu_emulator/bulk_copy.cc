@@ -18,6 +18,7 @@ void CheckBulk(const void* shared, const void* global, uint32_t bytes, SourcePla
   Execution& execution = ThisExecution();
   execution.RequireHopper("a bulk copy", place);
   execution.CheckShared(shared, bytes, "a bulk copy", place);
+  execution.CheckGlobal(global, "a bulk copy", place);
   if (bytes == 0 || bytes % kBulkAlignment != 0 ||
       reinterpret_cast<uintptr_t>(global) % kBulkAlignment != 0) {
     execution.Fail(absl::StrCat("a bulk copy of ", bytes,

@@ -19,6 +19,7 @@ void CheckFlag(const unsigned* address, SourcePlace place) {
 void CopyAsync(void* shared, const void* global, bool valid, SourcePlace place) {
   Execution& execution = ThisExecution();
   execution.CheckShared(shared, kCopyBytes, "CopyAsync16", place);
+  execution.CheckGlobal(global, "CopyAsync16", place);
   if (reinterpret_cast<uintptr_t>(global) % kCopyBytes != 0) {
     execution.Fail("CopyAsync16 from an address that is no multiple of 16", place);
   }

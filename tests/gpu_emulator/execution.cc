@@ -157,6 +157,7 @@ void Execution::StartBlock(Block& block) {
   block.barriers = {};
   block.orders.Start();
   block.shared.Start(shape_.shared_bytes);
+  block.barriers_in_use.clear();
   block.unfenced_barriers.clear();
   block.products = std::vector<WarpgroupProducts>(threads_of_block_ / kWarpgroupThreads);
   block.set = (block.set + 1) % block.thread_sets.size();

@@ -127,6 +127,7 @@ struct Block {
   BlockOrders orders;
   SharedBuffer shared;
   std::vector<WarpgroupProducts> products;         // by warpgroup
+  std::vector<const uint64_t*> barriers_in_use;    // those in shared memory
   std::vector<const uint64_t*> unfenced_barriers;  // that copies do not see yet
   // Sets of threads, by index in the block. The blocks that run here one after the other take
   // turns. Only with ThreadSanitizer there is more than one set: a fiber that runs in two blocks
@@ -170,6 +171,9 @@ class Execution {
   void Delay(const TileLoad& load);
   // Fails unless the bytes are in the block's shared memory and aligned to 16.
   void CheckShared(const void* address, size_t bytes, const char* name, SourcePlace place);
+  // Fails if the address is in the block's shared memory, on the thread's stack or in the kernel's
+  // parameters.
+  void CheckGlobal(const void* address, const char* name, SourcePlace place);
   // Notes the place, and returns true if a planted fault skips the primitive there.
   bool Skipped(Primitive primitive, SourcePlace place);
   bool LandsEarly();  // draws, for a copy that is being issued

@@ -155,6 +155,14 @@ void Execution::CheckShared(const void* address, size_t bytes, const char* name,
   }
 }
 
+void Execution::CheckGlobal(const void* address, const char* name, SourcePlace place) {
+  const auto* const byte = static_cast<const std::byte*>(address);
+  if (block().shared.contains(address, 1) || current().fiber.Owns(address) ||
+      (byte >= params_.data() && byte < params_.data() + params_.size())) {
+    Fail(absl::StrCat(name, ": the address is not in global memory"), place);
+  }
+}
+
 void Execution::Poll(const char* waits_for, SourcePlace place) {
   Thread& me = *current_;
   const uint32_t bit = LaneBit(me.lane);

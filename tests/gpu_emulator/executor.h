@@ -15,7 +15,9 @@
 // - unaligned addresses of vectors, atomic operations, copies and matrices (alignment_check.cc; not
 //   in a build with ThreadSanitizer);
 // - shared memory that the async proxy reads without fence.proxy.async (shared_buffer.h);
-// - barriers that copies use without fence.mbarrier_init (shared_buffer.h);
+// - barriers that copies use without fence.mbarrier_init (shared_buffer.h), and a second
+//   mbarrier.init of a barrier;
+// - asynchronous copies from shared memory, from the stack or from parameters;
 // - registers of wgmma that no fence or wait names, or that change in flight (pending_products.h).
 //
 // ThreadSanitizer finds races, also between blocks. A fence of the block orders only the threads of

@@ -45,6 +45,11 @@ class Fiber {
   static void Switch(Fiber& from, Fiber& to);
   // Called first by `entry`.
   void Entered();
+  // Whether the address is on the fiber's own stack.
+  bool Owns(const void* address) const {
+    const auto* const byte = static_cast<const std::byte*>(address);
+    return byte >= stack_low_ && byte < stack_low_ + stack_bytes_;
+  }
 
  private:
   void* stack_pointer_ = nullptr;

@@ -1,5 +1,6 @@
 #include "tests/gpu_emulator/mbarrier.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -79,9 +80,14 @@ void InitMbarrier(uint64_t* barrier, uint32_t arrivals, SourcePlace place) {
         absl::StrCat("a barrier for ", arrivals, " arrivals, not in [1, ", kMostArrivals, "]"),
         place);
   }
+  auto& in_use = ThisExecution().block().barriers_in_use;
+  if (std::ranges::find(in_use, barrier) != in_use.end()) {
+    ThisExecution().Fail("the barrier is in use; PTX allows no second mbarrier.init", place);
+  }
   NoteWrite(barrier, sizeof(*barrier));
   StoreMbarrier(barrier, {.expected = arrivals, .pending = arrivals});
   const UnrecordedAccesses unrecorded;
+  in_use.push_back(barrier);
   ThisExecution().block().unfenced_barriers.push_back(barrier);
 }
 

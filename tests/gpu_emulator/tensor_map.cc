@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
+#include "tests/gpu_emulator/execution_rules.h"
 
 namespace baton::gpu_emulator {
 namespace {
@@ -39,6 +40,7 @@ uint32_t Swizzled(uint32_t address, SharedSwizzle swizzle) {
 absl::StatusOr<TensorMap> EncodeTensorMap(const TiledTensor& tensor) {
   constexpr uint64_t kMostSize = uint64_t{1} << 32, kMostStride = uint64_t{1} << 40;
   constexpr uint32_t kMostBox = 256;
+  constexpr uint64_t kMostSharedBytes = MostSharedBytes(TensorCore::kHopper);
   if (tensor.rank < 1 || tensor.rank > kMostTileRank) {
     return Refused("the rank", static_cast<uint64_t>(tensor.rank), "not in [1, 5]");
   }
@@ -52,9 +54,15 @@ absl::StatusOr<TensorMap> EncodeTensorMap(const TiledTensor& tensor) {
     if (tensor.box[i] < 1 || tensor.box[i] > kMostBox) {
       return Refused("a side of the box", tensor.box[i], "not in [1, 256]");
     }
-    if (i > 0 && (tensor.stride_bytes[i] % 16 != 0 || tensor.stride_bytes[i] >= kMostStride)) {
-      return Refused("a stride", tensor.stride_bytes[i], "no multiple of 16 below 2^40");
+    const uint64_t stride = tensor.stride_bytes[i];
+    if (i > 0 && (stride == 0 || stride % 16 != 0 || stride >= kMostStride)) {
+      return Refused("a stride", stride, "no positive multiple of 16 below 2^40");
     }
+  }
+  uint64_t box_bytes = tensor.element_bytes;
+  for (int i = 0; i < tensor.rank; ++i) box_bytes *= tensor.box[i];
+  if (box_bytes > kMostSharedBytes) {
+    return Refused("the box's size", box_bytes, "more bytes than a block's shared memory has");
   }
   const uint32_t row_bytes = tensor.box[0] * tensor.element_bytes;
   if (row_bytes % 16 != 0) return Refused("the box's row", row_bytes, "no multiple of 16 bytes");
