@@ -6,8 +6,8 @@
   exactness_cuda.py ... --all                                                    the whole matrix (days)
 
 Every configuration answers the same prompts with `baton run --device cuda-emulated`. Its token ids, and a chained hash over all
-sampled rows of logits, must equal those of `--device cpu` with the same KV type: one process, one request at a time, no prefix
-cache. With a transport, every prompt's KV must have come from the other engine; with nccl, NCCL's stand-in must have moved it.
+sampled rows of logits, must equal those of `--device cpu` with the same KV type and numerics: one process, one request at a time, no
+prefix cache. With a transport, every prompt's KV must have come from the other engine; with nccl, NCCL's stand-in must have moved it.
 The emulator's seed differs in each configuration.
 
 Prints a line for every difference; then the exit code is 1. Standard library only.
@@ -35,6 +35,7 @@ SLOTS = 1536  # tokens that the pool has room for
 FACTORS = {
     "transport": ["none", "loopback", "tcp", "nccl"],
     "kv-type": ["f16", "bf16", "int8", "fp8", "f32"],
+    "numerics": ["r1", "t1-sm90"],
     "block-size": ["16", "1", "8", "32", "128"],
     "max-chunk-tokens": ["65536", "16", "40"],
     "prefill-block-size": ["same", "32"],  # of the engine that prefills; NCCL needs equal sizes
@@ -94,7 +95,7 @@ def covering(strength, rng):
 
 def flags_of(configuration, device):
     blocks = SLOTS // int(configuration["block-size"])
-    flags = ["--device", device, "--numerics", "r1", "--kv-blocks", str(blocks)]
+    flags = ["--device", device, "--kv-blocks", str(blocks)]
     for name, value in configuration.items():
         if name in ("paged", "graph", "prefix-cache"):
             flags.append(f"--{name}" if value == "true" else f"--no-{name}")
@@ -195,21 +196,22 @@ def main():
     print(f"seed {args.seed}, {len(configurations)} configurations of {sum(1 for _ in matrix())}", flush=True)
     failures, wanted, begin = [], {}, time.time()
     for index, configuration in enumerate(configurations):
-        kv_type = configuration["kv-type"]
-        if kv_type not in wanted:
-            wanted[kv_type] = answers(runner.run(jobs, flags_of(reference | {"kv-type": kv_type}, "cpu"))[0])
+        kind = {name: configuration[name] for name in ("kv-type", "numerics")}
+        key = tuple(kind.values())
+        if key not in wanted:
+            wanted[key] = answers(runner.run(jobs, flags_of(reference | kind, "cpu"))[0])
         name = " ".join(f"{k}={v}" for k, v in configuration.items() if v != reference[k]) or "reference"
         repeat = 2 if configuration["prefix-cache"] == "true" else 1
         started = time.time()
         results, received = runner.run(jobs, flags_of(configuration, "cuda-emulated"), repeat, BATON_GPU_EMULATOR_SEED=str(index))
-        compare(name, answers(results), wanted[kv_type], failures)
+        compare(name, answers(results), wanted[key], failures)
         check_transfers(name, configuration, results, received, failures)
         print(f"  {name}: {len(results)} answers, {time.time() - started:.1f} s", flush=True)
     check_refusals(runner, failures)
     if args.pairs or args.all:
-        check_nccl_faults(runner, jobs, wanted["f16"], reference, failures)
+        check_nccl_faults(runner, jobs, wanted["f16", "r1"], reference, failures)
     if len({json.dumps(sorted(want.items())) for want in wanted.values()}) < len(wanted):
-        failures.append(f"two of the KV types {list(wanted)} gave the same logits everywhere")
+        failures.append(f"two of these KV types and numerics gave the same logits everywhere: {list(wanted)}")
     for failure in failures:
         print("FAILED", failure)
     print(f"{len(configurations)} configurations x {len(jobs)} prompts, {len(failures)} differences, {time.time() - begin:.0f} s")

@@ -35,10 +35,10 @@ def read_texts():
     return [path.read_text() for path in sorted(TEXTS.glob("*.txt"))]
 
 
-def run(jobs):
-    """Runs the jobs in the reference configuration: one process, one job at a time, no prefix cache."""
+def run(jobs, *arguments):
+    """Runs the jobs in the reference configuration: one process, one job at a time, no prefix cache. arguments: of `baton run`."""
     return answer([baton(), "run", "--model", ARGUMENTS.model, "--jobs", "-", "--json",
-                   "--hash-logits", "--no-prefix-cache"], jobs)
+                   "--hash-logits", "--no-prefix-cache", *arguments], jobs)
 
 
 def first_worker(workers, role):

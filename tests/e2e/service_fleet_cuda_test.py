@@ -19,7 +19,8 @@ import unittest.mock
 from cluster import children_of, wait_until
 from service_case import ARGUMENTS, BLOCK, CHUNK, PATIENT_ROUTER, SEEN_TIMEOUT_S, ServiceTest, main, run
 
-COMMON = ("--numerics=r1", f"--block-size={BLOCK}", f"--max-chunk-tokens={CHUNK}", "--kv-blocks=96", "--hash-logits")
+SETTINGS = (f"--block-size={BLOCK}", f"--max-chunk-tokens={CHUNK}", "--kv-blocks=96", "--hash-logits")
+COMMON = ("--numerics=r1", *SETTINGS)
 EMULATED = ("--device=cuda-emulated", *COMMON)
 PROGRAM = {"prefill": "baton-prefill-w", "decode": "baton-decode-wo"}  # as the kernel shortens them
 
@@ -27,6 +28,7 @@ PROGRAM = {"prefill": "baton-prefill-w", "decode": "baton-decode-wo"}  # as the 
 class CudaTest(ServiceTest):
     """Test case with one `baton up`, whose workers have these variables."""
     worker_arguments = EMULATED
+    numerics = "r1"  # of these arguments
     nccl_faults = ""
     device = ""
 
@@ -56,7 +58,7 @@ class CudaTest(ServiceTest):
 
     def check_answers(self, placement, salt="", kv_must_come=True):
         jobs = self.jobs()
-        want, code = run(jobs)
+        want, code = run(jobs, f"--numerics={self.numerics}")
         self.assertEqual(code, 0)
         got, code = self.cluster.generate([job | {"cache_salt": f"{placement}{salt}"} for job in jobs], "--placement", placement,
                                           concurrency=3)
@@ -73,7 +75,8 @@ class CudaTest(ServiceTest):
 
 
 class OverTcp(CudaTest):
-    worker_arguments = (*EMULATED, "--transport=tcp")
+    numerics = "t1-sm90"
+    worker_arguments = ("--device=cuda-emulated", f"--numerics={numerics}", *SETTINGS, "--transport=tcp")
 
     def test_remote_and_local_prefill_equal_run(self):
         for placement in ("remote", "local"):
