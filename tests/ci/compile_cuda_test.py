@@ -24,8 +24,12 @@ cat <<END
 ptxas info    : Compiling entry function 'baton_rms_norm' for 'sm_90a'
 ptxas info    : Function properties for baton_rms_norm
     0 bytes stack frame, ${SPILLED-0} bytes spill stores, 0 bytes spill loads
+${MORE-}
 END
 """
+# As ptxas of CUDA 13 prints it.
+SERIAL = ("ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to insufficient register "
+          "resources for the wgmma pipeline in the function 'baton_tensor_matmul_128x256_bf16'")
 
 
 class Nvcc(unittest.TestCase):
@@ -55,6 +59,10 @@ class Nvcc(unittest.TestCase):
         self.calls(SPILLED="4")
         self.assertEqual((self.code, self.output), (1, "kernels/cuda/rows.cu: error: baton_rms_norm for sm_90a spills: 4 bytes of stores "
                                                        "and 0 of loads; limit 0 and 0\n"))
+
+    def test_products_that_wait_for_each_other_are_an_error(self):
+        self.calls(MORE=SERIAL)
+        self.assertEqual((self.code, self.output), (1, f"kernels/cuda/rows.cu: {SERIAL}\n"))
 
     def test_files_that_are_left_for_lack_of_time_are_named(self):
         calls = self.calls("--seconds", "5", "kernels/cuda/rows.cu", "kernels/cuda/rotary.cu", "kernels/cuda/sample.cu", SLOW="rotary.cu")
