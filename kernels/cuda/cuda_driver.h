@@ -80,7 +80,10 @@ enum CuDeviceAttribute : int {
   kCuMaxSharedMemoryPerBlockOptin = 97,
   kCuVirtualMemoryManagementSupported = 102,
 };
-enum CuFunctionAttribute : int { kCuMaxDynamicSharedBytes = 8 };
+enum CuFunctionAttribute : int {
+  kCuMaxDynamicSharedBytes = 8,
+  kCuSharedCarveout = 9,  // percent of the largest shared memory; -1: the driver decides
+};
 enum CuCaptureMode : int { kCuCaptureRelaxed = 2 };
 enum CuAllocationType : int { kCuAllocationPinned = 1 };
 enum CuLocationType : int { kCuLocationDevice = 1 };

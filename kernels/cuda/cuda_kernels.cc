@@ -10,6 +10,13 @@ namespace {
 // A kernel may use this much without asking for more (CUDA C++ Programming Guide).
 constexpr uint32_t kDefaultSharedBytes = 48 << 10;
 
+// A multiprocessor divides one memory between shared memory and the L1 cache. Kernels get as much
+// shared memory as possible, for two reasons. The speed of several kernels needs two to four
+// resident blocks, and the driver may choose a division with room for fewer. And all kernels have
+// the same division, so it never changes between two kernels of a step. The cache that is left, 28
+// KiB on compute capability 9.0, is enough, because no kernel relies on it to read data again.
+constexpr int kSharedCarveoutPercent = 100;
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaKernels>> CudaKernels::Load(std::shared_ptr<CudaContext> context,
@@ -53,6 +60,9 @@ absl::StatusOr<CudaKernels::Kernel*> CudaKernels::LookUp(std::string_view name) 
         context_->Enter().ModuleGetFunction(&kernel.function, module, terminated.c_str());
     if (result == kCuNotFound) continue;
     RETURN_IF_ERROR(context_->Check("cuModuleGetFunction", result));
+    RETURN_IF_ERROR(context_->Check(
+        "cuFuncSetAttribute", context_->Enter().FuncSetAttribute(kernel.function, kCuSharedCarveout,
+                                                                 kSharedCarveoutPercent)));
     return &kernels_.try_emplace(terminated, kernel).first->second;
   }
   return absl::NotFoundError(StrCat("the kernel library has no kernel \"", name, "\""));

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <vector>
 
+#include "common/shared_library.h"
 #include "kernels/cuda/cuda_stream.h"
 #include "tests/cuda/add_value_params.h"
 #include "tests/cuda/emulator_library.h"
@@ -146,6 +147,35 @@ TEST_F(EmulatedDriver, UnknownHandlesAreRefused) {
   EXPECT_EQ(driver_.StreamDestroy(stream), kCuInvalidHandle);
   EXPECT_EQ(driver_.EventQuery(reinterpret_cast<CuEvent>(stream)), kCuInvalidHandle);
   EXPECT_EQ(driver_.GraphDestroy(reinterpret_cast<CuGraph>(stream)), kCuInvalidHandle);
+}
+
+TEST_F(EmulatedDriver, AShareOfSharedMemoryIsAPercentageOrTheDriversChoice) {
+  SharedLibrary library({EmulatorLibrary::Path()});
+  const void* const* images = nullptr;
+  library.Find("baton_cuda_images", images);
+  ASSERT_TRUE(library.status().ok()) << library.status();
+  CuModule module = nullptr;
+  CuFunction function = nullptr;
+  ASSERT_EQ(driver_.ModuleLoadData(&module, images[0]), kCuSuccess);
+  ASSERT_EQ(driver_.ModuleGetFunction(&function, module, "baton_test_add_value"), kCuSuccess);
+  for (const int percent : {-1, 0, 50, 100}) {
+    EXPECT_EQ(driver_.FuncSetAttribute(function, kCuSharedCarveout, percent), kCuSuccess);
+  }
+  for (const int percent : {-2, 101}) {
+    EXPECT_EQ(driver_.FuncSetAttribute(function, kCuSharedCarveout, percent), kCuInvalidValue);
+  }
+  EXPECT_EQ(driver_.FuncSetAttribute(function, static_cast<CuFunctionAttribute>(7), 1),
+            kCuInvalidValue);
+  EXPECT_EQ(driver_.ModuleUnload(module), kCuSuccess);
+}
+
+TEST_F(EmulatedDriver, EveryKernelPrefersTheMostSharedMemory) {
+  const EmulatorLibrary emulator;
+  const auto values = ToDevice<int32_t>(*device_, {1, 2, 3});
+  const int64_t before = emulator.counters().most_shared;
+  for (int i = 0; i < 2; ++i) Add(values->data(), 3);
+  stream_->Synchronize();
+  EXPECT_EQ(emulator.counters().most_shared, before + 1) << "once for each kernel";
 }
 
 TEST_F(EmulatedDriver, ACallWaitsWhileItsStreamsQueueIsFull) {

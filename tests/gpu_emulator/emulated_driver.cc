@@ -367,12 +367,18 @@ CuResult cuModuleGetFunction(CuFunction* function, CuModule, const char* name) {
 CuResult cuFuncSetAttribute(CuFunction function, CuFunctionAttribute attribute, int value) {
   USABLE();
   EmulatedFunction* const found = Gpu().FunctionOf(function);
-  if (found == nullptr || attribute != kCuMaxDynamicSharedBytes || value < 0 ||
-      static_cast<uint32_t>(value) > Gpu().settings().shared_bytes) {
-    return kCuInvalidValue;
+  if (found == nullptr) return kCuInvalidValue;
+  switch (attribute) {
+    case kCuMaxDynamicSharedBytes:
+      if (value < 0 || static_cast<uint32_t>(value) > Gpu().settings().shared_bytes) break;
+      found->max_shared_bytes = static_cast<uint32_t>(value);
+      return kCuSuccess;
+    case kCuSharedCarveout:
+      if (value < -1 || value > 100) break;
+      if (value == 100) Gpu().Count(&EmulatorCounters::most_shared);
+      return kCuSuccess;
   }
-  found->max_shared_bytes = static_cast<uint32_t>(value);
-  return kCuSuccess;
+  return kCuInvalidValue;
 }
 
 CuResult cuLaunchKernel(CuFunction function, unsigned int grid_x, unsigned int grid_y,

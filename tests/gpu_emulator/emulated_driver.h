@@ -58,6 +58,7 @@ struct EmulatorCounters {
   int64_t launches = 0;         // kernels that ran, those in graphs included
   int64_t copies = 0;           // copies that ran
   int64_t graph_launches = 0;   // graphs that ran
+  int64_t most_shared = 0;      // calls that prefer the most shared memory for a kernel
   int64_t captures = 0;         // graphs that were captured
   int64_t captured_copies = 0;  // copies in them
   int64_t allocations = 0;      // successful calls that take device memory

@@ -103,6 +103,7 @@ class EmulatedGpu {
 
   void Configure(const EmulatorSettings& settings);
   EmulatorCounters counters();
+  void Count(int64_t EmulatorCounters::*counter);
   void FailAfter(int64_t launches);
   void HangAfter(int64_t launches);
   EmulatorSettings settings();
@@ -179,7 +180,6 @@ class EmulatedGpu {
   CuResult RunKernel(const Work& work, Executor& executor);
   // The memory that kernels may use.
   std::vector<std::shared_ptr<EmulatedMemory>> MemoryOfKernels();
-  void Count(int64_t EmulatorCounters::*counter);
 
   const int device_;
   EmulatedCallFaults call_faults_;
