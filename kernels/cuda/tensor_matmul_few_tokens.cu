@@ -85,6 +85,10 @@ __device__ __forceinline__ void MultiplyFewTokens(const TensorMatMulParams& p) {
   if (warp == kTensorFewWarps) return CopyFewTokens<kGated>(p, first_pair, lane, shared);
 
   const FewTokensLane of_lane(lane, p.tokens);
+  const PairOutputs<kGated> outputs(p, first_pair + warp, 2 * (lane % 4), lane);
+  const bool adds = !kGated && p.accumulate != 0;
+  float old[4] = {};  // loaded now, because the loads would take a microsecond after the products
+  if (adds) PairOutputs<kGated>(outputs).template Load<1>(old);
   float sums[4] = {};
   FewTokensRing ring;
 #pragma unroll 1
@@ -97,8 +101,10 @@ __device__ __forceinline__ void MultiplyFewTokens(const TensorMatMulParams& p) {
     if (lane == 0) ArriveBarrier(&shared.empty[ring.slot]);
     ring.Next();
   }
-  const PairOutputs<kGated> outputs(p, first_pair + warp, 2 * (lane % 4), lane);
-  if (!kGated && p.accumulate != 0) outputs.AddTo(sums);
+  if (adds) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums[i] = __fadd_rn(old[i], sums[i]);
+  }
   outputs.Store(sums);
 }
 

@@ -92,6 +92,10 @@ __device__ __forceinline__ void MultiplySm80FewTokens(const TensorMatMulParams& 
   for (int i = 0; i < kSm80FewStages - 1; ++i) copies.Begin(i);
 
   const FewTokensLane of_lane(lane, p.tokens);
+  const PairOutputs<kGated> outputs(p, first_pair + warp, 2 * (lane % 4), lane);
+  const bool adds = !kGated && p.accumulate != 0;
+  float old[4] = {};  // loaded now, because the loads would take a microsecond after the products
+  if (adds) PairOutputs<kGated>(outputs).template Load<1>(old);
   float sums[4] = {};
   int slot = 0;
 #pragma unroll 1
@@ -103,8 +107,10 @@ __device__ __forceinline__ void MultiplySm80FewTokens(const TensorMatMulParams& 
                                     Copies::RowsOf(shared, slot, p.tokens), p.cols - column, sums);
     slot = (slot + 1) % kSm80FewStages;
   }
-  const PairOutputs<kGated> outputs(p, first_pair + warp, 2 * (lane % 4), lane);
-  if (!kGated && p.accumulate != 0) outputs.AddTo(sums);
+  if (adds) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums[i] = __fadd_rn(old[i], sums[i]);
+  }
   outputs.Store(sums);
 }
 

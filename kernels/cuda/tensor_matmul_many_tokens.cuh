@@ -142,9 +142,10 @@ __device__ __forceinline__ void MultiplyManyTokens(const TensorMatMulParams& p) 
 
     const PairOutputs<kGated> first(p, first_pair + warp, first_token + 2 * (lane % 4), lane);
     if (!kGated && p.accumulate != 0) {
+      constexpr int kBatch = 2;  // of token tiles; with 4, the largest tile spills registers
       PairOutputs<kGated> outputs = first;
 #pragma unroll
-      for (int n = 0; n < kTokens / 8; ++n, outputs.Advance()) outputs.AddTo(sums + 4 * n);
+      for (int n = 0; n < kTokens / 8; n += kBatch) outputs.template AddTo<kBatch>(sums + 4 * n);
     }
     PairOutputs<kGated> outputs = first;
 #pragma unroll

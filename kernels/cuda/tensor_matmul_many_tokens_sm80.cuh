@@ -189,7 +189,7 @@ __device__ __forceinline__ void MultiplySm80ManyTokens(const TensorMatMulParams&
       if (!kGated && p.accumulate != 0) {
         PairOutputs<kGated> outputs = first;
 #pragma unroll
-        for (int n = 0; n < kTokenTiles; ++n, outputs.Advance()) outputs.AddTo(sums[m][n]);
+        for (int n = 0; n < kTokenTiles; ++n) outputs.template AddTo<1>(sums[m][n]);
       }
       PairOutputs<kGated> outputs = first;
 #pragma unroll

@@ -120,14 +120,28 @@ class PairOutputs {
     left_ -= 8;
   }
 
-  // Adds the present outputs to sums[4]. REQUIRES: no gate.
-  __device__ __forceinline__ void AddTo(float* sums) const {
+  // Loads the present outputs of `kTiles` tiles of 8 tokens, and goes on to the tile behind them.
+  // Outputs that do not exist become zeros. So nvcc needs no branches and issues the loads early.
+  // Then many of them are in flight; each takes hundreds of clocks.
+  template <int kTiles>
+  __device__ __forceinline__ void Load(float (&old)[4 * kTiles]) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (valid_[i / 2] && i % 2 < left_) {
-        sums[i] = __fadd_rn(at_[i % 2 * stride_ + kFloatTileRows * (i / 2)], sums[i]);
+    for (int n = 0; n < kTiles; ++n, Advance()) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* const at = at_ + i % 2 * stride_ + kFloatTileRows * (i / 2);
+        old[4 * n + i] = valid_[i / 2] && i % 2 < left_ ? *at : 0.0f;
       }
     }
+  }
+
+  // The same, and adds them to sums[4 · kTiles]. REQUIRES: no gate.
+  template <int kTiles>
+  __device__ __forceinline__ void AddTo(float* sums) {
+    float old[4 * kTiles];
+    Load<kTiles>(old);
+#pragma unroll
+    for (int i = 0; i < 4 * kTiles; ++i) sums[i] = __fadd_rn(old[i], sums[i]);
   }
 
   __device__ __forceinline__ void Store(const float* sums) const {
