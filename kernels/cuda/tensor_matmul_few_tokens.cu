@@ -31,36 +31,38 @@ __device__ __forceinline__ int FewTokensColumns(const TensorMatMulParams& p, int
   return p.cols - column < kTensorFewColumns ? p.cols - column : kTensorFewColumns;
 }
 
-// The warp that copies. Lanes 0 to 3 copy a tile each, lanes 8 to 15 a token each. A copy may land
-// before its bytes are expected: the phase cannot end before lane 0 has arrived.
+// The warp that copies. One lane issues all copies of a stage, and the other lanes end.
 template <bool kGated>
-__device__ __forceinline__ void CopyFewTokens(const TensorMatMulParams& p, int first_pair, int lane,
+__device__ __forceinline__ void CopyFewTokens(const TensorMatMulParams& p, int first_pair,
                                               TensorFewShared& shared) {
-  constexpr int kTiles = 2 * kTensorFewWarps;
+  if (!ElectOne()) return;
   const TilePairs<kGated> pairs(p.rows);
-  const int tile = lane < kTiles ? pairs.TileOf(first_pair + lane / 2, lane % 2) : -1;
-  const unsigned tiles = static_cast<unsigned>(__popc(__ballot_sync(0xffffffffu, tile >= 0)));
-  const int token = lane - 8;
+  const int tiles = pairs.Present(first_pair, kTensorFewWarps);
+  const uint8_t* weights = p.weight + pairs.TileOf(first_pair, 0) * p.tile_bytes;
+  const float* rows = p.f32;
   FewTokensRing ring;
 #pragma unroll 1
   for (int column = 0; column < p.cols; column += kTensorFewColumns) {
     const int columns = FewTokensColumns(p, column);
     const unsigned weight_bytes = static_cast<unsigned>(HalfColumnBlocks(columns)) * kHalfTileBytes;
+    const unsigned row_bytes = static_cast<unsigned>(columns) * 4;
+    uint64_t* full = &shared.full[ring.slot];
+    float* const to = FewTokensRows(shared, ring.slot, p.tokens);
     WaitBarrier(&shared.empty[ring.slot], ring.phase ^ 1);
-    if (lane == 0) {
-      ArriveAndExpect(&shared.full[ring.slot],
-                      tiles * weight_bytes + static_cast<unsigned>(p.tokens * columns) * 4);
+    ArriveAndExpect(full, static_cast<unsigned>(tiles) * weight_bytes +
+                              static_cast<unsigned>(p.tokens) * row_bytes);
+    CopyTiles<2 * kTensorFewWarps>(tiles, [&](int i) {
+      LoadBulk(shared.weights[ring.slot][i], weights + pairs.Behind(i) * p.tile_bytes, weight_bytes,
+               full);
+    });
+#pragma unroll
+    for (int i = 0; i < kTensorFewTokens; ++i) {
+      if (i < p.tokens) {
+        LoadBulk(to + i * kTensorFewTokenFloats, rows + int64_t{i} * p.cols, row_bytes, full);
+      }
     }
-    if (tile >= 0) {
-      LoadBulk(shared.weights[ring.slot][lane],
-               p.weight + tile * p.tile_bytes + int64_t{column} * kFloatUnitBytes, weight_bytes,
-               &shared.full[ring.slot]);
-    }
-    if (token >= 0 && token < p.tokens) {
-      LoadBulk(FewTokensRows(shared, ring.slot, p.tokens) + token * kTensorFewTokenFloats,
-               p.f32 + int64_t{token} * p.cols + column, static_cast<unsigned>(columns) * 4,
-               &shared.full[ring.slot]);
-    }
+    weights += kTensorFewColumns * kFloatUnitBytes;
+    rows += kTensorFewColumns;
     ring.Next();
   }
 }
@@ -82,7 +84,7 @@ __device__ __forceinline__ void MultiplyFewTokens(const TensorMatMulParams& p) {
     FenceBarrierInit();
   }
   __syncthreads();
-  if (warp == kTensorFewWarps) return CopyFewTokens<kGated>(p, first_pair, lane, shared);
+  if (warp == kTensorFewWarps) return CopyFewTokens<kGated>(p, first_pair, shared);
 
   const FewTokensLane of_lane(lane, p.tokens);
   const PairOutputs<kGated> outputs(p, first_pair + warp, 2 * (lane % 4), lane);

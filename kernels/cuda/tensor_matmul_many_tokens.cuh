@@ -50,32 +50,34 @@ __device__ __forceinline__ void ForTiles(const TensorMatMulParams& p, const Func
   }
 }
 
-// The warp that copies. A lane copies a tile of weights, lane 0 also all rows of activations. A
-// copy may land before its bytes are expected: the phase cannot end before lane 0 has arrived.
+// The warp that copies. One lane issues all copies of a stage, and the other lanes end.
 template <int kWarpgroups, int kTokens, bool kGated>
-__device__ __forceinline__ void CopyManyTokens(const TensorMatMulParams& p, int lane,
+__device__ __forceinline__ void CopyManyTokens(const TensorMatMulParams& p,
                                                TensorManyShared<kWarpgroups, kTokens>& shared) {
+  constexpr int kPairs = 4 * kWarpgroups;
+  if (!ElectOne()) return;
   const TilePairs<kGated> pairs(p.rows);
   const int blocks = static_cast<int>(HalfColumnBlocks(p.cols));
   const int64_t token_tiles = HalfTokenTiles(p.tokens);
   StageRing<TensorManyShared<kWarpgroups, kTokens>::kStages> ring;
   ForTiles<kWarpgroups, kTokens, kGated>(p, [&](int first_pair, int first_token) {
-    const int tile = lane < 8 * kWarpgroups ? pairs.TileOf(first_pair + lane / 2, lane % 2) : -1;
-    const auto tiles = static_cast<unsigned>(__popc(__ballot_sync(0xffffffffu, tile >= 0)));
+    const int tiles = pairs.Present(first_pair, kPairs);
     const int64_t left = token_tiles - first_token / 8;
     const unsigned row_bytes =
         static_cast<unsigned>(left < kTokens / 8 ? left : kTokens / 8) * kHalfTileBytes;
-    const uint8_t* weights = p.weight + (tile >= 0 ? tile : 0) * p.tile_bytes;
+    const unsigned stage_bytes = static_cast<unsigned>(tiles) * kHalfTileBytes + row_bytes;
+    const uint8_t* weights = p.weight + pairs.TileOf(first_pair, 0) * p.tile_bytes;
     const uint8_t* rows = p.halves + int64_t{first_token / 8} * kHalfTileBytes;
 #pragma unroll 1
     for (int block = 0; block < blocks; ++block) {
       uint64_t* full = &shared.full[ring.slot];
       WaitBarrier(&shared.empty[ring.slot], ring.phase ^ 1);
-      if (lane == 0) {
-        ArriveAndExpect(full, tiles * kHalfTileBytes + row_bytes);
-        LoadBulk(shared.rows[ring.slot], rows, row_bytes, full);
-      }
-      if (tile >= 0) LoadBulk(shared.weights[ring.slot][lane], weights, kHalfTileBytes, full);
+      ArriveAndExpect(full, stage_bytes);
+      LoadBulk(shared.rows[ring.slot], rows, row_bytes, full);
+      CopyTiles<2 * kPairs>(tiles, [&](int i) {
+        LoadBulk(shared.weights[ring.slot][i], weights + pairs.Behind(i) * p.tile_bytes,
+                 kHalfTileBytes, full);
+      });
       weights += kHalfTileBytes;
       rows += token_tiles * kHalfTileBytes;
       ring.Next();
@@ -118,7 +120,7 @@ __device__ __forceinline__ void MultiplyManyTokens(const TensorMatMulParams& p) 
     FenceBarrierInit();
   }
   __syncthreads();
-  if (warp == 4 * kWarpgroups) return CopyManyTokens<kWarpgroups, kTokens, kGated>(p, lane, shared);
+  if (warp == 4 * kWarpgroups) return CopyManyTokens<kWarpgroups, kTokens, kGated>(p, shared);
 
   const int blocks = static_cast<int>(HalfColumnBlocks(p.cols));
   StageRing<Shared::kStages> ring;

@@ -24,7 +24,30 @@ struct TilePairs {
     const int tile = kGated ? half * (tiles / 2) + pair : 2 * pair + half;
     return pair < count() && tile < tiles ? tile : -1;
   }
+  // Returns how many of the 2 · `pairs` tiles of the pairs from `first` on the weight has. Tiles
+  // that it does not have are the last.
+  __device__ __forceinline__ int Present(int first, int pairs) const {
+    const int left = kGated ? 2 * (count() - first) : tiles - 2 * first;
+    return left < 2 * pairs ? left : 2 * pairs;
+  }
+  // Returns the number of tiles from the first tile of a pair to the i-th tile of the pairs from it
+  // on.
+  __device__ __forceinline__ int64_t Behind(int i) const {
+    return kGated ? int64_t{i % 2} * (tiles / 2) + i / 2 : i;
+  }
 };
+
+// Calls copy(i) for tiles 0 to `tiles` - 1 of a stage of kMost tiles. A full stage has no branches.
+template <int kMost, typename Copy>
+__device__ __forceinline__ void CopyTiles(int tiles, const Copy& copy) {
+  if (tiles == kMost) {
+#pragma unroll
+    for (int i = 0; i < kMost; ++i) copy(i);
+  } else {
+#pragma unroll 1
+    for (int i = 0; i < tiles; ++i) copy(i);
+  }
+}
 
 template <WeightFormat kFormat>
 __device__ __forceinline__ unsigned PackHalf(float low, float high) {

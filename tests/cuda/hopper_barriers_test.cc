@@ -65,6 +65,26 @@ TEST(HopperBarriers, PhasesOrderAProducerAndItsConsumers) {
   }
 }
 
+struct ElectParams {
+  int* elections;  // [64] how often the thread was elected
+};
+
+void ElectsTwice(const ElectParams p) {
+  for (int i = 0; i < 2; ++i) p.elections[threadIdx.x] += ElectOne() ? 1 : 0;
+}
+
+TEST(HopperBarriers, AWarpAlwaysElectsTheSameLane) {
+  for (ExecutionOrder order : {ExecutionOrder::kForward, ExecutionOrder::kReverse}) {
+    Executor executor({.order = order});
+    std::vector<int> elections(64), expected(64);
+    expected[31] = expected[63] = 2;
+    ASSERT_EQ(RunAsKernel<&ElectsTwice>(executor, {{1, 1, 1}, {64, 1, 1}, 0},
+                                        ElectParams{elections.data()}),
+              absl::OkStatus());
+    EXPECT_EQ(elections, expected);
+  }
+}
+
 struct FaultParams {
   int fault;
   const void* readable;  // [16 bytes], aligned to 16

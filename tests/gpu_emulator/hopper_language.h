@@ -10,6 +10,12 @@
 
 namespace baton {
 
+// PTX does not say which lane is elected. Here it is the last one, because kernels often test for
+// the first.
+inline bool ElectOne(BATON_PLACE) {
+  return gpu_emulator::Vote(0xffffffffu, true, place).ballot >> threadIdx.x % 32 == 1;
+}
+
 BATON_MEMORY_CALL void InitBarrier(uint64_t* barrier, unsigned arrivals, BATON_PLACE) {
   gpu_emulator::InitMbarrier(barrier, arrivals, place);
 }
