@@ -41,8 +41,9 @@ void LaunchRmsNorm(KernelLauncher& launcher, const RmsNormArgs& args) {
                                 .out = KernelActivations(args.out),
                                 .epsilon = args.epsilon,
                                 .cols = KernelSize(args.cols)};
-  const LaunchShape shape = {
-      {KernelSize(args.tokens), 1, 1}, {kNormThreads, 1, 1}, kNormStageFloats * sizeof(float)};
+  const LaunchShape shape = {{KernelSize(args.tokens), 1, 1},
+                             {kNormThreads, 1, 1},
+                             static_cast<uint32_t>(NormSharedFloats(params.cols) * 4)};
   launcher.Launch("baton_rms_norm", shape, &params, sizeof(params));
 }
 

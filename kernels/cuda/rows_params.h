@@ -5,12 +5,32 @@
 #include <cstdint>
 
 #include "kernels/cuda/activation_params.h"
+#include "kernels/host_device.h"
 
 namespace baton {
 
-inline constexpr int kNormThreads = 512;       // one block per row
-inline constexpr int kNormStageFloats = 4096;  // part of a row in shared memory
-inline constexpr int kRowThreads = 128;        // four columns each
+// The norm: one block per row, or per part of at most kNormPartColumns columns, one after another.
+inline constexpr int kNormThreads = 512;
+inline constexpr int kNormBlocks = 2;  // on one multiprocessor; bounds the registers
+inline constexpr int kNormPasses = 2;  // each thread keeps four columns of a pass in registers
+inline constexpr int kNormPassColumns = 4 * kNormThreads;
+inline constexpr int kNormPartColumns = kNormPasses * kNormPassColumns;
+inline constexpr int kNormBatch = 16;  // columns of one of the sixteen chains, loaded together
+inline constexpr int kNormPadding = 2 * 16 * kNormBatch;
+
+// Columns of a part in shared memory, with the zeros that pad it to two batches of every chain.
+BATON_HOST_DEVICE constexpr int NormPaddedColumns(int cols) {
+  const int part = cols < kNormPartColumns ? cols : kNormPartColumns;
+  return (part + kNormPadding - 1) / kNormPadding * kNormPadding;
+}
+// Floats from one of the sixteen chains to the next. Eight lanes that load four floats each from
+// different chains have no bank conflicts.
+BATON_HOST_DEVICE constexpr int NormChainStride(int cols) {
+  return NormPaddedColumns(cols) / 16 + 4;
+}
+BATON_HOST_DEVICE constexpr int NormSharedFloats(int cols) { return 16 * NormChainStride(cols); }
+
+inline constexpr int kRowThreads = 128;  // four columns each
 inline constexpr int kRowSliceColumns = 4 * kRowThreads;
 inline constexpr int kEmbedThreads = 128;  // eight columns each
 inline constexpr int kEmbedSliceColumns = 8 * kEmbedThreads;

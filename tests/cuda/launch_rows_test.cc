@@ -35,7 +35,8 @@ void ExpectPlainRows(int64_t tokens, int64_t cols, const Op& op) {
 TEST(CudaRows, RmsNormEqualsPlainAtOddShapes) {
   std::mt19937_64 random(TestSeed());
   ChosenLauncher launcher;
-  for (const int64_t cols : {1, 15, 16, 17, 31, 32, 33, 96, 100, 576, 2080, 4096, 4128}) {
+  for (const int64_t cols :
+       {1, 15, 16, 17, 31, 32, 33, 96, 100, 576, 2080, 4096, 4128, 8200, 9001}) {
     const int64_t tokens = cols > 1000 ? 2 : 3;
     const auto x = random() % 2 == 0 ? RandomFloats(random, tokens * cols, 4)
                                      : ExtremeFloats(random, tokens * cols);
