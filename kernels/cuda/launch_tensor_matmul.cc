@@ -40,7 +40,8 @@ void LaunchFewTokens(KernelLauncher& launcher, const MatMulArgs& args, bool gate
   const bool sm80 = numerics == Numerics::kT1Sm80;
   const TensorMatMulParams params = ParamsOf(args);
   const int threads = sm80 ? kSm80FewThreads : kTensorFewThreads;
-  const int shared = sm80 ? Sm80FewSharedBytes(params.tokens) : TensorFewSharedBytes(params.tokens);
+  const int shared =
+      sm80 ? Sm80FewSharedBytes(params.tokens) : TensorFewSharedBytes(gated, params.tokens);
   launcher.Launch(
       NameOf(sm80 ? "tensor_matmul_sm80_few_" : "tensor_matmul_few_", gated, args.weight.format),
       {{BlocksFor(PairsOf(args.weight), kTensorFewWarps), 1, 1},

@@ -9,8 +9,10 @@
 // Weights are the 16-row side of m16n8k16, tokens the other. The 8-row tiles of weight_layout.h are
 // matrices of ldmatrix, so a fragment is one load of 16 bytes a lane, without bank conflicts.
 //
-// Predicted limit: bytes of the weights. Six stages keep 48 KiB in flight in each block, and an
-// H100 needs about 18 KiB on each multiprocessor. A warp's chain takes about 33 clocks for 16
+// Predicted limit: bytes of the weights. A multiprocessor must keep about 18 KB in flight on an
+// H100, and 33 KB on an H200. Six stages are 48 KiB in each block. For one or two tokens, blocks of
+// plain products have twelve, because there may be only one on a multiprocessor. A warp's chain
+// takes about 33 clocks for 16
 // columns, that is 15.5 bytes a clock. A multiprocessor gets 13 bytes a clock of its share of the
 // memory, and has at least two such warps from 4224 rows on.
 #include "kernels/cuda/hopper.cuh"
@@ -21,9 +23,9 @@ namespace baton {
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-using FewTokensRing = StageRing<kTensorFewStages>;
-
-__device__ __forceinline__ float* FewTokensRows(TensorFewShared& shared, int slot, int tokens) {
+template <int kStages>
+__device__ __forceinline__ float* FewTokensRows(TensorFewShared<kStages>& shared, int slot,
+                                                int tokens) {
   return reinterpret_cast<float*>(&shared + 1) + slot * tokens * kTensorFewTokenFloats;
 }
 
@@ -32,15 +34,15 @@ __device__ __forceinline__ int FewTokensColumns(const TensorMatMulParams& p, int
 }
 
 // The warp that copies. One lane issues all copies of a stage, and the other lanes end.
-template <bool kGated>
+template <bool kGated, int kStages>
 __device__ __forceinline__ void CopyFewTokens(const TensorMatMulParams& p, int first_pair,
-                                              TensorFewShared& shared) {
+                                              TensorFewShared<kStages>& shared) {
   if (!ElectOne()) return;
   const TilePairs<kGated> pairs(p.rows);
   const int tiles = pairs.Present(first_pair, kTensorFewWarps);
   const uint8_t* weights = p.weight + pairs.TileOf(first_pair, 0) * p.tile_bytes;
   const float* rows = p.f32;
-  FewTokensRing ring;
+  StageRing<kStages> ring;
 #pragma unroll 1
   for (int column = 0; column < p.cols; column += kTensorFewColumns) {
     const int columns = FewTokensColumns(p, column);
@@ -67,17 +69,16 @@ __device__ __forceinline__ void CopyFewTokens(const TensorMatMulParams& p, int f
   }
 }
 
-// Grid: [blocks of kTensorFewWarps pairs]. Block: kTensorFewThreads. Shared memory:
-// TensorFewSharedBytes. REQUIRES: at most 8 tokens; cols is a multiple of 4; with the gate, rows is
-// a multiple of 16.
-template <WeightFormat kFormat, bool kGated>
-__device__ __forceinline__ void MultiplyFewTokens(const TensorMatMulParams& p) {
-  TensorFewShared& shared = *SharedMemory<TensorFewShared>();
+template <WeightFormat kFormat, bool kGated, int kStages>
+__device__ __forceinline__ void MultiplyInStages(const TensorMatMulParams& p) {
+  static_assert(sizeof(TensorFewShared<kStages>) == kStages * sizeof(TensorFewShared<1>),
+                "the launch reserves this much");
+  auto& shared = *SharedMemory<TensorFewShared<kStages>>();
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int first_pair = static_cast<int>(blockIdx.x) * kTensorFewWarps;
   if (threadIdx.x == 0) {
-    for (int i = 0; i < kTensorFewStages; ++i) {
+    for (int i = 0; i < kStages; ++i) {
       InitBarrier(&shared.full[i], 1);
       InitBarrier(&shared.empty[i], kTensorFewWarps);
     }
@@ -92,7 +93,7 @@ __device__ __forceinline__ void MultiplyFewTokens(const TensorMatMulParams& p) {
   float old[4] = {};  // loaded now, because the loads would take a microsecond after the products
   if (adds) PairOutputs<kGated>(outputs).template Load<1>(old);
   float sums[4] = {};
-  FewTokensRing ring;
+  StageRing<kStages> ring;
 #pragma unroll 1
   for (int column = 0; column < p.cols; column += kTensorFewColumns) {
     const int columns = FewTokensColumns(p, column);
@@ -108,6 +109,20 @@ __device__ __forceinline__ void MultiplyFewTokens(const TensorMatMulParams& p) {
     for (int i = 0; i < 4; ++i) sums[i] = __fadd_rn(old[i], sums[i]);
   }
   outputs.Store(sums);
+}
+
+// Grid: [blocks of kTensorFewWarps pairs]. Block: kTensorFewThreads. Shared memory:
+// TensorFewSharedBytes. REQUIRES: at most 8 tokens; cols is a multiple of 4; with the gate, rows is
+// a multiple of 16.
+template <WeightFormat kFormat, bool kGated>
+__device__ __forceinline__ void MultiplyFewTokens(const TensorMatMulParams& p) {
+  constexpr int kFew = TensorFewStages(kGated, 1);
+  constexpr int kMore = TensorFewStages(kGated, kTensorFewTokens);
+  if (TensorFewStages(kGated, p.tokens) == kFew) {
+    MultiplyInStages<kFormat, kGated, kFew>(p);
+  } else {
+    MultiplyInStages<kFormat, kGated, kMore>(p);
+  }
 }
 
 #else

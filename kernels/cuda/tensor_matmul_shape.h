@@ -36,21 +36,30 @@ BATON_HOST_DEVICE constexpr int64_t HalfTokenTiles(int64_t tokens) { return (tok
 
 inline constexpr int kTensorFewTokens = 8;
 inline constexpr int kTensorFewWarps = 2;      // each multiplies one pair of tiles
-inline constexpr int kTensorFewStages = 6;     // of copies in flight or in use
 inline constexpr int kTensorFewColumns = 128;  // of a stage
 inline constexpr int kTensorFewThreads = 32 * (kTensorFewWarps + 1);  // the last warp copies
 // Floats from a token to the next in a stage. The padding keeps lanes on different banks.
 inline constexpr int kTensorFewTokenFloats = kTensorFewColumns + 8;
 
+// Stages of copies in flight or in use. A product of 4096 rows has one block on a multiprocessor,
+// which must keep about 33 KB in flight on an H200, all the time. So for one or two tokens it gets
+// 96 KiB of weights, and two blocks still fit. The gate has three or four blocks on each
+// multiprocessor.
+BATON_HOST_DEVICE constexpr int TensorFewStages(bool gated, int tokens) {
+  return !gated && tokens <= 2 ? 12 : 6;
+}
+
+template <int kStages>
 struct TensorFewShared {
-  uint8_t weights[kTensorFewStages][2 * kTensorFewWarps][kTensorFewColumns / 8 * kTileRowBytes];
-  uint64_t full[kTensorFewStages];
-  uint64_t empty[kTensorFewStages];
-  // Then float x[kTensorFewStages][tokens][kTensorFewTokenFloats].
+  uint8_t weights[kStages][2 * kTensorFewWarps][kTensorFewColumns / 8 * kTileRowBytes];
+  uint64_t full[kStages];
+  uint64_t empty[kStages];
+  // Then float x[kStages][tokens][kTensorFewTokenFloats].
 };
-BATON_HOST_DEVICE constexpr int TensorFewSharedBytes(int tokens) {
-  return static_cast<int>(sizeof(TensorFewShared)) +
-         kTensorFewStages * tokens * kTensorFewTokenFloats * 4;
+BATON_HOST_DEVICE constexpr int TensorFewSharedBytes(bool gated, int tokens) {
+  const int stages = TensorFewStages(gated, tokens);
+  return static_cast<int>(stages * (sizeof(TensorFewShared<1>) +
+                                    static_cast<size_t>(tokens) * kTensorFewTokenFloats * 4));
 }
 
 // The same for compute capability 8.0 (tensor_matmul_few_tokens_sm80.cu), where every warp copies.

@@ -43,6 +43,10 @@ absl::Status RunProduct(Executor& executor, Numerics numerics, int64_t rows, int
 absl::Status RunFew(Executor& executor) {
   return RunProduct(executor, Numerics::kT1Sm90, 24, 1100, 3);
 }
+// Fourteen stages through a ring of twelve.
+absl::Status RunOne(Executor& executor) {
+  return RunProduct(executor, Numerics::kT1Sm90, 24, 1700, 1);
+}
 // Two tiles of the result in one block, nine stages each.
 absl::Status RunMany(Executor& executor) {
   return RunProduct(executor, Numerics::kT1Sm90, 72, 560, 9);
@@ -65,6 +69,12 @@ INSTANTIATE_TEST_SUITE_P(
         // Lanes meet in the product before the barrier that says that all have read.
         MutatedKernel{"Few",
                       &RunFew,
+                      {{Primitive::kBlockBarrier, "r"},
+                       {Primitive::kWarpBarrier, "R"},
+                       {Primitive::kMbarrierWait, "rd"},
+                       {Primitive::kBarrierInitFence, "r"}}},
+        MutatedKernel{"One",
+                      &RunOne,
                       {{Primitive::kBlockBarrier, "r"},
                        {Primitive::kWarpBarrier, "R"},
                        {Primitive::kMbarrierWait, "rd"},
