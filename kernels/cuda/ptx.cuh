@@ -99,6 +99,12 @@ __device__ __forceinline__ void CopyAsync16(void* shared, const void* global, bo
                : "memory");
 }
 
+// The same, for a copy that is always valid. It takes fewer instructions.
+__device__ __forceinline__ void CopyAsync16(void* shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global [%0],[%1],16;" ::"r"(SharedAddress(shared)), "l"(global)
+               : "memory");
+}
+
 // The thread's copies since the last call form a group.
 __device__ __forceinline__ void CommitCopies() {
   asm volatile("cp.async.commit_group;" ::: "memory");

@@ -116,8 +116,8 @@ class Worker {
   }
   __device__ void BeginTile(int tile, int end) {
     if (tile < end) {
-      CopyTile<kThreads, (kDecode ? 4 : 1)>(p, shared, tile % kStages, shared.work().kv_head,
-                                            shared.offsets(tile), threadIdx.x);
+      CopyTile<kThreads, kAttentionTile>(p, shared, tile % kStages, shared.work().kv_head,
+                                         shared.offsets(tile), threadIdx.x);
     }
     CommitCopies();
   }

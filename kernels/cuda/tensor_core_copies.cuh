@@ -143,8 +143,7 @@ class TileCopies {
       shared.offsets()[first + lane] = unit.IsSeen(mine) ? SlotOffset(p, sequence, mine) : -1;
     }
     __syncwarp();
-    CopyTile<32, 2>(p, shared, stage, unit.work().kv_head, shared.offsets(), lane, first,
-                    kWarpSlots);
+    CopyTile<32, kWarpSlots>(p, shared, stage, unit.work().kv_head, shared.offsets(), lane, first);
     __syncwarp();  // the offsets were read
   }
 

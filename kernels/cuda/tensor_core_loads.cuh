@@ -110,20 +110,69 @@ __device__ __forceinline__ void CopyElements(const PagedAttentionParams& p, Shar
   }
 }
 
-template <int kThreads, int kUnroll, typename SharedMemory>
+// The same, where a row has kDim elements and the threads divide it evenly, for kSlots slots. The
+// number of steps is then known to nvcc, and a thread computes its two places in shared memory
+// once: each step adds a constant to them. REQUIRES: `first` is a multiple of 8.
+template <int kThreads, int kSlots, typename SharedMemory>
+__device__ __forceinline__ void CopyFullRows(const PagedAttentionParams& p, SharedMemory shared,
+                                             int stage, int kv_head, const int64_t* offsets,
+                                             int thread, int first) {
+  using Element = typename SharedMemory::Pool::Element;
+  constexpr int kDim = SharedMemory::kDim;
+  constexpr int kElements = 16 / sizeof(Element);
+  constexpr int kChunks = kDim / kElements;
+  constexpr int kRowsAtOnce = kThreads / kChunks;
+  constexpr int kRowBytes = SharedMemory::Pool::kScaled ? kDim : kPanelRowBytes;
+  constexpr int kPlaces = kRowsAtOnce < kSwizzledRows ? kSwizzledRows / kRowsAtOnce : 1;
+  static_assert(kSlots % (kRowsAtOnce * kPlaces) == 0);
+  const int row = first + thread / kChunks;
+  const int byte = thread % kChunks * 16;
+  const auto* const base = static_cast<const Element*>(p.kv.base) + kv_head * p.kv.head_stride +
+                           thread % kChunks * kElements;
+  std::byte* keys[kPlaces];
+  std::byte* values[kPlaces];
+#pragma unroll
+  for (int i = 0; i < kPlaces; ++i) {
+    keys[i] = shared.place(stage, false, row + i * kRowsAtOnce, byte);
+    values[i] = shared.place(stage, true, row + i * kRowsAtOnce, byte);
+  }
+#pragma unroll
+  for (int k = 0; k < kSlots / kRowsAtOnce; ++k) {
+    const int64_t offset = offsets[row + k * kRowsAtOnce];
+    const int step = k / kPlaces * kPlaces * kRowsAtOnce * kRowBytes;
+    std::byte* const key_to = keys[k % kPlaces] + step;
+    std::byte* const value_to = values[k % kPlaces] + step;
+    if (offset >= 0) {
+      const Element* const key = base + offset;
+      CopyAsync16(key_to, key);
+      CopyAsync16(value_to, key + p.kv.value_offset);
+    } else {
+      *reinterpret_cast<uint4*>(key_to) = make_uint4(0, 0, 0, 0);
+      *reinterpret_cast<uint4*>(value_to) = make_uint4(0, 0, 0, 0);
+    }
+  }
+}
+
+// Copies kSlots slots of a tile, from `first` on.
+template <int kThreads, int kSlots, typename SharedMemory>
 __device__ __forceinline__ void CopyTile(const PagedAttentionParams& p, SharedMemory shared,
                                          int stage, int kv_head, const int64_t* offsets, int thread,
-                                         int first = 0, int slots = kAttentionTile) {
+                                         int first = 0) {
   constexpr int kDim = SharedMemory::kDim;
   constexpr int kElements = 16 / sizeof(typename SharedMemory::Pool::Element);
+  constexpr int kChunks = kDim / kElements;
+  constexpr bool kIsStatic = kThreads % kChunks == 0;
   if (!p.copies_16_bytes) {
-    CopyElements<kThreads>(p, shared, stage, kv_head, offsets, thread, first, slots);
-  } else if (p.head_dim == kDim) {
-    CopyChunks<kThreads, kUnroll>(p, shared, stage, kv_head, offsets, kDim / kElements, thread,
-                                  first, slots);
-  } else {
+    CopyElements<kThreads>(p, shared, stage, kv_head, offsets, thread, first, kSlots);
+  } else if (p.head_dim != kDim) {
     CopyChunks<kThreads, 1>(p, shared, stage, kv_head, offsets, p.head_dim / kElements, thread,
-                            first, slots);
+                            first, kSlots);
+  } else if constexpr (kIsStatic) {
+    CopyFullRows<kThreads, kSlots>(p, shared, stage, kv_head, offsets, thread, first);
+  } else {
+    constexpr int kUnroll = kThreads <= 128 ? 4 : 1;  // by registers
+    CopyChunks<kThreads, kUnroll>(p, shared, stage, kv_head, offsets, kChunks, thread, first,
+                                  kSlots);
   }
 }
 

@@ -35,6 +35,7 @@ inline constexpr int kDims[] = {64, 96, 128, 256};
 inline constexpr int kMmaRows = 16;  // of a matrix instruction: a chunk of rows
 inline constexpr int kPanelCols = 64;
 inline constexpr int kPanelRowBytes = 2 * kPanelCols;
+inline constexpr int kSwizzledRows = 8;  // after as many rows, the swizzle repeats
 // Decode: four warps share a chunk. Each takes a quarter of a tile's slots for the scores, and a
 // quarter of the outputs.
 inline constexpr int kDecodeSplit = 4;
@@ -49,8 +50,8 @@ inline constexpr int kWarpgroupsThreads = 256;  // of a thread block
 inline constexpr int kWarpgroupsRows = 128;
 // Head dimensions of warpgroups.
 inline constexpr int kWarpgroupsDims[] = {64, 128};
-// Boxes of a tile copy have at least this many tokens: the swizzle repeats after as many rows.
-inline constexpr int kLeastBoxTokens = 8;
+// Boxes of a tile copy have at least this many tokens.
+inline constexpr int kLeastBoxTokens = kSwizzledRows;
 // Thread blocks whose registers fit in a multiprocessor: the second number of __launch_bounds__.
 constexpr int BlocksByRegisters(bool decode) { return decode ? 2 : 1; }
 

@@ -43,6 +43,9 @@ BATON_MEMORY_CALL void LdMatrixX4Transposed(unsigned (&r)[4], const void* shared
 BATON_MEMORY_CALL void CopyAsync16(void* shared, const void* global, bool valid, BATON_PLACE) {
   gpu_emulator::CopyAsync(shared, global, valid, place);
 }
+BATON_MEMORY_CALL void CopyAsync16(void* shared, const void* global, BATON_PLACE) {
+  gpu_emulator::CopyAsync(shared, global, true, place);
+}
 inline void CommitCopies() { gpu_emulator::CommitAsyncCopies(); }
 template <int kGroups>
 BATON_MEMORY_CALL void WaitCopies(BATON_PLACE) {
