@@ -1,6 +1,7 @@
 #include "kernels/cuda/launch_tensor_core_attention.h"
 
 #include <algorithm>
+#include <bit>
 #include <span>
 #include <string>
 
@@ -67,8 +68,9 @@ Variant VariantFor(const PagedAttentionArgs& args, Numerics numerics, bool decod
 }
 
 // Describes the pool for tile copies, if its rows permit them and blocks are not smaller than the
-// swizzle's pattern. Otherwise box_tokens stays 0.
+// swizzle's pattern. Otherwise there are no tile copies.
 void EncodePool(KernelLauncher& launcher, TensorCoreAttentionParams& params) {
+  params.box_tokens_log2 = -1;
   const PagedAttentionParams& p = params.paged;
   const int64_t block_tokens = int64_t{1} << p.kv.block_size_log2;
   const int64_t box_tokens = std::min<int64_t>(block_tokens, kAttentionTile);
@@ -84,7 +86,9 @@ void EncodePool(KernelLauncher& launcher, TensorCoreAttentionParams& params) {
                        bytes(p.kv.value_offset), bytes(p.kv.block_stride)},
       .box = {t1::kPanelCols, static_cast<uint32_t>(box_tokens), 1, 1, 1},
       .swizzle = SharedSwizzle::k128Bytes};
-  if (launcher.EncodeTiles(pool, params.pool)) params.box_tokens = static_cast<int>(box_tokens);
+  if (launcher.EncodeTiles(pool, params.pool)) {
+    params.box_tokens_log2 = std::countr_zero(static_cast<uint64_t>(box_tokens));
+  }
 }
 
 }  // namespace

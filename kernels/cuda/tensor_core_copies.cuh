@@ -73,25 +73,24 @@ class TileCopies {
   // lands in the stage of `ring`. REQUIRES: no stage is in use.
   __device__ void Begin(const Rows& unit, int token, int32_t origin, int tile, int end,
                         const StageRing<kStages>& ring) {
+    sequence_ = p.sequence_of_token[token];
 #pragma unroll 1
-    for (int i = 0; i < kStages - 2; ++i) {
-      Issue(unit, token, origin, tile + i, end, ring.After(i));
-    }
+    for (int i = 0; i < kStages - 2; ++i) Issue(unit, origin, tile + i, end, ring.After(i));
     Land(ring.slot);
   }
 
   // Goes on when `tile` is computed, in the stage of `ring`: the next tile lands. REQUIRES: every
   // warp has read the stages but that one and the one before.
-  __device__ void Advance(const Rows& unit, int token, int32_t origin, int tile, int end,
+  __device__ void Advance(const Rows& unit, int32_t origin, int tile, int end,
                           const StageRing<kStages>& ring) {
-    Issue(unit, token, origin, tile + kStages - 2, end, ring.After(kStages - 2));
+    Issue(unit, origin, tile + kStages - 2, end, ring.After(kStages - 2));
     Land(ring.After(1));
   }
 
  private:
   static constexpr int kWarpSlots = kAttentionTile / 4;  // that a warp copies row by row
 
-  __device__ void Issue(const Rows& unit, int token, int32_t origin, int tile, int end, int stage) {
+  __device__ void Issue(const Rows& unit, int32_t origin, int tile, int end, int stage) {
     late_ <<= 1;
     if (tile < end) {
       const int32_t slot = origin + tile * kAttentionTile;
@@ -100,11 +99,11 @@ class TileCopies {
         const int64_t mine = int64_t{slot} + threadIdx.x % 32;
         all_seen = __all_sync(kWholeWarp, unit.IsSeen(mine) && unit.IsSeen(mine + 32));
       }
-      const int32_t sequence = p.sequence_of_token[token];
-      if (all_seen && params_.box_tokens > 0 && slot % params_.box_tokens == 0) {
-        IssueBoxes(sequence, unit.work().kv_head, slot, stage);
+      const int log2 = params_.box_tokens_log2;
+      if (all_seen && log2 >= 0 && (slot & ((1 << log2) - 1)) == 0) {
+        IssueBoxes(unit.work().kv_head, slot, stage);
       } else {
-        IssueRows(unit, sequence, slot, stage);
+        IssueRows(unit, slot, stage);
         late_ |= 1;
       }
     }
@@ -112,7 +111,7 @@ class TileCopies {
   }
 
   // A copy may land before its bytes are expected: the phase cannot end before all have arrived.
-  __device__ void IssueBoxes(int32_t sequence, int kv_head, int32_t slot, int stage) const {
+  __device__ void IssueBoxes(int kv_head, int32_t slot, int stage) const {
     uint64_t* const full = shared.full(stage);
     const int lane = threadIdx.x % 32;
     if (threadIdx.x / 32 % 4 != 0) {
@@ -120,27 +119,27 @@ class TileCopies {
       return;
     }
     if (lane == 0) ArriveAndExpect(full, 2 * SharedMemory::kPanels * kPanelBytes);
-    const int boxes = kAttentionTile / params_.box_tokens;
-    if (lane >= 2 * SharedMemory::kPanels * boxes) return;
+    const int log2 = params_.box_tokens_log2;
+    if (lane >= 2 * SharedMemory::kPanels * (kAttentionTile >> log2)) return;
     const int value = lane % 2;
     const int panel = lane / 2 % SharedMemory::kPanels;
-    const int first = lane / 2 / SharedMemory::kPanels * params_.box_tokens;  // in the tile
+    const int first = lane / 2 / SharedMemory::kPanels << log2;  // in the tile
     const int index = (slot + first) >> p.kv.block_size_log2;
     const int32_t block = p.block_tables != nullptr
-                              ? p.block_tables[sequence * p.table_stride + index]
-                              : p.first_block[sequence] + index;
+                              ? p.block_tables[sequence_ * p.table_stride + index]
+                              : p.first_block[sequence_] + index;
     std::byte* const to = value != 0 ? shared.values(stage, panel) : shared.keys(stage, panel);
     LoadTile(to + first * kPanelRowBytes, &params_.pool, full, panel * kPanelCols,
              slot + first - (index << p.kv.block_size_log2), kv_head, value, block);
   }
 
   // Each warp copies its own slots.
-  __device__ void IssueRows(const Rows& unit, int32_t sequence, int32_t slot, int stage) const {
+  __device__ void IssueRows(const Rows& unit, int32_t slot, int stage) const {
     const int lane = threadIdx.x % 32;
     const int first = threadIdx.x / 32 % 4 * kWarpSlots;
     if (lane < kWarpSlots) {
       const int64_t mine = int64_t{slot} + first + lane;
-      shared.offsets()[first + lane] = unit.IsSeen(mine) ? SlotOffset(p, sequence, mine) : -1;
+      shared.offsets()[first + lane] = unit.IsSeen(mine) ? SlotOffset(p, sequence_, mine) : -1;
     }
     __syncwarp();
     CopyTile<32, kWarpSlots>(p, shared, stage, unit.work().kv_head, shared.offsets(), lane, first);
@@ -159,7 +158,8 @@ class TileCopies {
   const TensorCoreAttentionParams& params_;
   const PagedAttentionParams& p;
   const SharedMemory shared;
-  unsigned late_ = 0;  // bit i: the tile issued i tiles ago came row by row
+  unsigned late_ = 0;     // bit i: the tile issued i tiles ago came row by row
+  int32_t sequence_ = 0;  // of the run's tokens
 };
 
 }  // namespace baton::t1

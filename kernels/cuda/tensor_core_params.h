@@ -23,8 +23,8 @@ struct TensorCoreAttentionParams {
   float inverse_factor;  // 1 / factor
   uint32_t* pieces;      // for each thread block, the states that it wrote of the unit it continued
   // Warpgroups: the pool as a tensor [blocks][2: K, V][kv heads][tokens of a block][head_dim], with
-  // boxes of `box_tokens` tokens and 64 columns. 0: there are no tile copies.
-  int32_t box_tokens;
+  // boxes of 2^box_tokens_log2 tokens and 64 columns. −1: there are no tile copies.
+  int32_t box_tokens_log2;
   TensorMap pool;
 };
 

@@ -194,7 +194,7 @@ class WarpgroupsWorker {
     FenceMatrixRegisters(products.scores, products.queries);
     products.IssueScores(shared, ring_.slot);
     CommitMatrixProducts();
-    EndTurn(group, origin, tile, end);
+    EndTurn(origin, tile, end);
     WaitMatrixProducts<0>(products.scores, products.queries);
     products.Weigh(MaskOf(origin, tile), params_.factor, params_.inverse_factor,
                    state.segment.rows.reference, change);
@@ -210,7 +210,7 @@ class WarpgroupsWorker {
       CommitMatrixProducts();
       products.IssueValues(shared, before, accumulates, output);
       CommitMatrixProducts();
-      EndTurn(group, origin, tile, end);
+      EndTurn(origin, tile, end);
       WaitMatrixProducts<1>(products.scores, products.queries);
       const bool begins = tile % kTilesPerSegment == 0;
       float reference[2];
@@ -262,9 +262,9 @@ class WarpgroupsWorker {
   // Warpgroups issue their products in turn, the first one first.
   __device__ void TakeTurn() const { SyncNamedBarrier(1 + warpgroup, kWarpgroupsThreads); }
   // `tile` of tiles that end at `end` has been issued.
-  __device__ void EndTurn(int group, int32_t origin, int tile, int end) {
+  __device__ void EndTurn(int32_t origin, int tile, int end) {
     if (warpgroup == 0 || tile + 1 < end) ArriveNamedBarrier(2 - warpgroup, kWarpgroupsThreads);
-    if (warpgroup == 1) copies.Advance(unit, group, origin, tile, end, ring_);
+    if (warpgroup == 1) copies.Advance(unit, origin, tile, end, ring_);
   }
 
   __device__ void WriteResults() {
