@@ -7,6 +7,7 @@
 #pragma once
 
 #include "kernels/cuda/attention_rows.cuh"
+#include "kernels/cuda/ptx.cuh"
 
 namespace baton::attention {
 
@@ -64,11 +65,9 @@ class UnitState {
   __device__ bool ArrivesLast(const Rows& rows, const Share& share, int64_t begin, int64_t end) {
     const int64_t first = begin / share.quota;
     const auto blocks = static_cast<uint32_t>((end - 1) / share.quota - first + 1);
-    __threadfence();
-    __syncthreads();
+    __syncthreads();  // what the other threads wrote precedes thread 0's release
     if (threadIdx.x == 0) {
-      const bool last = atomicAdd(&rows.p.arrivals[first], 1u) == blocks - 1;
-      __threadfence();
+      const bool last = AddAcquireRelease(&rows.p.arrivals[first], 1) == blocks - 1;
       if (last) atomicExch(&rows.p.arrivals[first], 0u);  // for the next launch
       rows.shared.scratch()[34] = last ? 1 : 0;
     }

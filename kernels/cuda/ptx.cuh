@@ -135,6 +135,20 @@ __device__ __forceinline__ void StoreRelease(unsigned* address, unsigned value) 
   asm volatile("st.release.gpu.global.u32 [%0],%1;" ::"l"(address), "r"(value) : "memory");
 }
 
+// Adds to a counter and returns its value before. It releases what the thread has written or knows
+// of, and acquires what earlier calls released. A barrier of the block before it passes on what the
+// other threads wrote, and one after it what the call acquired (PTX ISA, "Memory Consistency
+// Model": causality order is transitive). So one thread can order the accesses of all. A
+// __threadfence() in every thread would wait for each of them.
+__device__ __forceinline__ unsigned AddAcquireRelease(unsigned* address, unsigned value) {
+  unsigned before;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0,[%1],%2;"
+               : "=r"(before)
+               : "l"(address), "r"(value)
+               : "memory");
+  return before;
+}
+
 // Rounds two numbers to 16 bits, to nearest even, as operands of a tensor core (NUMERICS_T1 §1):
 // numbers out of range become the largest finite one of their sign, NaN stays NaN. `low` goes to
 // the lower half of the register.

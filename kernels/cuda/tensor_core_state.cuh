@@ -181,13 +181,11 @@ class UnitState {
   // Returns true in the block that is the last of those that computed the unit. The states of the
   // others are then visible.
   __device__ bool ArrivesLast(const BlockWork& work, int64_t* scratch) {
-    __threadfence();
-    __syncthreads();
+    __syncthreads();  // what the other threads wrote precedes thread 0's release
     if (threadIdx.x == 0) {
       const int64_t first = work.first_block();
       const auto others = static_cast<uint32_t>(work.last_block() - first);
-      const bool last = atomicAdd(&p.paged.arrivals[first], 1u) == others;
-      __threadfence();
+      const bool last = AddAcquireRelease(&p.paged.arrivals[first], 1) == others;
       if (last) atomicExch(&p.paged.arrivals[first], 0u);  // for the next launch
       scratch[34] = last ? 1 : 0;
     }

@@ -2,10 +2,11 @@
 // oracle, so builds without it check the results only.
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/device_code.cuh"
+#include "kernels/cuda/ptx.cuh"
 #include "tests/cuda/run_kernel.h"
 #include "tests/gpu_emulator/executor.h"
 #include "tests/gpu_emulator/sanitizers.h"
@@ -61,6 +62,37 @@ TEST(MemoryOrder, ADeviceFenceReachesAllThreadsAndABlockFenceItsBlock) {
   EXPECT_EQ(PassedValue(1, 64, Scope::kDevice, Scope::kDevice), 7);
   EXPECT_EQ(PassedValue(1, 64, Scope::kBlock, Scope::kBlock), 7);
   EXPECT_EQ(PassedValue(1, 64, Scope::kDevice, Scope::kBlock), 7);
+}
+
+struct CountParams {
+  int* values;
+  unsigned* arrivals;
+  int* sum;
+};
+
+// Every thread writes a value. The block that counts last adds all of them.
+void LastBlockAdds(const CountParams p) {
+  p.values[blockIdx.x * blockDim.x + threadIdx.x] = 1 + static_cast<int>(blockIdx.x);
+  auto* const last = SharedMemory<int>();
+  __syncthreads();
+  if (threadIdx.x == 0) *last = AddAcquireRelease(p.arrivals, 1) == gridDim.x - 1 ? 1 : 0;
+  __syncthreads();
+  if (*last == 0 || threadIdx.x != 1) return;
+  for (unsigned i = 0; i < gridDim.x * blockDim.x; ++i) *p.sum += p.values[i];
+}
+
+int SumOfLastBlock(const gpu_emulator::ExecutionRules& rules) {
+  int values[3 * 64] = {};
+  unsigned arrivals = 0;
+  int sum = 0;
+  Executor executor(rules);
+  const absl::Status status = RunAsKernel<&LastBlockAdds>(
+      executor, {{3, 1, 1}, {64, 1, 1}, sizeof(int)}, CountParams{values, &arrivals, &sum});
+  return status.ok() ? sum : -1;
+}
+
+TEST(MemoryOrder, AnAdditionOfOneThreadPassesOnWhatItsBlockWrote) {
+  EXPECT_EQ(SumOfLastBlock({.resident_blocks = 3}), 64 * (1 + 2 + 3));
 }
 
 struct ReadParams {
@@ -127,6 +159,21 @@ void ExpectRace(const Run& run) {
 TEST(MemoryOrder, ABlockFenceDoesNotReachAnotherBlock) {
   ExpectRace([] { PassedValue(2, 1, Scope::kBlock, Scope::kDevice); });
   ExpectRace([] { PassedValue(2, 1, Scope::kDevice, Scope::kBlock); });
+}
+
+TEST(MemoryOrder, ARelaxedAdditionPassesOnNothing) {
+  Executor right({.resident_blocks = 3});
+  int values[3 * 64] = {};
+  unsigned arrivals = 0;
+  int sum = 0;
+  ASSERT_TRUE(RunAsKernel<&LastBlockAdds>(right, {{3, 1, 1}, {64, 1, 1}, sizeof(int)},
+                                          CountParams{values, &arrivals, &sum})
+                  .ok());
+  const std::vector<std::string> places = right.places(gpu_emulator::Primitive::kFence);
+  ASSERT_EQ(places.size(), 1u);
+  ExpectRace([&] {
+    SumOfLastBlock({.resident_blocks = 3, .skipped = {gpu_emulator::Primitive::kFence, places[0]}});
+  });
 }
 
 TEST(MemoryOrder, TheReadOnlyCacheDoesNotSeeWritesOfTheSameLaunch) {

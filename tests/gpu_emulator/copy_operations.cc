@@ -52,4 +52,14 @@ void StoreFlag(unsigned* address, uint32_t value, SourcePlace place) {
   __atomic_store(address, &value, __ATOMIC_RELAXED);
 }
 
+uint32_t AddToFlag(unsigned* address, uint32_t value, SourcePlace place) {
+  const bool orders = !ThisExecution().Skipped(Primitive::kFence, place);
+  BeforeAtomic(address, sizeof(unsigned), "AddAcquireRelease", place);
+  if (orders) ReleaseAt(address, FenceScope::kDevice);
+  const uint32_t before = __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
+  if (orders) AcquireAt(address, FenceScope::kDevice);
+  AfterAtomic(address);
+  return before;
+}
+
 }  // namespace baton::gpu_emulator

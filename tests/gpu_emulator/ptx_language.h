@@ -64,6 +64,9 @@ inline unsigned LoadAcquire(const unsigned* address, BATON_PLACE) {
 inline void StoreRelease(unsigned* address, unsigned value, BATON_PLACE) {
   gpu_emulator::StoreFlag(address, value, place);
 }
+inline unsigned AddAcquireRelease(unsigned* address, unsigned value, BATON_PLACE) {
+  return gpu_emulator::AddToFlag(address, value, place);
+}
 inline unsigned PackBF16(float low, float high) {
   return RoundToHalf(HalfType::kBF16, low) | unsigned{RoundToHalf(HalfType::kBF16, high)} << 16;
 }
