@@ -40,12 +40,13 @@ class Worker {
     if (p.head_dim < kDim) ClearStages();
     const int heads = p.kv_heads * p.head_groups;
     int32_t tile = share.tile;
+    int items = share.items;
     int64_t first = share.first;
     for (int64_t item = share.begin; item < share.end;) {
-      const int items = ItemsOf(p, tile);
       if (item >= first + int64_t{items} * heads) {
         first += int64_t{items} * heads;
         ++tile;
+        items = ItemsOf(p, tile);
         continue;
       }
       const int head = static_cast<int>((item - first) / items);
@@ -99,12 +100,13 @@ class Worker {
 
   // Computes items [from, to) of the unit.
   __device__ void RunUnit(int from, int to) {
+    const TokenRuns t(p);
     int item = 0;  // the first of the run
     for (int64_t begin = rows.tile_begin; begin < rows.tile_end && item < to;) {
-      const int64_t end = GroupEnd(p, begin, rows.tile_end);
+      const int64_t end = GroupEnd(t, begin, rows.tile_end);
       const int runs = p.row_runs[begin].run_count;
       for (int run = 0; run < runs; ++run) {
-        const Hull hull = HullOf(p, begin, end, run);
+        const Hull hull = HullOf(t, begin, end, run);
         const int segments = hull.last_segment() - hull.first_segment();
         const int first = from > item ? from - item : 0;
         const int last = to - item < segments ? to - item : segments;

@@ -78,7 +78,7 @@ struct SharedLayout {
   int bytes;
 };
 
-inline constexpr int kWorkBytes = 112;
+inline constexpr int kWorkBytes = 128;
 
 // Shared memory of a thread block on compute capability 8.0: the least that these kernels meet.
 inline constexpr int kMostLayoutBytes = 163 << 10;

@@ -183,8 +183,8 @@ class UnitState {
   __device__ bool ArrivesLast(const BlockWork& work, int64_t* scratch) {
     __syncthreads();  // what the other threads wrote precedes thread 0's release
     if (threadIdx.x == 0) {
-      const int64_t first = work.first_block();
-      const auto others = static_cast<uint32_t>(work.last_block() - first);
+      const int first = work.first_block;
+      const auto others = static_cast<uint32_t>(work.last_block - first);
       const bool last = AddAcquireRelease(&p.paged.arrivals[first], 1) == others;
       if (last) atomicExch(&p.paged.arrivals[first], 0u);  // for the next launch
       scratch[34] = last ? 1 : 0;
@@ -195,10 +195,9 @@ class UnitState {
 
   // Merges all states of the unit, in the order of the items.
   __device__ void MergePieces(const BlockWork& work) {
-    const int64_t first = work.first_block();
     Set(kHasRow, true);
-    row_block_ = static_cast<int>(first);
-    const BothRows both = MergeBlocks(p, first, work.last_block());
+    row_block_ = work.first_block;
+    const BothRows both = MergeBlocks(p, work.first_block, work.last_block);
     group_rows_ = both.group;
     row_rows_ = both.row;
   }

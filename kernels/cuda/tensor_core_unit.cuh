@@ -57,13 +57,14 @@ struct Unit {
   // ends with a barrier.
   template <typename Function>
   __device__ void ForRuns(const Function& fn) const {
+    const TokenRuns t(p);
     int item = 0;  // the first of the run
     for (int begin = work().first_token; begin < work().last_token;) {
-      const int end = EndOfGroup(p, begin, work().last_token);
+      const int end = EndOfGroup(t, begin, work().last_token);
       int number = 0;  // of the run's first segment
       // The count is read again each time, because fn leaves no register for it.
       for (int run = 0; run < p.row_runs[begin].run_count; ++run) {
-        const Hull hull = HullOf(p, begin, end, run);
+        const Hull hull = HullOf(t, begin, end, run);
         const int segments = hull.last_segment() - hull.first_segment();
         const int from = static_cast<int>(work().item - work().begin) - item;
         const int to = static_cast<int>(work().stop - work().begin) - item;
@@ -145,7 +146,7 @@ __device__ __forceinline__ void RunUnits(const BlockUnit& unit, State& state,
                                          const WriteResults& write_results) {
   BlockWork& work = unit.shared.work();
   while (true) {
-    if (threadIdx.x == 0) NextUnit(unit.p, work);
+    if (threadIdx.x < 32) NextUnit(unit.p, work);
     __syncthreads();
     if (work.item >= work.stop) return;
     state.Begin(work.keeps_unit());

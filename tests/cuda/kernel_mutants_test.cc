@@ -106,13 +106,12 @@ absl::Status RunTensorCoreAttention(Executor& executor) {
 }
 
 // Block barriers that another one makes unnecessary ('='):
-// - The first in FindShare's loop separates accesses to different values.
 // - The last one of ClearStages and the first one of SetBounds order the same accesses, so each
 //   makes the other unnecessary. So do the last one of Finish and the first one of SetBounds. After
 //   the last one of RunSegments, the first one of SetBounds, ArrivesLast or Finish follows.
-// - In t1, the barrier after NextUnit orders what the last ones of BeginWork and ClearStages order.
-//   In decode, the barriers of AddTile stand after the last read of the bounds, and the next unit's
-//   stand before they are written again, so the last one of RunSegments is unnecessary too.
+// - In t1, the barrier after NextUnit orders what that of ClearStages orders. In decode, barriers of
+//   AddTile stand after the last read of the bounds, and those of the next unit before they are
+//   written again. So the last one of RunSegments is unnecessary too.
 // - Before the first one of FindBest, LoadChunk, ListCandidates and LogitReachedBy, no thread has
 //   read what another one writes next.
 // - FindInSums ends with a barrier, so the first one of FindKey is unnecessary.
@@ -130,59 +129,64 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         MutatedKernel{"DecodeF16",
                       &RunAttention<AttentionBatch::kDecode, KvType::kF16>,
-                      {{Primitive::kBlockBarrier, "RrrR=b==brbb=Rrb=b="},
+                      {{Primitive::kBlockBarrier, "Rr==brbb=Rrb=b="},
                        {Primitive::kFence, "R"},
                        {Primitive::kCopyWait, "b"}}},
         // The rows of this case with int8 and fp8 have odd addresses, so no copy is asynchronous.
         MutatedKernel{"DecodeInt8",
                       &RunAttention<AttentionBatch::kDecode, KvType::kInt8>,
-                      {{Primitive::kBlockBarrier, "RbrR=b==bbbb=Rrb=b="},
+                      {{Primitive::kBlockBarrier, "Rb==bbbb=Rrb=b="},
                        {Primitive::kFence, "R"},
                        {Primitive::kCopyWait, "="}}},
         MutatedKernel{"DecodeFp8",
                       &RunAttention<AttentionBatch::kDecode, KvType::kFp8>,
-                      {{Primitive::kBlockBarrier, "RbrR=b==bbbb=Rrb=b="},
+                      {{Primitive::kBlockBarrier, "Rb==bbbb=Rrb=b="},
                        {Primitive::kFence, "R"},
                        {Primitive::kCopyWait, "="}}},
         MutatedKernel{"ChunksF16",
                       &RunAttention<AttentionBatch::kChunks, KvType::kF16>,
-                      {{Primitive::kBlockBarrier, "RrRR=b==bbb=RRbbb="},
+                      {{Primitive::kBlockBarrier, "Rr==bbb=RRbbb="},
                        {Primitive::kWarpBarrier, "b"},
                        {Primitive::kFence, "R"},
                        {Primitive::kCopyWait, "b"}}},
         MutatedKernel{"ChunksInt8",
                       &RunAttention<AttentionBatch::kChunks, KvType::kInt8>,
-                      {{Primitive::kBlockBarrier, "RbRR=b==bbb=RRbbb="},
+                      {{Primitive::kBlockBarrier, "Rb==bbb=RRbbb="},
                        {Primitive::kWarpBarrier, "b"},
                        {Primitive::kFence, "R"},
                        {Primitive::kCopyWait, "="}}},
         MutatedKernel{"ChunksFp8",
                       &RunAttention<AttentionBatch::kChunks, KvType::kFp8>,
-                      {{Primitive::kBlockBarrier, "RbRR=b==bbb=RRbbb="},
+                      {{Primitive::kBlockBarrier, "Rb==bbb=RRbbb="},
                        {Primitive::kWarpBarrier, "b"},
                        {Primitive::kFence, "R"},
                        {Primitive::kCopyWait, "="}}},
         // One block has each sequence to itself, so the fences of merges are not reached.
-        MutatedKernel{
-            "DecodeT1F16",
-            &RunTensorCoreAttention<AttentionBatch::kDecode, KvType::kF16>,
-            {{Primitive::kBlockBarrier, "RrRR=b==bRRrbbb=r"}, {Primitive::kCopyWait, "b"}}},
-        MutatedKernel{
-            "DecodeT1Int8",
-            &RunTensorCoreAttention<AttentionBatch::kDecode, KvType::kInt8>,
-            {{Primitive::kBlockBarrier, "RrRR=b==bRRbbbbb=r"}, {Primitive::kCopyWait, "="}}},
-        MutatedKernel{
-            "ChunksT1Int8",
-            &RunTensorCoreAttention<AttentionBatch::kChunks, KvType::kInt8>,
-            {{Primitive::kBlockBarrier, "RrRR=R==bRRbbbRr"}, {Primitive::kCopyWait, "="}}},
-        MutatedKernel{
-            "DecodeT1Fp8",
-            &RunTensorCoreAttention<AttentionBatch::kDecode, KvType::kFp8>,
-            {{Primitive::kBlockBarrier, "RrRR=b==bRRbbbbb=r"}, {Primitive::kCopyWait, "="}}},
-        MutatedKernel{
-            "ChunksT1Fp8",
-            &RunTensorCoreAttention<AttentionBatch::kChunks, KvType::kFp8>,
-            {{Primitive::kBlockBarrier, "RrRR=R==bRRbbbRr"}, {Primitive::kCopyWait, "="}}},
+        MutatedKernel{"DecodeT1F16",
+                      &RunTensorCoreAttention<AttentionBatch::kDecode, KvType::kF16>,
+                      {{Primitive::kBlockBarrier, "db=bRRrbbb=r"},
+                       {Primitive::kWarpBarrier, "Rd"},
+                       {Primitive::kCopyWait, "b"}}},
+        MutatedKernel{"DecodeT1Int8",
+                      &RunTensorCoreAttention<AttentionBatch::kDecode, KvType::kInt8>,
+                      {{Primitive::kBlockBarrier, "db=bRRbbbbb=r"},
+                       {Primitive::kWarpBarrier, "Rd"},
+                       {Primitive::kCopyWait, "="}}},
+        MutatedKernel{"ChunksT1Int8",
+                      &RunTensorCoreAttention<AttentionBatch::kChunks, KvType::kInt8>,
+                      {{Primitive::kBlockBarrier, "dR=bRRbbbRr"},
+                       {Primitive::kWarpBarrier, "RR"},
+                       {Primitive::kCopyWait, "="}}},
+        MutatedKernel{"DecodeT1Fp8",
+                      &RunTensorCoreAttention<AttentionBatch::kDecode, KvType::kFp8>,
+                      {{Primitive::kBlockBarrier, "db=bRRbbbbb=r"},
+                       {Primitive::kWarpBarrier, "Rd"},
+                       {Primitive::kCopyWait, "="}}},
+        MutatedKernel{"ChunksT1Fp8",
+                      &RunTensorCoreAttention<AttentionBatch::kChunks, KvType::kFp8>,
+                      {{Primitive::kBlockBarrier, "dR=bRRbbbRr"},
+                       {Primitive::kWarpBarrier, "RR"},
+                       {Primitive::kCopyWait, "="}}},
         MutatedKernel{"Copies", &RunCopies, {{Primitive::kBlockBarrier, "bbbb"}}},
         MutatedKernel{"MaximaOfDraws", &RunMaxima, {{Primitive::kBlockBarrier, "=RRb"}}},
         MutatedKernel{"WeightsOfDraws", &RunWeights, {{Primitive::kBlockBarrier, "=b=RR=b"}}},

@@ -46,16 +46,12 @@ TEST_P(TensorCoreWarpgroupsFaults, AreCaughtByTheOracleThatIsMeantTo) { ExpectCa
 INSTANTIATE_TEST_SUITE_P(
     Kernels, TensorCoreWarpgroupsFaults,
     testing::Values(
-        // Two block barriers are unnecessary here ('='). The first in FindShare's loop separates
-        // accesses to different values. After that of BeginWork, only thread 0 reads what was
-        // written until the barrier after NextUnit.
-        //
         // Tiles come in boxes of a tile copy. Only the last one of a run comes row by row, so no
         // other one needs its place of the offsets.
         MutatedKernel{"Boxes",
                       &RunChunks<KvType::kBF16, 6>,
-                      {{Primitive::kBlockBarrier, "RrRR=R=dRRdRRr"},
-                       {Primitive::kWarpBarrier, "r=R"},
+                      {{Primitive::kBlockBarrier, "dRdRRdRRr"},
+                       {Primitive::kWarpBarrier, "RRr=R"},
                        {Primitive::kCopyWait, "b"},
                        {Primitive::kMbarrierWait, "br"},
                        {Primitive::kMatrixWait, "bbbb"},
@@ -66,8 +62,8 @@ INSTANTIATE_TEST_SUITE_P(
         // the loop read, a later proxy fence covers the ones too, and no copy uses a barrier.
         MutatedKernel{"Rows",
                       &RunChunks<KvType::kF16, 2>,
-                      {{Primitive::kBlockBarrier, "RrRR=R=dRRRdRr"},
-                       {Primitive::kWarpBarrier, "rRR"},
+                      {{Primitive::kBlockBarrier, "dRdRRRdRr"},
+                       {Primitive::kWarpBarrier, "RRrRR"},
                        {Primitive::kCopyWait, "b"},
                        {Primitive::kMbarrierWait, "b="},
                        {Primitive::kMatrixWait, "bbbb"},
