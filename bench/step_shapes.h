@@ -1,6 +1,6 @@
 // The ops of a step on synthetic weights: paged attention over a pool, matrix products that
-// together exceed the caches, and a whole step of a Llama (decode, or a chunk of prefill). For
-// cuda_bench.
+// together exceed the caches, and a whole step of a Llama (decode, or a chunk of prefill) with the
+// ops that LlamaRunner enqueues (model/llama/llama_runner.cc). For cuda_bench.
 //
 // Thread safety: belongs to one thread.
 #pragma once
@@ -109,7 +109,8 @@ class BenchAttention {
   std::unique_ptr<DeviceBuffer> pool_, table_, sequence_, first_, runs_, rows_, slots_;
 };
 
-// Activations of every form, with harmless contents.
+// Activations of every form, with harmless contents. A writer fills only the form that the reader
+// needs, as in the engine: other forms would cost time, and the gate would not be fused.
 class BenchActivations {
  public:
   BenchActivations(DeviceBench& bench, int64_t tokens, int64_t cols)
@@ -119,6 +120,15 @@ class BenchActivations {
         sum_(bench.Filled(tokens * cols / 8)) {}
   Activations view() const {
     return {f32_->as<float>(), q8_->as<int8_t>(), scale_->as<float>(), sum_->as<float>()};
+  }
+  Activations FormOf(WeightFormat reader) const {
+    Activations form = view();
+    if (IsQuantized(reader)) {
+      form.f32 = nullptr;
+    } else {
+      form.q8 = nullptr;
+    }
+    return form;
   }
 
  private:
@@ -143,33 +153,45 @@ class BenchMatrix {
 };
 
 // A step: all layers with weights of their own, the head and a greedy draw for one row of each
-// sequence.
+// sequence. The head is also the table of embeddings.
 class LlamaStep {
  public:
   LlamaStep(DeviceBench& bench, const LlamaShape& shape, WeightFormat format, int64_t sequences,
             int64_t context, int64_t new_tokens, int32_t block_size_log2)
       : bench_(bench),
         shape_(shape),
+        format_(format),
         sequences_(sequences),
         tokens_(sequences * new_tokens),
         x_(bench.Filled(tokens_ * shape.hidden * 4)),
         qkv_(bench.Filled(tokens_ * shape.qkv_size() * 4)),
-        attention_(bench.Filled(tokens_ * shape.q_size() * 4)),
         gate_up_(bench.Filled(tokens_ * shape.inner * 2 * 4)),
         logits_(bench.Filled(sequences * shape.vocabulary * 4)),
         norm_(bench.Filled(shape.hidden * 4)),
         angles_(bench.Filled(tokens_ * shape.head_dim * 4)),
+        positions_(bench.Filled(tokens_ * kPositionComponents * 4)),
+        frequencies_(bench.Filled(shape.head_dim / 2 * 8)),
+        last_(bench.Filled(sequences * shape.hidden * 4)),
         drawn_(bench.Filled(sequences * sizeof(TokenId))),
         of_hidden_(bench, tokens_, shape.hidden),
         of_attention_(bench, tokens_, shape.q_size()),
         of_inner_(bench, tokens_, shape.inner),
+        of_last_(bench, sequences, shape.hidden),
         head_(bench, format, shape.vocabulary, shape.hidden) {
     std::vector<RowDraw> draws(sequences);
+    std::vector<int32_t> last_rows(sequences);
+    std::vector<int32_t> token_ids(tokens_);
+    for (int64_t i = 0; i < tokens_; ++i) {
+      token_ids[i] = static_cast<int32_t>(i % shape.vocabulary);
+    }
     for (int64_t i = 0; i < sequences; ++i) {
+      last_rows[i] = static_cast<int32_t>((i + 1) * new_tokens - 1);
       draws[i].row = static_cast<int32_t>(i);
       draws[i].rule.temperature = 0;
     }
     draws_ = bench.Holding(draws);
+    last_rows_ = bench.Holding(last_rows);
+    token_ids_ = bench.Holding(token_ids);
     bytes_ = head_.bytes();
     flops_ = head_.flops(sequences);
     for (int64_t i = 0; i < shape.layers; ++i) {
@@ -185,9 +207,24 @@ class LlamaStep {
   void Enqueue() {
     const Ops& ops = bench_.device().ops();
     Stream& stream = bench_.stream();
+    ops.EmbedTokens(stream, {.table = head_.view(),
+                             .token_ids = token_ids_->as<int32_t>(),
+                             .out = x_->as<float>(),
+                             .tokens = tokens_});
+    ops.RotaryTable(stream, {.positions = positions_->as<int32_t>(),
+                             .frequencies = frequencies_->as<double>(),
+                             .cosines = cosines(),
+                             .sines = sines(),
+                             .tokens = tokens_,
+                             .half = shape_.head_dim / 2});
     for (const auto& layer : layers_) RunLayer(ops, stream, *layer);
-    Norm(ops, stream);
-    ops.MatMul(stream, Product(of_hidden_, head_, logits_->as<float>(), false, sequences_));
+    ops.GatherRows(stream, {.x = x_->as<float>(),
+                            .indices = last_rows_->as<int32_t>(),
+                            .out = last_->as<float>(),
+                            .rows = sequences_,
+                            .cols = shape_.hidden});
+    Norm(ops, stream, last_->as<float>(), of_last_, sequences_);
+    ops.MatMul(stream, Product(of_last_, head_, logits_->as<float>(), false, sequences_));
     ops.Sample(stream, {.logits = logits_->as<float>(),
                         .vocabulary = shape_.vocabulary,
                         .draws = draws_->as<RowDraw>(),
@@ -224,54 +261,58 @@ class LlamaStep {
             .tokens = tokens == 0 ? tokens_ : tokens,
             .accumulate = accumulate};
   }
-  void Norm(const Ops& ops, Stream& stream) const {
-    ops.RmsNorm(stream, {.x = x_->as<float>(),
+  void Norm(const Ops& ops, Stream& stream, const float* x, const BenchActivations& out,
+            int64_t tokens) const {
+    ops.RmsNorm(stream, {.x = x,
                          .weight = norm_->as<float>(),
                          .epsilon = 1e-5f,
-                         .tokens = tokens_,
+                         .tokens = tokens,
                          .cols = shape_.hidden,
-                         .out = of_hidden_.view()});
+                         .out = out.FormOf(format_)});
   }
-  void Rotate(const Ops& ops, Stream& stream, float* rows, int64_t heads) const {
-    const int64_t half = shape_.head_dim / 2;
-    ops.Rope(stream, {.x = rows,
-                      .stride = shape_.qkv_size(),
-                      .heads = heads,
-                      .head_dim = shape_.head_dim,
-                      .cosines = angles_->as<float>(),
-                      .sines = angles_->as<float>() + tokens_ * half,
-                      .half = half,
-                      .neighbours = true,
-                      .tokens = tokens_});
-  }
+  float* cosines() const { return angles_->as<float>(); }
+  float* sines() const { return cosines() + tokens_ * (shape_.head_dim / 2); }
+
   void RunLayer(const Ops& ops, Stream& stream, const Layer& layer) const {
+    float* const x = x_->as<float>();
     float* const q = qkv_->as<float>();
     float* const k = q + shape_.q_size();
     float* const v = k + shape_.kv_heads * shape_.head_dim;
-    Norm(ops, stream);
+    float* const attention = of_attention_.view().f32;
+    Norm(ops, stream, x, of_hidden_, tokens_);
     ops.MatMul(stream, Product(of_hidden_, layer.qkv, q, false));
-    Rotate(ops, stream, q, shape_.heads);
-    Rotate(ops, stream, k, shape_.kv_heads);
+    // Q and K are adjacent, so one op rotates the heads of both.
+    ops.Rope(stream, {.x = q,
+                      .stride = shape_.qkv_size(),
+                      .heads = shape_.heads + shape_.kv_heads,
+                      .head_dim = shape_.head_dim,
+                      .cosines = cosines(),
+                      .sines = sines(),
+                      .half = shape_.head_dim / 2,
+                      .neighbours = true,
+                      .tokens = tokens_});
     ops.KvWrite(stream, layer.batch.Write(k, v, shape_.qkv_size()));
-    ops.PagedAttention(stream,
-                       layer.batch.Attention(q, shape_.qkv_size(), attention_->as<float>()));
-    ops.Quantize(stream, attention_->as<float>(), tokens_, shape_.q_size(), of_attention_.view());
-    ops.MatMul(stream, Product(of_attention_, layer.out, x_->as<float>(), true));
-    Norm(ops, stream);
+    ops.PagedAttention(stream, layer.batch.Attention(q, shape_.qkv_size(), attention));
+    if (IsQuantized(format_)) {
+      ops.Quantize(stream, attention, tokens_, shape_.q_size(), of_attention_.FormOf(format_));
+    }
+    ops.MatMul(stream, Product(of_attention_, layer.out, x, true));
+    Norm(ops, stream, x, of_hidden_, tokens_);
     ops.GatedMatMul(stream,
                     {.product = Product(of_hidden_, layer.gate_up, gate_up_->as<float>(), false),
-                     .out = of_inner_.view()});
-    ops.MatMul(stream, Product(of_inner_, layer.down, x_->as<float>(), true));
+                     .out = of_inner_.FormOf(format_)});
+    ops.MatMul(stream, Product(of_inner_, layer.down, x, true));
   }
 
   DeviceBench& bench_;
   const LlamaShape shape_;
+  const WeightFormat format_;
   const int64_t sequences_, tokens_;
-  const std::unique_ptr<DeviceBuffer> x_, qkv_, attention_, gate_up_, logits_, norm_, angles_,
-      drawn_;
-  const BenchActivations of_hidden_, of_attention_, of_inner_;
+  const std::unique_ptr<DeviceBuffer> x_, qkv_, gate_up_, logits_, norm_, angles_, positions_,
+      frequencies_, last_, drawn_;
+  const BenchActivations of_hidden_, of_attention_, of_inner_, of_last_;
   const BenchMatrix head_;
-  std::unique_ptr<DeviceBuffer> draws_;
+  std::unique_ptr<DeviceBuffer> draws_, last_rows_, token_ids_;
   std::vector<std::unique_ptr<Layer>> layers_;
   double bytes_ = 0, flops_ = 0;
 };
