@@ -89,14 +89,16 @@ __device__ void CopyRuns(const Params& p) {
   }
 }
 
-// Copies the values of type T that a run begins with, and returns the byte behind them.
+// Copies values of type T from byte `begin` on, and returns the byte behind them.
 template <typename T>
-__device__ int64_t CopyValues(std::byte* to, const std::byte* from, int64_t begin, int64_t bytes) {
-  const int64_t count = (bytes - begin) / static_cast<int64_t>(sizeof(T));
-  for (int64_t i = threadIdx.x; i < count; i += kCopyThreads) {
-    reinterpret_cast<T*>(to + begin)[i] = reinterpret_cast<const T*>(from + begin)[i];
+__device__ int CopyValues(std::byte* to, const std::byte* from, int begin, int bytes) {
+  constexpr int kBytes = static_cast<int>(sizeof(T));
+  const int end = begin + (bytes - begin) / kBytes * kBytes;
+  for (int at = begin + static_cast<int>(threadIdx.x) * kBytes; at < end;
+       at += kCopyThreads * kBytes) {
+    *reinterpret_cast<T*>(to + at) = *reinterpret_cast<const T*>(from + at);
   }
-  return begin + count * static_cast<int64_t>(sizeof(T));
+  return end;
 }
 
 __device__ void CopySmallRun(const SmallRunsParams& p) {
@@ -104,10 +106,11 @@ __device__ void CopySmallRun(const SmallRunsParams& p) {
   const std::byte* const from = p.from + run.from;
   std::byte* const to = p.to + run.to;
   const uintptr_t both = reinterpret_cast<uintptr_t>(from) | reinterpret_cast<uintptr_t>(to);
-  int64_t done = 0;
-  if (both % sizeof(uint4) == 0) done = CopyValues<uint4>(to, from, done, run.bytes);
-  if (both % sizeof(uint32_t) == 0) done = CopyValues<uint32_t>(to, from, done, run.bytes);
-  CopyValues<uint8_t>(to, from, done, run.bytes);
+  const int bytes = static_cast<int>(run.bytes);
+  int done = 0;
+  if (both % sizeof(uint4) == 0) done = CopyValues<uint4>(to, from, done, bytes);
+  if (both % sizeof(uint32_t) == 0) done = CopyValues<uint32_t>(to, from, done, bytes);
+  CopyValues<uint8_t>(to, from, done, bytes);
 }
 
 }  // namespace
