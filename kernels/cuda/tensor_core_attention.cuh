@@ -33,7 +33,6 @@ class Worker {
         state(params) {}
 
   __device__ void Run() {
-    ZeroUnseenRows(p);
     BeginWork(p, shared.scratch(), shared.work());
     if (p.head_dim < kDim) ClearStages();
     RunUnits(
@@ -42,6 +41,7 @@ class Worker {
           RunSegments(hull, group, run, number, first, last);
         },
         [&] { WriteResults(); });
+    ZeroUnseenRows(p);  // last, so that no copy waits for it
   }
 
  private:
@@ -70,7 +70,6 @@ class Worker {
     const RowRuns row = p.row_runs[group];
     const int64_t offset = p.runs[row.first_run + run].query_offset;
     const int32_t sequence = p.sequence_of_token[group];
-    LoadQueries(p, shared, kRows, [&](int row) { return unit.QueryOf(row, offset); });
     int tile = first * kTilesPerSegment;
     tile = tile < hull.first_tile() ? hull.first_tile() : tile;
     int end = last * kTilesPerSegment;
@@ -86,7 +85,9 @@ class Worker {
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < kStages - 1; ++i) BeginTile(tile + i, end);
+    LoadQueries<kThreads, kRows>(p, shared, [&](int row) { return unit.QueryOf(row, offset); });
     if constexpr (Pool::kScaled) StoreScale(tile, ScaleOf(tile));
+    if constexpr (kDecode) __syncthreads();  // the queries are complete
     rows.LoadQueries(shared);
     bool begins = true;  // the next tile is the first of its segment
     for (; tile < end; ++tile) {

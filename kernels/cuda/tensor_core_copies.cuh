@@ -16,6 +16,7 @@ template <typename PoolType, int kHeadDim>
 struct WarpgroupsShared {
   using Pool = PoolType;
   static constexpr int kDim = kHeadDim;
+  static constexpr bool kOneToken = false;
   static constexpr int kPanels = Panels(kDim);
   std::byte* base;
 

@@ -16,6 +16,7 @@ template <typename PoolType, int kHeadDim, bool kDecode>
 struct Shared {
   using Pool = PoolType;
   static constexpr int kDim = kHeadDim;
+  static constexpr bool kOneToken = kDecode;  // all rows of a block are of one token
   std::byte* base;
 
   __device__ static constexpr SharedLayout layout() {
@@ -203,20 +204,29 @@ __device__ void ConvertTile(Shared<Pool, kDim, kDecode> shared, int stage) {
   }
 }
 
-// Rounds the queries of `rows` rows to operands. `query(row)` points to a row's query, or is null.
-template <typename Pool, int kDim, bool kDecode, typename QueryOf>
+// Rounds the queries of kRows rows to operands. `query(row)` points to a row's query, or is null.
+template <int kThreads, int kRows, typename Pool, int kDim, bool kDecode, typename QueryOf>
 __device__ void LoadQueries(const PagedAttentionParams& p, Shared<Pool, kDim, kDecode> shared,
-                            int rows, const QueryOf& query) {
-  constexpr int kPairs = kDim / 2;
-#pragma unroll 1
-  for (int i = threadIdx.x; i < rows * kPairs; i += blockDim.x) {
-    const int row = i / kPairs;
-    const int d = i % kPairs * 2;
+                            const QueryOf& query) {
+  constexpr int kPieces = kDim / 4;  // of four elements, in a row
+  static_assert(kRows * kPieces % kThreads == 0);
+#pragma unroll 4
+  for (int i = 0; i < kRows * kPieces / kThreads; ++i) {
+    const int piece = i * kThreads + threadIdx.x;
+    const int row = piece / kPieces;
+    const int d = piece % kPieces * 4;
     const float* const from = query(row);
-    const float low = from != nullptr && d < p.head_dim ? from[d] : 0.0f;
-    const float high = from != nullptr && d + 1 < p.head_dim ? from[d + 1] : 0.0f;
-    *reinterpret_cast<unsigned*>(shared.queries() + ChunkOffset(rows, row, d / 8) + d % 8 * 2) =
-        Pool::Score::Pack(low, high);
+    float4 values = make_float4(0, 0, 0, 0);
+    if (from != nullptr && d + 4 <= p.head_dim && reinterpret_cast<uintptr_t>(from) % 16 == 0) {
+      values = *reinterpret_cast<const float4*>(from + d);
+    } else if (from != nullptr) {
+      if (d < p.head_dim) values.x = from[d];
+      if (d + 1 < p.head_dim) values.y = from[d + 1];
+      if (d + 2 < p.head_dim) values.z = from[d + 2];
+      if (d + 3 < p.head_dim) values.w = from[d + 3];
+    }
+    *reinterpret_cast<uint2*>(shared.queries() + ChunkOffset(kRows, row, d / 8) + d % 8 * 2) =
+        make_uint2(Pool::Score::Pack(values.x, values.y), Pool::Score::Pack(values.z, values.w));
   }
 }
 

@@ -38,17 +38,16 @@ struct Unit {
   SharedMemory shared;
 
   __device__ const BlockWork& work() const { return shared.work(); }
-  // Row `row` of the block is token token_of(row) and query head head_of(row).
+  // Row `row` of the block is token token_of(row) and query head head_of(row), if it exists.
   __device__ int64_t token_of(int row) const {
-    return work().first_token + row / p.heads_per_group;
+    return work().first_token + (SharedMemory::kOneToken ? 0 : row / p.heads_per_group);
   }
   __device__ int head_of(int row) const {
-    return work().kv_head * (p.query_heads / p.kv_heads) + work().first_head +
-           row % p.heads_per_group;
+    return work().kv_head * (p.query_heads / p.kv_heads) + work().first_head + HeadInGroup(row);
   }
   __device__ bool Exists(int row) const {
     return row < (work().last_token - work().first_token) * p.heads_per_group &&
-           work().first_head + row % p.heads_per_group < p.query_heads / p.kv_heads;
+           work().first_head + HeadInGroup(row) < p.query_heads / p.kv_heads;
   }
 
   // Calls fn(hull, first token, run, number, first, last) for each part of the unit that the block
@@ -90,9 +89,10 @@ struct Unit {
   // A row of the block sees the slot. Rows of one token have equal bounds, so one of them is
   // enough.
   __device__ bool IsSeen(int64_t slot) const {
+    const int rows_of_token = SharedMemory::kOneToken ? kRows : p.heads_per_group;
     bool seen = false;
 #pragma unroll 1
-    for (int row = 0; row < kRows && !seen; row += p.heads_per_group) {
+    for (int row = 0; row < kRows && !seen; row += rows_of_token) {
       seen = slot >= shared.bounds()[row] && slot < shared.bounds()[kRows + row];
     }
     return seen;
@@ -108,6 +108,11 @@ struct Unit {
   }
 
  private:
+  // The row's query head in its head group.
+  __device__ int HeadInGroup(int row) const {
+    return SharedMemory::kOneToken ? row : row % p.heads_per_group;
+  }
+
   // Sets the bounds of all rows for one run of the tokens [begin, end).
   __device__ void SetBounds(int begin, int end, int run) const {
     int32_t* const begins = shared.bounds();

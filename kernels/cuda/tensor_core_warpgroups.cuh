@@ -135,7 +135,6 @@ class WarpgroupsWorker {
         state(params) {}
 
   __device__ void Run() {
-    ZeroUnseenRows(p);
     BeginShared();
     BeginWork(p, shared.scratch(), shared.work());
     RunUnits(
@@ -144,10 +143,11 @@ class WarpgroupsWorker {
           RunSegments(hull, group, run, number, first, last);
         },
         [&] { WriteResults(); });
+    ZeroUnseenRows(p);  // last, so that no copy waits for it
   }
 
  private:
-  // Ends before the barrier of BeginWork.
+  // Ends before the first barrier of RunUnits.
   __device__ void BeginShared() {
     auto* const words = reinterpret_cast<unsigned*>(shared.base);
     const int ones = shared.layout().ones / 4;

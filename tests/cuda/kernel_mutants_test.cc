@@ -109,8 +109,8 @@ absl::Status RunTensorCoreAttention(Executor& executor) {
 // - The last one of ClearStages and the first one of SetBounds order the same accesses, so each
 //   makes the other unnecessary. So do the last one of Finish and the first one of SetBounds. After
 //   the last one of RunSegments, the first one of SetBounds, ArrivesLast or Finish follows.
-// - In t1, the barrier after NextUnit orders what that of ClearStages orders. In decode, barriers of
-//   AddTile stand after the last read of the bounds, and those of the next unit before they are
+// - In t1, the barrier after NextUnit orders what that of ClearStages orders. In decode, barriers
+//   of AddTile stand after the last read of the bounds, and those of the next unit before they are
 //   written again. So the last one of RunSegments is unnecessary too.
 // - Before the first one of FindBest, LoadChunk, ListCandidates and LogitReachedBy, no thread has
 //   read what another one writes next.
@@ -164,12 +164,12 @@ INSTANTIATE_TEST_SUITE_P(
         // One block has each sequence to itself, so the fences of merges are not reached.
         MutatedKernel{"DecodeT1F16",
                       &RunTensorCoreAttention<AttentionBatch::kDecode, KvType::kF16>,
-                      {{Primitive::kBlockBarrier, "db=bRRrbbb=r"},
+                      {{Primitive::kBlockBarrier, "db=bRRrbbbb=r"},
                        {Primitive::kWarpBarrier, "Rd"},
                        {Primitive::kCopyWait, "b"}}},
         MutatedKernel{"DecodeT1Int8",
                       &RunTensorCoreAttention<AttentionBatch::kDecode, KvType::kInt8>,
-                      {{Primitive::kBlockBarrier, "db=bRRbbbbb=r"},
+                      {{Primitive::kBlockBarrier, "db=bRRbbbbbb=r"},
                        {Primitive::kWarpBarrier, "Rd"},
                        {Primitive::kCopyWait, "="}}},
         MutatedKernel{"ChunksT1Int8",
@@ -179,7 +179,7 @@ INSTANTIATE_TEST_SUITE_P(
                        {Primitive::kCopyWait, "="}}},
         MutatedKernel{"DecodeT1Fp8",
                       &RunTensorCoreAttention<AttentionBatch::kDecode, KvType::kFp8>,
-                      {{Primitive::kBlockBarrier, "db=bRRbbbbb=r"},
+                      {{Primitive::kBlockBarrier, "db=bRRbbbbbb=r"},
                        {Primitive::kWarpBarrier, "Rd"},
                        {Primitive::kCopyWait, "="}}},
         MutatedKernel{"ChunksT1Fp8",
