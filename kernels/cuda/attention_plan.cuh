@@ -167,7 +167,7 @@ struct UnitWork {
   int pieces;
   int more_pieces;
 };
-__device__ inline UnitWork WorkOf(const PagedAttentionParams& p, int64_t tile) {
+BATON_NOINLINE __device__ inline UnitWork WorkOf(const PagedAttentionParams& p, int64_t tile) {
   const TokenRuns t(p);
   const int64_t tile_end = TileEnd(p, tile);
   UnitWork work{0, 0, 0};

@@ -69,5 +69,45 @@ TEST(AttentionPlan, UnitsStayWholeWhereThePiecesOfAShareDoNotFit) {
   EXPECT_TRUE(Plan<false>(132, 32, 16, 256 * 256)[0].whole);
 }
 
+// Threads then have three tiles each, and the one with a block's first item looks for its tile.
+TEST(AttentionPlan, ABlockFindsTheTileOfItsFirstItemAmongMoreTilesThanThreads) {
+  constexpr int kTokens = 600, kBlocks = 40, kHeads = 2;
+  std::vector<VisibleRun> runs(kTokens);
+  std::vector<RowRuns> rows(kTokens);
+  std::vector<int32_t> sequences(kTokens);
+  for (int i = 0; i < kTokens; ++i) {
+    sequences[i] = i;
+    // Some tokens see nothing, so their tiles have no items.
+    rows[i] = {.first_run = i, .run_count = 1, .last_end = i * 7919 % 11 * 200};
+  }
+  std::vector<Share> shares(kBlocks);
+  PlanParams params{};
+  params.shares = shares.data();
+  params.paged.sequence_of_token = sequences.data();
+  params.paged.runs = runs.data();
+  params.paged.row_runs = rows.data();
+  params.paged.tokens = kTokens;
+  params.paged.kv_heads = kHeads;
+  params.paged.head_groups = 1;
+  params.paged.tile_tokens = 1;
+  params.paged.states_per_block = 1000;
+  gpu_emulator::Executor executor;
+  ASSERT_TRUE(RunAsKernel<&FindShares<true>>(
+                  executor, {{kBlocks, 1, 1}, {256, 1, 1}, kScratch * sizeof(int64_t)}, params)
+                  .ok());
+  const auto items_of = [&](int tile) { return (rows[tile].last_end + 255) / 256; };
+  int tile = 0;
+  int64_t first = 0;
+  for (const Share& share : shares) {
+    while (first + int64_t{items_of(tile)} * kHeads <= share.begin) {
+      first += int64_t{items_of(tile++)} * kHeads;
+    }
+    EXPECT_EQ(share.tile, tile);
+    EXPECT_EQ(share.first, first);
+    EXPECT_EQ(share.items, items_of(tile));
+  }
+  EXPECT_GT(tile, 256);
+}
+
 }  // namespace
 }  // namespace baton
