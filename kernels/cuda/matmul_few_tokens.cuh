@@ -4,18 +4,20 @@
 // of the groups can be divided, because they are integers. A thread block takes 16 rows. Eight
 // warps divide the columns among themselves, 128 at a time for each warp, and write the groups'
 // sums to shared memory. Four more warps run the chains, one window of 1024 columns behind. They
-// have one thread for each row and token of a tile of eight tokens.
+// have one thread for each row and token of a tile of eight tokens. A warp has all rows of two
+// tokens, so for one or two tokens only one of these warps has work.
 //
 // Weights are the 16-row side of the integer MMA. Eight tokens are the other side.
 //
-// Predicted limit: bytes of the weights. A multiprocessor of an H100 gets about 15 bytes a clock
-// from memory. A group of 16 rows is 288 bytes of Q4_K, so each of the four schedulers has 77
-// clocks for one group. A group takes about 30 instructions at up to eight tokens, 45 at 16 and 75
-// at 32, plus the chains. So up to 16 tokens should come near the bandwidth, and 32 tokens should
-// reach half of it. For a row length of 4096, the chain of the last window and the start of a block
-// cost about 1 µs. With fewer than about 600 tiles, no other work overlaps with this time. So at
-// one token, products of 4096 x 4096 are predicted to reach 60 % of the bandwidth, and those of
-// 28672 x 4096 are predicted to reach 85 %.
+// Limits, predicted on 2026-11-30 from the machine code, and never run on a GPU: bytes of the
+// weights, or instructions. A multiprocessor of an H100 gets about 15 bytes a clock from memory. A
+// group of 16 rows is 288 bytes of Q4_K, so each of the four schedulers has 77 clocks for one
+// group, and 48 on an H200. At up to eight tokens, a piece of four groups takes 222 instructions
+// of a warp, that is 55 a group. The chains add 12.5 for each warp that has a token, so a group
+// takes 68 instructions at one or two tokens, and 105 at seven or eight. So instructions limit Q4_K
+// to 70 % of the bandwidth of an H200 at one token. An H100 has 13 % of its clocks to spare. For a
+// row length of 4096, the chain of the last window and the start of a block cost about 1 µs. With
+// fewer than about 600 tiles, no other work overlaps with this time.
 #pragma once
 
 #include "kernels/cuda/device_code.cuh"
@@ -70,14 +72,17 @@ struct FewTokensRows {
   }
 };
 
-// Writes the sums of a piece to `sums` [kPieceGroups, kTokenTiles, 16 rows, 8 tokens] and the terms
-// of the weights to `terms`. Q6_K's two sums are already joined.
+// Writes the sums of a piece to `sums` [kPieceGroups, kTokenTiles, FewSumAt] and the terms of the
+// weights to `terms`. Q6_K's two sums are already joined.
 template <WeightFormat kFormat, int kTokenTiles>
 __device__ __forceinline__ void SumPiece(const FewTokensWeights<kFormat>& weights,
                                          const FewTokensRows<kTokenTiles>& rows, int lane,
                                          float* terms, float* sums) {
   constexpr bool kHalves = kFormat == WeightFormat::kQ6_K;
   const int row = lane / 4;
+  int at[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) at[i] = FewSumAt(row + i / 2 * 8, 2 * (lane % 4) + i % 2);
   WriteTerms<kFormat>(weights.header, lane, terms);
   if constexpr (kHalves) __syncwarp();
 #pragma unroll
@@ -109,9 +114,9 @@ __device__ __forceinline__ void SumPiece(const FewTokensWeights<kFormat>& weight
 #pragma unroll
         for (int i = 0; i < 4; ++i) sum[i] = SumAsFloat<kFormat>(d[i]);
       }
-      float* at = sums + (g * kTokenTiles + n) * 128 + 8 * row + 2 * (lane % 4);
-      *reinterpret_cast<float2*>(at) = {sum[0], sum[1]};
-      *reinterpret_cast<float2*>(at + 64) = {sum[2], sum[3]};
+      float* const to = sums + (g * kTokenTiles + n) * kFewChainThreads;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) to[at[i]] = sum[i];
     }
   }
 }
@@ -152,22 +157,25 @@ struct FewTokensScales {
   }
 };
 
-// Adds the first `groups` groups of a window to the accumulators of row thread / 8 and token
-// thread % 8 of each token tile.
+// Adds the first `groups` groups of a window to the accumulators of row thread % 16 and token
+// thread / 16 of each token tile. So a warp has two tokens of a tile.
 template <WeightFormat kFormat, int kTokenTiles>
 __device__ __forceinline__ void AddWindow(const FewTokensWindow<kFormat, kTokenTiles>& window,
                                           int groups, int thread, float (&acc)[kTokenTiles]) {
+  const int row = thread % kWeightTileRows;
+  const int in_tile = thread / kWeightTileRows;
+  const int at = FewSumAt(row, in_tile);
 #pragma unroll 4
   for (int g = 0; g < groups; ++g) {
     const int warp = g / kPieceGroups;
     const int in_piece = g % kPieceGroups;
-    const int term = TermAt(in_piece, thread / 8);
+    const int term = TermAt(in_piece, row);
     const float factor = window.terms[warp][0][term];
 #pragma unroll
     for (int n = 0; n < kTokenTiles; ++n) {
-      const int token = 8 * n + thread % 8;
+      const int token = 8 * n + in_tile;
       const float product = __fmul_rn(factor, window.scale[g][token]);
-      acc[n] = __fmaf_rn(product, window.sums[warp][in_piece][n][thread], acc[n]);
+      acc[n] = __fmaf_rn(product, window.sums[warp][in_piece][n][at], acc[n]);
       if constexpr (HasMinimumTerm(kFormat)) {
         acc[n] = __fmaf_rn(window.terms[warp][1][term], window.scaled_sum[g][token], acc[n]);
       }
@@ -221,12 +229,13 @@ __device__ __forceinline__ void MultiplyFewTokens(const MatMulParams& p) {
   }
 
   const int thread = static_cast<int>(threadIdx.x) - 32 * kFewWarps;
-  const int row = tile * kWeightTileRows + thread / 8;
+  const int row = tile * kWeightTileRows + thread % kWeightTileRows;
+  const int in_tile = thread / kWeightTileRows;  // token in its tile
   float acc[kTokenTiles] = {};
   float old[kTokenTiles] = {};  // loaded now, because the loads would take a microsecond at the end
 #pragma unroll
   for (int n = 0; n < kTokenTiles; ++n) {
-    const int token = 8 * n + thread % 8;
+    const int token = 8 * n + in_tile;
     if (p.accumulate != 0 && row < p.rows && token < p.tokens) {
       old[n] = p.out[token * p.out_stride + row];
     }
@@ -238,6 +247,7 @@ __device__ __forceinline__ void MultiplyFewTokens(const MatMulParams& p) {
     scales.Store(filled, thread);
     SyncNamedBarrier(kWindowBarrier, kFewThreads);
     if (window + 1 < window_count) scales.Load(p, window + 1, thread);
+    if (in_tile >= p.tokens) continue;  // so for one or two tokens, three of four warps add nothing
     const int left = groups - window * kFewWindowGroups;
     AddWindow<kFormat, kTokenTiles>(filled, left < kFewWindowGroups ? left : kFewWindowGroups,
                                     thread, acc);
@@ -246,7 +256,7 @@ __device__ __forceinline__ void MultiplyFewTokens(const MatMulParams& p) {
   if (row >= p.rows) return;
 #pragma unroll
   for (int n = 0; n < kTokenTiles; ++n) {
-    const int token = 8 * n + thread % 8;
+    const int token = 8 * n + in_tile;
     if (token >= p.tokens) continue;
     p.out[token * p.out_stride + row] = p.accumulate != 0 ? __fadd_rn(old[n], acc[n]) : acc[n];
   }

@@ -22,6 +22,14 @@ inline constexpr int kFewChainThreads = 128;  // 16 rows, 8 tokens
 inline constexpr int kFewThreads = 32 * kFewWarps + kFewChainThreads;
 inline constexpr int kFewMaxTokens = 32;
 
+// Position of a row's sum for one of eight tokens. Two orders of lanes have no bank conflicts: the
+// MMA's lanes write token 2 · (lane % 4) + i of row lane / 4 + 8 · j, and the lanes of a chain warp
+// read all rows of two neighbouring tokens.
+BATON_HOST_DEVICE constexpr int FewSumAt(int row, int token) {
+  const int slot = token % 2 == 0 ? token / 2 : 4 + (token / 2 ^ 1);
+  return 16 * slot + (row ^ 8 * (slot / 2 % 2));
+}
+
 // One of two copies of what the chains of a window read.
 template <WeightFormat kFormat, int kTokenTiles>
 struct alignas(16) FewTokensWindow {
