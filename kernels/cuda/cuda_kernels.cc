@@ -63,6 +63,7 @@ absl::StatusOr<CudaKernels::Kernel*> CudaKernels::LookUp(std::string_view name) 
     RETURN_IF_ERROR(context_->Check(
         "cuFuncSetAttribute", context_->Enter().FuncSetAttribute(kernel.function, kCuSharedCarveout,
                                                                  kSharedCarveoutPercent)));
+    VLOG(1) << "first use of kernel " << name;
     return &kernels_.try_emplace(terminated, kernel).first->second;
   }
   return absl::NotFoundError(StrCat("the kernel library has no kernel \"", name, "\""));

@@ -1,8 +1,10 @@
 #include "kernels/cuda/cuda_stream.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/status_macros.h"
 #include "kernels/cuda/cuda_event.h"
@@ -29,6 +31,17 @@ class CudaGraph final : public OpGraph {
   const std::vector<CudaCommand> commands_;
   const CuGraphExec exec_;
 };
+
+std::string TextOf(const TiledTensor& tensor) {
+  std::string sizes, strides, box;
+  for (int i = 0; i < tensor.rank; ++i) {
+    const char* const comma = i == 0 ? "" : ", ";
+    absl::StrAppend(&sizes, comma, tensor.sizes[i]);
+    absl::StrAppend(&strides, comma, tensor.stride_bytes[i]);
+    absl::StrAppend(&box, comma, tensor.box[i]);
+  }
+  return absl::StrCat("sizes [", sizes, "], strides [", strides, "] bytes, box [", box, "]");
+}
 
 }  // namespace
 
@@ -217,12 +230,18 @@ bool CudaStream::EncodeTiles(const TiledTensor& tensor, TensorMap& map) {
   CHECK(tensor.element_bytes == 2) << "tiles with elements of " << tensor.element_bytes << " bytes";
   if (!context_->Health().ok()) return false;
   constexpr uint32_t kDense[kMostTileRank] = {1, 1, 1, 1, 1};
-  return context_->Enter().TensorMapEncodeTiled(
-             &map, kCuTileUint16, static_cast<uint32_t>(tensor.rank),
-             const_cast<void*>(tensor.address),  // the driver only keeps it
-             tensor.sizes.data(), tensor.stride_bytes.data() + 1, tensor.box.data(), kDense,
-             kCuTileInterleaveNone, static_cast<CuTileSwizzle>(tensor.swizzle), kCuTilePromotion256,
-             kCuTileFillZeros) == kCuSuccess;
+  const CuResult result = context_->Enter().TensorMapEncodeTiled(
+      &map, kCuTileUint16, static_cast<uint32_t>(tensor.rank),
+      const_cast<void*>(tensor.address),  // the driver only keeps it
+      tensor.sizes.data(), tensor.stride_bytes.data() + 1, tensor.box.data(), kDense,
+      kCuTileInterleaveNone, static_cast<CuTileSwizzle>(tensor.swizzle), kCuTilePromotion256,
+      kCuTileFillZeros);
+  if (result != kCuSuccess) {
+    LOG_FIRST_N(WARNING, 1) << "the driver refuses the tensor map of " << TextOf(tensor)
+                            << ", with error " << result
+                            << ": kernels for such tensors copy without tiles, and are slower";
+  }
+  return result == kCuSuccess;
 }
 
 }  // namespace baton
