@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "gtest/gtest.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_launch.h"
 #include "kernels/device.h"
@@ -125,8 +126,17 @@ class ChosenLauncher final : public KernelLauncher {
   }
 
  private:
-  inline static const bool kHeapIsPrepared = [] {  // before the first test allocates
-    if (!ChosenDeviceName().empty()) MemoryMirror::PrepareHeap();
+  // Opens the device before a test allocates operands. Tests that fork open it themselves, because
+  // a process with a CUDA context cannot fork.
+  class OpensDevice final : public testing::EmptyTestEventListener {
+    void OnTestStart(const testing::TestInfo& test) override {
+      if (std::string_view(test.test_suite_name()) != "NcclRanks") ChosenDevice::Get();
+    }
+  };
+  inline static const bool kHeapIsPrepared = [] {
+    if (ChosenDeviceName().empty()) return false;
+    MemoryMirror::PrepareHeap();
+    testing::UnitTest::GetInstance()->listeners().Append(new OpensDevice);  // gtest deletes it
     return true;
   }();
 

@@ -5,8 +5,9 @@
 // Pointers are replaced in the parameters of the launch only. A kernel cannot follow pointers that
 // it finds in memory, and static data has no copy.
 //
-// MemoryMirror::PrepareHeap must run before large allocations. It makes malloc take all memory from
-// one range of addresses.
+// MemoryMirror::PrepareHeap must run before the first test. The mirror then opens after the device.
+// From then on, malloc takes all memory from one range of addresses, which tests use for operands.
+// The large buffers of the device's driver lie elsewhere, because they are older.
 //
 // Thread safety: belongs to one thread. Other threads may use the heap during a launch, except for
 // bytes that the kernel writes.
@@ -15,6 +16,7 @@
 #include <malloc.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -34,10 +36,12 @@ class MemoryMirror {
  public:
   static void PrepareHeap() {
     mallopt(M_ARENA_MAX, 1);
-    mallopt(M_MMAP_MAX, 0);
+    mallopt(M_MMAP_THRESHOLD, 64 << 10);  // without this, the threshold grows
   }
 
-  explicit MemoryMirror(Device& device) : heap_(device, "[heap]"), stack_(device, "[stack]") {}
+  explicit MemoryMirror(Device& device) : heap_(device, "[heap]"), stack_(device, "[stack]") {
+    mallopt(M_MMAP_MAX, 0);
+  }
 
   // Replaces pointers into the mirrored ranges by pointers to their copies. `words` are the aligned
   // words of the parameters.
@@ -59,12 +63,13 @@ class MemoryMirror {
   }
 
  private:
-  static constexpr size_t kChunk = 256;              // bytes that are compared at a time
-  static constexpr size_t kMost = size_t{96} << 20;  // of a range; CHECKed
+  static constexpr size_t kChunk = 256;                  // bytes that are compared at a time
+  static constexpr size_t kMost = size_t{1} << 30;       // of the heap; CHECKed
+  static constexpr size_t kMostStack = size_t{3} << 19;  // 1.5 MiB
 
   class Range {
    public:
-    Range(Device& device, std::string_view mapping) {
+    Range(Device& device, std::string_view mapping) : device_(device) {
       std::ifstream maps("/proc/self/maps");
       for (std::string line; std::getline(maps, line);) {
         if (line.find(mapping) == std::string::npos) continue;
@@ -72,13 +77,11 @@ class MemoryMirror {
         std::istringstream(line) >> std::hex >> begin_ >> dash >> end_;
       }
       CHECK(end_ != 0) << mapping << " is not in /proc/self/maps";
-      const size_t capacity = mapping == "[heap]" ? kMost : kMost / 64;
-      for (auto* buffer : {&copy_, &before_, &after_}) {
-        auto made = buffer == &copy_ ? device.Allocate(capacity, "test")
-                                     : device.AllocateStaging(capacity, "test");
-        CHECK(made.ok()) << made.status();
-        *buffer = *std::move(made);
-      }
+      // The emulated device has less memory than a GPU.
+      const size_t most = std::min(kMost, static_cast<size_t>(device.Memory().available) / 4);
+      auto made = device.Allocate(mapping == "[heap]" ? most : kMostStack, "test");
+      CHECK(made.ok()) << made.status();
+      copy_ = *std::move(made);
     }
     uintptr_t begin() const { return begin_; }
     uintptr_t end() const { return end_; }
@@ -97,6 +100,7 @@ class MemoryMirror {
       first_ = begin;
       bytes_ = end - begin;
       CHECK(bytes_ <= copy_->size()) << "the test uses more than " << copy_->size() << " bytes";
+      ReserveStaging();
       std::memcpy(before_->data(), reinterpret_cast<const void*>(first_), bytes_);
       stream.Copy(copy_->data(), before_->data(), bytes_);
       stream.Synchronize();
@@ -115,6 +119,17 @@ class MemoryMirror {
     }
 
    private:
+    // Pinned memory is dear, so it grows with the range.
+    void ReserveStaging() {
+      if (before_ != nullptr && before_->size() >= bytes_) return;
+      for (auto* buffer : {&before_, &after_}) {
+        auto made = device_.AllocateStaging(bytes_ + bytes_ / 2, "test");
+        CHECK(made.ok()) << made.status();
+        *buffer = *std::move(made);
+      }
+    }
+
+    Device& device_;
     uintptr_t begin_ = 0, end_ = 0;  // when the range was made; a heap grows
     uintptr_t first_ = 0;            // of the last copy to the device
     size_t bytes_ = 0;
