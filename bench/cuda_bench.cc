@@ -1,20 +1,32 @@
-// Benchmark of the CUDA backend: first the device's own bandwidths, then kernels and a decode step
-// on synthetic weights, each against the bytes that it must read at the measured read bandwidth.
+// Benchmark of the CUDA backend: first the device's own bandwidths, then kernels and whole steps on
+// random weights, each against a limit that the same process measures. Sections (--only NAME):
 //
-//   copy, read           bytes/s of a copy inside the device (read and written bytes), and of a
-//                        kernel that only reads
-//   to_device, to_host   bytes/s between pinned host memory and the device
-//   attention.*          paged decode attention, 32 query heads over 8 of 128, f16. ".1x1024" is
-//                        its latency in µs; the others are bytes/s, with blocks of 64, of 16, and
-//                        contiguous
-//   matmul.*             µs of one product of Llama 8B, for 1 to 128 tokens. Several matrices take
-//                        turns, so that no cache holds them
-//   decode.*             tokens/s of a whole step of Llama 8B as one graph, 1,024 tokens of context
-//   prefill.C            TFLOP/s of causal attention of one sequence of C tokens, same heads
-//   chunk.*              TFLOP/s of a whole step of Llama 8B with one chunk of 2,048 tokens
+//   bandwidth  copy, read           bytes/s of a copy inside the device (read and written bytes),
+//                                   and of a kernel that only reads
+//              to_device, to_host   bytes/s between pinned host memory and the device
+//   attention  attention.SxC.*      bytes/s of paged decode attention, 32 query heads over 8 of
+//                                   128, f16: with blocks of 64, of 16, and contiguous. The limit
+//                                   is the copy; `of_read` is the share of the read
+//              attention.SxC.*_to_* speed with blocks of 64 over contiguous, and of 16 over 64
+//              attention.1x1024     its latency in µs
+//   prefix     prefix.64x8192       µs of the same for 64 sequences with one prefix. The limit is
+//                                   the time to copy its bytes once
+//   prefill    prefill.C            TFLOP/s of causal attention of one sequence of C tokens
+//              tile_copies          1 if the driver accepts the pool for tile copies; in t1-sm90
+//   decode     decode.*             tokens/s of a whole step of Llama 8B as one graph, 1,024 tokens
+//                                   of context
+//   chunk      chunk.*              TFLOP/s of a whole step of Llama 8B with one chunk of 2,048
+//                                   tokens
+//   matmul     matmul.*             µs of one product of Llama 8B, for 1 to 2,048 tokens. Several
+//                                   matrices take turns, so that no cache holds them
+//              matmul.tflops.N      TFLOP/s of a bf16 product of N×N×N
+//   handoff    handoff.*            bytes/s of blocks between the pool and pinned memory, with and
+//                                   without checksums. The limit is to_host or to_device
 //
-// The limits count only weights, keys and values. So for many tokens they are milder than a
-// combined roofline. --tiny measures nothing of use: it rehearses the program on the emulator.
+// The limit of a step or product is the larger of two times: that of its bytes at the measured read
+// bandwidth, and, for bf16 in t1, that of its operations at the rate of a square bf16 product. With
+// --numerics, the figures of another numerics than the device's own end in its name. --tiny
+// measures nothing of use: it rehearses the program on the emulator.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -34,6 +46,7 @@ namespace {
 
 constexpr int64_t kSeed = 16;
 constexpr double kMega = 1e6;
+constexpr double kTera = 1e12;
 
 struct Sizes {
   LlamaShape shape;
@@ -41,10 +54,12 @@ struct Sizes {
   double uncached;  // bytes of matrices that take turns
   int repeats;      // of small work in a graph
   double least_s;   // of each measurement
-  std::vector<int64_t> tokens;
+  std::vector<int64_t> decoded, tokens;
   std::vector<std::pair<int64_t, int64_t>> attention;  // sequences, context
+  std::pair<int64_t, int64_t> prefix;                  // sequences, context
   std::vector<int64_t> prefill;                        // contexts
   int64_t chunk;
+  int64_t square;
 };
 
 Sizes RealSizes() {
@@ -53,10 +68,13 @@ Sizes RealSizes() {
           .uncached = 300e6,
           .repeats = 20,
           .least_s = 0.1,
-          .tokens = {1, 8, 32, 128},
+          .decoded = {1, 8, 32, 128},
+          .tokens = {1, 8, 32, 128, 2048},
           .attention = {{8, 8192}, {64, 1024}, {1, 65536}, {64, 8192}},
+          .prefix = {64, 8192},
           .prefill = {2048, 8192},
-          .chunk = 2048};
+          .chunk = 2048,
+          .square = 8192};
 }
 Sizes TinySizes() {
   return {.shape = kTinyLlama,
@@ -64,17 +82,22 @@ Sizes TinySizes() {
           .uncached = 0,
           .repeats = 1,
           .least_s = 0,
+          .decoded = {1, 8},
           .tokens = {1, 8},
           .attention = {{2, 96}},
+          .prefix = {3, 96},
           .prefill = {80},
-          .chunk = 70};
+          .chunk = 70,
+          .square = 64};
 }
 
 // The kernels of cuda_bench are in the tests' library, beside the program.
-absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const std::string& name) {
+absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const std::string& name,
+                                                   std::optional<Numerics> numerics) {
   const std::filesystem::path folder =
       std::filesystem::read_symlink("/proc/self/exe").parent_path();
   CudaDeviceOptions options;
+  options.numerics = numerics;
   if (name == "cuda-emulated") {
     options.kernel_library = folder / "libbaton_gpu_emulator.so";
     options.driver_libraries = {options.kernel_library};
@@ -87,53 +110,95 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const std::string& name) {
 
 class CudaBench {
  public:
-  CudaBench(Device& device, Sizes sizes)
-      : sizes_(std::move(sizes)), bench_(device, kSeed, sizes_.least_s) {}
+  // `suffix` ends the names of figures.
+  CudaBench(Device& device, Sizes sizes, std::string suffix)
+      : sizes_(std::move(sizes)),
+        suffix_(std::move(suffix)),
+        bench_(device, kSeed, sizes_.least_s) {}
 
-  void Bandwidths() {
+  // Measures the limits of the other sections.
+  void Ceilings(bool with_products) {
     const size_t bytes = sizes_.copied;
     const auto from = bench_.Filled(bytes);
     const auto to = bench_.Filled(bytes);
-    const double copy =
-        bench_.Seconds(2, [&](int) { bench_.stream().Copy(to->data(), from->data(), bytes); });
-    bench_.Report("copy", 2.0 * static_cast<double>(bytes) / copy / kMega, "MB/s", 0);
+    copy_time_ =
+        bench_.InGraph(2, [&](int) { bench_.stream().Copy(to->data(), from->data(), bytes); });
+    copy_ = 2.0 * static_cast<double>(bytes) / copy_time_.median_s;
     const ReadBytesParams params = {from->data(), static_cast<int64_t>(bytes / 16),
                                     to->as<uint32_t>()};
     const auto blocks = static_cast<uint32_t>(8 * bench_.launcher().multiprocessors());
-    const double read = bench_.Seconds(2, [&](int) {
+    read_time_ = bench_.InGraph(2, [&](int) {
       bench_.launcher().Launch("baton_read_bytes", {{blocks, 1, 1}, {kReadThreads, 1, 1}, 0},
                                &params, sizeof(params));
     });
-    read_ = static_cast<double>(bytes) / read;
-    bench_.Report("read", read_ / kMega, "MB/s", 0);
-    const size_t staged = std::min(bytes, size_t{256} << 20);
-    auto staging = bench_.device().AllocateStaging(staged, "bench");
-    CHECK(staging.ok()) << staging.status();
-    const double down = bench_.Seconds(
-        2, [&](int) { bench_.stream().Copy(to->data(), (*staging)->data(), staged); });
-    bench_.Report("to_device", static_cast<double>(staged) / down / kMega, "MB/s", 0);
-    const double up = bench_.Seconds(
-        2, [&](int) { bench_.stream().Copy((*staging)->data(), to->data(), staged); });
-    bench_.Report("to_host", static_cast<double>(staged) / up / kMega, "MB/s", 0);
+    read_ = static_cast<double>(bytes) / read_time_.median_s;
+    if (with_products && IsT1(bench_.device().numerics())) {
+      const auto [flops, time] = SquareProduct();
+      products_ = flops / time.median_s;
+    }
+  }
+
+  void Bandwidth() {
+    const auto bytes = static_cast<double>(sizes_.copied);
+    bench_.ReportRate("copy", 2.0 * bytes / kMega, copy_time_, "MB/s", 0);
+    bench_.ReportRate("read", bytes / kMega, read_time_, "MB/s", 0);
+    const size_t staged = Staged();
+    const auto [to_device, to_host] = HostCopies(staged);
+    bench_.ReportRate("to_device", static_cast<double>(staged) / kMega, to_device, "MB/s", 0);
+    bench_.ReportRate("to_host", static_cast<double>(staged) / kMega, to_host, "MB/s", 0);
   }
 
   void Attention() {
     for (const auto& [sequences, context] : sizes_.attention) {
-      for (const auto& [log2, contiguous] :
-           {std::pair{6, false}, std::pair{4, false}, std::pair{6, true}}) {
-        const BenchAttention batch(bench_, sizes_.shape, sequences, context, 1, log2, contiguous);
-        const double seconds = AttentionSeconds(batch);
-        bench_.Report("attention." + std::to_string(sequences) + "x" + std::to_string(context) +
-                          (contiguous ? ".contiguous" : ".blocks_of_" + std::to_string(1 << log2)),
-                      batch.bytes() / seconds / kMega, "MB/s", read_ / kMega);
-      }
+      const std::string name =
+          "attention." + std::to_string(sequences) + "x" + std::to_string(context);
+      const auto measure = [&](int32_t log2, bool contiguous, const std::string& kind) {
+        const BenchAttention batch(bench_, sizes_.shape,
+                                   {.sequences = sequences,
+                                    .context = context,
+                                    .block_size_log2 = log2,
+                                    .contiguous = contiguous});
+        const WorkTime time = DecodeTime(batch);
+        auto& figure = bench_.ReportRate(Named(name + "." + kind), batch.bytes() / kMega, time,
+                                         "MB/s", copy_ / kMega);
+        figure["of_read"] = batch.bytes() / time.median_s / read_;
+        return time.median_s;
+      };
+      const double of_64 = measure(6, false, "blocks_of_64");
+      const double of_16 = measure(4, false, "blocks_of_16");
+      const double contiguous = measure(6, true, "contiguous");
+      bench_.Report(Named(name + ".paged_to_contiguous"), contiguous / of_64, "ratio", 0.99);
+      bench_.Report(Named(name + ".blocks_of_16_to_64"), of_64 / of_16, "ratio", 0.95);
     }
-    const BenchAttention one(bench_, sizes_.shape, 1, 1024, 1, 6, false);
-    bench_.Report("attention.1x1024", AttentionSeconds(one) * 1e6, "us", one.bytes() / read_ * 1e6);
+    const BenchAttention one(bench_, sizes_.shape, {.context = 1024});
+    bench_.ReportMicroseconds(Named("attention.1x1024"), DecodeTime(one),
+                              one.bytes() / read_ * 1e6);
+  }
+
+  void Prefix() {
+    const auto [sequences, context] = sizes_.prefix;
+    const BenchAttention batch(bench_, sizes_.shape,
+                               {.sequences = sequences, .context = context, .one_prefix = true});
+    auto& figure = bench_.ReportMicroseconds(
+        Named("prefix." + std::to_string(sequences) + "x" + std::to_string(context)),
+        DecodeTime(batch), batch.bytes() / copy_ * 1e6);
+    figure["copy_of_all_bytes_us"] = batch.read_bytes() / copy_ * 1e6;
+  }
+
+  void Prefill() {
+    if (bench_.device().numerics() == Numerics::kT1Sm90) {
+      const BenchAttention batch(bench_, sizes_.shape, {.context = 64});
+      TensorMap map;
+      const bool encoded = bench_.launcher().EncodeTiles(batch.Tiles(), map);
+      bench_.Report("tile_copies", encoded ? 1 : 0, "of 1", 1);
+    }
     for (const int64_t context : sizes_.prefill) {
-      const BenchAttention batch(bench_, sizes_.shape, 1, context, context, 6, false);
-      bench_.Report("prefill." + std::to_string(context),
-                    batch.flops() / AttentionSeconds(batch, 1) / 1e12, "TFLOP/s", 0);
+      const BenchAttention batch(bench_, sizes_.shape, {.context = context, .new_tokens = context});
+      const auto [q, out] = Rows(batch);
+      const WorkTime time =
+          bench_.Enqueued(4, [&](int) { Attend(batch, q->as<float>(), out->as<float>()); });
+      bench_.ReportRate(Named("prefill." + std::to_string(context)), batch.flops() / kTera, time,
+                        "TFLOP/s", products_ / kTera);
     }
   }
 
@@ -148,8 +213,11 @@ class CudaBench {
                                 {"gate_up", 2 * s.inner, s.hidden},
                                 {"down", s.hidden, s.inner},
                                 {"head", s.vocabulary, s.hidden}};
+    const auto [flops, time] = SquareProduct();
+    bench_.ReportRate(Named("matmul.tflops." + std::to_string(sizes_.square)), flops / kTera, time,
+                      "TFLOP/s", 0);
     for (const WeightFormat format :
-         {WeightFormat::kQ4_K, WeightFormat::kQ8_0, WeightFormat::kQ4_0, WeightFormat::kBF16}) {
+         {WeightFormat::kBF16, WeightFormat::kQ4_K, WeightFormat::kQ8_0, WeightFormat::kQ4_0}) {
       for (const Product& product : products) {
         MatMul(format, product.name, product.rows, product.cols);
       }
@@ -158,100 +226,218 @@ class CudaBench {
 
   void Decode() {
     for (const WeightFormat format :
-         {WeightFormat::kQ4_K, WeightFormat::kQ8_0, WeightFormat::kBF16}) {
-      for (const int64_t sequences : sizes_.tokens) {
-        if (sequences > 32) continue;  // the pool of 128 sequences takes too long to fill
+         {WeightFormat::kBF16, WeightFormat::kQ4_K, WeightFormat::kQ8_0}) {
+      for (const int64_t sequences : sizes_.decoded) {
         const int64_t context = sizes_.shape.layers > 2 ? 1024 : 64;
-        LlamaStep step(bench_, sizes_.shape, format, sequences, context, 1, 6);
-        const double seconds = bench_.Seconds(1, [&](int) { step.Enqueue(); });
+        LlamaStep step(bench_, sizes_.shape, format, {.sequences = sequences, .context = context});
         const auto tokens = static_cast<double>(sequences);
-        bench_.Report("decode." + std::string(WeightFormatName(format)) + ".batch_" +
-                          std::to_string(sequences),
-                      tokens / seconds, "tokens/s", tokens * read_ / step.bytes());
+        bench_.ReportRate(Named("decode." + std::string(WeightFormatName(format)) + ".batch_" +
+                                std::to_string(sequences)),
+                          tokens, bench_.InGraph(1, [&](int) { step.Enqueue(); }), "tokens/s",
+                          tokens / LimitSeconds(format, step.bytes(), step.flops()));
       }
     }
   }
 
   void Chunks() {
-    for (const WeightFormat format : {WeightFormat::kQ4_K, WeightFormat::kBF16}) {
-      LlamaStep step(bench_, sizes_.shape, format, 1, sizes_.chunk, sizes_.chunk, 6);
-      const double seconds = bench_.Seconds(1, [&](int) { step.Enqueue(); });
-      bench_.Report("chunk." + std::string(WeightFormatName(format)), step.flops() / seconds / 1e12,
-                    "TFLOP/s", 0);
+    for (const WeightFormat format : {WeightFormat::kBF16, WeightFormat::kQ4_K}) {
+      LlamaStep step(bench_, sizes_.shape, format,
+                     {.context = sizes_.chunk, .new_tokens = sizes_.chunk});
+      bench_.ReportRate(Named("chunk." + std::string(WeightFormatName(format))),
+                        step.flops() / kTera, bench_.Enqueued(1, [&](int) { step.Enqueue(); }),
+                        "TFLOP/s", products_ / kTera);
     }
+  }
+
+  // Blocks of one layer's keys and values, in random order in the pool.
+  void Handoff() {
+    const size_t staged = Staged();
+    const auto [to_device, to_host] = HostCopies(staged);
+    const size_t block = std::min<size_t>(staged, size_t{256} << 10);
+    const auto pool = bench_.Filled(2 * staged);
+    auto staging = bench_.device().AllocateStaging(staged, "bench");
+    auto checksums = bench_.device().AllocateStaging(staged / block * 4, "bench");
+    CHECK(staging.ok() && checksums.ok());
+    std::vector<size_t> places(2 * staged / block);
+    std::iota(places.begin(), places.end(), 0);
+    std::shuffle(places.begin(), places.end(), bench_.random());
+    std::vector<ByteRun> out, in;
+    for (size_t i = 0; i < staged / block; ++i) {
+      const auto in_pool = static_cast<int64_t>(places[i] * block);
+      const auto in_staging = static_cast<int64_t>(i * block);
+      out.push_back({in_pool, in_staging, static_cast<int64_t>(block)});
+      in.push_back({in_staging, in_pool, static_cast<int64_t>(block)});
+    }
+    const auto report = [&](const char* name, const std::byte* from, std::byte* to,
+                            const std::vector<ByteRun>& runs, uint32_t* sums,
+                            const WorkTime& limit) {
+      const WorkTime time = bench_.Enqueued(1, [&](int) {
+        bench_.device().ops().CopyRuns(
+            bench_.stream(),
+            {.from = from, .to = to, .runs = runs, .staging = true, .checksums = sums});
+      });
+      const double megabytes = static_cast<double>(staged) / kMega;
+      bench_.ReportRate(name, megabytes, time, "MB/s", megabytes / limit.median_s);
+    };
+    std::byte* const host = (*staging)->data();
+    report("handoff.to_host", pool->data(), host, out, nullptr, to_host);
+    report("handoff.to_host.checksums", pool->data(), host, out, (*checksums)->as<uint32_t>(),
+           to_host);
+    report("handoff.to_device", host, pool->data(), in, nullptr, to_device);
   }
 
   FigureList& figures() { return bench_.figures(); }
 
  private:
-  double AttentionSeconds(const BenchAttention& batch, int repeats = 0) {
-    const int64_t row = sizes_.shape.q_size();
-    const auto q = bench_.Filled(batch.tokens() * row * 4);
-    const auto out = bench_.Filled(batch.tokens() * row * 4);
-    return bench_.Seconds(repeats == 0 ? sizes_.repeats : repeats, [&](int) {
-      bench_.device().ops().PagedAttention(bench_.stream(),
-                                           batch.Attention(q->as<float>(), row, out->as<float>()));
+  std::string Named(const std::string& name) const { return name + suffix_; }
+  // Products of integers have a higher rate, which is not measured.
+  double LimitSeconds(WeightFormat format, double bytes, double flops) const {
+    const bool counts = products_ > 0 && !IsQuantized(format);
+    return std::max(bytes / read_, counts ? flops / products_ : 0);
+  }
+  size_t Staged() const { return std::min(sizes_.copied, size_t{256} << 20); }
+
+  // Times of copies of `bytes` bytes to the device, and from it.
+  std::pair<WorkTime, WorkTime> HostCopies(size_t bytes) {
+    const auto on_device = bench_.Filled(bytes);
+    auto staging = bench_.device().AllocateStaging(bytes, "bench");
+    CHECK(staging.ok()) << staging.status();
+    std::byte* const host = (*staging)->data();
+    const WorkTime up =
+        bench_.InGraph(2, [&](int) { bench_.stream().Copy(host, on_device->data(), bytes); });
+    const WorkTime down =
+        bench_.InGraph(2, [&](int) { bench_.stream().Copy(on_device->data(), host, bytes); });
+    return {down, up};
+  }
+
+  // Operations and time of a square product of bf16.
+  std::pair<double, WorkTime> SquareProduct() {
+    const int64_t size = sizes_.square;
+    const BenchMatrix weight(bench_, WeightFormat::kBF16, size, size);
+    return {weight.flops(size), ProductTime({&weight}, size, 2)};
+  }
+
+  // Rows of queries and of results.
+  std::pair<std::unique_ptr<DeviceBuffer>, std::unique_ptr<DeviceBuffer>> Rows(
+      const BenchAttention& batch) {
+    const int64_t bytes = batch.tokens() * sizes_.shape.q_size() * 4;
+    return {bench_.Filled(bytes), bench_.Filled(bytes)};
+  }
+  void Attend(const BenchAttention& batch, const float* q, float* out) {
+    bench_.device().ops().PagedAttention(bench_.stream(),
+                                         batch.Attention(q, sizes_.shape.q_size(), out));
+  }
+  WorkTime DecodeTime(const BenchAttention& batch) {
+    const auto [q, out] = Rows(batch);
+    return bench_.InGraph(sizes_.repeats,
+                          [&](int) { Attend(batch, q->as<float>(), out->as<float>()); });
+  }
+
+  WorkTime ProductTime(const std::vector<const BenchMatrix*>& weights, int64_t tokens,
+                       int repeats) {
+    const PackedMatrix& shape = weights[0]->view();
+    const BenchActivations x(bench_, tokens, shape.cols);
+    const auto out = bench_.Filled(tokens * shape.rows * 4);
+    return bench_.InGraph(repeats, [&](int i) {
+      bench_.device().ops().MatMul(bench_.stream(), {.x = x.FormOf(shape.format),
+                                                     .weight = weights[i % weights.size()]->view(),
+                                                     .out = out->as<float>(),
+                                                     .out_stride = shape.rows,
+                                                     .tokens = tokens,
+                                                     .accumulate = false});
     });
   }
 
   void MatMul(WeightFormat format, const std::string& name, int64_t rows, int64_t cols) {
     std::vector<std::unique_ptr<BenchMatrix>> matrices;
+    std::vector<const BenchMatrix*> views;
     double bytes = 0;
     do {
       matrices.push_back(std::make_unique<BenchMatrix>(bench_, format, rows, cols));
+      views.push_back(matrices.back().get());
       bytes += matrices.back()->bytes();
     } while (bytes < sizes_.uncached);
     for (const int64_t tokens : sizes_.tokens) {
-      const BenchActivations x(bench_, tokens, cols);
-      const auto out = bench_.Filled(tokens * rows * 4);
-      const int count = static_cast<int>(matrices.size());
-      const double seconds = bench_.Seconds(std::max(count, 4), [&](int i) {
-        bench_.device().ops().MatMul(bench_.stream(), {.x = x.view(),
-                                                       .weight = matrices[i % count]->view(),
-                                                       .out = out->as<float>(),
-                                                       .out_stride = rows,
-                                                       .tokens = tokens,
-                                                       .accumulate = false});
-      });
-      bench_.Report("matmul." + std::string(WeightFormatName(format)) + "." + name + ".tokens_" +
-                        std::to_string(tokens),
-                    seconds * 1e6, "us", matrices[0]->bytes() / read_ * 1e6);
+      const WorkTime time = ProductTime(views, tokens, std::max(static_cast<int>(views.size()), 4));
+      bench_.ReportMicroseconds(
+          Named("matmul." + std::string(WeightFormatName(format)) + "." + name + ".tokens_" +
+                std::to_string(tokens)),
+          time, LimitSeconds(format, views[0]->bytes(), views[0]->flops(tokens)) * 1e6);
     }
   }
 
   const Sizes sizes_;
+  const std::string suffix_;
   DeviceBench bench_;
-  double read_ = 0;  // bytes/s
+  WorkTime copy_time_, read_time_;
+  double copy_ = 0, read_ = 0;  // bytes/s; a copied byte counts twice
+  double products_ = 0;         // operations/s of a square bf16 product in t1; 0: not measured
 };
 
-int Run(const std::string& name, bool tiny) {
-  const absl::StatusOr<std::unique_ptr<Device>> device = OpenDevice(name);
-  if (!device.ok()) {
-    std::cerr << device.status().message() << "\n";
-    return 1;
+struct Section {
+  const char* name;
+  void (CudaBench::*run)();
+  bool with_products;  // its limits contain the rate of products
+};
+constexpr Section kSections[] = {
+    {"bandwidth", &CudaBench::Bandwidth, false}, {"attention", &CudaBench::Attention, false},
+    {"prefix", &CudaBench::Prefix, false},       {"prefill", &CudaBench::Prefill, true},
+    {"decode", &CudaBench::Decode, true},        {"chunk", &CudaBench::Chunks, true},
+    {"matmul", &CudaBench::Products, true},      {"handoff", &CudaBench::Handoff, false}};
+
+struct Choices {
+  std::string device = "cuda";
+  std::string only;
+  std::string numerics = "auto";
+  bool tiny = false;
+  bool describe = false;
+};
+
+int Fail(std::string_view why) {
+  std::cerr << why << "\n";
+  return 1;
+}
+
+int Run(const Choices& choices) {
+  std::optional<Numerics> numerics;
+  if (choices.numerics != "auto") {
+    for (const Numerics known : kAllNumerics) {
+      if (choices.numerics == NumericsName(known)) numerics = known;
+    }
+    if (!numerics.has_value()) return Fail("--numerics is auto, r1, t1-sm80 or t1-sm90");
   }
-  std::printf("%s\n%-44s %12s %-9s %12s %7s\n", (*device)->Description().c_str(), "figure", "value",
-              "unit", "limit", "ratio");
-  CudaBench bench(**device, tiny ? TinySizes() : RealSizes());
-  if (tiny) bench.figures().AddCondition("tiny sizes: the figures mean nothing");
-  bench.Bandwidths();
-  bench.Attention();
-  bench.Decode();
-  bench.Chunks();
-  bench.Products();
-  bench.figures().Print("cuda", kSeed);
-  return 0;
+  const auto device = OpenDevice(choices.device, numerics);
+  if (!device.ok()) return Fail(std::string(device.status().message()));
+  std::printf("%s\n", (*device)->Description().c_str());
+  if (choices.describe) return 0;
+  std::printf("%-44s %12s %-9s %12s %7s\n", "figure", "value", "unit", "limit", "ratio");
+  bool found = false;
+  for (const Section& section : kSections) {
+    if (!choices.only.empty() && choices.only != section.name) continue;
+    found = true;
+    CudaBench bench(**device, choices.tiny ? TinySizes() : RealSizes(),
+                    numerics.has_value() ? "." + choices.numerics : "");
+    bench.figures().AddCondition((*device)->Description());
+    if (choices.tiny) bench.figures().AddCondition("tiny sizes: the figures mean nothing");
+    bench.Ceilings(section.with_products);
+    (bench.*section.run)();
+    bench.figures().Print("cuda", kSeed);  // now, because the next section may fail
+  }
+  return found ? 0 : Fail("--only is no section: " + choices.only);
 }
 
 }  // namespace
 }  // namespace baton
 
 int main(int argc, char** argv) {
-  baton::CommandLine line("Measures the CUDA backend on synthetic weights.");
-  std::string device = "cuda";
-  bool tiny = false;
-  line.Add("--device", &device, "cuda, cuda:N or cuda-emulated").ShowDefault();
-  line.AddFlag("--tiny", &tiny, "Small sizes, to rehearse on the emulator");
+  baton::CommandLine line("Measures the CUDA backend on random weights.");
+  baton::Choices choices;
+  line.Add("--device", &choices.device, "cuda, cuda:N or cuda-emulated").ShowDefault();
+  line.Add("--only", &choices.only,
+           "Section: bandwidth, attention, prefix, prefill, decode, chunk, matmul or handoff");
+  line.Add("--numerics", &choices.numerics, "auto, r1, t1-sm80 or t1-sm90").ShowDefault();
+  line.AddFlag("--tiny", &choices.tiny, "Small sizes, to rehearse on the emulator");
+  line.AddFlag("--describe", &choices.describe, "Only describes the device");
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
-  return baton::Run(device, tiny);
+  return baton::Run(choices);
 }

@@ -6,11 +6,15 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <numeric>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "bench/device_bench.h"
+#include "bench/random_weights.h"
 
 namespace baton {
 
@@ -22,19 +26,30 @@ struct LlamaShape {
 inline constexpr LlamaShape kLlama8B = {32, 4096, 32, 8, 128, 14336, 128256};
 inline constexpr LlamaShape kTinyLlama = {2, 256, 2, 1, 64, 512, 512};
 
-// One layer's f16 pool with sequences of `context` slots each, and a batch with the last
-// `new_tokens` tokens of every sequence: 1 for decode, more for a chunk. Blocks lie in random
-// order.
+struct BenchBatch {
+  int64_t sequences = 1;
+  int64_t context = 0;     // slots of each sequence
+  int64_t new_tokens = 1;  // of each sequence: 1 for decode, more for a chunk
+  int32_t block_size_log2 = 6;
+  bool contiguous = false;  // without block tables
+  bool one_prefix = false;  // all sequences have the same blocks
+};
+
+// One layer's f16 pool with the sequences of a batch, and the batch with the last tokens of each.
+// Blocks lie in random order.
 class BenchAttention {
  public:
-  BenchAttention(DeviceBench& bench, const LlamaShape& shape, int64_t sequences, int64_t context,
-                 int64_t new_tokens, int32_t block_size_log2, bool contiguous)
-      : tokens_(sequences * new_tokens) {
+  BenchAttention(DeviceBench& bench, const LlamaShape& shape, const BenchBatch& batch)
+      : tokens_(batch.sequences * batch.new_tokens) {
+    const auto& [sequences, context, new_tokens, block_size_log2, contiguous, one_prefix] = batch;
     const int64_t slots = int64_t{1} << block_size_log2;
     const int64_t blocks = (context + slots - 1) / slots;
     const int64_t row = shape.kv_heads * shape.head_dim;
-    bytes_ = static_cast<double>(sequences * context * row * 2 * 2);
-    pool_ = bench.Filled(static_cast<size_t>(sequences * blocks * slots * row * 2 * 2));
+    const int64_t prefixes = one_prefix ? 1 : sequences;
+    read_bytes_ = static_cast<double>(sequences * context * row * 2 * 2);
+    bytes_ = static_cast<double>(prefixes * context * row * 2 * 2);
+    pool_ =
+        bench.Filled(static_cast<size_t>(prefixes * blocks * slots * row * 2 * 2), Numbers::kF16);
     view_ = {.base = pool_->data(),
              .type = KvType::kF16,
              .block_size_log2 = block_size_log2,
@@ -42,9 +57,12 @@ class BenchAttention {
              .token_stride = row,
              .head_stride = shape.head_dim,
              .value_offset = slots * row};
-    std::vector<int32_t> table(sequences * blocks);
+    std::vector<int32_t> table(prefixes * blocks);
     std::iota(table.begin(), table.end(), 0);
     if (!contiguous) std::shuffle(table.begin(), table.end(), bench.random());
+    for (int64_t i = prefixes; i < sequences; ++i) {
+      for (int64_t block = 0; block < blocks; ++block) table.push_back(table[block]);
+    }
     std::vector<int32_t> first(sequences), sequence;
     std::vector<VisibleRun> runs(sequences);
     std::vector<RowRuns> rows;
@@ -80,15 +98,30 @@ class BenchAttention {
              .first_block = contiguous ? first_->as<int32_t>() : nullptr,
              .tokens = tokens_};
   }
-  double bytes() const { return bytes_; }     // of keys and values that attention reads
-  double flops() const { return flops_; }     // of scores and of weighted sums
-  int64_t tokens() const { return tokens_; }  // of all sequences
+  double bytes() const { return bytes_; }            // of the keys and values that attention reads
+  double read_bytes() const { return read_bytes_; }  // the same, counted for each sequence
+  double flops() const { return flops_; }            // of scores and of weighted sums
+  int64_t tokens() const { return tokens_; }         // of all sequences
   PagedAttentionArgs Attention(const float* q, int64_t q_stride, float* out) const {
     PagedAttentionArgs args = args_;
     args.q = q;
     args.q_stride = q_stride;
     args.out = out;
     return args;
+  }
+  // The pool as LaunchTensorCoreAttention describes it to the driver.
+  TiledTensor Tiles() const {
+    const int64_t slots = int64_t{1} << view_.block_size_log2;
+    const auto bytes = [](int64_t elements) { return static_cast<uint64_t>(2 * elements); };
+    return {.address = view_.base,
+            .element_bytes = 2,
+            .rank = 5,
+            .sizes = {static_cast<uint64_t>(args_.head_dim), static_cast<uint64_t>(slots),
+                      static_cast<uint64_t>(args_.kv_heads), 2, uint64_t{1} << 31},
+            .stride_bytes = {0, bytes(view_.token_stride), bytes(view_.head_stride),
+                             bytes(view_.value_offset), bytes(view_.block_stride)},
+            .box = {64, static_cast<uint32_t>(slots), 1, 1, 1},
+            .swizzle = SharedSwizzle::k128Bytes};
   }
   KvWriteArgs Write(const float* k, const float* v, int64_t stride) const {
     return {.k = k,
@@ -103,7 +136,7 @@ class BenchAttention {
 
  private:
   const int64_t tokens_;
-  double bytes_ = 0, flops_ = 0;
+  double bytes_ = 0, read_bytes_ = 0, flops_ = 0;
   KvLayerView view_;
   PagedAttentionArgs args_;
   std::unique_ptr<DeviceBuffer> pool_, table_, sequence_, first_, runs_, rows_, slots_;
@@ -135,12 +168,11 @@ class BenchActivations {
   const std::unique_ptr<DeviceBuffer> f32_, q8_, scale_, sum_;
 };
 
-// A matrix in the device's layout. Its values do not matter for the time.
+// A matrix of random weights in the device's layout. The same few rows repeat.
 class BenchMatrix {
  public:
   BenchMatrix(DeviceBench& bench, WeightFormat format, int64_t rows, int64_t cols)
-      : data_(bench.Filled(bench.device().ops().PackedBytes(format, rows, cols))),
-        matrix_{format, rows, cols, data_->data()} {}
+      : data_(MakeData(bench, format, rows, cols)), matrix_{format, rows, cols, data_->data()} {}
   const PackedMatrix& view() const { return matrix_; }
   double bytes() const { return static_cast<double>(data_->size()); }
   double flops(int64_t tokens) const {
@@ -148,6 +180,20 @@ class BenchMatrix {
   }
 
  private:
+  static std::unique_ptr<DeviceBuffer> MakeData(DeviceBench& bench, WeightFormat format,
+                                                int64_t rows, int64_t cols) {
+    const Ops& ops = bench.device().ops();
+    const std::span<const std::byte> packed =
+        bench.Pattern(std::string(WeightFormatName(format)) + std::to_string(cols), [&] {
+          const int64_t made = 64;
+          const std::vector<std::byte> source = RandomWeights(format, made, cols, bench.random());
+          std::vector<std::byte> pattern(ops.PackedBytes(format, made, cols));
+          ops.PackMatrix(format, made, cols, source.data(), pattern.data());
+          return pattern;
+        });
+    return bench.Repeating(packed, ops.PackedBytes(format, rows, cols));
+  }
+
   const std::unique_ptr<DeviceBuffer> data_;
   const PackedMatrix matrix_;
 };
@@ -156,47 +202,56 @@ class BenchMatrix {
 // sequence. The head is also the table of embeddings.
 class LlamaStep {
  public:
-  LlamaStep(DeviceBench& bench, const LlamaShape& shape, WeightFormat format, int64_t sequences,
-            int64_t context, int64_t new_tokens, int32_t block_size_log2)
+  LlamaStep(DeviceBench& bench, const LlamaShape& shape, WeightFormat format,
+            const BenchBatch& batch)
       : bench_(bench),
         shape_(shape),
         format_(format),
-        sequences_(sequences),
-        tokens_(sequences * new_tokens),
+        sequences_(batch.sequences),
+        tokens_(batch.sequences * batch.new_tokens),
         x_(bench.Filled(tokens_ * shape.hidden * 4)),
         qkv_(bench.Filled(tokens_ * shape.qkv_size() * 4)),
         gate_up_(bench.Filled(tokens_ * shape.inner * 2 * 4)),
-        logits_(bench.Filled(sequences * shape.vocabulary * 4)),
+        logits_(bench.Filled(sequences_ * shape.vocabulary * 4)),
         norm_(bench.Filled(shape.hidden * 4)),
         angles_(bench.Filled(tokens_ * shape.head_dim * 4)),
-        positions_(bench.Filled(tokens_ * kPositionComponents * 4)),
-        frequencies_(bench.Filled(shape.head_dim / 2 * 8)),
-        last_(bench.Filled(sequences * shape.hidden * 4)),
-        drawn_(bench.Filled(sequences * sizeof(TokenId))),
+        last_(bench.Filled(sequences_ * shape.hidden * 4)),
+        drawn_(bench.Zeros(sequences_ * sizeof(TokenId))),
         of_hidden_(bench, tokens_, shape.hidden),
         of_attention_(bench, tokens_, shape.q_size()),
         of_inner_(bench, tokens_, shape.inner),
-        of_last_(bench, sequences, shape.hidden),
+        of_last_(bench, sequences_, shape.hidden),
         head_(bench, format, shape.vocabulary, shape.hidden) {
-    std::vector<RowDraw> draws(sequences);
-    std::vector<int32_t> last_rows(sequences);
+    std::vector<RowDraw> draws(sequences_);
+    std::vector<int32_t> last_rows(sequences_);
     std::vector<int32_t> token_ids(tokens_);
+    std::vector<int32_t> positions(tokens_ * kPositionComponents);
+    std::vector<double> frequencies(shape.head_dim / 2);
     for (int64_t i = 0; i < tokens_; ++i) {
-      token_ids[i] = static_cast<int32_t>(i % shape.vocabulary);
+      token_ids[i] = static_cast<int32_t>(i * 7919 % shape.vocabulary);
+      const int64_t slot = batch.context - batch.new_tokens + i % batch.new_tokens;
+      for (int component = 0; component < kPositionComponents; ++component) {
+        positions[i * kPositionComponents + component] = static_cast<int32_t>(slot);
+      }
     }
-    for (int64_t i = 0; i < sequences; ++i) {
-      last_rows[i] = static_cast<int32_t>((i + 1) * new_tokens - 1);
+    for (size_t i = 0; i < frequencies.size(); ++i) {
+      frequencies[i] =
+          std::pow(500'000.0, -static_cast<double>(i) / static_cast<double>(frequencies.size()));
+    }
+    for (int64_t i = 0; i < sequences_; ++i) {
+      last_rows[i] = static_cast<int32_t>((i + 1) * batch.new_tokens - 1);
       draws[i].row = static_cast<int32_t>(i);
       draws[i].rule.temperature = 0;
     }
     draws_ = bench.Holding(draws);
     last_rows_ = bench.Holding(last_rows);
     token_ids_ = bench.Holding(token_ids);
+    positions_ = bench.Holding(positions);
+    frequencies_ = bench.Holding(frequencies);
     bytes_ = head_.bytes();
-    flops_ = head_.flops(sequences);
+    flops_ = head_.flops(sequences_);
     for (int64_t i = 0; i < shape.layers; ++i) {
-      layers_.push_back(std::make_unique<Layer>(bench, shape, format, sequences, context,
-                                                new_tokens, block_size_log2));
+      layers_.push_back(std::make_unique<Layer>(bench, shape, format, batch));
       bytes_ += layers_.back()->bytes();
       flops_ += layers_.back()->flops(tokens_);
     }
@@ -234,13 +289,12 @@ class LlamaStep {
 
  private:
   struct Layer {
-    Layer(DeviceBench& bench, const LlamaShape& s, WeightFormat format, int64_t sequences,
-          int64_t context, int64_t new_tokens, int32_t block_size_log2)
+    Layer(DeviceBench& bench, const LlamaShape& s, WeightFormat format, const BenchBatch& of)
         : qkv(bench, format, s.qkv_size(), s.hidden),
           out(bench, format, s.hidden, s.q_size()),
           gate_up(bench, format, 2 * s.inner, s.hidden),
           down(bench, format, s.hidden, s.inner),
-          batch(bench, s, sequences, context, new_tokens, block_size_log2, false) {}
+          batch(bench, s, of) {}
     double bytes() const {
       return qkv.bytes() + out.bytes() + gate_up.bytes() + down.bytes() + batch.bytes();
     }
@@ -308,11 +362,10 @@ class LlamaStep {
   const LlamaShape shape_;
   const WeightFormat format_;
   const int64_t sequences_, tokens_;
-  const std::unique_ptr<DeviceBuffer> x_, qkv_, gate_up_, logits_, norm_, angles_, positions_,
-      frequencies_, last_, drawn_;
+  const std::unique_ptr<DeviceBuffer> x_, qkv_, gate_up_, logits_, norm_, angles_, last_, drawn_;
   const BenchActivations of_hidden_, of_attention_, of_inner_, of_last_;
   const BenchMatrix head_;
-  std::unique_ptr<DeviceBuffer> draws_, last_rows_, token_ids_;
+  std::unique_ptr<DeviceBuffer> draws_, last_rows_, token_ids_, positions_, frequencies_;
   std::vector<std::unique_ptr<Layer>> layers_;
   double bytes_ = 0, flops_ = 0;
 };

@@ -7,31 +7,35 @@
 #   --device NAME   cuda (default), cuda:N, or cuda-emulated. The emulator rehearses the check with small sizes
 #   --build DIR     for --pack: packs the finished build in DIR. By default, the script builds build/cuda
 #   --to DIR        for --pack: writes the pack to DIR and deletes what was there. The default is build/gpu-pack
-# Parts, in this order. Each part runs in its own process with its own time limit; the limits add up to nine minutes:
+# Before the parts it prints what it finds: driver, GPU, kernel, Python with PyTorch, NCCL, compute-sanitizer.
+# Parts (scripts/gpu_check_parts.sh), in this order. Each part runs in its own process with its own time limit. The limits add up to
+# nine minutes:
 #   conformance  compares mma.sync and wgmma with the emulator's bit model, 10^7 results for each type
 #   ops          compares every op with the CPU's, bit for bit
-#   model        compares the program's tokens and logits with those of --device cpu
-#   exactness    checks that no setting changes a token or a logit
-#   services     checks the answers of three processes: router, prefill worker, decode worker
+#   model        compares the program's tokens and logits with those of --device cpu, in r1 and in the GPU's t1
+#   exactness    checks that no setting changes a token or a logit, in r1 and in the GPU's t1
+#   services     checks the answers of three processes: router, prefill worker, decode worker, in r1 and in the GPU's t1
 #   nccl         moves bytes between two NCCL ranks in two processes on one GPU, if NCCL permits it; measures no bandwidth
 #   bench        measures the device's bandwidth, kernels, a decode step and a prefill chunk with the shapes of Llama 8B
 #   peers        measures the same shapes with PyTorch (cuBLAS, FlashAttention, cuDNN, Triton), if it is installed
 #   sanitizer    runs compute-sanitizer over small shapes, if it is installed
 # After a failed part, the other parts still run. The table at the end shows each part. The last line is a JSON object. The
-# object and the log also go to $OUT, or to a temporary folder. The exit code is 1 if a part failed.
+# object and the log also go to $OUT, or to a temporary folder. They are written after each part, so a run that is ended early
+# keeps what it has. The exit code is 1 if a part failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 all_parts=(conformance ops model exactness services nccl bench peers sanitizer)
 programs=(baton baton-router baton-prefill-worker baton-decode-worker cuda_bench cuda_tests)
 models=(tiny-q4_1 tiny-f16 tiny-k-types tiny-window-q4_0 tiny-q8_0 tiny-bf16)
 most_pack_mib=48
+most_seconds=560  # of a run: a device machine ends a command after 600
 
 action='' device=cuda build='' to='' parts=()
 while [ $# -gt 0 ]; do
   case $1 in
-    --pack | --run | --part) action=${1#--} ;;
+    --pack | --run) action=${1#--} ;;
     --device | --build | --to) declare "${1#--}=${2:?"$1 needs a value"}"; shift ;;
-    -*) sed -n '2,24s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+    -*) sed -n '2,25s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
     *) parts+=("$1") ;;
   esac
   shift
@@ -65,12 +69,16 @@ pack() {
     [ -x "$file" ] || fail "$file is missing; build it first"
     cp "$file" "$staging/bin/"
   done
-  for library in libbaton_{gpu_emulator,emulated_nccl,cuda_kernels,cuda_test_kernels}.so; do
+  for library in libbaton_{gpu_emulator,emulated_nccl,cuda_test_kernels}.so; do
     if [ -f "$build/bin/$library" ]; then cp "$build/bin/$library" "$staging/bin/"; fi
   done
   libraries_of "$staging"/bin/* | while read -r library; do cp -L "$library" "$staging/lib/"; done
   strip --strip-unneeded "$staging"/bin/* "$staging"/lib/*
-  cp bench/gpu_peers.py "$staging/"
+  # The tests' library has all kernels of the product's. They are too many bytes to travel twice.
+  if [ -f "$staging/bin/libbaton_cuda_test_kernels.so" ]; then
+    ln -s libbaton_cuda_test_kernels.so "$staging/bin/libbaton_cuda_kernels.so"
+  fi
+  cp bench/gpu_peers.py scripts/gpu_check_parts.sh "$staging/"
   for model in "${models[@]}"; do cp "tests/testdata/models/$model.gguf" "$staging/models/"; done
   # The suites of tests whose kernels run on a chosen device.
   sed -nE 's/^TEST(_[FP])?\((Cuda[A-Za-z0-9]*), .*/\2/p' tests/cuda/launch_*_test.cc | sort -u > "$staging/suites"
@@ -86,237 +94,120 @@ pack() {
   mkdir -p "$to"
   tar -C "$staging" -czf "$to/files.tar.gz" .
   cp "${BASH_SOURCE[0]}" "$to/gpu_check.sh"
-  (cd "$staging" && find . -type f -printf '%10s %P\n' | sort -k2) > "$to/contents"
+  (cd "$staging" && find . ! -type d -printf '%10s %P\n' | sort -k2) > "$to/contents"
   cat "$to/contents"
   local mib=$((($(du -sb "$to" | cut -f1) + (1 << 20) - 1) >> 20))
   echo "$to: $mib MiB, version $(cat "$staging/version"), needs glibc $(cat "$staging/glibc") and a driver for CUDA 13"
   [ "$mib" -le $most_pack_mib ] || fail "the pack has $mib MiB, more than $most_pack_mib"
 }
 
-# ---- parts --------------------------------------------------------------------------------------
-# Each runs in the unpacked folder. Its last line of output is its note in the table. Exit code 77: not run on this machine.
+# ---- run ----------------------------------------------------------------------------------------
 
 emulated() { [ "$device" = cuda-emulated ]; }
-ours() { LD_LIBRARY_PATH=$PWD/lib "$@"; }  # runs a packed program
+ours() { LD_LIBRARY_PATH=$work/lib:${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/nvidia/lib64 "$@"; }  # as in the parts
 
 limit_of() {  # seconds; a rehearsal may share its machine with other work
   local seconds
   case $1 in
     conformance) seconds=45 ;;
-    ops) seconds=115 ;;
-    model | exactness) seconds=40 ;;
-    services | nccl) seconds=45 ;;
-    bench | peers) seconds=80 ;;
-    sanitizer) seconds=50 ;;
+    ops) seconds=105 ;;
+    model | exactness | services) seconds=50 ;;
+    nccl) seconds=25 ;;
+    bench) seconds=95 ;;
+    peers) seconds=75 ;;
+    sanitizer) seconds=45 ;;
   esac
-  if emulated; then seconds=$((4 * seconds)); fi
+  if emulated; then seconds=$((6 * seconds)); fi
   echo $seconds
 }
 
-part_conformance() {
-  local results=10000000
-  if emulated; then results=3000; fi
-  BATON_TEST_DEVICE=$device BATON_CONFORMANCE_RESULTS=$results ours bin/cuda_tests --gtest_brief=1 --gtest_filter='*MmaConformance*:*WgmmaConformance*'
-  echo "$results results of mma.sync and wgmma for each type are those of the model"
-}
-
-# Each suite runs in its own process, because a fault ends its process.
-part_ops() {
-  local suite failures=() suites=()
-  mapfile -t suites < suites
-  if emulated; then suites=(CudaRope CudaCopies); fi
-  for suite in "${suites[@]}"; do
-    BATON_TEST_DEVICE=$device ours bin/cuda_tests --gtest_brief=1 --gtest_filter="$suite.*:*/$suite.*" || failures+=("$suite")
+# Prints `name: answer` for what decides whether the parts can run. Nothing here is an error.
+probe() {
+  local folder found='' tool
+  for folder in $(tr ':' ' ' <<< "${LD_LIBRARY_PATH:-}") /usr/local/nvidia/lib64 /usr/lib64 /usr/lib/x86_64-linux-gnu; do
+    if [ -e "$folder/libcuda.so.1" ]; then found+="$folder/libcuda.so.1 "; fi
   done
-  if [ ${#failures[@]} -gt 0 ]; then
-    echo "failed: ${failures[*]}"
-    return 1
-  fi
-  echo "${#suites[@]} suites"
-}
-
-# write_jobs COUNT: prints prompts around the borders of blocks. Every third job samples on the device, and every third on the host.
-write_jobs() {
-  local index=0 length i state=12345 ids sampling
-  for length in 1 2 15 16 17 33 70; do
-    [ $index -lt "$1" ] || break
-    ids=
-    for ((i = 0; i < length; ++i)); do
-      state=$(((state * 1103515245 + 12345) & 0x7fffffff))
-      ids+=${ids:+,}$((10 + (state >> 8) % 240))
-    done
-    case $((index % 3)) in
-      0) sampling='"temperature":0' ;;
-      1) sampling='"temperature":0.9,"top_p":0.9,"top_k":40,"min_p":0.02,"seed":4321' ;;
-      2) sampling='"temperature":0.8,"top_p":0.95,"seed":1234,"repetition_penalty":1.1' ;;
-    esac
-    echo "{\"id\":\"p$length\",\"prompt_token_ids\":[$ids],\"max_tokens\":6,\"ignore_eos\":true,$sampling}"
-    index=$((index + 1))
-  done
-}
-
-# Reads results, prints `id [token ids] hash of the logits` sorted by id. An error stays as it is.
-answers() {
-  sed -E 's/^\{"id":"([^"]*)".*"token_ids":(\[[^]]*\])(.*"logits_hash":"?([^",}]*))?.*/\1 \2 \4/' | sort
-}
-
-# run_model FILE DEVICE [FLAG…]: answers of `baton run` to the jobs on standard input.
-run_model() {
-  local model=$1 on=$2
-  shift 2
-  ours bin/baton run --model "$model" --device "$on" --jobs - --json --hash-logits "$@" 2>> program.log | answers
-}
-
-# Prints the t1 of the device's tensor cores, if it has one. Devices refuse the others by name.
-t1_of_device() {
-  local numerics
-  for numerics in t1-sm90 t1-sm80; do
-    if echo '{"id":"one","prompt_token_ids":[11],"max_tokens":1}' |
-      ours bin/baton run --model models/tiny-bf16.gguf --device "$device" --numerics $numerics --jobs - --json > t1.log 2>&1 ||
-      ! grep -q 'needs compute capability' t1.log; then
-      echo $numerics
-      return
-    fi
-  done
-}
-
-# expect_equal NAME WANTED GOT: compares files of answers.
-expect_equal() {
-  if [ -s "$2" ] && cmp -s "$2" "$3"; then
-    echo "  equal: $1"
+  found+=$({ ldconfig -p || /sbin/ldconfig -p; } 2> /dev/null | sed -n 's/.*libcuda\.so\.1.* => //p' | head -1) || true
+  echo "libcuda.so.1: ${found:-not found}"
+  echo "LD_LIBRARY_PATH: ${LD_LIBRARY_PATH:-empty}"
+  echo "kernel: $(head -1 /proc/version)"
+  echo "processors: $(nproc), memory: $(awk '/MemTotal/ {print int($2 / 1024)}' /proc/meminfo) MiB"
+  tool=$(PATH=$PATH:/usr/local/nvidia/bin command -v nvidia-smi) || tool=
+  if [ -n "$tool" ]; then
+    timeout -k 2 10 "$tool" -L 2>&1 | head -8 || true
+    echo "driver: $(timeout -k 2 10 "$tool" --query-gpu=driver_version,clocks.max.sm,power.limit --format=csv,noheader 2>&1 | head -1 || true)"
   else
-    echo "  DIFFERENT: $1"
-    diff "$2" "$3" | head -20 || true
-    tail -5 program.log
-    return 1
+    echo "nvidia-smi: not found"
   fi
-}
-
-part_model() {
-  local model numerics failed=0 count=7 checked=("${models[@]}") known=(r1)
-  if emulated; then count=3 checked=(tiny-q4_1); fi
-  mapfile -t -O 1 known < <(t1_of_device)
-  write_jobs $count > jobs.jsonl
-  local files=("${checked[@]/#/models/}")
-  files=("${files[@]/%/.gguf}")
-  local real=${BATON_TEST_MODEL:-SmolLM2-135M-Instruct.Q4_1.gguf}
-  if ! emulated && [ -f "$real" ]; then files+=("$real"); fi
-  for model in "${files[@]}"; do
-    for numerics in "${known[@]}"; do
-      run_model "$model" cpu --numerics "$numerics" --kv-blocks 96 --block-size 16 < jobs.jsonl > wanted
-      run_model "$model" "$device" --numerics "$numerics" --kv-blocks 96 --block-size 16 < jobs.jsonl > got
-      expect_equal "$numerics $model" wanted got || failed=1
-    done
+  echo "python3: $(command -v python3 || echo not found)"
+  for tool in torch nvidia.nccl; do
+    echo "$tool: $(timeout 10 python3 -c "import importlib.util as u; s = u.find_spec('$tool'); print(list(s.submodule_search_locations)[0])" 2> /dev/null || echo not found)"
   done
-  [ $failed = 0 ] || return 1
-  echo "${#files[@]} models, numerics ${known[*]}, $count prompts each"
+  echo "compute-sanitizer: $(PATH=$PATH:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer command -v compute-sanitizer || echo not found)"
 }
 
-part_exactness() {
-  local model=models/tiny-q4_1.gguf kv_type flags failed=0 count=0 number=7
-  local configurations=(
-    "f16 --steps-in-flight 2 --concurrency 4 --max-chunk-tokens 16"
-    "f16 --no-graph --kv-layout layer-major --block-size 8"
-    "f16 --block-size 64 --kv-blocks 24 --concurrency 7"
-    "f16 --block-size 1 --kv-blocks 600"
-    "int8 --concurrency 3"
-    "fp8 --concurrency 3"
-    "bf16 --block-size 64 --kv-blocks 24"
-    "f32 --no-paged")
-  if emulated; then configurations=("${configurations[@]:0:1}") number=3; fi
-  write_jobs $number > jobs.jsonl
-  for flags in "${configurations[@]}"; do
-    kv_type=${flags%% *} flags=${flags#* }
-    run_model $model cpu --numerics r1 --kv-blocks 96 --kv-type "$kv_type" < jobs.jsonl > wanted
-    # The later of two equal flags would be an error, so defaults come only where the configuration has none.
-    [[ $flags == *--kv-blocks* ]] || flags+=" --kv-blocks 96"
-    # shellcheck disable=SC2086  # one word for each flag
-    run_model $model "$device" --numerics r1 --kv-type "$kv_type" $flags < jobs.jsonl > got
-    expect_equal "$kv_type $flags" wanted got || failed=1
-    count=$((count + 1))
+# Prints the figures of a file's JSON lines, each followed by a comma.
+figures_of() {
+  [ -f "$1" ] || return 0
+  sed -nE '/^\{"bench"/s/.*"figures": ?\[(.+)\].*/\1,/p' "$1" | tr -d '\n'
+}
+
+# Writes result.json with the parts that have ended, and the figures of parts that failed later. A reader never sees half a file.
+write_result() {
+  local figures
+  figures=$outcomes$(figures_of "$work/bench.txt")$(figures_of "$work/peers.txt")
+  echo "{\"bench\":\"gpu_check\",\"seed\":16,\"conditions\":[$conditions],\"figures\":[${figures%,}]}" > "$work/result.json"
+  cp "$work/result.json" "$logs/.result.json"
+  mv "$logs/.result.json" "$logs/result.json"
+}
+
+# Prints texts as JSON strings.
+json_strings() {
+  local text list=
+  for text in "$@"; do
+    text=${text//\\/\\\\}
+    list+=",\"${text//\"/\\\"}\""
   done
-  [ $failed = 0 ] || return 1
-  echo "$count settings, $number prompts each"
+  echo "${list:1}"
 }
 
-part_services() {
-  local model=models/tiny-q4_1.gguf count=7 address=
-  if emulated; then count=3; fi
-  write_jobs $count > jobs.jsonl
-  run_model $model cpu --kv-blocks 96 < jobs.jsonl | cut -d' ' -f1,2 > wanted
-  mkfifo ready
-  LD_LIBRARY_PATH=$PWD/lib bin/baton up --model $model --router-address 127.0.0.1:0 --worker-argument=--device="$device" \
-    --worker-argument=--numerics=r1 --worker-argument=--kv-blocks=96 --worker-argument=--block-size=16 > ready 2>> program.log &
-  local up=$!
-  # shellcheck disable=SC2064  # $up has its value now
-  trap "kill $up 2> /dev/null; wait $up" EXIT
-  exec 3< ready
-  read -r -t 40 _ address <&3 || { tail -20 program.log; echo "the services were not ready"; return 1; }
-  ours bin/baton generate --router "$address" --jobs - --json < jobs.jsonl 2>> program.log | answers | cut -d' ' -f1,2 > got
-  expect_equal "router, prefill worker and decode worker" wanted got || return 1
-  local second
-  second=$(ours bin/baton generate --router "$address" --jobs - --json < jobs.jsonl 2>> program.log | answers | cut -d' ' -f1,2)
-  [ "$second" = "$(cat wanted)" ] || { echo "the second answers differ"; return 1; }
-  echo "three processes, $count prompts, twice"
+# Opens the device once, and sets `conditions`. A device that refuses is no reason to run no part: the parts say more.
+describe_device() {
+  local start=$EPOCHREALTIME
+  ours timeout -k 2 25 "$work/bin/cuda_bench" --device "$device" --describe > "$work/device.txt" 2> "$work/device.log" ||
+    { cat "$work/device.log"; echo "the device does not open"; }
+  cat "$work/device.txt"
+  echo "the first process took $((((${EPOCHREALTIME/./} - ${start/./}) + 500) / 1000)) ms to open the device"
+  conditions=$(json_strings "$(head -1 "$work/device.txt")" "version $(cat "$work/version")" "$(date -u '+%Y-%m-%d %H:%M UTC')" \
+    "kernel $(uname -r)")
 }
 
-part_nccl() {
-  BATON_TEST_DEVICE=$device ours bin/cuda_tests --gtest_filter='NcclRanks.*' > nccl.txt 2>&1 || { cat nccl.txt; return 1; }
-  cat nccl.txt
-  grep '^not run: ' nccl.txt && return 77
-  grep -q 'PASSED.* 1 test' nccl.txt || { echo "the program has no test of NCCL's ranks"; return 1; }
-  echo "two ranks in two processes exchange bytes"
-}
-
-part_bench() {
-  local flags=()
-  if emulated; then flags=(--tiny); fi
-  ours bin/cuda_bench --device "$device" "${flags[@]}" > bench.txt || { cat bench.txt; return 1; }
-  cat bench.txt
-  echo "$(tail -1 bench.txt | grep -o '"name"' | wc -l) figures"
-}
-
-# PyTorch is the machine's own. It gets none of the packed libraries.
-part_peers() {
-  command -v python3 > /dev/null || { echo "not run: this machine has no Python"; return 77; }
-  local flags=(--device "$device" --seconds 65)
-  if emulated; then flags=(--device cpu --tiny); fi
-  if [ -f bench.txt ]; then flags+=(--ours bench.txt); fi
-  python3 -B gpu_peers.py "${flags[@]}" > peers.txt || { local code=$?; cat peers.txt; return $code; }
-  cat peers.txt
-  echo "$(grep -c 'times as fast as the peer' peers.txt) figures beside those of PyTorch"
-}
-
-part_sanitizer() {
-  local tool check failures=()
-  tool=$(PATH=$PATH:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer command -v compute-sanitizer) || {
-    echo "not run: this machine has no compute-sanitizer"
-    return 77
-  }
-  if emulated; then
-    echo "not run: compute-sanitizer needs a GPU"
-    return 77
+run_part() {
+  local part=$1 most start=$SECONDS code=0 result note seconds ratio
+  most=$(limit_of "$part")
+  if ! emulated && [ "$most" -gt $((most_seconds - SECONDS)) ]; then most=$((most_seconds - SECONDS)); fi
+  echo "== $part"
+  if [ "$most" -lt 5 ]; then
+    echo "no time left" > "$work/part.log"
+    code=124
+  else
+    (cd "$work" && timeout -k 2 "$most" bash gpu_check_parts.sh "$part" "$device" "$most") > "$work/part.log" 2>&1 || code=$?
   fi
-  # Only the program gets the packed libraries. The tool has its own.
-  local sanitize=("$tool" --target-processes all --error-exitcode 9 --print-limit 20)
-  write_jobs 3 > jobs.jsonl
-  for check in memcheck initcheck; do
-    "${sanitize[@]}" --tool $check env LD_LIBRARY_PATH="$PWD/lib" bin/baton run --model models/tiny-q4_1.gguf --device "$device" \
-      --kv-blocks 96 --jobs jobs.jsonl --json > $check.txt 2>&1 || { tail -40 $check.txt; failures+=("$check"); }
-  done
-  for check in racecheck synccheck; do
-    "${sanitize[@]}" --tool $check env LD_LIBRARY_PATH="$PWD/lib" BATON_TEST_DEVICE="$device" bin/cuda_tests --gtest_brief=1 \
-      --gtest_filter='CudaSample*:CudaCopies*:CudaAttentionSplit.LengthsAreReadWhenTheKernelRuns:CudaRows.Rms*' > $check.txt 2>&1 ||
-      { tail -40 $check.txt; failures+=("$check"); }
-  done
-  if [ ${#failures[@]} -gt 0 ]; then
-    echo "failed: ${failures[*]}"
-    return 1
-  fi
-  echo "memcheck, initcheck, racecheck, synccheck"
+  seconds=$((SECONDS - start))
+  case $code in
+    0) result=passed ;;
+    77) result="not run" ;;
+    124 | 137) result="timed out" failed=1 ;;
+    *) result=failed failed=1 ;;
+  esac
+  if [ "$result" = passed ]; then tail -3 "$work/part.log"; else tail -40 "$work/part.log"; fi
+  note=$(tail -1 "$work/part.log" | cut -c1-90)
+  { echo "== $part: $result"; cat "$work/part.log"; } >> "$logs/gpu_check.log"
+  table+=$(printf '%-12s %-10s %4d s  %s' "$part" "$result" "$seconds" "$note")$'\n'
+  ratio=$(awk "BEGIN { printf \"%.3f\", $seconds / $(limit_of "$part") }")
+  outcomes+="{\"name\":\"part.$part\",\"value\":$seconds,\"unit\":\"s\",\"limit\":$(limit_of "$part"),\"ratio\":$ratio,"
+  outcomes+="\"outcome\":\"$result\"},"
 }
-
-# ---- run ----------------------------------------------------------------------------------------
 
 run() {
   local archive=$here/files.tar.gz
@@ -329,50 +220,32 @@ run() {
   done
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
-  local logs=${OUT:-$(mktemp -d)}
+  logs=${OUT:-$(mktemp -d)}
   tar -C "$work" -xzf "$archive"
-  : > "$logs/gpu_check.log"
   local glibc
   glibc=$(getconf GNU_LIBC_VERSION | cut -d' ' -f2)
   [ "$(printf '%s\n' "$glibc" "$(cat "$work/glibc")" | sort -V | head -1)" = "$(cat "$work/glibc")" ] ||
     fail "the pack needs glibc $(cat "$work/glibc"), but this machine has $glibc"
+  # While a process has the device open, the driver stays initialized, and the next process starts faster.
+  # shellcheck disable=SC2034  # nothing reads the descriptor
+  if [ -r /dev/nvidia0 ]; then { exec {held}< /dev/nvidia0; } 2> /dev/null || true; fi
+  { probe; describe_device; } > "$logs/gpu_check.log" 2>&1
+  cat "$logs/gpu_check.log"
 
-  local table='' figures='' failed=0 result note seconds code
+  table='' outcomes='' failed=0
   for part in "${parts[@]}"; do
-    echo "== $part"
-    local start=$SECONDS
-    code=0
-    (cd "$work" && timeout -k 5 "$(limit_of "$part")" bash "$here/gpu_check.sh" --part "$part" --device "$device") \
-      > "$work/part.log" 2>&1 || code=$?
-    seconds=$((SECONDS - start))
-    case $code in
-      0) result=passed ;;
-      77) result="not run" ;;
-      124 | 137) result="timed out" failed=1 ;;
-      *) result=failed failed=1 ;;
-    esac
-    if [ "$result" = passed ]; then tail -3 "$work/part.log"; else tail -40 "$work/part.log"; fi
-    note=$(tail -1 "$work/part.log" | cut -c1-90)
-    { echo "== $part: $result"; cat "$work/part.log"; } >> "$logs/gpu_check.log"
-    table+=$(printf '%-12s %-10s %4d s  %s' "$part" "$result" "$seconds" "$note")$'\n'
-    figures+="{\"name\":\"$part $result\",\"value\":$seconds,\"unit\":\"s\",\"limit\":$(limit_of "$part"),\"ratio\":null},"
-  done
-  local output
-  for output in bench peers; do
-    if [ -f "$work/$output.txt" ] && [[ $figures == *"\"$output passed\""* ]]; then
-      figures+=$(tail -1 "$work/$output.txt" | sed -nE 's/.*"figures": ?\[(.*)\].*/\1/p'),
-    fi
+    run_part "$part"
+    write_result
   done
   echo
   echo "version $(cat "$work/version"), device $device, log in $logs/gpu_check.log"
   printf '%s' "$table"
-  echo "{\"bench\":\"gpu_check\",\"seed\":16,\"figures\":[${figures%,}]}" | tee "$logs/result.json"
+  cat "$work/result.json"
   return $failed
 }
 
 case $action in
   pack) pack ;;
   run) run ;;
-  part) "part_${parts[0]}" ;;
-  *) sed -n '2,24s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+  *) sed -n '2,25s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac

@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -20,8 +21,19 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SCRIPT = ROOT / "scripts" / "gpu_check.sh"
 PARTS = ["conformance", "ops", "model", "exactness", "services", "nccl", "bench", "peers", "sanitizer"]
+PROGRAMS = ["baton", "baton-router", "baton-prefill-worker", "baton-decode-worker", "cuda_bench", "cuda_tests"]
 PATH = "/usr/bin:/bin"
 build = None
+
+
+# In one process of cuda_bench each, and with the kernels that the engine's steps of this kind take.
+KERNELS = {
+    "prefill": ("baton_t1_warpgroups_f16_64", "baton_t1_decode_"),
+    "chunk": ("baton_t1_warpgroups_f16_64", "baton_t1_decode_"),
+    "chunk r1": ("baton_paged_attention_f16_64", "baton_t1_"),
+    "attention": ("baton_t1_decode_f16_64", "baton_t1_warpgroups_"),
+    "decode": ("baton_t1_decode_f16_64", "baton_t1_warpgroups_"),
+}
 
 
 def run(script, *arguments, **environment):
@@ -61,16 +73,34 @@ class GpuCheck(unittest.TestCase):
         result = json.loads(ended.stdout.splitlines()[-1])
         self.assertEqual(json.loads((out / "result.json").read_text()), result)
         figures = {figure["name"]: figure for figure in result["figures"]}
-        self.assertIn("ops passed", figures)
+        self.assertEqual(figures["part.ops"]["outcome"], "passed")
+        self.assertEqual(figures["part.ops"]["ratio"], round(figures["part.ops"]["value"] / figures["part.ops"]["limit"], 3))
+        self.assertRegex(" ".join(result["conditions"]), r"numerics t1-sm90.* version .* 20\d\d-\d\d-\d\d")
+        for name, figure in figures.items():
+            self.assertEqual(figure["limit"] is None, figure["ratio"] is None, name)
         self.assertGreater(figures["read"]["value"], 0)
         self.assertGreater(figures["decode.Q8_0.batch_1"]["value"], 0)
         self.assertGreater(figures["chunk.BF16"]["value"], 0)
+        self.assertGreater(figures["chunk.BF16.r1"]["value"], 0)
         self.assertGreater(figures["prefill.80"]["value"], 0)
+        self.assertEqual(figures["tile_copies"]["value"], 1)
+        for name in ("attention.2x96.paged_to_contiguous", "prefix.3x96", "handoff.to_host", "matmul.tflops.64"):
+            self.assertGreater(figures[name]["ratio"] or figures[name]["value"], 0)
         self.assertEqual({file.name for file in out.iterdir()}, {"gpu_check.log", "result.json"})
         log = (out / "gpu_check.log").read_text()
         for part in PARTS:
             self.assertIn(f"== {part}: {wanted[part]}\n", log)
-        self.assertIn("nccl passed", figures)
+        self.assertIn("part.nccl", figures)
+        for section, (kernel, other) in KERNELS.items():
+            kernels = next(line for line in log.splitlines() if line.startswith(f"kernels of {section}: "))
+            self.assertIn(kernel, kernels)
+            self.assertNotIn(other, kernels)
+        for line in ("\nlibcuda.so.1: ", "\nkernel: Linux", "\npython3: ", "\nCUDA device 0: emulated GPU"):
+            self.assertIn(line, "\n" + log)
+        for name in ("CudaRope", "mma s8", "wgmma f16", "r1, second time", "chunk r1", "two ranks", "default KV pool on cuda-emulated"):
+            self.assertRegex(log, rf"\n{name}: passed \(\d+ s\)\n")
+        self.assertRegex(log, r"\n  equal: t1-sm90, models/tiny-bf16.gguf, blocks of 64\n")
+        self.assertRegex(log, r"\n  equal: t1-sm90, f16 --steps-in-flight 2")
         for product in ("bf16", "f16", "wgmma bf16", "wgmma f16"):
             self.assertRegex(log, rf"\nconformance {product}, cancelling: 0 of [1-9]\d* results differ\n")
 
@@ -85,12 +115,105 @@ class GpuCheck(unittest.TestCase):
         subprocess.run(["tar", "-C", str(files), "-czf", str(changed / "files.tar.gz"), "."], check=True)
         return changed
 
+    def plant(self, file, text):
+        """Writes a program over a packed one."""
+        file.write_text(text)
+        file.chmod(0o755)
+
+    def test_a_section_of_the_bench_that_fails_keeps_the_other_figures(self):
+        def change(files):
+            (files / "bin" / "real_bench").write_bytes((files / "bin" / "cuda_bench").read_bytes())
+            (files / "bin" / "real_bench").chmod(0o755)
+            self.plant(files / "bin" / "cuda_bench", f"""#!/bin/bash
+                case "$*" in
+                  *--describe* | *bandwidth*) exec "$(dirname "$0")/real_bench" "$@" ;;
+                  *prefill*) echo "planted: the kernel fails" >&2; exit 134 ;;
+                  *) echo '{{"bench":"cuda","conditions":[],"figures":[{{"name":"planted","value":1,"unit":"us","limit":null,"ratio":null}}],"seed":16}}' ;;
+                esac
+                """)
+        ended = run(self.change_pack("failing-bench", change) / "gpu_check.sh", "bench", "peers")
+        self.assertEqual(ended.returncode, 1, ended.stdout + ended.stderr)
+        self.assertEqual(self.outcomes(ended.stdout), {"bench": "failed", "peers": "passed" if has_torch() else "not run"}, ended.stdout)
+        self.assertIn("planted: the kernel fails", ended.stdout)
+        self.assertIn("prefill: failed with exit code 134", ended.stdout)
+        result = json.loads(ended.stdout.splitlines()[-1])
+        names = {figure["name"] for figure in result["figures"]}
+        self.assertLessEqual({"copy", "planted", "part.bench"}, names)
+
+    def test_a_suite_that_hangs_hides_no_other(self):
+        def change(files):
+            (files / "bin" / "real_tests").write_bytes((files / "bin" / "cuda_tests").read_bytes())
+            (files / "bin" / "real_tests").chmod(0o755)
+            self.plant(files / "bin" / "cuda_tests", """#!/bin/bash
+                case "$*" in
+                  *CudaRope*) sleep 1000 ;;
+                  *) exec "$(dirname "$0")/real_tests" "$@" ;;
+                esac
+                """)
+            script = files / "gpu_check_parts.sh"
+            script.write_text(script.read_text().replace("most=$((4 * most))", "most=$((most * 2 / 3))"))
+        ended = run(self.change_pack("hanging", change) / "gpu_check.sh", "ops")
+        self.assertEqual(self.outcomes(ended.stdout), {"ops": "failed"}, ended.stdout)
+        self.assertRegex(ended.stdout, r"\nCudaRope: timed out \(\d+ s\)\n")
+        self.assertRegex(ended.stdout, r"\nCudaCopies: passed \(\d+ s\)\n")
+        self.assertIn("failed: CudaRope", ended.stdout)
+
+    def test_compute_sanitizer_gets_a_command_that_runs(self):
+        tools = self.scratch / "tools"
+        tools.mkdir()
+        self.plant(tools / "compute-sanitizer", """#!/bin/bash
+            echo "compute-sanitizer $*" >> "$OUT/sanitizer.txt"
+            while [[ $1 == --* ]]; do shift 2; done
+            exec "$@"
+            """)
+        out = self.scratch / "sanitized"
+        out.mkdir()
+        ended = run(self.pack / "gpu_check.sh", "sanitizer", PATH=f"{tools}:{PATH}", OUT=str(out))
+        self.assertEqual(self.outcomes(ended.stdout), {"sanitizer": "passed"}, ended.stdout)
+        calls = (out / "sanitizer.txt").read_text().splitlines()
+        self.assertEqual([re.search(r"--tool (\w+)", call)[1] for call in calls], ["memcheck", "initcheck", "racecheck", "synccheck"])
+        for call in calls:
+            self.assertIn("--report-api-errors no --tool", call)
+
+    def test_the_libraries_of_the_machine_stay_on_the_path(self):
+        """A driver may be found only by LD_LIBRARY_PATH."""
+        def change(files):
+            for program in ("cuda_tests", "baton", "cuda_bench"):
+                self.plant(files / "bin" / program, """#!/bin/bash
+                    echo "path=$LD_LIBRARY_PATH"
+                    exit 3
+                    """)
+        ended = run(self.change_pack("path", change) / "gpu_check.sh", "nccl", "services", "bench", "model", LD_LIBRARY_PATH="/opt/driver:/opt/more")
+        paths = re.findall(r"path=(\S+)", ended.stdout)
+        self.assertGreater(len(paths), 3, ended.stdout)
+        for path in paths:
+            self.assertRegex(path, r"^/[^:]*/lib:/opt/driver:/opt/more:/usr/local/nvidia/lib64")
+        self.assertIn("the device does not open", ended.stdout)
+
+    def test_the_kernels_travel_once(self):
+        folder = self.scratch / "with-kernels" / "bin"
+        folder.mkdir(parents=True)
+        for file in (pathlib.Path(build) / "bin").iterdir():
+            if file.name in PROGRAMS or file.name.startswith("libbaton_"):
+                (folder / file.name).symlink_to(file)
+        for name in ("libbaton_cuda_kernels.so", "libbaton_cuda_test_kernels.so"):
+            (folder / name).unlink(missing_ok=True)
+            (folder / name).symlink_to(pathlib.Path(build) / "bin" / "libbaton_emulated_nccl.so")  # any library
+        to = self.scratch / "pack-with-kernels"
+        packed = subprocess.run([SCRIPT, "--pack", "--build", folder.parent, "--to", to], capture_output=True, text=True)
+        self.assertEqual(packed.returncode, 0, packed.stdout + packed.stderr)
+        with tarfile.open(to / "files.tar.gz") as archive:
+            link = archive.getmember("./bin/libbaton_cuda_kernels.so")
+            self.assertTrue(link.issym())
+            self.assertEqual(link.linkname, "libbaton_cuda_test_kernels.so")
+            self.assertTrue(archive.getmember("./bin/libbaton_cuda_test_kernels.so").isfile())
+
     def test_without_nccl_its_part_is_not_run_and_says_why(self):
         changed = self.change_pack("no-nccl", lambda files: (files / "bin" / "libbaton_emulated_nccl.so").unlink())
         ended = run(changed / "gpu_check.sh", "nccl")
         self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
         self.assertEqual(self.outcomes(ended.stdout), {"nccl": "not run"}, ended.stdout)
-        self.assertIn("not run: NCCL refuses two ranks on one GPU: ", ended.stdout)
+        self.assertIn("not run: there is no library of NCCL: ", ended.stdout)
         self.assertIn("libbaton_emulated_nccl.so", ended.stdout)
 
     def test_a_failed_part_hides_no_other(self):
@@ -99,6 +222,10 @@ class GpuCheck(unittest.TestCase):
         ended = run(damaged / "gpu_check.sh", "model", "conformance")
         self.assertEqual(ended.returncode, 1, ended.stdout + ended.stderr)
         self.assertEqual(self.outcomes(ended.stdout), {"model": "failed", "conformance": "passed"}, ended.stdout)
+        # Every model is compared, and the log says what the failed one's program said.
+        self.assertIn("DIFFERENT: r1, models/tiny-q4_1.gguf, blocks of 16", ended.stdout)
+        self.assertIn("equal: t1-sm90, models/tiny-bf16.gguf, blocks of 64", ended.stdout)
+        self.assertRegex(ended.stdout, r"the end of got.log:\n.*tiny-q4_1.gguf")
 
     def test_the_pack_lists_its_contents_and_holds_the_libraries(self):
         self.assertIn("bin/cuda_tests", self.listing)

@@ -38,6 +38,11 @@ constexpr std::array<int64_t, 4> kSizes = {1, 4099, kSlotBytes, 70001};
 constexpr std::chrono::seconds kPatience{20};
 constexpr NcclCommId kComm = {.peer = PeerId(1), .attempt = 1};
 
+std::string DeviceName() {
+  return ChosenDeviceName().empty() ? "cuda-emulated" : ChosenDeviceName();
+}
+DeviceLibraries LibrariesOfDevice() { return DeviceLibrariesOf(DeviceName()); }
+
 std::vector<std::byte> BytesOf(int operation) {
   std::mt19937 random(static_cast<unsigned>(operation) + 16);
   std::vector<std::byte> bytes(kSizes[operation]);
@@ -53,10 +58,9 @@ class Rank {
 
   absl::Status Run() {
     setenv("NCCL_HOSTID", rank_ == kNcclSenderRank ? "baton-rank-0" : "baton-rank-1", 1);
-    const std::string name = ChosenDeviceName().empty() ? "cuda-emulated" : ChosenDeviceName();
-    const DeviceLibraries libraries = DeviceLibrariesOf(name);
+    const DeviceLibraries libraries = LibrariesOfDevice();
     ASSIGN_OR_RETURN(const CudaDriver driver, LoadCudaDriver(libraries.driver));
-    ASSIGN_OR_RETURN(context_, CudaContext::Open(driver, CudaIndexOf(name).value_or(0)));
+    ASSIGN_OR_RETURN(context_, CudaContext::Open(driver, CudaIndexOf(DeviceName()).value_or(0)));
     ASSIGN_OR_RETURN(const NcclApi nccl, LoadNccl(libraries.nccl));
     RETURN_IF_ERROR(
         Checked("cuStreamCreate", context_->Enter().StreamCreate(&copies_, kCuStreamNonBlocking)));
@@ -181,6 +185,10 @@ TEST(NcclRanks, MoveBytesBetweenTwoProcessesOnOneGpu) {
 #ifdef BATON_EMULATOR_TSAN
   GTEST_SKIP() << "not run: ThreadSanitizer follows no threads of a forked process";
 #endif
+  const DeviceLibraries libraries = LibrariesOfDevice();
+  if (const absl::Status nccl = LoadNccl(libraries.nccl).status(); !nccl.ok()) {
+    GTEST_SKIP() << "not run: there is no library of NCCL: " << nccl.message();
+  }
   int links[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, links), 0);
   const Process sender = StartRank(kNcclSenderRank, {links[0], links[1]});
