@@ -9,12 +9,12 @@
 // Weights are the 16-row side of m16n8k16, tokens the other. The 8-row tiles of weight_layout.h are
 // matrices of ldmatrix, so a fragment is one load of 16 bytes a lane, without bank conflicts.
 //
-// Predicted limit: bytes of the weights. A multiprocessor must keep about 18 KB in flight on an
-// H100, and 33 KB on an H200. Six stages are 48 KiB in each block. For one or two tokens, blocks of
-// plain products have twelve, because there may be only one on a multiprocessor. A warp's chain
-// takes about 33 clocks for 16
-// columns, that is 15.5 bytes a clock. A multiprocessor gets 13 bytes a clock of its share of the
-// memory, and has at least two such warps from 4224 rows on.
+// Predicted limit (2026-11-30, never run on a GPU): bytes of the weights. A multiprocessor must
+// keep about 18 KB in flight on an H100, and 33 KB on an H200. Six stages are 48 KiB in each block.
+// For one or two tokens, blocks of plain products have twelve, because there may be only one on a
+// multiprocessor. A warp's chain takes about 33 clocks for 16 columns, that is 15.5 bytes a clock.
+// A multiprocessor gets 13 bytes a clock of its share of the memory of an H100, and has at least
+// two such warps from 4224 rows on.
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/stage_ring.cuh"
 #include "kernels/cuda/tensor_rows.cuh"
