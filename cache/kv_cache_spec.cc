@@ -33,7 +33,7 @@ absl::Status CheckFields(const KvGroupSpec& group, int32_t block_size, int64_t n
       !std::has_single_bit(static_cast<uint32_t>(block_size))) {
     return absl::InvalidArgumentError(StrCat("KV layout: block_size is ", block_size,
                                              "; must be a power of two in [", kMinBlockSize, ", ",
-                                             kMaxBlockSize, "]"));
+                                             kMaxBlockSize, "], set with --block-size"));
   }
   const std::pair<std::string_view, int64_t> fields[] = {{"num_blocks", num_blocks},
                                                          {"layers", group.layers},

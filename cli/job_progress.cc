@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "cli/counted_noun.h"
+#include "common/counted_noun.h"
 
 namespace baton {
 namespace {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "common/counted_noun.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
 #include "scheduler/scheduler.h"
@@ -22,14 +23,16 @@ absl::Status Scheduler::CheckCanEverFit(const SequenceSpec& spec) const {
   const int32_t group = (cache_->PoolBlocks() - blocks).FirstBelowZero();
   if (group < 0) return absl::OkStatus();
   const std::string why = StrCat(
-      tokens, " tokens ",
-      spec.part_blocks > 0 ? StrCat("and ", spec.part_blocks, " blocks of prompt chunks ") : "",
-      "need ", blocks[group], " blocks of ", pool.block_size, " tokens, the pool has ",
-      cache_->num_blocks(group), group > 0 ? StrCat(" in KV group ", group) : std::string());
+      CountedNoun(tokens, "token"),
+      spec.part_blocks > 0
+          ? StrCat(" and ", CountedNoun(spec.part_blocks, "block"), " of prompt chunks")
+          : std::string(),
+      " need ", CountedNoun(blocks[group], "block"), " of ", CountedNoun(pool.block_size, "token"),
+      "; the pool has ", CountedNoun(cache_->num_blocks(group), "block"),
+      group > 0 ? StrCat(" in KV group ", group) : std::string());
   if (blocks[group] > cache_->max_blocks(group)) return absl::InvalidArgumentError(why);
   // The pool has shrunk and may grow again. Another worker may have room.
-  return absl::ResourceExhaustedError(
-      StrCat(why, " blocks; its maximum is ", cache_->max_blocks(group), " now"));
+  return absl::ResourceExhaustedError(StrCat(why, " now, at most ", cache_->max_blocks(group)));
 }
 
 std::optional<SequenceId> Scheduler::ToDisplace(const SequenceSpec& spec) const {

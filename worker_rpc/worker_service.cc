@@ -34,10 +34,15 @@ grpc::ServerUnaryReactor* AnswerLater(TaskPool& tasks, Response* response, Ask a
   return call.get();
 }
 
-// The engine names sizes in blocks. Returns its error with those of a client that asked in MiB.
-// `mib`: the size that the client asked for; 0: it asked in blocks.
+constexpr char kMoreAllowed[] = "; a worker with a larger --kv-cache-max-mib allows more";
+
+// The engine names sizes in blocks. Returns its error with those of a client that asked in MiB, and
+// with what allows a larger size. `mib`: the size that the client asked for; 0: it asked in blocks.
 absl::Status InUnitOf(int64_t mib, const absl::Status& refused, Engine& engine) {
-  if (mib == 0) return refused;
+  if (mib == 0) {
+    if (!absl::IsInvalidArgument(refused)) return refused;
+    return absl::InvalidArgumentError(absl::StrCat(refused.message(), kMoreAllowed));
+  }
   const PoolSize pool = engine.Status().pool;
   const auto mib_of = [&engine](int32_t blocks) {
     return absl::StrFormat("%.1f MiB", static_cast<double>(engine.BytesOf(blocks)) / kBytesPerMib);
@@ -47,9 +52,8 @@ absl::Status InUnitOf(int64_t mib, const absl::Status& refused, Engine& engine) 
         absl::StrCat(refused.message(), ". It has ", mib_of(pool.limit)));
   }
   if (!absl::IsInvalidArgument(refused)) return refused;
-  return absl::InvalidArgumentError(
-      absl::StrCat("the size is ", mib, " MiB; must be ", mib_of(1), " to ", mib_of(pool.reserved),
-                   "; a worker with a larger --kv-cache-max-mib allows more"));
+  return absl::InvalidArgumentError(absl::StrCat("the size is ", mib, " MiB; must be ", mib_of(1),
+                                                 " to ", mib_of(pool.reserved), kMoreAllowed));
 }
 
 }  // namespace

@@ -99,6 +99,7 @@ TEST(KvLayout, RefusalsNameTheField) {
   const auto same = [](KvGroupSpec&) {};
   for (const int32_t size : {-16, 0, 3, 24, 256}) {
     EXPECT_THAT(refused(same, size, 1), HasSubstr("block_size is " + std::to_string(size)));
+    EXPECT_THAT(refused(same, size, 1), HasSubstr("set with --block-size"));
   }
   EXPECT_THAT(refused(same, 16, 0), HasSubstr("num_blocks"));
   EXPECT_THAT(refused([](auto& g) { g.layers = 0; }, 16, 1), HasSubstr("layers"));

@@ -129,7 +129,7 @@ class ResizeCases:
         reserved = worker["pool"]["reserved_blocks"]
         code, said = resize(worker, "--blocks", str(reserved + 1))
         self.assertEqual(code, 2)
-        self.assertIn(f"{reserved + 1} blocks; [1, {reserved}] are allowed", said)
+        self.assertIn(f"{reserved + 1} blocks; [1, {reserved}] are allowed; a worker with a larger --kv-cache-max-mib allows more", said)
         code, said = resize(worker, "--kv-cache-mib", "10000000")
         self.assertEqual(code, 2)
         self.assertRegex(said, r"the size is 10000000 MiB; must be \d+\.\d MiB to \d+\.\d MiB; .*--kv-cache-max-mib")

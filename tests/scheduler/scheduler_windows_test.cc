@@ -52,8 +52,19 @@ TEST(SchedulerWindows, AWindowPoolNeedsNoRoomForAWholePrompt) {
 TEST(SchedulerWindows, APromptThatAWindowsPoolCanNeverHoldIsRefusedWithItsGroup) {
   SchedulerBench bench(WithWindow(100, 4), Budget(8));
   const absl::Status status = bench.Add(1, Prompt(40), 1);
-  EXPECT_THAT(status.ToString(),
-              HasSubstr("40 tokens need 5 blocks of 4 tokens, the pool has 4 in KV group 1"));
+  EXPECT_THAT(
+      status.ToString(),
+      HasSubstr("40 tokens need 5 blocks of 4 tokens; the pool has 4 blocks in KV group 1"));
+}
+
+TEST(SchedulerWindows, APromptThatAPoolCannotHoldNowIsRefusedWithItsSizeNowAndAtMost) {
+  SchedulerBench bench(WithWindow(100, 6), Budget(8));
+  ASSERT_TRUE(bench.cache().Resize(1, /*group=*/1).ok());
+  const absl::Status status = bench.Add(1, Prompt(40), 1);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(
+      status.ToString(),
+      HasSubstr("5 blocks of 4 tokens; the pool has 1 block in KV group 1 now, at most 40"));
 }
 
 TEST(SchedulerWindows, AHandOffIsRefusedWithoutRoomInAWindowAndTakesNothing) {
