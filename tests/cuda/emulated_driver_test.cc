@@ -77,6 +77,23 @@ TEST_F(EmulatedDriverDeathTest, AKernelCannotUseAFreedBuffer) {
       "");
 }
 
+TEST_F(EmulatedDriver, ALaunchWithAPointerToPageableMemoryIsRefused) {
+  const auto values = ToDevice<int32_t>(*device_, std::vector<int32_t>(64));
+  const auto pinned = device_->AllocateStaging(256, "test");
+  ASSERT_TRUE(pinned.ok());
+  Add(values->data(), 64);
+  Add((*pinned)->data(), 64);
+  Add(values->as<int32_t>() + 64, 0);  // the end of a buffer
+  Add((*pinned)->data() + 256, 0);
+  Add(nullptr, 0);
+  stream_->Synchronize();
+  EXPECT_TRUE(device_->Health().ok()) << device_->Health();
+  std::vector<int32_t> pageable(64);
+  Add(pageable.data(), 64);
+  EXPECT_THAT(std::string(device_->Health().message()), testing::HasSubstr("ILLEGAL_ADDRESS"));
+  EXPECT_EQ(pageable[0], 0);
+}
+
 TEST_F(EmulatedDriverDeathTest, AKernelCannotUseARangeThatIsNotPopulated) {
   const auto buffer = device_->Reserve(8 * kMiB, "test", false);
   ASSERT_TRUE(buffer.ok() && (*buffer)->Populate(0, 2 * kMiB).ok());

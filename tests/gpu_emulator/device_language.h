@@ -27,7 +27,7 @@
 #define BATON_KERNEL(kernel, Params)                                                \
   static const ::baton::gpu_emulator::KernelRegistration kernel##_registration(     \
       {#kernel, sizeof(Params), &::baton::gpu_emulator::RunKernel<Params, &kernel>, \
-       BATON_LAUNCH_BOUND_##kernel})
+       BATON_LAUNCH_BOUND_##kernel, &::baton::gpu_emulator::ClearPadding<Params>})
 
 // Default argument that names the caller's line.
 #define BATON_PLACE \

@@ -1,5 +1,7 @@
 #include "tests/gpu_emulator/driver_faults.h"
 
+#include "kernels/cuda/copy_params.h"
+
 namespace baton::gpu_emulator {
 
 DriverFaults& DriverFaults::Get() {
@@ -23,6 +25,14 @@ CallFault DriverFaults::FaultOf(DriverCall call) {
   const int64_t index = calls_[static_cast<size_t>(call)]++;
   const bool planted = planted_.call == call && (planted_.index == -1 || planted_.index == index);
   return planted ? planted_.fault : CallFault::kNone;
+}
+
+void LeaveOutListedCopies(std::span<std::byte> params, uint32_t count) {
+  auto* const list = reinterpret_cast<SmallRunsParams*>(params.data());
+  for (uint32_t i = 0; i < count; ++i) {
+    const CallFault fault = DriverFaults::Get().FaultOf(DriverCall::kListedCopy);
+    if (fault == CallFault::kLeftOut) list->runs[i].bytes = 0;
+  }
 }
 
 }  // namespace baton::gpu_emulator

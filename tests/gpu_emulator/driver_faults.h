@@ -6,8 +6,10 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <span>
 
 namespace baton::gpu_emulator {
 
@@ -57,6 +59,10 @@ class DriverFaults {
   DriverFault planted_;
   std::array<int64_t, kDriverCalls> calls_ = {};
 };
+
+// Counts the copies that the parameters of baton_copy_small_runs list, and leaves out those with a
+// planted fault.
+void LeaveOutListedCopies(std::span<std::byte> params, uint32_t count);
 
 // For dlsym.
 inline constexpr char kPlantSymbol[] = "baton_emulator_plant";

@@ -1,5 +1,7 @@
 // The functions of kernels/cuda/cuda_driver.h on the emulated GPU. They check what the driver
 // checks: handles, contexts, addresses and sizes. emulator_controls.cc has the functions for tests.
+#include <glog/logging.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -7,10 +9,10 @@
 #include <type_traits>
 #include <utility>
 
-#include "kernels/cuda/copy_params.h"
 #include "kernels/cuda/cuda_driver.h"
 #include "tests/gpu_emulator/driver_faults.h"
 #include "tests/gpu_emulator/emulated_gpu.h"
+#include "tests/gpu_emulator/pageable_pointers.h"
 #include "tests/gpu_emulator/planted_faults.h"
 #include "tests/gpu_emulator/tensor_map.h"
 
@@ -75,15 +77,6 @@ CuResult EnqueueCopy(CuDevicePointer to, CuDevicePointer from, size_t bytes, CuS
   const CuResult enqueued = Gpu().Enqueue(stream, std::move(work));
   if (enqueued != kCuSuccess || target != Residence::kPageable) return enqueued;
   return Gpu().Synchronize(stream);
-}
-
-// Leaves out the planted ones of the copies that the parameters list.
-void LeaveOutRuns(std::vector<std::byte>& params, unsigned int count) {
-  auto* const list = reinterpret_cast<SmallRunsParams*>(params.data());
-  for (unsigned int i = 0; i < count; ++i) {
-    const CallFault fault = DriverFaults::Get().FaultOf(DriverCall::kListedCopy);
-    if (fault == CallFault::kLeftOut) list->runs[i].bytes = 0;
-  }
 }
 
 }  // namespace
@@ -397,8 +390,17 @@ CuResult cuLaunchKernel(CuFunction function, unsigned int grid_x, unsigned int g
   const CallFault fault = DriverFaults::Get().FaultOf(DriverCall::kLaunch);
   if (fault == CallFault::kLeftOut) return kCuSuccess;
   const auto* const begin = static_cast<const std::byte*>(params[0]);
+  const auto pageable = FindPageablePointer(*found->kernel, begin, [](CuDevicePointer address) {
+    Residence residence = Residence::kPageable;
+    return Gpu().Locate(address, 1, &residence) != kCuSuccess || residence != Residence::kPageable;
+  });
+  if (pageable) {
+    LOG(ERROR) << "kernel " << found->kernel->name << ": byte " << *pageable
+               << " of the parameters begins a pointer to pageable host memory";
+    return kCuIllegalAddress;
+  }
   std::vector<std::byte> given(begin, begin + found->kernel->params_bytes);
-  if (found->kernel->name == "baton_copy_small_runs") LeaveOutRuns(given, grid_x);
+  if (found->kernel->name == "baton_copy_small_runs") LeaveOutListedCopies(given, grid_x);
   return Gpu().Enqueue(stream, {.kind = Work::Kind::kKernel,
                                 .kernel = found->kernel,
                                 .shape = {.grid = {grid_x, grid_y, grid_z},

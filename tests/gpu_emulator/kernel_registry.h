@@ -18,8 +18,9 @@ namespace baton::gpu_emulator {
 struct Kernel {
   std::string name;
   size_t params_bytes;
-  void (*run)(const void* params);  // one CUDA thread
-  uint32_t most_threads = 1024;     // of a block, as in its __launch_bounds__
+  void (*run)(const void* params);                // one CUDA thread
+  uint32_t most_threads = 1024;                   // of a block, as in its __launch_bounds__
+  void (*clear_padding)(void* params) = nullptr;  // sets bytes between the fields to 0
 };
 
 inline constexpr size_t kMostParamsBytes = 4096;
@@ -43,6 +44,11 @@ void RunKernel(const void* params) {
   static_assert(std::is_trivially_copyable_v<Params>, "a parameter struct is copied as bytes");
   static_assert(sizeof(Params) <= kMostParamsBytes, "CUDA passes at most 4 KiB of parameters");
   kKernel(*static_cast<const Params*>(params));
+}
+
+template <typename Params>
+void ClearPadding(void* params) {
+  __builtin_clear_padding(static_cast<Params*>(params));
 }
 
 }  // namespace baton::gpu_emulator
