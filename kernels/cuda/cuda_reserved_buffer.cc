@@ -25,11 +25,13 @@ absl::StatusOr<std::unique_ptr<DeviceBuffer>> CudaReservedBuffer::Create(
   RETURN_IF_ERROR(cuda.Check("cuMemGetAllocationGranularity",
                              driver.MemGetAllocationGranularity(&buffer->granularity_, &properties,
                                                                 kCuGranularityMinimum)));
+  const size_t alignment = buffer->granularity_;
+  while (bytes / buffer->granularity_ > kMostGranules) buffer->granularity_ *= 2;
   const size_t granule = buffer->granularity_;
   buffer->reserved_bytes_ = (std::max<size_t>(bytes, 1) + granule - 1) / granule * granule;
   RETURN_IF_ERROR(cuda.Check(
       "cuMemAddressReserve",
-      driver.MemAddressReserve(&buffer->address_, buffer->reserved_bytes_, granule, 0, 0)));
+      driver.MemAddressReserve(&buffer->address_, buffer->reserved_bytes_, alignment, 0, 0)));
   buffer->memory_->allocated_bytes_ += bytes;
   return buffer;
 }
@@ -51,33 +53,45 @@ absl::Status CudaReservedBuffer::Map(size_t granule) {
   CudaContext& cuda = *memory_->context_;
   const CudaDriver& driver = cuda.Enter();
   const CuAllocationProperties properties = PropertiesOf(cuda);
-  const CuAccess access{.location = properties.location};
-  const CuDevicePointer at = address_ + granule * granularity_;
   CuMemoryHandle handle = 0;
   RETURN_IF_ERROR(
       cuda.Check("cuMemCreate", driver.MemCreate(&handle, granularity_, &properties, 0)));
-  absl::Status status = cuda.Check("cuMemMap", driver.MemMap(at, granularity_, 0, handle, 0));
+  absl::Status status = cuda.Check(
+      "cuMemMap", driver.MemMap(address_ + granule * granularity_, granularity_, 0, handle, 0));
   const bool mapped = status.ok();
   status.Update(cuda.Check("cuMemRelease", driver.MemRelease(handle)));
-  if (!mapped) return status;
-  if (status.ok()) {
-    status = cuda.Check("cuMemSetAccess", driver.MemSetAccess(at, granularity_, &access, 1));
-  }
-  if (status.ok()) return status;
-  // A granule that is mapped without access would be a fault at its next use.
-  if (const absl::Status unmapped = Unmap(granule); !unmapped.ok()) cuda.Fail(unmapped);
+  // The addresses then keep memory without access, which would be a fault at the next use.
+  if (mapped && !status.ok() && !Unmap(granule).ok()) cuda.Fail(status);
   return status;
 }
 
+absl::Status CudaReservedBuffer::AllowAccess(size_t granule, size_t count) {
+  CudaContext& cuda = *memory_->context_;
+  const CuAccess access{.location = PropertiesOf(cuda).location};
+  return cuda.Check("cuMemSetAccess", cuda.Enter().MemSetAccess(address_ + granule * granularity_,
+                                                                count * granularity_, &access, 1));
+}
+
 absl::Status CudaReservedBuffer::MapAll(std::vector<size_t>& granules) {
-  for (size_t i = 0; i < granules.size(); ++i) {
-    const absl::Status mapped = Map(granules[i]);
-    if (mapped.ok()) continue;
-    granules.resize(i);
-    std::erase_if(granules, [this](size_t granule) { return Unmap(granule).ok(); });
-    return mapped;
+  absl::Status status;
+  size_t mapped = 0;
+  for (; mapped < granules.size(); ++mapped) {
+    status = Map(granules[mapped]);
+    if (!status.ok()) break;
   }
-  return absl::OkStatus();
+  for (size_t first = 0, last = 0; first < mapped && status.ok(); first = last) {
+    for (last = first + 1; last < mapped && granules[last] == granules[last - 1] + 1;) ++last;
+    status = AllowAccess(granules[first], last - first);
+  }
+  if (status.ok()) return status;
+  granules.resize(mapped);
+  std::erase_if(granules, [this](size_t granule) { return Unmap(granule).ok(); });
+  for (const size_t granule : granules) {
+    if (const absl::Status allowed = AllowAccess(granule, 1); !allowed.ok()) {
+      memory_->context_->Fail(allowed);
+    }
+  }
+  return status;
 }
 
 absl::Status CudaReservedBuffer::Unmap(size_t granule) {

@@ -1,5 +1,7 @@
 // Device memory that grows and shrinks inside a reserved address range, with CUDA's virtual memory
-// management. Physical memory comes in granules, 2 MiB on the devices known so far.
+// management. Physical memory comes in granules: the driver's, 2 MiB on the devices known so far,
+// or several of them in large ranges. A granule costs three calls, so small ones would make the
+// start with a pool of 100 GiB slow.
 //
 // Invariants:
 //  1. A granule with a populated byte has memory. Other granules have none, with two exceptions: a
@@ -35,6 +37,7 @@ namespace baton {
 class CudaReservedBuffer final : public DeviceBuffer {
  public:
   static constexpr size_t kGranulesAtOnce = 16;
+  static constexpr size_t kMostGranules = 8192;  // of a range
 
   static absl::StatusOr<std::unique_ptr<DeviceBuffer>> Create(std::shared_ptr<CudaMemory> memory,
                                                               size_t bytes);
@@ -60,9 +63,10 @@ class CudaReservedBuffer final : public DeviceBuffer {
   size_t NextInUse(size_t granule, size_t last) const;
 
   // Calls into the driver, without the mutex. The caller holds the granules.
-  absl::Status Map(size_t granule);
-  // Maps all granules or none. On an error, `granules` are those that the driver did not unmap
-  // again.
+  absl::Status Map(size_t granule);  // without access
+  absl::Status AllowAccess(size_t granule, size_t count);
+  // Maps all granules or none, with access. On an error, `granules` are those that the driver did
+  // not unmap again. REQUIRES: they rise.
   absl::Status MapAll(std::vector<size_t>& granules);
   absl::Status Unmap(size_t granule);
 

@@ -84,6 +84,44 @@ TEST_F(CudaReservedBufferTest, AGranuleThatTheDriverDoesNotUnmapIsUsedAgain) {
   ExpectHealthy();
 }
 
+TEST_F(CudaReservedBufferTest, OneCallGivesAccessToAdjacentGranules) {
+  ASSERT_TRUE(buffer_->Populate(4 * kGranule, kGranule).ok());
+  const gpu_emulator::EmulatorCounters before = emulator_.counters();
+  ASSERT_TRUE(buffer_->Populate(0, 12 * kGranule).ok());
+  const gpu_emulator::EmulatorCounters after = emulator_.counters();
+  EXPECT_EQ(after.allocations - before.allocations, 11);
+  EXPECT_EQ(after.access_changes - before.access_changes, 2) << "around the granule with memory";
+  EXPECT_TRUE(Holds(0, 12 * kGranule, 0));
+  ExpectHealthy();
+}
+
+// A granule that stays mapped after a failed growth must have access, because the next one uses it.
+TEST_F(CudaReservedBufferTest, AfterAFailedGrowthNoGranuleLacksAccess) {
+  ASSERT_TRUE(buffer_->Populate(0, 124 * kMiB).ok());
+  emulator_.FailUnmaps(1);
+  EXPECT_EQ(buffer_->Populate(160 * kMiB, 16 * kMiB).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(AvailableMiB(), 2) << "one of two granules is not free";
+  ASSERT_TRUE(buffer_->Populate(160 * kMiB, 4 * kMiB).ok());
+  EXPECT_TRUE(Holds(160 * kMiB, 4 * kMiB, 0));
+  ExpectHealthy();
+}
+
+TEST_F(CudaReservedBufferTest, LargeRangesHaveLargerGranules) {
+  EXPECT_EQ(buffer_->granularity(), kGranule);
+  const std::unique_ptr<DeviceBuffer> large = *device_->Reserve(40'000 * kMiB, "KV pool", false);
+  ASSERT_EQ(large->granularity(), 4 * kGranule) << "5,000 granules";
+  const gpu_emulator::EmulatorCounters before = emulator_.counters();
+  ASSERT_TRUE(large->Populate(9 * kGranule, 8 * kGranule).ok());
+  EXPECT_EQ(emulator_.counters().allocations - before.allocations, 3);
+  EXPECT_EQ(large->MissingMemory(8 * kGranule, 12 * kGranule), 0u);
+  large->Discard(9 * kGranule, 6 * kGranule);
+  EXPECT_EQ(large->MissingMemory(8 * kGranule, 12 * kGranule), 4 * kGranule);
+  EXPECT_EQ(AvailableMiB(), 112) << "a granule with a populated byte keeps its memory";
+  large->Discard(15 * kGranule, 2 * kGranule);
+  EXPECT_EQ(AvailableMiB(), 128);
+  ExpectHealthy();
+}
+
 // The driver may take seconds to map a large range. Other calls go on, and so does a resize.
 TEST_F(CudaReservedBufferTest, OtherRangesDoNotWaitForASlowGrowth) {
   ASSERT_TRUE(buffer_->Populate(0, 2 * kGranule).ok());

@@ -249,7 +249,9 @@ CuResult cuMemSetAccess(CuDevicePointer memory, size_t bytes, const CuAccess* ac
                         size_t count) {
   USABLE();
   if (count != 1 || access->flags != kCuAccessReadWrite) return kCuInvalidValue;
-  return Gpu().memory().AllowAccess(memory, bytes);
+  const CuResult allowed = Gpu().memory().AllowAccess(memory, bytes);
+  if (allowed == kCuSuccess) Gpu().CountAccessChange();
+  return allowed;
 }
 
 CuResult cuMemcpyAsync(CuDevicePointer to, CuDevicePointer from, size_t bytes, CuStream stream) {

@@ -62,6 +62,7 @@ struct EmulatorCounters {
   int64_t captures = 0;         // graphs that were captured
   int64_t captured_copies = 0;  // copies in them
   int64_t allocations = 0;      // successful calls that take device memory
+  int64_t access_changes = 0;   // successful calls of cuMemSetAccess
   int64_t full_queues = 0;      // calls that waited because their stream's queue was full
 };
 

@@ -140,6 +140,11 @@ void EmulatedGpu::CountAllocation() {
   ++counters_.allocations;
 }
 
+void EmulatedGpu::CountAccessChange() {
+  const std::lock_guard lock(mutex_);
+  ++counters_.access_changes;
+}
+
 // ---- context ------------------------------------------------------------------------------------
 
 CuContext EmulatedGpu::Retain() {

@@ -108,6 +108,7 @@ class EmulatedGpu {
   void HangAfter(int64_t launches);
   EmulatorSettings settings();
   void CountAllocation();
+  void CountAccessChange();
   void OrderStreams(const StreamTimes& times);
 
   int compute_capability();
