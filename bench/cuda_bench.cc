@@ -22,6 +22,8 @@
 //              matmul.tflops.N      TFLOP/s of a bf16 product of N×N×N
 //   handoff    handoff.*            bytes/s of blocks between the pool and pinned memory, with and
 //                                   without checksums. The limit is to_host or to_device
+//   runner     runner.*             fixed costs of a decode step in the real runner
+//                                   (bench/runner_steps.h), with the small model --model
 //
 // The limit of a step or product is the larger of two times: that of its bytes at the measured read
 // bandwidth, and, for bf16 in t1, that of its operations at the rate of a square bf16 product. With
@@ -35,10 +37,13 @@
 #include <string>
 #include <vector>
 
+#include "bench/bench_sizes.h"
 #include "bench/device_bench.h"
 #include "bench/read_bytes_params.h"
+#include "bench/runner_steps.h"
 #include "bench/step_shapes.h"
 #include "common/command_line.h"
+#include "engine/model_loader.h"
 #include "kernels/cuda/cuda_device.h"
 
 namespace baton {
@@ -47,49 +52,6 @@ namespace {
 constexpr int64_t kSeed = 16;
 constexpr double kMega = 1e6;
 constexpr double kTera = 1e12;
-
-struct Sizes {
-  LlamaShape shape;
-  size_t copied;    // bytes of the copies
-  double uncached;  // bytes of matrices that take turns
-  int repeats;      // of small work in a graph
-  double least_s;   // of each measurement
-  std::vector<int64_t> decoded, tokens;
-  std::vector<std::pair<int64_t, int64_t>> attention;  // sequences, context
-  std::pair<int64_t, int64_t> prefix;                  // sequences, context
-  std::vector<int64_t> prefill;                        // contexts
-  int64_t chunk;
-  int64_t square;
-};
-
-Sizes RealSizes() {
-  return {.shape = kLlama8B,
-          .copied = size_t{2} << 30,
-          .uncached = 300e6,
-          .repeats = 20,
-          .least_s = 0.1,
-          .decoded = {1, 8, 32, 128},
-          .tokens = {1, 8, 32, 128, 2048},
-          .attention = {{8, 8192}, {64, 1024}, {1, 65536}, {64, 8192}},
-          .prefix = {64, 8192},
-          .prefill = {2048, 8192},
-          .chunk = 2048,
-          .square = 8192};
-}
-Sizes TinySizes() {
-  return {.shape = kTinyLlama,
-          .copied = 1 << 20,
-          .uncached = 0,
-          .repeats = 1,
-          .least_s = 0,
-          .decoded = {1, 8},
-          .tokens = {1, 8},
-          .attention = {{2, 96}},
-          .prefix = {3, 96},
-          .prefill = {80},
-          .chunk = 70,
-          .square = 64};
-}
 
 // The kernels of cuda_bench are in the tests' library, beside the program.
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const std::string& name,
@@ -111,7 +73,7 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const std::string& name,
 class CudaBench {
  public:
   // `suffix` ends the names of figures.
-  CudaBench(Device& device, Sizes sizes, std::string suffix)
+  CudaBench(Device& device, BenchSizes sizes, std::string suffix)
       : sizes_(std::move(sizes)),
         suffix_(std::move(suffix)),
         bench_(device, kSeed, sizes_.least_s) {}
@@ -366,7 +328,7 @@ class CudaBench {
     }
   }
 
-  const Sizes sizes_;
+  const BenchSizes sizes_;
   const std::string suffix_;
   DeviceBench bench_;
   WorkTime copy_time_, read_time_;
@@ -389,6 +351,7 @@ struct Choices {
   std::string device = "cuda";
   std::string only;
   std::string numerics = "auto";
+  std::string model;
   bool tiny = false;
   bool describe = false;
 };
@@ -398,7 +361,23 @@ int Fail(std::string_view why) {
   return 1;
 }
 
+int RunRunner(const Choices& choices) {
+  EngineOptions options;
+  options.model = choices.model;
+  options.device = choices.device;
+  options.numerics = choices.numerics;
+  const absl::StatusOr<LoadedModel> model = LoadModel(options);
+  if (!model.ok()) return Fail(std::string(model.status().message()));
+  FigureList figures;
+  figures.AddCondition(model->device->Description());
+  if (choices.tiny) figures.AddCondition("tiny sizes: the figures mean nothing");
+  RunnerSteps(*model).Measure(choices.tiny ? 20 : 2000, figures);
+  figures.Print("cuda", kSeed);
+  return 0;
+}
+
 int Run(const Choices& choices) {
+  if (choices.only == "runner") return RunRunner(choices);
   std::optional<Numerics> numerics;
   if (choices.numerics != "auto") {
     for (const Numerics known : kAllNumerics) {
@@ -433,8 +412,10 @@ int main(int argc, char** argv) {
   baton::CommandLine line("Measures the CUDA backend on random weights.");
   baton::Choices choices;
   line.Add("--device", &choices.device, "cuda, cuda:N or cuda-emulated").ShowDefault();
-  line.Add("--only", &choices.only,
-           "Section: bandwidth, attention, prefix, prefill, decode, chunk, matmul or handoff");
+  line.Add(
+      "--only", &choices.only,
+      "Section: bandwidth, attention, prefix, prefill, decode, chunk, matmul, handoff, runner");
+  line.Add("--model", &choices.model, "Path of a GGUF file, for the section runner");
   line.Add("--numerics", &choices.numerics, "auto, r1, t1-sm80 or t1-sm90").ShowDefault();
   line.AddFlag("--tiny", &choices.tiny, "Small sizes, to rehearse on the emulator");
   line.AddFlag("--describe", &choices.describe, "Only describes the device");

@@ -277,7 +277,7 @@ part_bench() {
   while read -r section seconds numerics; do
     name=$section${numerics:+ $numerics}
     check "$name" "$seconds" "${ours[@]}" GLOG_v=1 bin/cuda_bench --device "$device" --only "$section" --numerics "${numerics:-auto}" \
-      "${flags[@]}" > section.txt 2> section.log || { failures+=("$name"); tail -8 section.log; }
+      --model models/tiny-bf16.gguf "${flags[@]}" > section.txt 2> section.log || { failures+=("$name"); tail -8 section.log; }
     cat section.txt >> bench.txt
     cat section.txt
     echo "kernels of $name: $(grep -oE 'first use of kernel [a-z0-9_]+' section.log | sed 's/.* //' | sort -u | tr '\n' ' ')"
@@ -289,7 +289,8 @@ part_bench() {
     chunk 15 r1
     matmul 20
     prefix 10
-    handoff 10"
+    handoff 10
+    runner 10"
   if [ ${#failures[@]} -gt 0 ]; then
     printf -v name '%s, ' "${failures[@]}"
     echo "failed: ${name%, }"

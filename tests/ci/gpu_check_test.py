@@ -84,6 +84,8 @@ class GpuCheck(unittest.TestCase):
         self.assertGreater(figures["chunk.BF16.r1"]["value"], 0)
         self.assertGreater(figures["prefill.80"]["value"], 0)
         self.assertEqual(figures["tile_copies"]["value"], 1)
+        self.assertEqual(figures["runner.graphs"]["value"], 1)
+        self.assertGreater(figures["runner.step"]["value"], 0)
         for name in ("attention.2x96.paged_to_contiguous", "prefix.3x96", "handoff.to_host", "matmul.tflops.64"):
             self.assertGreater(figures[name]["ratio"] or figures[name]["value"], 0)
         self.assertEqual({file.name for file in out.iterdir()}, {"gpu_check.log", "result.json"})
