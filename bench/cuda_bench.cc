@@ -27,7 +27,7 @@
 //
 // The limit of a step or product is the larger of two times: that of its bytes at the measured read
 // bandwidth, and, for bf16 in t1, that of its operations at the rate of a square bf16 product. With
-// --numerics, the figures of another numerics than the device's own end in its name. --tiny
+// --numerics, the names of figures end in that name. Each group of figures has a JSON line. --tiny
 // measures nothing of use: it rehearses the program on the emulator.
 #include <cstdio>
 #include <cstdlib>
@@ -183,6 +183,7 @@ class CudaBench {
       for (const Product& product : products) {
         MatMul(format, product.name, product.rows, product.cols);
       }
+      PrintFigures();
     }
   }
 
@@ -198,6 +199,7 @@ class CudaBench {
                           tokens, bench_.InGraph(1, [&](int) { step.Enqueue(); }), "tokens/s",
                           tokens / LimitSeconds(format, step.bytes(), step.flops()));
       }
+      PrintFigures();
     }
   }
 
@@ -208,6 +210,7 @@ class CudaBench {
       bench_.ReportRate(Named("chunk." + std::string(WeightFormatName(format))),
                         step.flops() / kTera, bench_.Enqueued(1, [&](int) { step.Enqueue(); }),
                         "TFLOP/s", products_ / kTera);
+      PrintFigures();
     }
   }
 
@@ -248,6 +251,11 @@ class CudaBench {
     report("handoff.to_device", host, pool->data(), in, nullptr, to_device);
   }
 
+  // Prints the figures since the last call. The rest of the section may fail or run out of time.
+  void PrintFigures() {
+    bench_.figures().Print("cuda", kSeed);
+    bench_.figures() = {};
+  }
   FigureList& figures() { return bench_.figures(); }
 
  private:
@@ -400,7 +408,7 @@ int Run(const Choices& choices) {
     if (choices.tiny) bench.figures().AddCondition("tiny sizes: the figures mean nothing");
     bench.Ceilings(section.with_products);
     (bench.*section.run)();
-    bench.figures().Print("cuda", kSeed);  // now, because the next section may fail
+    bench.PrintFigures();
   }
   return found ? 0 : Fail("--only is no section: " + choices.only);
 }

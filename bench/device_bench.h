@@ -45,7 +45,7 @@ enum class Numbers : uint8_t { kF32, kF16 };
 
 class DeviceBench {
  public:
-  // Each time is measured for at least `least_s` seconds.
+  // Each time is measured for at least `least_s` seconds. 0: once, for a rehearsal.
   DeviceBench(Device& device, uint64_t seed, double least_s)
       : device_(device), stream_(device.CreateStream()), random_(seed), least_s_(least_s) {}
 
@@ -150,13 +150,19 @@ class DeviceBench {
   template <typename Run>
   WorkTime Measure(int repeats, const Run& run) {
     using Clock = std::chrono::steady_clock;
-    constexpr size_t kLeastRuns = 5;
+    constexpr size_t kLeastRuns = 3;
+    constexpr size_t kUsualRuns = 5;  // unless they take more than kLongSeconds
+    constexpr double kLongSeconds = 2;
     constexpr size_t kMostRuns = 10'000;
     std::vector<double> seconds;
     double total_s = 0;
-    for (bool warm = false;
-         seconds.size() < kLeastRuns || (total_s < least_s_ && seconds.size() < kMostRuns);
-         warm = true) {
+    const auto goes_on = [&] {
+      const size_t runs = seconds.size();
+      if (least_s_ == 0) return runs == 0;
+      if (runs < kLeastRuns || (runs < kUsualRuns && total_s < kLongSeconds)) return true;
+      return total_s < least_s_ && runs < kMostRuns;
+    };
+    for (bool warm = false; goes_on(); warm = true) {
       const auto start = Clock::now();
       run();
       stream_->Synchronize();

@@ -269,7 +269,7 @@ part_nccl() {
   echo "two ranks in two processes exchange bytes"
 }
 
-# Each section has its own process, and prints its figures when it ends. So a kernel that fails or hangs loses one section.
+# Each section has its own process, and prints its figures as they come. So a kernel that fails or hangs loses few of them.
 part_bench() {
   local failures=() section seconds numerics flags=() name
   if emulated; then flags=(--tiny); fi
@@ -286,7 +286,7 @@ part_bench() {
     prefill 12
     decode 25
     chunk 15
-    chunk 15 r1
+    chunk 20 r1
     matmul 20
     prefix 10
     handoff 10
