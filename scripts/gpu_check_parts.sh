@@ -80,7 +80,7 @@ part_ops() {
   local suite suites=()
   mapfile -t suites < suites
   if emulated; then suites=(CudaRope CudaCopies); fi
-  for suite in "${suites[@]}"; do background run_tests "$suite" 45 "$suite.*:*/$suite.*"; done
+  for suite in "${suites[@]}"; do background run_tests "$suite" 95 "$suite.*:*/$suite.*"; done
   wait_for_background
   echo "${#suites[@]} suites"
 }
@@ -117,7 +117,7 @@ answers() {
 run_model() {
   local file=$1 name=$2 model=$3 on=$4
   shift 4
-  check "$name on $on" 15 "${ours[@]}" bin/baton run --model "$model" --device "$on" --jobs jobs.jsonl --json --hash-logits "$@" \
+  check "$name on $on" "${seconds_of_run:-15}" "${ours[@]}" bin/baton run --model "$model" --device "$on" --jobs jobs.jsonl --json --hash-logits "$@" \
     > "$file.json" 2> "$file.log" || true
   answers < "$file.json" > "$file"
 }
@@ -173,7 +173,7 @@ part_model() {
   done
   wait
   # The default pool is 90 % of the free memory. So this run is alone on the device.
-  local start=$EPOCHREALTIME
+  local start=$EPOCHREALTIME seconds_of_run=30
   background compare "default KV pool" "${models[0]}" "--numerics ${known[-1]}" ""
   wait
   echo "default KV pool: both runs took $((((${EPOCHREALTIME/./} - ${start/./}) + 500) / 1000)) ms from start to end"

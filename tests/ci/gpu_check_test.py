@@ -153,7 +153,7 @@ class GpuCheck(unittest.TestCase):
                 esac
                 """)
             script = files / "gpu_check_parts.sh"
-            script.write_text(script.read_text().replace("most=$((4 * most))", "most=$((most * 2 / 3))"))
+            script.write_text(script.read_text().replace("most=$((4 * most))", "most=$((most / 3))"))
         ended = run(self.change_pack("hanging", change) / "gpu_check.sh", "ops")
         self.assertEqual(self.outcomes(ended.stdout), {"ops": "failed"}, ended.stdout)
         self.assertRegex(ended.stdout, r"\nCudaRope: timed out \(\d+ s\)\n")
