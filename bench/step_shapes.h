@@ -1,6 +1,7 @@
 // The ops of a step on synthetic weights: paged attention over a pool, matrix products that
-// together exceed the caches, and a whole step of a Llama (decode, or a chunk of prefill) with the
-// ops that LlamaRunner enqueues (model/llama/llama_runner.cc). For cuda_bench.
+// together exceed the caches, and a step of a Llama (decode, or a chunk of prefill) with the ops
+// that LlamaRunner enqueues for the layers, the head and the draws (model/llama/llama_runner.cc).
+// For cuda_bench.
 //
 // Thread safety: belongs to one thread.
 #pragma once

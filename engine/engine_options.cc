@@ -48,6 +48,7 @@ absl::Status SettleContextLength(EngineOptions& options, int32_t models) {
 }
 
 int32_t MaxStepTokens(const EngineOptions& options) {
+  CHECK_GE(options.steps_in_flight, 1) << "SettleForDevice comes first";
   return MaxStepTokens(SchedulerOptions{.token_budget = options.token_budget,
                                         .max_chunk_tokens = options.max_chunk_tokens},
                        options.steps_in_flight);

@@ -209,6 +209,9 @@ struct CopyRunsArgs {
   std::span<const ByteRun> runs;  // read before the call returns
   // `from` or `to` is staging memory (Device::AllocateStaging), not device memory.
   bool staging = false;
+  // With `staging`: the next op waits for the runs. So a GPU copies the small ones by one kernel,
+  // which begins sooner than a copy engine, but takes multiprocessors.
+  bool urgent = false;
   // If not null: gets the CRC32C of each run's bytes [runs.size()], as common/crc32c.h computes it.
   // Staging memory. REQUIRES: not capturing.
   uint32_t* checksums = nullptr;

@@ -32,13 +32,13 @@ void AddCopy(InputCopies& copies, T* device, const StagedArray<T>& host) {
   copies.Add(device, host.data(), host.bytes());
 }
 
-int64_t DrawsOf(const StepInput& input) {
+int64_t CountDraws(const StepInput& input) {
   int64_t draws = 0;
   for (const StepChunk& chunk : input.chunks) draws += static_cast<int64_t>(chunk.draws.size());
   return draws;
 }
 
-int64_t AdditionsOf(const StepInput& input) {
+int64_t CountAdditions(const StepInput& input) {
   int64_t additions = 0;
   for (const StepChunk& chunk : input.chunks) {
     for (const TokenDraw& draw : chunk.draws) {
@@ -57,6 +57,8 @@ absl::StatusOr<std::unique_ptr<DrawBuffers>> DrawBuffers::Create(int64_t max_dra
   const int64_t additions = max_draws * kAdditionsPerDraw;
   for (Slot& slot : buffers->slots_) {
     RETURN_IF_ERROR(slot.draws.Resize(max_draws, device, kPurpose));
+    RETURN_IF_ERROR(slot.no_draws.Resize(max_draws, device, kPurpose));
+    std::ranges::fill(slot.no_draws.values(), RowDraw());
     RETURN_IF_ERROR(slot.skipped.Resize(max_draws, device, kPurpose));
     RETURN_IF_ERROR(slot.drawn.Resize(max_draws, device, kPurpose));
     RETURN_IF_ERROR(slot.additions.Resize(additions, device, kPurpose));
@@ -65,14 +67,17 @@ absl::StatusOr<std::unique_ptr<DrawBuffers>> DrawBuffers::Create(int64_t max_dra
     RETURN_IF_ERROR(slot.first_token.Resize(1, device, kPurpose));
     RETURN_IF_ERROR(slot.drawn.Resize(0, device, kPurpose));  // no step is in the slot
   }
-  const size_t bytes = Aligned<RowDraw>(max_draws) + Aligned<LogitAddition>(additions) +
-                       Aligned<int32_t>(max_draws + 1) + Aligned<int32_t>(max_tokens) +
-                       Aligned<int32_t>(1) + Aligned<TokenId>(kStepSlots * max_draws);
+  const size_t bytes = 2 * (Aligned<RowDraw>(max_draws) + Aligned<LogitAddition>(additions) +
+                            Aligned<int32_t>(max_draws + 1)) +
+                       Aligned<int32_t>(max_tokens) + Aligned<int32_t>(1) +
+                       Aligned<TokenId>(kStepSlots * max_draws);
   ASSIGN_OR_RETURN(buffers->memory_, device.Allocate(bytes, kPurpose));
   std::byte* next = buffers->memory_->data();
-  Take(buffers->draws_, max_draws, next);
-  Take(buffers->additions_, additions, next);
-  Take(buffers->first_addition_, max_draws + 1, next);
+  for (DeviceDraws* draws : {&buffers->in_graphs_, &buffers->eager_}) {
+    Take(draws->draws, max_draws, next);
+    Take(draws->additions, additions, next);
+    Take(draws->first_addition, max_draws + 1, next);
+  }
   Take(buffers->source_, max_tokens, next);
   Take(buffers->first_token_, 1, next);
   Take(buffers->drawn_, kStepSlots * max_draws, next);
@@ -84,7 +89,7 @@ absl::StatusOr<std::unique_ptr<DrawBuffers>> DrawBuffers::Create(int64_t max_dra
 void DrawBuffers::EnqueueAllShapes(const float* logits, int64_t vocabulary, int32_t* token_ids,
                                    Stream& stream) const {
   CaptureFeed(/*rows=*/1, token_ids, stream);
-  CaptureSample(max_draws_, logits, vocabulary, stream);
+  device_.ops().Sample(stream, ArgsOf(eager_, logits, vocabulary, max_draws_));
 }
 
 void DrawBuffers::CaptureFeed(int64_t rows, int32_t* token_ids, Stream& stream) const {
@@ -92,12 +97,13 @@ void DrawBuffers::CaptureFeed(int64_t rows, int32_t* token_ids, Stream& stream) 
       stream, {.drawn = drawn_, .source = source_, .token_ids = token_ids, .tokens = rows});
 }
 
-SampleArgs DrawBuffers::ArgsOf(const float* logits, int64_t vocabulary, int64_t count) const {
+SampleArgs DrawBuffers::ArgsOf(const DeviceDraws& draws, const float* logits, int64_t vocabulary,
+                               int64_t count) const {
   return {.logits = logits,
           .vocabulary = vocabulary,
-          .draws = draws_,
-          .additions = additions_,
-          .first_addition = first_addition_,
+          .draws = draws.draws,
+          .additions = draws.additions,
+          .first_addition = draws.first_addition,
           .tokens = drawn_,
           .first_token = first_token_,
           .count = count};
@@ -105,21 +111,29 @@ SampleArgs DrawBuffers::ArgsOf(const float* logits, int64_t vocabulary, int64_t 
 
 void DrawBuffers::CaptureSample(int64_t rows, const float* logits, int64_t vocabulary,
                                 Stream& stream) const {
-  device_.ops().Sample(stream, ArgsOf(logits, vocabulary, rows));
+  device_.ops().Sample(stream, ArgsOf(in_graphs_, logits, vocabulary, rows));
 }
 
-bool DrawBuffers::FitsGraph(const StepInput& input, int64_t rows) const {
-  return DrawsOf(input) <= rows && AdditionsOf(input) <= max_additions_;
+DrawBuffers::DeviceDraws DrawBuffers::DrawsOf(const Slot& slot) const {
+  if (slot.in_graph) return in_graphs_;
+  DeviceDraws draws = eager_;
+  if (slot.additions.size() > max_additions_) {
+    draws.additions = many_additions_->as<LogitAddition>();
+  }
+  return draws;
 }
 
 absl::Status DrawBuffers::Fill(const StepInput& input, int slot_index, int64_t graph_rows,
                                Stream& stream) {
   Slot& slot = slots_[slot_index];
-  const int64_t draws = DrawsOf(input);
+  const int64_t draws = CountDraws(input);
+  const int64_t additions = CountAdditions(input);
   CHECK_LE(draws, max_draws_);
-  RETURN_IF_ERROR(GrowAdditions(AdditionsOf(input), stream));
+  slot.in_graph = graph_rows > 0 && draws <= graph_rows && additions <= max_additions_;
+  RETURN_IF_ERROR(GrowAdditions(additions, stream));
   RETURN_IF_ERROR(FillSources(input, graph_rows, slot_index));
-  RETURN_IF_ERROR(FillDraws(input, std::max(draws, graph_rows), slot));
+  RETURN_IF_ERROR(FillDraws(input, slot.in_graph ? graph_rows : draws, slot));
+  RETURN_IF_ERROR(slot.no_draws.Resize(slot.in_graph ? 0 : graph_rows, device_, kPurpose));
   RETURN_IF_ERROR(slot.skipped.Resize(draws, device_, kPurpose));
   std::ranges::fill(slot.skipped.values(), kDrawSkipped);
   slot.first_token[0] = static_cast<int32_t>(slot_index * max_draws_);
@@ -152,7 +166,7 @@ absl::Status DrawBuffers::FillSources(const StepInput& input, int64_t rows, int 
 // Draws behind those of the step have no row.
 absl::Status DrawBuffers::FillDraws(const StepInput& input, int64_t draws, Slot& slot) {
   RETURN_IF_ERROR(slot.draws.Resize(draws, device_, kPurpose));
-  RETURN_IF_ERROR(slot.additions.Resize(AdditionsOf(input), device_, kPurpose));
+  RETURN_IF_ERROR(slot.additions.Resize(CountAdditions(input), device_, kPurpose));
   RETURN_IF_ERROR(slot.first_addition.Resize(draws + 1, device_, kPurpose));
   int64_t next = 0;
   int32_t next_addition = 0;
@@ -189,12 +203,13 @@ absl::Status DrawBuffers::GrowAdditions(int64_t additions, Stream& stream) {
 
 void DrawBuffers::Upload(int slot_index, InputCopies& copies) const {
   const Slot& slot = slots_[slot_index];
+  const DeviceDraws draws = DrawsOf(slot);
   AddCopy(copies, source_, slot.source);
-  AddCopy(copies, draws_, slot.draws);
-  AddCopy(copies, HasMany(slot) ? many_additions_->as<LogitAddition>() : additions_,
-          slot.additions);
-  if (slot.draws.size() == 0) return;
-  AddCopy(copies, first_addition_, slot.first_addition);
+  AddCopy(copies, in_graphs_.draws, slot.no_draws);
+  AddCopy(copies, draws.draws, slot.draws);
+  AddCopy(copies, draws.additions, slot.additions);
+  if (slot.draws.size() + slot.no_draws.size() == 0) return;
+  AddCopy(copies, draws.first_addition, slot.first_addition);
   AddCopy(copies, first_token_, slot.first_token);
   AddCopy(copies, DrawnIn(slot_index), slot.skipped);
 }
@@ -207,10 +222,9 @@ void DrawBuffers::Feed(int slot_index, int32_t* token_ids, Stream& stream) const
 void DrawBuffers::Sample(const float* logits, int64_t vocabulary, int slot_index, StepRows& wanted,
                          Stream& stream) const {
   const Slot& slot = slots_[slot_index];
-  if (slot.draws.size() == 0) return;
-  SampleArgs args = ArgsOf(logits, vocabulary, slot.draws.size());
+  if (slot.in_graph || slot.draws.size() == 0) return;
+  SampleArgs args = ArgsOf(DrawsOf(slot), logits, vocabulary, slot.draws.size());
   if (slot.additions.size() == 0) args.first_addition = nullptr;
-  if (HasMany(slot)) args.additions = many_additions_->as<LogitAddition>();
   stream.LimitRows(&wanted);
   device_.ops().Sample(stream, args);
   stream.LimitRows(nullptr);

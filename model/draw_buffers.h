@@ -7,8 +7,10 @@
 // The inputs also mark the step's tokens as skipped. So draws that are left out say so, and the
 // next step is fed zeros.
 //
-// A captured step feeds and samples inside its graph, on the same buffers. It has as many draws as
-// rows: draws without a row fill it up.
+// A captured step feeds and samples inside its graph, which has as many draws as rows: draws
+// without a row fill it up. If a step has more draws, or more additions than the graph's buffers
+// have room for, it draws behind the graph. So draws never decide whether a step uses a graph: the
+// ranks of a tensor-parallel group must decide alike, and only the first one knows the draws.
 //
 // Thread safety: belongs to the engine thread.
 #pragma once
@@ -35,7 +37,7 @@ namespace baton {
 class DrawBuffers {
  public:
   // Takes the memory for steps of up to `max_draws` draws and `max_tokens` token rows. Later, only
-  // eager steps with many additions need more. ResourceExhausted: no memory. REQUIRES: the device
+  // steps with many additions need more. ResourceExhausted: no memory. REQUIRES: the device
   // outlives the result.
   static absl::StatusOr<std::unique_ptr<DrawBuffers>> Create(int64_t max_draws, int64_t max_tokens,
                                                              Device& device);
@@ -47,18 +49,16 @@ class DrawBuffers {
   // come last. REQUIRES: rows <= max_draws, rows <= max_tokens.
   void CaptureFeed(int64_t rows, int32_t* token_ids, Stream& stream) const;
   void CaptureSample(int64_t rows, const float* logits, int64_t vocabulary, Stream& stream) const;
-  // Returns true if a graph of `rows` rows can do the draws of `input`.
-  bool FitsGraph(const StepInput& input, int64_t rows) const;
 
   // Fills host slot `slot` with the draws of a step. graph_rows: rows of the step's graph, 0 for an
   // eager step. ResourceExhausted: no memory. REQUIRES: the step that last used `slot` is
-  // collected; the step has at most max_draws draws; with a graph, FitsGraph.
+  // collected; the step has at most max_draws draws; graph_rows <= max_draws, max_tokens.
   absl::Status Fill(const StepInput& input, int slot, int64_t graph_rows, Stream& stream);
   // Adds the copies to the device.
   void Upload(int slot, InputCopies& copies) const;
   // Of eager steps: replaces the tokens of chunks with `token_from` in `token_ids` [tokens].
   void Feed(int slot, int32_t* token_ids, Stream& stream) const;
-  // Of eager steps: enqueues the draws that are still wanted.
+  // Enqueues the draws that are still wanted, unless the step's graph has drawn.
   void Sample(const float* logits, int64_t vocabulary, int slot, StepRows& wanted,
               Stream& stream) const;
   // Enqueues the copy of the results to the host.
@@ -70,7 +70,9 @@ class DrawBuffers {
 
  private:
   struct Slot {
+    bool in_graph = false;  // the graph draws
     StagedArray<RowDraw> draws;
+    StagedArray<RowDraw> no_draws;  // of a graph behind which the step draws; all without a row
     StagedArray<LogitAddition> additions;
     StagedArray<int32_t> first_addition;
     StagedArray<int32_t> source;       // [token rows]; empty: no chunk has token_from
@@ -82,12 +84,19 @@ class DrawBuffers {
   explicit DrawBuffers(Device& device) : device_(device) {}
   absl::Status FillSources(const StepInput& input, int64_t rows, int slot);
   absl::Status FillDraws(const StepInput& input, int64_t draws, Slot& slot);
-  SampleArgs ArgsOf(const float* logits, int64_t vocabulary, int64_t count) const;
+  // Where the draws of a step are on the device.
+  struct DeviceDraws {
+    RowDraw* draws = nullptr;
+    LogitAddition* additions = nullptr;
+    int32_t* first_addition = nullptr;
+  };
+  DeviceDraws DrawsOf(const Slot& slot) const;
+  SampleArgs ArgsOf(const DeviceDraws& draws, const float* logits, int64_t vocabulary,
+                    int64_t count) const;
   TokenId* DrawnIn(int slot) const { return drawn_ + slot * max_draws_; }
-  // Makes room on the device for so many additions of an eager step. Blocks until the stream is
+  // Makes room on the device for so many additions outside of graphs. Blocks until the stream is
   // idle if it must replace the memory.
   absl::Status GrowAdditions(int64_t additions, Stream& stream);
-  bool HasMany(const Slot& slot) const { return slot.additions.size() > max_additions_; }
 
   Device& device_;
   std::array<Slot, kStepSlots> slots_;
@@ -95,13 +104,12 @@ class DrawBuffers {
   std::unique_ptr<DeviceBuffer> memory_;
   int64_t max_draws_ = 0;
   int64_t max_additions_ = 0;
-  RowDraw* draws_ = nullptr;
-  LogitAddition* additions_ = nullptr;
-  int32_t* first_addition_ = nullptr;
+  DeviceDraws in_graphs_;
+  DeviceDraws eager_;
   int32_t* source_ = nullptr;
   int32_t* first_token_ = nullptr;
   TokenId* drawn_ = nullptr;                      // [kStepSlots, max_draws]
-  std::unique_ptr<DeviceBuffer> many_additions_;  // of eager steps with more than max_additions_
+  std::unique_ptr<DeviceBuffer> many_additions_;  // of steps with more than max_additions_
 };
 
 }  // namespace baton

@@ -29,7 +29,8 @@ class InputCopies {
   // Enqueues the copies as one op, and forgets them.
   void Enqueue(const Ops& ops, Stream& stream) {
     if (runs_.empty()) return;
-    ops.CopyRuns(stream, {.from = from_, .to = to_, .runs = runs_, .staging = true});
+    ops.CopyRuns(stream,
+                 {.from = from_, .to = to_, .runs = runs_, .staging = true, .urgent = true});
     runs_.clear();
   }
   // The same for a device without ops: each copy by itself.

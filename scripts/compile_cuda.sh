@@ -33,7 +33,7 @@ for source; do
   "${bounded[@]}" "$nvcc" -std=c++17 -fmad=false -ftz=false -prec-div=true -prec-sqrt=true -Xptxas=-v --Werror=all-warnings -I. --keep --keep-dir "$out/kept" -c "$source" -o "$out/object.o" \
     -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a \
     -gencode arch=compute_90,code=sm_90 >"$out/log" 2>&1 ||
-    { if [ $? -eq 124 ]; then left+=("$source"); else cat "$out/log"; failed=1; fi; continue; }
+    { case $? in 124 | 137) left+=("$source") ;; *) cat "$out/log"; failed=1 ;; esac; continue; }  # timeout's codes
   python3 -B scripts/kernel_spills.py "$source" "$out/log" || failed=1
   serial=$(grep -E '\(C75[0-9][0-9]\)' "$out/log" || true)
   [ -z "$serial" ] || { sed "s|^|$source: |" <<<"$serial"; failed=1; }

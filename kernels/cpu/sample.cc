@@ -125,7 +125,11 @@ std::vector<SampleScratch::SharedDraw>& SampleScratch::ForDraws(int64_t draws) {
 
 void RunSample(ThreadPool& pool, SampleScratch& scratch, SampleArgs args) {
   if (args.first_token != nullptr) args.tokens += *args.first_token;
-  if (pool.threads() == 1 || args.count >= kDrawsPerThread * pool.threads()) {
+  const int64_t draws = std::count_if(args.draws, args.draws + args.count,
+                                      [](const RowDraw& draw) { return draw.row >= 0; });
+  if (draws == 0) {
+    std::fill_n(args.tokens, args.count, kDrawSkipped);
+  } else if (pool.threads() == 1 || draws >= kDrawsPerThread * pool.threads()) {
     RunWholeDraws(pool, scratch, args);
   } else {
     RunSharedDraws(pool, scratch, args);

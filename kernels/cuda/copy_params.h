@@ -36,13 +36,14 @@ static_assert(sizeof(CopyListParams) <= 4096);
 
 // Runs of at most kSmallRunBytes, each copied by one block: the inputs of a step.
 inline constexpr int64_t kSmallRunBytes = 32 << 10;
-inline constexpr int kSmallRuns = 40;
+inline constexpr int kSmallRuns = 160;
 
 struct SmallRunsParams {
   const std::byte* from;
   std::byte* to;
   ByteRun runs[kSmallRuns];
 };
+static_assert(sizeof(SmallRunsParams) <= 4096);
 
 inline constexpr int kListedRowRuns = 84;  // the same for rows
 

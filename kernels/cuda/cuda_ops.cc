@@ -1,6 +1,7 @@
 #include "kernels/cuda/cuda_ops.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/launch_attention.h"
@@ -18,9 +19,8 @@
 namespace baton {
 namespace {
 
-// Up to this many runs that are not all small, a copy engine moves bytes over PCIe without any
-// multiprocessor. More calls could fill the driver's queue of a stream, and the next one would
-// block.
+// Up to this many runs, a copy engine moves bytes over PCIe without any multiprocessor. More calls
+// could fill the driver's queue of a stream, and the next one would block.
 constexpr size_t kMostEngineCopies = 16;
 
 CudaStream& CudaStreamOf(Stream& stream) { return static_cast<CudaStream&>(stream); }
@@ -37,6 +37,20 @@ bool ReduceToLimit(const Stream& stream, int64_t& rows) {
 template <typename Args, typename Launch>
 void LaunchTokens(Stream& stream, Args args, const Launch& launch) {
   if (ReduceToLimit(stream, args.tokens)) launch(CudaStreamOf(stream), args);
+}
+
+// Small runs by a kernel, the others by a copy engine.
+void CopyUrgentRuns(Stream& stream, CopyRunsArgs args) {
+  std::vector<ByteRun> small;
+  for (const ByteRun& run : args.runs) {
+    if (run.bytes <= kSmallRunBytes) {
+      small.push_back(run);
+    } else {
+      stream.Copy(args.to + run.to, args.from + run.from, static_cast<size_t>(run.bytes));
+    }
+  }
+  args.runs = small;
+  LaunchCopySmallRuns(CudaStreamOf(stream), args);
 }
 
 }  // namespace
@@ -136,12 +150,9 @@ void CudaOps::FeedDrawnTokens(Stream& stream, const FeedDrawnTokensArgs& args) c
 }
 
 void CudaOps::CopyRuns(Stream& stream, const CopyRunsArgs& args) const {
-  if (args.staging && args.checksums == nullptr) {
-    const bool small = std::ranges::all_of(
-        args.runs, [](const ByteRun& run) { return run.bytes <= kSmallRunBytes; });
-    if (small && args.runs.size() > 1) return LaunchCopySmallRuns(CudaStreamOf(stream), args);
-    if (args.runs.size() <= kMostEngineCopies) return Ops::CopyRuns(stream, args);
-  }
+  const bool by_engine = args.staging && args.checksums == nullptr;
+  if (by_engine && args.urgent) return CopyUrgentRuns(stream, args);
+  if (by_engine && args.runs.size() <= kMostEngineCopies) return Ops::CopyRuns(stream, args);
   LaunchCopyList(CudaStreamOf(stream), args);
 }
 

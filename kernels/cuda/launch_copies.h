@@ -21,8 +21,8 @@ namespace baton {
 // on few multiprocessors. Runs whose addresses are multiples of 16 are fast.
 void LaunchCopyList(KernelLauncher& launcher, const CopyRunsArgs& args);
 
-// The same for at least one run, all of them without checksums and of at most kSmallRunBytes, with
-// one launch for each kSmallRuns runs.
+// The same without checksums, for runs of at most kSmallRunBytes, with one launch for each
+// kSmallRuns runs.
 void LaunchCopySmallRuns(KernelLauncher& launcher, const CopyRunsArgs& args);
 
 // Implements Ops::CopyRows, with one launch for each kListedRowRuns runs. Staging memory must be

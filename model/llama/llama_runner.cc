@@ -320,7 +320,9 @@ std::unique_ptr<OpGraph> LlamaRunner::CaptureFor(int32_t bucket) {
   stream_->BeginCapture();
   draws_->CaptureFeed(bucket, buffers_->token_ids, *stream_);
   Enqueue({.tokens = rows, .logits = rows, .shifted_queries = none});
-  draws_->CaptureSample(bucket, buffers_->logits, config_.vocabulary, *stream_);
+  if (rank_.rank == 0) {
+    draws_->CaptureSample(bucket, buffers_->logits, config_.vocabulary, *stream_);
+  }
   return stream_->EndCapture();
 }
 
@@ -337,6 +339,7 @@ absl::StatusOr<StepId> LlamaRunner::Submit(const StepInput& input) {
   }
   last_ = id;
   SubmittedStep& step = *steps_[slot];
+  draws_->Sample(buffers_->logits, config_.vocabulary, slot, step.draws(), *stream_);
   draws_->Fetch(slot, *stream_);
   kept_[slot] = absl::OkStatus();
   if (device_.asynchronous()) {
@@ -371,8 +374,7 @@ absl::Status LlamaRunner::UploadAndEnqueue(const StepInput& input, StepId id, in
   CHECK_LE(logit_rows, options_.limits.max_logit_rows);
   const bool tables = scattered && !options_.paged;
   const bool replays = decode && !embeddings && !tables && options_.graph;
-  int32_t bucket = replays ? Bucket(tokens) : 0;
-  if (bucket > 0 && !draws_->FitsGraph(input, bucket)) bucket = 0;
+  const int32_t bucket = replays ? Bucket(tokens) : 0;
   SubmittedStep& step = *steps_[slot];
   step.Begin(id, input);
   // Blocks were allocated before. The copies bring tables and lengths to their fixed places.
@@ -397,7 +399,6 @@ absl::Status LlamaRunner::UploadAndEnqueue(const StepInput& input, StepId id, in
              .tables = tables,
              .compares = step.compared_rows() > 0,
              .step = &step});
-    draws_->Sample(buffers_->logits, config_.vocabulary, slot, step.draws(), *stream_);
     ++eager_steps_;
   }
   return absl::OkStatus();

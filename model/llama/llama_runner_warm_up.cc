@@ -34,8 +34,8 @@ void LlamaRunner::EnqueueAllShapes() {
   }
   const ByteRun none[] = {{}};
   ops_.CopyRuns(*stream_, {.from = pool_, .to = pool_, .runs = none});  // as CopyBlocks
-  const ByteRun inputs[] = {{.bytes = 4}, {.from = 4, .to = 4, .bytes = 4}};
-  ops_.CopyRuns(*stream_, {.from = pool_, .to = pool_, .runs = inputs, .staging = true});
+  ops_.CopyRuns(*stream_,
+                {.from = pool_, .to = pool_, .runs = none, .staging = true, .urgent = true});
   draws_->EnqueueAllShapes(buffers_->logits, config_.vocabulary, buffers_->token_ids, *stream_);
   if (!options_.graph) return;
   for (const int32_t bucket : options_.graph_buckets) CaptureFor(bucket);

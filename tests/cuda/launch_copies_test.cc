@@ -145,7 +145,6 @@ TEST(CudaCopies, AListOfAnyLengthArrives) {
   LaunchCopyList(launcher, {});
 }
 
-// Copy on write: the leading slots of blocks, inside one pool.
 // Runs of all alignments and sizes, more than fit into a launch.
 TEST(CudaCopies, SmallRunsArrive) {
   ChosenLauncher launcher;
@@ -172,6 +171,7 @@ TEST(CudaCopies, SmallRunsArrive) {
   }
 }
 
+// Copy on write: the leading slots of blocks, inside one pool.
 TEST(CudaCopies, BlocksOfAPoolAreCopiedInOneLaunch) {
   std::mt19937_64 random(kSeed + 1);
   ChosenLauncher launcher;

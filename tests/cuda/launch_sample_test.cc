@@ -65,8 +65,8 @@ TEST(CudaSample, WithoutAdditionsNoListIsRead) {
   draws.ExpectDrawn();
 }
 
-// As in a graph: where the tokens go stands in memory.
-TEST(CudaSample, TheFirstTokenStandsInMemory) {
+// As in a graph: the kernel reads the index of its first token from memory.
+TEST(CudaSample, WritesFromTheFirstTokenOn) {
   std::mt19937_64 random(kSeed + 4);
   ChosenLauncher launcher;
   Draws draws(random, 2, 5, 300);

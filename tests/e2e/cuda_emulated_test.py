@@ -31,7 +31,7 @@ SM80_MODELS = ("tiny-bf16",)
 # Flags of configurations, and whether every model runs them.
 R1_CONFIGURATIONS = (
     ([], True),
-    (["--steps-in-flight", "2", "--concurrency", "4", "--max-chunk-tokens", "16"], True),
+    (["--steps-in-flight", "1", "--concurrency", "4", "--max-chunk-tokens", "16"], True),
     (["--no-graph", "--kv-layout", "layer-major", "--block-size", "8"], False),
     (["--kv-type", "int8", "--concurrency", "3"], False),
     (["--kv-type", "fp8", "--concurrency", "3", "--transport", "tcp"], False),
@@ -43,7 +43,7 @@ R1_CONFIGURATIONS = (
 )
 T1_CONFIGURATIONS = (
     ([], True),
-    (["--steps-in-flight", "2", "--concurrency", "4", "--max-chunk-tokens", "16"], True),
+    (["--steps-in-flight", "1", "--concurrency", "4", "--max-chunk-tokens", "16"], True),
     (["--kv-type", "int8", "--concurrency", "3"], False),
     (["--kv-type", "fp8", "--concurrency", "3"], False),
     (["--kv-type", "bf16", "--no-graph", "--block-size", "64", "--kv-blocks", "24"], False),

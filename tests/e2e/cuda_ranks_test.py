@@ -42,14 +42,14 @@ def jobs():
     return made
 
 
-def run(model, *arguments, **emulator):
-    """Answers the jobs. Returns ({id: [token ids, hash of the logits]}, the collectives of NCCL's stand-in, bytes that it received
+def run(model, *arguments, given=None, **emulator):
+    """Answers the jobs, or those given. Returns ({id: [token ids, hash of the logits]}, the collectives of NCCL's stand-in, bytes that it received
     for transfers, the finished process)."""
     environment = {f"BATON_GPU_EMULATOR_{name}": str(value) for name, value in emulator.items()}
     with tempfile.NamedTemporaryFile("r") as report:
         done = subprocess.run(
             [ARGUMENTS.baton, "run", "--model", str(model), "--jobs", "-", "--json", "--hash-logits", "--block-size=16",
-             "--threads=1", *arguments], input="\n".join(map(json.dumps, jobs())), capture_output=True, text=True, check=False,
+             "--threads=1", *arguments], input="\n".join(map(json.dumps, given or jobs())), capture_output=True, text=True, check=False,
             timeout=900, env=os.environ | {"BATON_FAKE_NCCL_REPORT": report.name} | environment)
         line = report.read().split()
     results = [json.loads(line) for line in done.stdout.splitlines()]
@@ -92,8 +92,23 @@ class Ranks(unittest.TestCase):
     def test_graphs(self):
         self.assert_answers(self.three_heads, 3)
 
-    def test_two_steps_in_flight(self):
-        self.assert_answers(self.three_heads, 3, "--steps-in-flight=2", "--concurrency=4", "--max-chunk-tokens=16")
+    def test_one_step_in_flight(self):
+        self.assert_answers(self.three_heads, 3, "--steps-in-flight=1", "--concurrency=4", "--max-chunk-tokens=16")
+
+    def test_draws_that_no_graph_has_room_for(self):
+        """All ranks use the graph, or none does, although only the first one knows the draws."""
+        bias = {str(token): 0.5 for token in range(272)}
+        many_additions = [{"id": f"a{i}", "prompt_token_ids": list(range(4 + i, 9 + i)), "max_tokens": 6, "temperature": 0.7, "seed": i,
+                           "logit_bias": bias, "min_tokens": 6, "stop_token_ids": list(range(100, 130))} for i in range(9)]
+        many_draws = [{"id": f"d{i}", "prompt_token_ids": list(range(4 + i, 9 + i)), "max_tokens": 12, "temperature": 0} for i in range(8)]
+        many_draws.append({"id": "choices", "prompt_token_ids": [7], "max_tokens": 3, "temperature": 0.9, "seed": 4, "n": 16})
+        for given, arguments in ((many_additions, ("--max-running=10", "--concurrency=9")), (many_draws, ("--concurrency=9",))):
+            want, _, _, done = run(self.three_heads, "--device=cpu", "--kv-blocks=96", "--no-prefix-cache", given=given)
+            self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+            got, collectives, _, done = run(self.three_heads, "--device=cuda-emulated", "--numerics=r1", "--tensor-parallel=3",
+                                            "--kv-blocks=96", *arguments, given=given, DEVICES=3)
+            self.assertEqual((done.returncode, got), (0, want), done.stderr[-3000:])
+            self.assertGreater(collectives, 40)
 
     def test_eager_layer_major_and_int8(self):
         self.assert_answers(self.three_heads, 3, "--no-graph", "--kv-layout=layer-major", "--concurrency=3", kv_type="int8")

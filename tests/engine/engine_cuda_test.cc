@@ -248,5 +248,16 @@ TEST(EngineOnCuda, SharedMemoryAloneIsRefused) {
                     HasSubstr("use the transport auto, nccl or tcp")));
 }
 
+// ---- defaults -----------------------------------------------------------------------------------
+
+TEST(EngineOnCuda, DefaultsAreAGpus) {
+  const auto device = CreateEmulatedDevice();
+  EngineOptions options;
+  SettleForDevice(options, *device);
+  EXPECT_EQ(options.block_size, 64);
+  EXPECT_EQ(options.mixed_prompt_tokens, options.token_budget);
+  EXPECT_EQ(options.steps_in_flight, 2);
+}
+
 }  // namespace
 }  // namespace baton

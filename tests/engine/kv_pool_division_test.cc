@@ -24,6 +24,7 @@ EngineOptions Options() {
   options.block_size = 16;
   options.max_running = 4;
   options.max_chunk_tokens = 64;
+  options.steps_in_flight = 1;
   return options;
 }
 

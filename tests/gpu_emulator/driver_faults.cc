@@ -27,12 +27,16 @@ CallFault DriverFaults::FaultOf(DriverCall call) {
   return planted ? planted_.fault : CallFault::kNone;
 }
 
-void LeaveOutListedCopies(std::span<std::byte> params, uint32_t count) {
-  auto* const list = reinterpret_cast<SmallRunsParams*>(params.data());
-  for (uint32_t i = 0; i < count; ++i) {
+std::vector<std::byte> WithListedFaults(const Kernel& kernel, const std::byte* params,
+                                        uint32_t blocks) {
+  std::vector<std::byte> given(params, params + kernel.params_bytes);
+  if (kernel.name != "baton_copy_small_runs") return given;
+  auto* const list = reinterpret_cast<SmallRunsParams*>(given.data());
+  for (uint32_t i = 0; i < blocks; ++i) {
     const CallFault fault = DriverFaults::Get().FaultOf(DriverCall::kListedCopy);
     if (fault == CallFault::kLeftOut) list->runs[i].bytes = 0;
   }
+  return given;
 }
 
 }  // namespace baton::gpu_emulator

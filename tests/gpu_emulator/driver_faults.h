@@ -9,7 +9,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
-#include <span>
+#include <vector>
+
+#include "tests/gpu_emulator/kernel_registry.h"
 
 namespace baton::gpu_emulator {
 
@@ -60,9 +62,10 @@ class DriverFaults {
   std::array<int64_t, kDriverCalls> calls_ = {};
 };
 
-// Counts the copies that the parameters of baton_copy_small_runs list, and leaves out those with a
-// planted fault.
-void LeaveOutListedCopies(std::span<std::byte> params, uint32_t count);
+// Returns the parameters of a launch of `blocks` blocks. Of baton_copy_small_runs, whose parameters
+// list copies, this counts the copies and leaves out those with a planted fault.
+std::vector<std::byte> WithListedFaults(const Kernel& kernel, const std::byte* params,
+                                        uint32_t blocks);
 
 // For dlsym.
 inline constexpr char kPlantSymbol[] = "baton_emulator_plant";

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -178,34 +179,49 @@ TEST_P(DrawBuffersOn, TokensOfTheStepBeforeAreFed) {
   }
 }
 
-// The buffers have room for 16 additions. Steps with more take memory of their own.
+// The buffers have room for 16 additions. Steps with more take memory of their own, also while the
+// step before is in flight.
 TEST_P(DrawBuffersOn, AStepMayHaveManyAdditions) {
+  constexpr int64_t kTokens = 20'000;
   buffers_ = *DrawBuffers::Create(1, 1, *device_);
-  const std::vector<float> logits(200, 1.0f);
+  const std::vector<float> logits(kTokens, 1.0f);
   const std::vector<TokenId> tokens = {1};
-  int slot = 0;
-  for (const int32_t count : {3, 40, 16, 17, 199, 1}) {
-    std::vector<LogitAddition> additions;
-    for (TokenId token = 0; token < count; ++token) additions.push_back({token, -1.0f});
+  const std::vector<int32_t> counts = {3, 40, 16, 17, 199, 1, 3000, 19'000};
+  std::vector<std::vector<LogitAddition>> additions(counts.size());
+  std::vector<StepRows> wanted(counts.size());
+  const auto check = [&](size_t step) {
+    const auto drawn =
+        buffers_->Drawn(step % kStepSlots, [&](int32_t) { return std::span(logits); });
+    ASSERT_EQ(drawn.size(), 1u);
+    EXPECT_EQ(drawn[0], absl::StatusOr<TokenId>(counts[step]))
+        << "the first token without an addition";
+  };
+  for (size_t step = 0; step < counts.size(); ++step) {
+    for (TokenId token = 0; token < counts[step]; ++token) {
+      additions[step].push_back({token, -1.0f});
+    }
     TokenDraw draw;
     draw.temperature = 0;
-    draw.additions = additions;
+    draw.additions = additions[step];
     StepInput input;
     input.chunks.push_back(
         {.tokens = tokens, .block_table = {}, .logit_rows = 1, .draws = std::span(&draw, 1)});
-    StepRows wanted = StepRows::Draws(input, input.wanted);
-    EXPECT_EQ(buffers_->FitsGraph(input, 1), count <= 16);
-    ASSERT_TRUE(Upload(input, slot, nullptr).ok());
-    Sample(logits.data(), 200, slot, wanted);
-    stream_->Synchronize();
-    const auto drawn = buffers_->Drawn(slot, [&](int32_t) { return std::span(logits); });
-    ASSERT_EQ(drawn.size(), 1u);
-    EXPECT_EQ(drawn[0], absl::StatusOr<TokenId>(count)) << "the first token without an addition";
-    slot = 1 - slot;
+    wanted[step] = StepRows::Draws(input, input.wanted);
+    if (step % kStepSlots == 0 && step > 0) {
+      stream_->Synchronize();
+      check(step - 2);
+      check(step - 1);
+    }
+    ASSERT_TRUE(Upload(input, step % kStepSlots, nullptr).ok());
+    Sample(logits.data(), kTokens, step % kStepSlots, wanted[step]);
   }
+  stream_->Synchronize();
+  check(counts.size() - 2);
+  check(counts.size() - 1);
 }
 
-// As a graph does it: one launch for more rows than the step has draws, and with the feed inside.
+// As the runner does it: a graph for more rows than the step has draws, with the feed inside. A
+// step with more draws than rows draws behind its graph.
 TEST_P(DrawBuffersOn, AGraphFeedsAndDraws) {
   constexpr int64_t kRows = 4;
   const std::vector<float> logits = {0, 9, 9, 0, 0, 0, 0, 0};  // of two tokens in each row
@@ -217,31 +233,45 @@ TEST_P(DrawBuffersOn, AGraphFeedsAndDraws) {
   TokenDraw greedy;
   greedy.temperature = 0;
   const std::vector<TokenId> tokens = {7};
-  StepInput first, second;
-  for (int i = 0; i < 2; ++i) {
-    first.chunks.push_back(
-        {.tokens = tokens, .block_table = {}, .logit_rows = 1, .draws = std::span(&greedy, 1)});
-  }
-  second.chunks = first.chunks;
-  second.chunks[0].token_from = DrawnBy{.step = StepId(1), .draw = 1};
-  second.chunks[1].token_from = DrawnBy{.step = StepId(1), .draw = 0};
-  int slot = 0;
-  for (const StepInput* input : {&first, &second}) {
-    ASSERT_TRUE(buffers_->FitsGraph(*input, kRows));
-    ASSERT_TRUE(buffers_->Fill(*input, slot, kRows, *stream_).ok());
+  const auto chunk_of = [&](std::span<const TokenDraw> draws, std::optional<int32_t> from) {
+    StepChunk chunk = {.tokens = tokens, .block_table = {}, .logit_rows = 1, .draws = draws};
+    if (from) chunk.token_from = DrawnBy{.step = StepId(1), .draw = *from};
+    return chunk;
+  };
+  const std::vector<TokenDraw> one(1, greedy);
+  const std::vector<TokenDraw> many(5, greedy);
+  // Row 0 draws token 1, row 1 token 0.
+  struct Step {
+    std::vector<StepChunk> chunks;
+    std::vector<TokenId> drawn;
+    std::vector<int32_t> fed;
+  };
+  const std::vector<Step> steps = {
+      {{chunk_of(one, {}), chunk_of(one, {})}, {1, 0}, {7, 7, 7, 7}},
+      {{chunk_of(one, 1), chunk_of(one, 0)}, {1, 0}, {0, 1, 7, 7}},
+      {{chunk_of(one, 0), chunk_of(many, 0)}, {1, 0, 0, 0, 0, 0}, {1, 1, 7, 7}},
+      {{chunk_of(many, 5), chunk_of(one, 0)}, {1, 1, 1, 1, 1, 0}, {0, 1, 7, 7}},
+      {{chunk_of(one, 4)}, {1}, {1, 1, 7, 7}},
+      {{chunk_of({}, 0)}, {}, {1, 1, 7, 7}}};
+  for (size_t i = 0; i < steps.size(); ++i) {
+    SCOPED_TRACE(i);
+    const int slot = static_cast<int>(i % kStepSlots);
+    StepInput input;
+    input.chunks = steps[i].chunks;
+    StepRows wanted = StepRows::Draws(input, input.wanted);
+    ASSERT_TRUE(buffers_->Fill(input, slot, kRows, *stream_).ok());
     InputCopies copies;
     buffers_->Upload(slot, copies);
     copies.Enqueue(device_->ops(), *stream_);
     stream_->Launch(*graph);
-    buffers_->Fetch(slot, *stream_);
+    Sample(logits.data(), 2, slot, wanted);
     stream_->Synchronize();
     const auto drawn = buffers_->Drawn(slot, [](int32_t) { return std::span<const float>(); });
-    ASSERT_EQ(drawn.size(), 2u);
-    EXPECT_EQ(drawn[0], absl::StatusOr<TokenId>(1));
-    EXPECT_EQ(drawn[1], absl::StatusOr<TokenId>(0));
-    EXPECT_EQ(token_ids, (input == &first ? std::vector<int32_t>{7, 7, 7, 7}
-                                          : std::vector<int32_t>{0, 1, 7, 7}));
-    slot = 1 - slot;
+    ASSERT_EQ(drawn.size(), steps[i].drawn.size());
+    for (size_t at = 0; at < drawn.size(); ++at) {
+      EXPECT_EQ(drawn[at], absl::StatusOr<TokenId>(steps[i].drawn[at])) << at;
+    }
+    EXPECT_EQ(token_ids, steps[i].fed);
   }
 }
 

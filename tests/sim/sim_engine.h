@@ -46,6 +46,7 @@ struct SimEngineOptions : EngineOptions {
     max_chunk_tokens = 16;
     max_running = 8;
     max_waiting = 64;
+    steps_in_flight = 1;
     layer_pieces = 1;
     hash_logits = true;
   }
