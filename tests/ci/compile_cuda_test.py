@@ -109,9 +109,10 @@ class KernelSpills(unittest.TestCase):
                    for kernel in tensor_instructions.KERNEL.findall(source.read_text())]
         named = [kernel for kernel in kernels if re.match(r"baton_(gated_|tensor_)*matmul|baton_t1_(decode|warpgroups)", kernel)]
         self.assertGreater(len(named), 50)
+        spilling = {("baton_matmul_few_16_q5_1", "sm_80"): (8, 8)}  # of compute capability 8.0, which no target names
         for kernel in named:
             for processor in ("sm_80", "sm_90", "sm_90a"):
-                self.assertEqual(kernel_spills.limit_of(kernel, processor), (0, 0), kernel)
+                self.assertEqual(kernel_spills.limit_of(kernel, processor), spilling.get((kernel, processor), (0, 0)), kernel)
 
     def errors(self, *limits):
         return [message.split(" spills")[0] for message, is_error in kernel_spills.judge(SPILLS, limits) if is_error]

@@ -267,7 +267,7 @@ const CallOracles kInputsLeftOut = {.call = DriverCall::kListedCopy,
                                     .fault = CallFault::kLeftOut,
                                     .letters =
                                         "bbbe=bbb=bbb=b"
-                                        "b==be=bbb=bbb="
+                                        "b=bbe=bbb=bbb="
                                         "bb==e==b===bb=b",
                                     .all_times = false};
 // Each step copies the drawn tokens and two rows of logits to the host.
