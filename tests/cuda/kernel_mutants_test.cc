@@ -24,11 +24,16 @@ using gpu_emulator::Primitive;
 
 constexpr uint64_t kSeed = 1616;
 
-// Several blocks share the segments of a sequence, so they merge.
+// Several blocks share the segments of a sequence, so they merge. The one that begins the sequence
+// is not the last to arrive, so another one reads what it kept.
 template <AttentionBatch kBatch, KvType kType>
 absl::Status RunAttention(Executor& executor) {
-  static const AttentionCase kProblem({.query_heads = 3, .kv_heads = 1, .type = kType},
-                                      {CausalSequence(600, 1), CausalSequence(70, 3)}, kSeed);
+  static const AttentionCase kProblem(
+      {.query_heads = 3, .kv_heads = 1, .type = kType},
+      kBatch == AttentionBatch::kDecode
+          ? std::vector<AttentionSequence>{CausalSequence(70, 3), CausalSequence(600, 1)}
+          : std::vector<AttentionSequence>{CausalSequence(600, 1), CausalSequence(70, 3)},
+      kSeed);
   static const std::vector<float> kExpected = kProblem.Expected();
   std::vector<float> out(kProblem.out_size(), -1.0f);
   MutantLauncher launcher(executor);
@@ -90,28 +95,43 @@ absl::Status RunWeights(Executor& executor) { return RunDraws("sample_weights", 
 absl::Status RunDrawing(Executor& executor) { return RunDraws("sample_draw", executor); }
 
 // The kernels of t1. Their twin is the definition.
-template <AttentionBatch kBatch, KvType kType>
-absl::Status RunTensorCoreAttention(Executor& executor) {
-  static const AttentionCase kProblem({.query_heads = 3, .kv_heads = 1, .type = kType},
-                                      {CausalSequence(600, 1), CausalSequence(70, 3)}, kSeed);
-  std::vector<float> expected(kProblem.out_size()), out(kProblem.out_size(), -1.0f);
-  TensorCoreAttention(kProblem.Args(expected.data()), 0, kProblem.tokens());
+absl::Status RunTensorCoreAttention(Executor& executor, const AttentionCase& problem,
+                                    AttentionBatch batch) {
+  std::vector<float> expected(problem.out_size()), out(problem.out_size(), -1.0f);
+  TensorCoreAttention(problem.Args(expected.data()), 0, problem.tokens());
   MutantLauncher launcher(executor);
-  LaunchTensorCoreAttention(launcher, kProblem.Args(out.data()), kBatch, Numerics::kT1Sm90,
-                            1 << 20);
+  LaunchTensorCoreAttention(launcher, problem.Args(out.data()), batch, Numerics::kT1Sm90, 1 << 20);
   if (!launcher.status().ok()) return launcher.status();
   return std::memcmp(out.data(), expected.data(), out.size() * sizeof(float)) == 0
              ? absl::OkStatus()
              : absl::DataLossError("wrong attention");
 }
 
-// Block barriers that another one makes unnecessary ('='):
+// One block has each sequence to itself, so nothing merges.
+template <AttentionBatch kBatch, KvType kType>
+absl::Status RunTensorCoreAttention(Executor& executor) {
+  static const AttentionCase kProblem({.query_heads = 3, .kv_heads = 1, .type = kType},
+                                      {CausalSequence(600, 1), CausalSequence(70, 3)}, kSeed);
+  return RunTensorCoreAttention(executor, kProblem, kBatch);
+}
+
+// Two blocks share the segments of the first sequence.
+absl::Status RunMergeOfTensorCores(Executor& executor) {
+  static const AttentionCase kProblem({.query_heads = 3, .kv_heads = 1},
+                                      {CausalSequence(600, 1), CausalSequence(70, 1)}, kSeed);
+  return RunTensorCoreAttention(executor, kProblem, AttentionBatch::kDecode);
+}
+
+// Barriers that another one makes unnecessary ('='):
 // - The last one of ClearStages and the first one of SetBounds order the same accesses, so each
 //   makes the other unnecessary. So do the last one of Finish and the first one of SetBounds. After
 //   the last one of RunSegments, the first one of SetBounds, ArrivesLast or Finish follows.
 // - In t1, the barrier after NextUnit orders what that of ClearStages orders. In decode, barriers
 //   of AddTile stand after the last read of the bounds, and those of the next unit before they are
 //   written again. So the last one of RunSegments is unnecessary too.
+// - In t1, that of ClearStages orders what the warp barrier of BeginWork orders. The kernel on
+//   warpgroups, which has no ClearStages, needs the warp barrier
+//   (tensor_core_warpgroups_faults_test.cc).
 // - Before the first one of FindBest, LoadChunk, ListCandidates and LogitReachedBy, no thread has
 //   read what another one writes next.
 // - FindInSums ends with a barrier, so the first one of FindKey is unnecessary.
@@ -129,18 +149,18 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         MutatedKernel{"DecodeF16",
                       &RunAttention<AttentionBatch::kDecode, KvType::kF16>,
-                      {{Primitive::kBlockBarrier, "Rr==brbb=Rrb=b="},
+                      {{Primitive::kBlockBarrier, "Rr==brbb=b=RRb="},
                        {Primitive::kFence, "R"},
                        {Primitive::kCopyWait, "b"}}},
         // The rows of this case with int8 and fp8 have odd addresses, so no copy is asynchronous.
         MutatedKernel{"DecodeInt8",
                       &RunAttention<AttentionBatch::kDecode, KvType::kInt8>,
-                      {{Primitive::kBlockBarrier, "Rb==bbbb=Rrb=b="},
+                      {{Primitive::kBlockBarrier, "Rb==bbbb=b=RRb="},
                        {Primitive::kFence, "R"},
                        {Primitive::kCopyWait, "="}}},
         MutatedKernel{"DecodeFp8",
                       &RunAttention<AttentionBatch::kDecode, KvType::kFp8>,
-                      {{Primitive::kBlockBarrier, "Rb==bbbb=Rrb=b="},
+                      {{Primitive::kBlockBarrier, "Rb==bbbb=b=RRb="},
                        {Primitive::kFence, "R"},
                        {Primitive::kCopyWait, "="}}},
         MutatedKernel{"ChunksF16",
@@ -161,31 +181,36 @@ INSTANTIATE_TEST_SUITE_P(
                        {Primitive::kWarpBarrier, "b"},
                        {Primitive::kFence, "R"},
                        {Primitive::kCopyWait, "="}}},
-        // One block has each sequence to itself, so the fences of merges are not reached.
         MutatedKernel{"DecodeT1F16",
                       &RunTensorCoreAttention<AttentionBatch::kDecode, KvType::kF16>,
                       {{Primitive::kBlockBarrier, "db=bRRrbbbb=r"},
-                       {Primitive::kWarpBarrier, "Rd"},
+                       {Primitive::kWarpBarrier, "=d"},
+                       {Primitive::kCopyWait, "b"}}},
+        MutatedKernel{"MergeT1F16",
+                      &RunMergeOfTensorCores,
+                      {{Primitive::kBlockBarrier, "dR=bRRrbbbb=RRr"},
+                       {Primitive::kWarpBarrier, "=d"},
+                       {Primitive::kFence, "R"},
                        {Primitive::kCopyWait, "b"}}},
         MutatedKernel{"DecodeT1Int8",
                       &RunTensorCoreAttention<AttentionBatch::kDecode, KvType::kInt8>,
                       {{Primitive::kBlockBarrier, "db=bRRbbbbbb=r"},
-                       {Primitive::kWarpBarrier, "Rd"},
+                       {Primitive::kWarpBarrier, "=d"},
                        {Primitive::kCopyWait, "="}}},
         MutatedKernel{"ChunksT1Int8",
                       &RunTensorCoreAttention<AttentionBatch::kChunks, KvType::kInt8>,
                       {{Primitive::kBlockBarrier, "dR=bRRbbbRr"},
-                       {Primitive::kWarpBarrier, "RR"},
+                       {Primitive::kWarpBarrier, "=R"},
                        {Primitive::kCopyWait, "="}}},
         MutatedKernel{"DecodeT1Fp8",
                       &RunTensorCoreAttention<AttentionBatch::kDecode, KvType::kFp8>,
                       {{Primitive::kBlockBarrier, "db=bRRbbbbbb=r"},
-                       {Primitive::kWarpBarrier, "Rd"},
+                       {Primitive::kWarpBarrier, "=d"},
                        {Primitive::kCopyWait, "="}}},
         MutatedKernel{"ChunksT1Fp8",
                       &RunTensorCoreAttention<AttentionBatch::kChunks, KvType::kFp8>,
                       {{Primitive::kBlockBarrier, "dR=bRRbbbRr"},
-                       {Primitive::kWarpBarrier, "RR"},
+                       {Primitive::kWarpBarrier, "=R"},
                        {Primitive::kCopyWait, "="}}},
         MutatedKernel{"Copies", &RunCopies, {{Primitive::kBlockBarrier, "bbbb"}}},
         MutatedKernel{"MaximaOfDraws", &RunMaxima, {{Primitive::kBlockBarrier, "=RRb"}}},
