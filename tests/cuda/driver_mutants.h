@@ -9,6 +9,7 @@
 //   e  the program reports an error
 //   d  the program does not end
 //   =  nothing: no result depends on the call here (the scenario says why)
+//   *  any of them but =; which one depends on what memory happens to contain
 // A call may be harmless while streams run late, and wrong while one of them runs early. So every
 // fault is tried with all streams late, with each stream early, and with a host that comes first
 // (tests/gpu_emulator/stream_order.h).
@@ -19,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstdint>
@@ -130,7 +132,11 @@ inline void ExpectOracles(const Scenario& scenario) {
           oracles.all_times);
     }
     EXPECT_GT(calls, 0) << oracles.name;
-    EXPECT_EQ(actual, oracles.letters) << oracles.name;
+    std::string expected = oracles.letters;
+    for (size_t i = 0; i < std::min(expected.size(), actual.size()); ++i) {
+      if (expected[i] == '*' && actual[i] != '=') expected[i] = actual[i];
+    }
+    EXPECT_EQ(actual, expected) << oracles.name;
   }
 }
 
