@@ -156,9 +156,10 @@ class CudaBench {
     }
     for (const int64_t context : sizes_.prefill) {
       const BenchAttention batch(bench_, sizes_.shape, {.context = context, .new_tokens = context});
-      const auto [q, out] = Rows(batch);
-      const WorkTime time =
-          bench_.Enqueued(4, [&](int) { Attend(batch, q->as<float>(), out->as<float>()); });
+      const auto rows = Rows(batch);
+      const float* const q = rows.first->as<float>();
+      float* const out = rows.second->as<float>();
+      const WorkTime time = bench_.Enqueued(4, [&](int) { Attend(batch, q, out); });
       bench_.ReportRate(Named("prefill." + std::to_string(context)), batch.flops() / kTera, time,
                         "TFLOP/s", products_ / kTera);
     }
@@ -298,9 +299,10 @@ class CudaBench {
                                          batch.Attention(q, sizes_.shape.q_size(), out));
   }
   WorkTime DecodeTime(const BenchAttention& batch) {
-    const auto [q, out] = Rows(batch);
-    return bench_.InGraph(sizes_.repeats,
-                          [&](int) { Attend(batch, q->as<float>(), out->as<float>()); });
+    const auto rows = Rows(batch);
+    const float* const q = rows.first->as<float>();
+    float* const out = rows.second->as<float>();
+    return bench_.InGraph(sizes_.repeats, [&](int) { Attend(batch, q, out); });
   }
 
   WorkTime ProductTime(const std::vector<const BenchMatrix*>& weights, int64_t tokens,

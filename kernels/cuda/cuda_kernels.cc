@@ -1,5 +1,6 @@
 #include "kernels/cuda/cuda_kernels.h"
 
+#include "common/check.h"
 #include "common/shared_library.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"

@@ -7,10 +7,10 @@
 // A step is a decode step if every chunk is one token with one logit row. Its rows are padded to a
 // bucket, and it replays the graph captured for that bucket (graph key: bucket, query length 1).
 // The graph begins with the tokens that the step before has drawn, and ends with the draws of this
-// step. So a decode step is an op that copies all inputs, the graph, and a copy of the drawn tokens.
-// All other steps, and steps with shifted queries or input embeddings, are enqueued eagerly. Both
-// ways give the same bits. In contiguous mode, so are steps with chunks that name their runs: their
-// blocks are scattered, because they belong to several sequences.
+// step. So a decode step is an op that copies all inputs, the graph, and a copy of the drawn
+// tokens. All other steps, and steps with shifted queries or input embeddings, are enqueued
+// eagerly. Both ways give the same bits. In contiguous mode, so are steps with chunks that name
+// their runs: their blocks are scattered, because they belong to several sequences.
 //
 // A runner takes all device memory at its creation: buffers, scratch memory of kernels for the
 // largest steps, and the graphs. So the memory that is left may all become KV. Graphs depend on
