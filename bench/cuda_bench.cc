@@ -111,7 +111,9 @@ class CudaBench {
   }
 
   void Attention() {
-    for (const auto& [sequences, context] : sizes_.attention) {
+    for (const auto& size : sizes_.attention) {
+      const auto sequences = size.first;
+      const auto context = size.second;
       const std::string name =
           "attention." + std::to_string(sequences) + "x" + std::to_string(context);
       const auto measure = [&](int32_t log2, bool contiguous, const std::string& kind) {

@@ -188,6 +188,7 @@ TEST_P(DrawBuffersOn, AStepMayHaveManyAdditions) {
   const std::vector<TokenId> tokens = {1};
   const std::vector<int32_t> counts = {3, 40, 16, 17, 199, 1, 3000, 19'000};
   std::vector<std::vector<LogitAddition>> additions(counts.size());
+  std::vector<StepInput> inputs(counts.size());
   std::vector<StepRows> wanted(counts.size());
   const auto check = [&](size_t step) {
     const auto drawn =
@@ -203,7 +204,7 @@ TEST_P(DrawBuffersOn, AStepMayHaveManyAdditions) {
     TokenDraw draw;
     draw.temperature = 0;
     draw.additions = additions[step];
-    StepInput input;
+    StepInput& input = inputs[step];
     input.chunks.push_back(
         {.tokens = tokens, .block_table = {}, .logit_rows = 1, .draws = std::span(&draw, 1)});
     wanted[step] = StepRows::Draws(input, input.wanted);
