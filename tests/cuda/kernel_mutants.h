@@ -194,7 +194,7 @@ inline void ExpectRaces(const MutatedKernel& kernel) {
 
 #endif
 
-inline void ExpectCaught(const MutatedKernel& kernel) {
+inline void ExpectCaught([[maybe_unused]] const MutatedKernel& kernel) {
 #if defined(BATON_EMULATOR_TSAN)
   ExpectRaces(kernel);
 #elif !defined(BATON_EMULATOR_ASAN)  // AddressSanitizer is no oracle of these faults
