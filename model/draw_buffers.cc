@@ -73,7 +73,7 @@ absl::StatusOr<std::unique_ptr<DrawBuffers>> DrawBuffers::Create(int64_t max_dra
                        Aligned<TokenId>(kStepSlots * max_draws);
   ASSIGN_OR_RETURN(buffers->memory_, device.Allocate(bytes, kPurpose));
   std::byte* next = buffers->memory_->data();
-  for (DeviceDraws* draws : {&buffers->in_graphs_, &buffers->eager_}) {
+  for (DeviceDraws* draws : {&buffers->in_graphs_, &buffers->outside_graphs_}) {
     Take(draws->draws, max_draws, next);
     Take(draws->additions, additions, next);
     Take(draws->first_addition, max_draws + 1, next);
@@ -88,11 +88,11 @@ absl::StatusOr<std::unique_ptr<DrawBuffers>> DrawBuffers::Create(int64_t max_dra
 
 void DrawBuffers::EnqueueAllShapes(const float* logits, int64_t vocabulary, int32_t* token_ids,
                                    Stream& stream) const {
-  CaptureFeed(/*rows=*/1, token_ids, stream);
-  device_.ops().Sample(stream, ArgsOf(eager_, logits, vocabulary, max_draws_));
+  EnqueueFeed(/*rows=*/1, token_ids, stream);
+  device_.ops().Sample(stream, ArgsOf(outside_graphs_, logits, vocabulary, max_draws_));
 }
 
-void DrawBuffers::CaptureFeed(int64_t rows, int32_t* token_ids, Stream& stream) const {
+void DrawBuffers::EnqueueFeed(int64_t rows, int32_t* token_ids, Stream& stream) const {
   device_.ops().FeedDrawnTokens(
       stream, {.drawn = drawn_, .source = source_, .token_ids = token_ids, .tokens = rows});
 }
@@ -109,14 +109,14 @@ SampleArgs DrawBuffers::ArgsOf(const DeviceDraws& draws, const float* logits, in
           .count = count};
 }
 
-void DrawBuffers::CaptureSample(int64_t rows, const float* logits, int64_t vocabulary,
-                                Stream& stream) const {
+void DrawBuffers::EnqueueGraphDraws(int64_t rows, const float* logits, int64_t vocabulary,
+                                    Stream& stream) const {
   device_.ops().Sample(stream, ArgsOf(in_graphs_, logits, vocabulary, rows));
 }
 
 DrawBuffers::DeviceDraws DrawBuffers::DrawsOf(const Slot& slot) const {
   if (slot.in_graph) return in_graphs_;
-  DeviceDraws draws = eager_;
+  DeviceDraws draws = outside_graphs_;
   if (slot.additions.size() > max_additions_) {
     draws.additions = many_additions_->as<LogitAddition>();
   }
@@ -216,7 +216,7 @@ void DrawBuffers::Upload(int slot_index, InputCopies& copies) const {
 
 void DrawBuffers::Feed(int slot_index, int32_t* token_ids, Stream& stream) const {
   const int64_t tokens = slots_[slot_index].source.size();
-  if (tokens > 0) CaptureFeed(tokens, token_ids, stream);
+  if (tokens > 0) EnqueueFeed(tokens, token_ids, stream);
 }
 
 void DrawBuffers::Sample(const float* logits, int64_t vocabulary, int slot_index, StepRows& wanted,

@@ -45,10 +45,11 @@ class DrawBuffers {
   // Enqueues the ops of eager steps, for Stream::Prepare.
   void EnqueueAllShapes(const float* logits, int64_t vocabulary, int32_t* token_ids,
                         Stream& stream) const;
-  // Enqueue the ops of a step of `rows` token rows, for a capture: the feed comes first, the draws
-  // come last. REQUIRES: rows <= max_draws, rows <= max_tokens.
-  void CaptureFeed(int64_t rows, int32_t* token_ids, Stream& stream) const;
-  void CaptureSample(int64_t rows, const float* logits, int64_t vocabulary, Stream& stream) const;
+  // Enqueue the ops of a graph of `rows` token rows: the feed comes first, the draws come last.
+  // REQUIRES: rows <= max_draws, rows <= max_tokens.
+  void EnqueueFeed(int64_t rows, int32_t* token_ids, Stream& stream) const;
+  void EnqueueGraphDraws(int64_t rows, const float* logits, int64_t vocabulary,
+                         Stream& stream) const;
 
   // Fills host slot `slot` with the draws of a step. graph_rows: rows of the step's graph, 0 for an
   // eager step. ResourceExhausted: no memory. REQUIRES: the step that last used `slot` is
@@ -105,7 +106,7 @@ class DrawBuffers {
   int64_t max_draws_ = 0;
   int64_t max_additions_ = 0;
   DeviceDraws in_graphs_;
-  DeviceDraws eager_;
+  DeviceDraws outside_graphs_;
   int32_t* source_ = nullptr;
   int32_t* first_token_ = nullptr;
   TokenId* drawn_ = nullptr;                      // [kStepSlots, max_draws]

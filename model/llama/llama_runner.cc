@@ -318,10 +318,10 @@ std::unique_ptr<OpGraph> LlamaRunner::CaptureFor(int32_t bucket) {
   StepRows rows = StepRows::Fixed(bucket);
   StepRows none;
   stream_->BeginCapture();
-  draws_->CaptureFeed(bucket, buffers_->token_ids, *stream_);
+  draws_->EnqueueFeed(bucket, buffers_->token_ids, *stream_);
   Enqueue({.tokens = rows, .logits = rows, .shifted_queries = none});
   if (rank_.rank == 0) {
-    draws_->CaptureSample(bucket, buffers_->logits, config_.vocabulary, *stream_);
+    draws_->EnqueueGraphDraws(bucket, buffers_->logits, config_.vocabulary, *stream_);
   }
   return stream_->EndCapture();
 }

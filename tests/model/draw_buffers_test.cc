@@ -228,8 +228,8 @@ TEST_P(DrawBuffersOn, AGraphFeedsAndDraws) {
   const std::vector<float> logits = {0, 9, 9, 0, 0, 0, 0, 0};  // of two tokens in each row
   std::vector<int32_t> token_ids(kRows, 7);
   stream_->BeginCapture();
-  buffers_->CaptureFeed(kRows, token_ids.data(), *stream_);
-  buffers_->CaptureSample(kRows, logits.data(), 2, *stream_);
+  buffers_->EnqueueFeed(kRows, token_ids.data(), *stream_);
+  buffers_->EnqueueGraphDraws(kRows, logits.data(), 2, *stream_);
   const std::unique_ptr<OpGraph> graph = stream_->EndCapture();
   TokenDraw greedy;
   greedy.temperature = 0;
