@@ -11,7 +11,6 @@
 // Thread safety: belongs to one thread.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "bench/figure_list.h"
+#include "bench/median_interval.h"
 #include "common/check.h"
 #include "engine/engine_options.h"
 #include "engine/model_loader.h"
@@ -70,10 +70,6 @@ class RunnerSteps {
   static double MicrosecondsSince(Clock::time_point start) {
     return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
   }
-  static double MedianOf(std::vector<double>& values) {
-    std::ranges::sort(values);
-    return values[values.size() / 2];
-  }
   static void Report(FigureList& figures, const char* name, double value, const char* unit,
                      std::optional<double> limit = std::nullopt) {
     std::printf("%-44s %12.2f %-9s %12.2f %7.3f\n", name, value, unit, limit.value_or(0),
@@ -112,7 +108,7 @@ class RunnerSteps {
       if (static_cast<int>(uncollected.size()) >= in_flight) collect();
     }
     while (!uncollected.empty()) collect();
-    return {MedianOf(submits), MedianOf(between)};
+    return {MedianOf(submits).median, MedianOf(between).median};
   }
 
   std::unique_ptr<DeviceBuffer> pool_;
