@@ -71,13 +71,20 @@ def jobs_of(rng):
 
 
 def check_missing_driver(baton, model):
-    """Without a driver, `--device cuda` names what is missing. Returns a list of failures."""
-    process = subprocess.run([baton, "run", "--model", model, "--device", "cuda", "--prompt", "a"], capture_output=True, text=True)
-    if process.returncode == 0:
-        return []  # this machine has a GPU
-    if process.returncode == 1 and 'device is "cuda": ' in process.stderr:
-        return []
-    return [f"--device cuda: exit code {process.returncode}, {process.stderr!r}"]
+    """Without a driver, `--device cuda` names what is missing, in every program that has a device. Returns a list of failures."""
+    programs = pathlib.Path(baton).parent
+    commands = [[baton, "run", "--model", model, "--prompt", "a"],
+                [programs / "baton-prefill-worker", "--model", model, "--listen", "127.0.0.1:0"],
+                [programs / "baton-decode-worker", "--model", model, "--listen", "127.0.0.1:0"]]
+    failures = []
+    for command in commands:
+        for device in ("cuda", "cuda:7"):
+            process = subprocess.run([*command, "--device", device], capture_output=True, text=True, timeout=60)
+            if process.returncode == 0:
+                return []  # this machine has a GPU
+            if process.returncode != 1 or f'device is "{device}": ' not in process.stderr:
+                failures.append(f"{command[0]} --device {device}: exit code {process.returncode}, {process.stderr!r}")
+    return failures
 
 
 def check_faults(baton, model, jobs, answers, failures):
