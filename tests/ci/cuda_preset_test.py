@@ -3,6 +3,7 @@
 and the flags that decide about bits are those of scripts/compile_cuda.sh. The kernels themselves are compiled by compile_cuda.sh."""
 
 import ctypes
+import itertools
 import os
 import pathlib
 import re
@@ -49,9 +50,9 @@ class CudaPreset(unittest.TestCase):
                 done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             library = ctypes.CDLL(str(build / "bin/libbaton_cuda_kernels.so"))
-            images = (ctypes.c_char_p * (len(kernels) + 1)).in_dll(library, "baton_cuda_images")
-            self.assertEqual(sorted(image.decode() for image in images[:-1]), kernels)
-            self.assertIsNone(images[-1])
+            table = ctypes.cast(ctypes.addressof(ctypes.c_char_p.in_dll(library, "baton_cuda_images")), ctypes.POINTER(ctypes.c_char_p))
+            images = list(itertools.takewhile(lambda image: image is not None, (table[i] for i in itertools.count())))
+            self.assertEqual(sorted(image.decode() for image in images), kernels)
             built = calls.read_text().splitlines()
             self.assertEqual(len(built), len(kernels))
             checked = numeric_flags((ROOT / "scripts/compile_cuda.sh").read_text())
