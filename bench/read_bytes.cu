@@ -2,12 +2,14 @@
 // has four independent loads of 16 bytes in flight. Predicted limit: the memory's bandwidth.
 #include "bench/read_bytes_params.h"
 #include "kernels/cuda/device_code.cuh"
+#include "kernels/cuda/kernel_order.cuh"
 
 namespace baton {
 
 // Grid: any number of blocks, block: [kReadThreads].
 extern "C" __global__ void __launch_bounds__(kReadThreads)
     baton_read_bytes(const __grid_constant__ ReadBytesParams p) {
+  BeginKernel();
   const auto* words = static_cast<const uint4*>(p.bytes);
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   uint32_t any = 0;

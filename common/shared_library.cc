@@ -30,4 +30,8 @@ void* SharedLibrary::Address(const char* symbol) {
   return address;
 }
 
+bool SharedLibrary::Has(const char* symbol) const {
+  return status_.ok() && dlsym(handle_, symbol) != nullptr;
+}
+
 }  // namespace baton

@@ -29,10 +29,17 @@ class SharedLibrary {
     std::memcpy(&target, &address, sizeof(address));
   }
 
+  // The same, but leaves `target` as it is if the library lacks the symbol, which is no error.
+  template <typename T>
+  void FindIfPresent(const char* symbol, T*& target) {
+    if (Has(symbol)) Find(symbol, target);
+  }
+
   const absl::Status& status() const { return status_; }
 
  private:
   void* Address(const char* symbol);
+  bool Has(const char* symbol) const;
 
   void* handle_ = nullptr;
   std::string name_;

@@ -5,6 +5,7 @@
 //
 // Predicted limit: memory. It reads 4 bytes and the element's bytes for each value.
 #include "kernels/cuda/device_code.cuh"
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/kv_params.h"
 #include "kernels/elementary.h"
 #include "kernels/stored_number.h"
@@ -44,6 +45,7 @@ __device__ float SquaredChange(const CompareKvParams& p, const float* fresh, int
 }
 
 __device__ void CompareRow(const CompareKvParams& p) {
+  BeginKernel();
   const int64_t token = int64_t{blockIdx.x} * (blockDim.x / 32) + threadIdx.x / 32;
   if (token >= p.tokens) return;
   const int64_t slot = p.slots[token];

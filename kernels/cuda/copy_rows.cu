@@ -5,6 +5,7 @@
 // loop.
 #include "kernels/cuda/copy_params.h"
 #include "kernels/cuda/device_code.cuh"
+#include "kernels/cuda/kernel_order.cuh"
 
 namespace baton::copy_rows {
 namespace {
@@ -35,6 +36,7 @@ __device__ void CopySlice(const std::byte* from, std::byte* to, const ByteRows& 
 }
 
 __device__ void CopyRows(const CopyRowsParams& p) {
+  BeginKernel();
   for (int64_t item = blockIdx.x; item < p.count * p.slices; item += gridDim.x) {
     const ByteRows run = p.runs[item / p.slices];
     const int64_t slice = item % p.slices;

@@ -9,6 +9,7 @@
 #include "kernels/cuda/copy_params.h"
 #include "kernels/cuda/crc32c.cuh"
 #include "kernels/cuda/device_code.cuh"
+#include "kernels/cuda/kernel_order.cuh"
 
 namespace baton::copy_runs {
 namespace {
@@ -66,6 +67,7 @@ __device__ uint32_t CopySlice(const Params& p, crc::CrcShared& shared, const std
 // Items are slices of runs; blocks take them in turn.
 template <bool kChecks, typename Params>
 __device__ void CopyRuns(const Params& p) {
+  BeginKernel();
   crc::CrcShared& shared = *SharedMemory<crc::CrcShared>();
   if constexpr (kChecks) crc::MakeTables(shared, p.powers);
   for (int64_t item = blockIdx.x; item < p.count * kCopySlices; item += gridDim.x) {
@@ -102,6 +104,7 @@ __device__ int CopyValues(std::byte* to, const std::byte* from, int begin, int b
 }
 
 __device__ void CopySmallRun(const SmallRunsParams& p) {
+  BeginKernel();
   const ByteRun run = p.runs[blockIdx.x];
   const std::byte* const from = p.from + run.from;
   std::byte* const to = p.to + run.to;
@@ -135,6 +138,7 @@ extern "C" __global__ void __launch_bounds__(baton::kCopyThreads)
 
 extern "C" __global__ void __launch_bounds__(baton::kCopyThreads)
     baton_join_checksums(const __grid_constant__ baton::JoinChecksumsParams p) {
+  baton::BeginKernel();
   const int64_t run = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (run >= p.count) return;
   uint32_t remainder = 0;

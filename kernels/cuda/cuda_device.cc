@@ -1,5 +1,7 @@
 #include "kernels/cuda/cuda_device.h"
 
+#include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -96,7 +98,11 @@ absl::StatusOr<Numerics> NumericsOf(const CudaContext& context, std::optional<Nu
 
 absl::StatusOr<CudaDriver> LoadDriver(const CudaDeviceOptions& options) {
   absl::StatusOr<CudaDriver> driver = LoadCudaDriver(options.driver_libraries);
-  if (driver.ok()) return driver;
+  if (driver.ok()) {
+    const char* const early = std::getenv("BATON_EARLY_KERNELS");
+    if (early != nullptr && std::string_view(early) == "0") driver->LaunchKernelEx = nullptr;
+    return driver;
+  }
   return absl::UnavailableError(
       StrCat("this machine has no CUDA driver: ", driver.status().message()));
 }

@@ -27,6 +27,10 @@ struct CudaDeviceOptions {
   std::optional<Numerics> numerics = {};
 };
 
+// If the environment variable BATON_EARLY_KERNELS is 0, a kernel begins when those ahead of it have
+// ended. Otherwise it may begin earlier, on compute capability 9.0 and later
+// (kernels/cuda/kernel_order.cuh). Results are the same.
+
 // Unavailable: no driver, no such GPU, or no kernel library. FailedPrecondition: the kernels do not
 // run on this GPU, or its tensor cores do not have these numerics. Unimplemented: the GPU lacks a
 // feature that Baton needs.

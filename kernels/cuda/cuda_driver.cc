@@ -12,6 +12,9 @@ absl::StatusOr<CudaDriver> LoadCudaDriver(const std::vector<std::string>& names)
 #define BATON_FIND(member, name) library.Find(#name, driver.member);
   BATON_CUDA_FUNCTIONS(BATON_FIND)
 #undef BATON_FIND
+#define BATON_FIND_NEWER(member, name) library.FindIfPresent(#name, driver.member);
+  BATON_CUDA_NEWER_FUNCTIONS(BATON_FIND_NEWER)
+#undef BATON_FIND_NEWER
   RETURN_IF_ERROR(library.status());
   return driver;
 }

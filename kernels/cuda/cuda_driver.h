@@ -122,6 +122,22 @@ struct CuAccess {
   CuAccessFlags flags = kCuAccessReadWrite;
 };
 
+enum CuLaunchAttributeId : int { kCuLaunchProgrammaticSerialization = 6 };
+struct alignas(8) CuLaunchAttribute {
+  CuLaunchAttributeId id = kCuLaunchProgrammaticSerialization;
+  int unused = 0;
+  int allowed = 1;  // the kernel may begin before the kernel ahead in the stream has ended
+  int rest_of_value[15] = {};
+};
+struct CuLaunchConfig {
+  unsigned int grid[3] = {1, 1, 1};
+  unsigned int block[3] = {1, 1, 1};
+  unsigned int shared_bytes = 0;
+  CuStream stream = nullptr;
+  CuLaunchAttribute* attributes = nullptr;
+  unsigned int attribute_count = 0;
+};
+
 // One member for each function, named as in cuda.h without "cu". BATON_CUDA_FUNCTIONS lists them
 // with the names that the library exports.
 struct CudaDriver {
@@ -191,6 +207,9 @@ struct CudaDriver {
                            unsigned int grid_z, unsigned int block_x, unsigned int block_y,
                            unsigned int block_z, unsigned int shared_bytes, CuStream stream,
                            void** params, void** extra) = nullptr;
+  // Null: the driver is older than CUDA 11.8.
+  CuResult (*LaunchKernelEx)(const CuLaunchConfig* config, CuFunction function, void** params,
+                             void** extra) = nullptr;
   CuResult (*TensorMapEncodeTiled)(TensorMap* map, CuTileType type, uint32_t rank, void* address,
                                    const uint64_t* sizes, const uint64_t* strides,
                                    const uint32_t* box, const uint32_t* element_strides,
@@ -251,8 +270,12 @@ struct CudaDriver {
   DO(LaunchKernel, cuLaunchKernel)                               \
   DO(TensorMapEncodeTiled, cuTensorMapEncodeTiled)
 
+// The same for functions that the library may lack.
+#define BATON_CUDA_NEWER_FUNCTIONS(DO) DO(LaunchKernelEx, cuLaunchKernelEx)
+
 // Loads the first of `names` that the dynamic loader finds, such as "libcuda.so.1" or a path.
-// Unavailable names the libraries, or the function that the library lacks.
+// Unavailable names the libraries, or the function that the library lacks. Newer functions that it
+// lacks stay null.
 absl::StatusOr<CudaDriver> LoadCudaDriver(const std::vector<std::string>& names);
 
 // Returns the error of `call` with the driver's name and text for it: ResourceExhausted if memory

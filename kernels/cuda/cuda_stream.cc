@@ -83,7 +83,9 @@ CuGraphExec CudaStream::Instantiate(const std::vector<CudaCommand>& commands) {
                         driver.StreamBeginCapture(stream_, kCuCaptureRelaxed))) {
     return nullptr;
   }
+  behind_kernel_ = false;
   for (const CudaCommand& command : commands) Issue(command);
+  behind_kernel_ = false;
   CuGraph graph = nullptr;
   CuGraphExec exec = nullptr;
   if (context_->Expect("cuStreamEndCapture", driver.StreamEndCapture(stream_, &graph))) {
@@ -120,6 +122,7 @@ void CudaStream::Launch(const OpGraph& graph) {
     return;
   }
   if (preparing_ || cuda_graph.exec() == nullptr || !context_->Health().ok()) return;
+  behind_kernel_ = false;
   context_->Expect("cuGraphLaunch", context_->Enter().GraphLaunch(cuda_graph.exec(), stream_));
 }
 
@@ -151,13 +154,13 @@ void CudaStream::Copy(void* destination, const void* source, size_t bytes) {
 
 void CudaStream::CallLibrary(std::function<void(CuStream)> call) {
   if (preparing_ || !context_->Health().ok()) return;
-  if (!capturing_) return call(stream_);
+  if (!capturing_) return IssueCall(call);
   recorded_.push_back({.call = std::move(call)});
 }
 
 void CudaStream::Issue(const CudaCommand& command) {
   if (command.call != nullptr) {
-    command.call(stream_);
+    IssueCall(command.call);
   } else if (command.function == nullptr) {
     IssueCopy(command.destination, command.source, command.bytes);
   } else {
@@ -165,7 +168,13 @@ void CudaStream::Issue(const CudaCommand& command) {
   }
 }
 
+void CudaStream::IssueCall(const std::function<void(CuStream)>& call) {
+  behind_kernel_ = false;
+  call(stream_);
+}
+
 void CudaStream::IssueCopy(void* destination, const void* source, size_t bytes) {
+  behind_kernel_ = false;
   context_->Expect("cuMemcpyAsync", context_->Enter().MemcpyAsync(
                                         reinterpret_cast<CuDevicePointer>(destination),
                                         reinterpret_cast<CuDevicePointer>(source), bytes, stream_));
@@ -174,6 +183,20 @@ void CudaStream::IssueCopy(void* destination, const void* source, size_t bytes) 
 void CudaStream::IssueLaunch(CuFunction function, const LaunchShape& shape, const void* params) {
   void* pointers[] = {const_cast<void*>(params)};  // the driver only reads it
   const auto grid = [&](int i) { return static_cast<unsigned int>(shape.grid[i]); };  // checked
+  if (std::exchange(behind_kernel_, true) && context_->early_kernels()) {
+    CuLaunchAttribute early;
+    const CuLaunchConfig config = {
+        .grid = {grid(0), grid(1), grid(2)},
+        .block = {shape.block[0], shape.block[1], shape.block[2]},
+        .shared_bytes = shape.shared_bytes,
+        .stream = stream_,
+        .attributes = &early,
+        .attribute_count = 1,
+    };
+    context_->Expect("cuLaunchKernelEx",
+                     context_->Enter().LaunchKernelEx(&config, function, pointers, nullptr));
+    return;
+  }
   context_->Expect("cuLaunchKernel",
                    context_->Enter().LaunchKernel(function, grid(0), grid(1), grid(2),
                                                   shape.block[0], shape.block[1], shape.block[2],
@@ -189,6 +212,7 @@ void CudaStream::Synchronize() {
 
 void CudaStream::Record(Event& event) {
   CHECK(!capturing_ && !preparing_) << "Record inside a capture or a Prepare";
+  behind_kernel_ = false;
   auto& cuda_event = static_cast<CudaEvent&>(event);
   if (calls_ == nullptr) {
     cuda_event.Record(stream_, nullptr, 0);
@@ -199,6 +223,7 @@ void CudaStream::Record(Event& event) {
 
 void CudaStream::Call(std::function<void()> function) {
   CHECK(!capturing_ && !preparing_) << "Call inside a capture or a Prepare";
+  behind_kernel_ = false;
   if (calls_ == nullptr) calls_ = std::make_unique<CudaCallThread>(context_);
   calls_->Push(stream_, std::move(function));
 }

@@ -13,6 +13,10 @@
 // Preparing: a launch looks up its kernel and takes its workspaces, but enqueues nothing. An error
 // becomes the result of Prepare, not the device's health.
 //
+// A kernel behind another one of the same stream, or of the same graph, may begin before that one
+// has ended (kernels/cuda/kernel_order.cuh). A kernel behind anything else begins when all of that
+// has ended: the first one of a graph, or one behind a copy, an event, a graph or a library's call.
+//
 // Row limits: they are read when an op is enqueued, because the launch fixes the number of rows.
 //
 // Thread safety: a stream and its graphs belong to one thread at a time. The device outlives its
@@ -84,6 +88,7 @@ class CudaStream final : public Stream, public KernelLauncher {
   bool EncodeTiles(const TiledTensor& tensor, TensorMap& map) override;
 
  private:
+  void IssueCall(const std::function<void(CuStream)>& call);
   void IssueCopy(void* destination, const void* source, size_t bytes);
   void IssueLaunch(CuFunction function, const LaunchShape& shape, const void* params);
   void Issue(const CudaCommand& command);
@@ -95,6 +100,7 @@ class CudaStream final : public Stream, public KernelLauncher {
   CudaKernels& kernels_;
   CudaMemory& memory_;
   CuStream stream_ = nullptr;
+  bool behind_kernel_ = false;  // the last command that the driver got is a kernel of this stream
   bool capturing_ = false;
   bool preparing_ = false;
   absl::Status prepared_;  // first error while preparing

@@ -2,6 +2,7 @@
 // writes. A thread takes eight columns: the columns of one lane of weight_layout.h.
 #include "kernels/cuda/activation_rows.cuh"
 #include "kernels/cuda/device_code.cuh"
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/rows_params.h"
 #include "kernels/cuda/weight_fragments.cuh"
 #include "kernels/half.h"
@@ -80,6 +81,7 @@ __device__ __forceinline__ void FloatEight(const uint8_t* tile, int row, int col
 // Grid: [tokens, slices of kEmbedSliceColumns]. Block: kEmbedThreads.
 template <WeightFormat kFormat>
 __device__ __forceinline__ void EmbedToken(const EmbedTokensParams& p) {
+  BeginKernel();
   const int64_t token = blockIdx.x;
   const int column = 8 * static_cast<int>(blockIdx.y * kEmbedThreads + threadIdx.x);
   if (column >= p.cols) return;

@@ -5,6 +5,7 @@
 // each row and token; the limit stays that of matmul_many_tokens.cuh.
 #include "kernels/cuda/activation_rows.cuh"
 #include "kernels/cuda/device_code.cuh"
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/matmul_many_tokens.cuh"
 #include "kernels/cuda/silu.cuh"
 
@@ -19,6 +20,7 @@ struct GatedShared {
 // columns is a multiple of 32.
 template <WeightFormat kFormat>
 __device__ __forceinline__ void MultiplyAndGate(const GatedMatMulParams& p) {
+  BeginKernel();
   static_assert(sizeof(GatedShared) <= sizeof(ManyTokensShared<kFormat>), "it takes its place");
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;

@@ -4,6 +4,7 @@
 // read 128 bytes of a row. Bound by memory: 4 bytes read and 2 written for each value.
 #include "kernels/cuda/activation_rows.cuh"
 #include "kernels/cuda/device_code.cuh"
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/tensor_rows.cuh"
 
 namespace baton {
@@ -11,6 +12,7 @@ namespace baton {
 // Grid: [tiles of 8 tokens, slices of kHalfRowsColumns columns]. Block: kHalfRowsThreads.
 template <WeightFormat kFormat>
 __device__ __forceinline__ void RoundRows(const HalfRowsParams& p) {
+  BeginKernel();
   const int in_tile = static_cast<int>(threadIdx.x) % 8;
   const int column =
       static_cast<int>(blockIdx.y) * kHalfRowsColumns + static_cast<int>(threadIdx.x) / 8 * 8;

@@ -77,6 +77,13 @@ __device__ __forceinline__ void LoadBulk(void* shared, const void* global, unsig
       : "memory");
 }
 
+// The same, for memory that no kernel writes. It may come before WaitForEarlierKernels
+// (kernel_order.cuh).
+__device__ __forceinline__ void LoadConstantBulk(void* shared, const void* global, unsigned bytes,
+                                                 uint64_t* barrier) {
+  LoadBulk(shared, global, bytes, barrier);
+}
+
 __device__ __forceinline__ void LoadTile(void* shared, const TensorMap* map, uint64_t* barrier,
                                          int c0, int c1) {
   asm volatile(

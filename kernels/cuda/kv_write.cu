@@ -2,6 +2,7 @@
 //
 // Predicted limit: memory. It reads 4 bytes and writes the element's bytes for each value.
 #include "kernels/cuda/device_code.cuh"
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/kv_params.h"
 #include "kernels/elementary.h"
 #include "kernels/fp8.h"
@@ -96,6 +97,7 @@ __device__ void StoreFp8(const float* from, int64_t count, std::byte* to, std::b
 }
 
 __device__ void WriteRow(const KvWriteParams& p) {
+  BeginKernel();
   const int64_t token = blockIdx.x;
   const int row = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32;
   const bool is_value = row >= p.kv_heads;

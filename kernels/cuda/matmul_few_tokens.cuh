@@ -21,6 +21,7 @@
 #pragma once
 
 #include "kernels/cuda/device_code.cuh"
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/matmul_params.h"
 #include "kernels/cuda/matmul_shape.h"
 #include "kernels/cuda/ptx.cuh"
@@ -64,8 +65,8 @@ struct FewTokensRows {
         const int token = 8 * n + lane / 4;
         const int group = piece * kPieceGroups + g;
         x[g][n] = token < p.tokens && group < groups
-                      ? __ldg(reinterpret_cast<const uint2*>(p.q8 + int64_t{token} * p.cols +
-                                                             32 * group + 8 * (lane % 4)))
+                      ? *reinterpret_cast<const uint2*>(p.q8 + int64_t{token} * p.cols +
+                                                        32 * group + 8 * (lane % 4))
                       : uint2{0, 0};
       }
     }
@@ -138,9 +139,9 @@ struct FewTokensScales {
       const int group = window * kFewWindowGroups + at % kFewWindowGroups;
       const bool valid = token < p.tokens && group < groups;
       const int64_t from = int64_t{token} * groups + group;
-      scale[i] = valid ? __ldg(p.scale + from) : 0.0f;
+      scale[i] = valid ? p.scale[from] : 0.0f;
       if constexpr (HasMinimumTerm(kFormat)) {
-        scaled_sum[i] = valid ? __ldg(p.scaled_sum + from) : 0.0f;
+        scaled_sum[i] = valid ? p.scaled_sum[from] : 0.0f;
       }
     }
   }
@@ -183,6 +184,10 @@ __device__ __forceinline__ void AddWindow(const FewTokensWindow<kFormat, kTokenT
   }
 }
 
+// Bytes of its weights that a block brings into the second-level cache while kernels ahead still
+// run: what it reads of Q4_K in its first two windows is 18 KiB.
+inline constexpr int64_t kFewEarlyBytes = 18 << 10;
+
 // Grid: [tiles of 16 rows]. Block: kFewThreads. Shared memory: two windows. REQUIRES: at most
 // 8 · kTokenTiles tokens.
 template <WeightFormat kFormat, int kTokenTiles>
@@ -194,6 +199,14 @@ __device__ __forceinline__ void MultiplyFewTokens(const MatMulParams& p) {
   const int groups = p.cols / 32;
   const int pieces = (groups + kPieceGroups - 1) / kPieceGroups;
   const int window_count = (pieces + kFewWarps - 1) / kFewWarps;
+
+  LetNextKernelBegin();
+  if (threadIdx.x == 0) {
+    PrefetchConstant(
+        p.weight + tile * p.tile_bytes,
+        static_cast<unsigned>(p.tile_bytes < kFewEarlyBytes ? p.tile_bytes : kFewEarlyBytes));
+  }
+  WaitForEarlierKernels();
 
   // Each role has its own loop, so that neither holds the other's registers. They meet at a named
   // barrier once a window.

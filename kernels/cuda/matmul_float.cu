@@ -11,6 +11,7 @@
 // the bandwidth needs. From 32 tokens on the limit is the FMA units: eight fused operations for
 // about three other instructions, 70 % of the peak of f32.
 #include "kernels/cuda/device_code.cuh"
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/matmul_params.h"
 #include "kernels/cuda/matmul_shape.h"
 #include "kernels/cuda/ptx.cuh"
@@ -122,6 +123,7 @@ __device__ __forceinline__ void AddFloatStage(const FloatStage<kFormat, kTokens>
 // kFloatStages stages.
 template <WeightFormat kFormat, int kTokens>
 __device__ __forceinline__ void MultiplyFloat(const MatMulParams& p) {
+  BeginKernel();
   auto* stages = SharedMemory<FloatStage<kFormat, kTokens>>();
   static_assert(sizeof(FloatStage<kFormat, kTokens>) == FloatStageBytes(kFormat, kTokens),
                 "the launch reserves this much");

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "kernels/cuda/device_code.cuh"
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/matmul_params.h"
 #include "kernels/cuda/matmul_shape.h"
 #include "kernels/cuda/ptx.cuh"
@@ -75,9 +76,9 @@ struct ManyTokensScales {
       const int group = kPieceGroups * piece + static_cast<int>(threadIdx.x) % 2 * 2 + i;
       const bool valid = token < p.tokens && group < groups;
       const int64_t from = int64_t{token} * groups + group;
-      scale[i] = valid ? __ldg(p.scale + from) : 0.0f;
+      scale[i] = valid ? p.scale[from] : 0.0f;
       if constexpr (HasMinimumTerm(kFormat)) {
-        scaled_sum[i] = valid ? __ldg(p.scaled_sum + from) : 0.0f;
+        scaled_sum[i] = valid ? p.scaled_sum[from] : 0.0f;
       }
     }
   }
@@ -236,6 +237,7 @@ __device__ __forceinline__ void MultiplyManyTokens(const MatMulParams& p,
 // Grid: [blocks of 64 tokens, blocks of 128 rows]. Block: kManyThreads.
 template <WeightFormat kFormat>
 __device__ __forceinline__ void MatMulManyTokens(const MatMulParams& p) {
+  BeginKernel();
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int first_token = static_cast<int>(blockIdx.x) * kManyTokens;

@@ -20,6 +20,7 @@
 #include "kernels/cuda/attention_loads.cuh"
 #include "kernels/cuda/attention_merge.cuh"
 #include "kernels/cuda/attention_values.cuh"
+#include "kernels/cuda/kernel_order.cuh"
 
 namespace baton::attention {
 
@@ -34,6 +35,7 @@ class Worker {
   __device__ explicit Worker(const PagedAttentionParams& params) : p(params) {}
 
   __device__ void Run() {
+    BeginKernel();
     ZeroUnseenRows();
     const Share share = FindShare<false>(p, rows.shared.scratch());
     if (share.begin >= share.end) return;

@@ -3,6 +3,7 @@
 // Predicted limits: the table computes about 400 instructions of binary64 for a pair, which is
 // little beside a step. The rotation is bound by memory: it reads and writes each value once.
 #include "kernels/cuda/device_code.cuh"
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/kv_params.h"
 #include "kernels/exact_functions.h"
 #include "kernels/numerics.h"
@@ -16,6 +17,7 @@ inline constexpr int kComponents = 3;  // kPositionComponents of kernels/ops.h
 
 extern "C" __global__ void __launch_bounds__(128)
     baton_rotary_table(const __grid_constant__ baton::RotaryTableParams p) {
+  baton::BeginKernel();
   const int64_t pair = int64_t{blockIdx.y} * blockDim.x + threadIdx.x;
   if (pair >= p.half) return;
   const int64_t token = blockIdx.x;
@@ -28,6 +30,7 @@ extern "C" __global__ void __launch_bounds__(128)
 
 extern "C" __global__ void __launch_bounds__(256)
     baton_rope(const __grid_constant__ baton::RopeParams p) {
+  baton::BeginKernel();
   namespace r1 = baton::r1;
   const int64_t i = int64_t{blockIdx.y} * blockDim.x + threadIdx.x;
   if (i >= p.heads * p.half) return;

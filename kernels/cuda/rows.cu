@@ -6,6 +6,7 @@
 // batch ahead, and everything else that the norm reads is in registers before the chains begin.
 #include "kernels/cuda/activation_rows.cuh"
 #include "kernels/cuda/device_code.cuh"
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/rows_params.h"
 
 namespace baton {
@@ -76,6 +77,7 @@ __device__ __forceinline__ float AddChain(const float* chain, int batches, float
 // Grid: [tokens]. Block: kNormThreads. Shared memory: NormSharedFloats floats.
 extern "C" __global__ void __launch_bounds__(kNormThreads, kNormBlocks)
     baton_rms_norm(const __grid_constant__ RmsNormParams p) {
+  BeginKernel();
   float* const chains = SharedMemory<float>();
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t token = blockIdx.x;
@@ -128,6 +130,7 @@ extern "C" __global__ void __launch_bounds__(kNormThreads, kNormBlocks)
 // Grid: [tokens, slices]. Block: kRowThreads.
 extern "C" __global__ void __launch_bounds__(kRowThreads)
     baton_silu_mul(const __grid_constant__ SiluMulParams p) {
+  BeginKernel();
   const int64_t token = blockIdx.x;
   const int column = 4 * static_cast<int>(blockIdx.y * kRowThreads + threadIdx.x);
   const float* row = p.gate_up + token * 2 * p.cols;
@@ -142,6 +145,7 @@ extern "C" __global__ void __launch_bounds__(kRowThreads)
 // Grid: [tokens, slices]. Block: kRowThreads.
 extern "C" __global__ void __launch_bounds__(kRowThreads)
     baton_quantize(const __grid_constant__ QuantizeParams p) {
+  BeginKernel();
   const int64_t token = blockIdx.x;
   const int column = 4 * static_cast<int>(blockIdx.y * kRowThreads + threadIdx.x);
   float x[4];
@@ -152,6 +156,7 @@ extern "C" __global__ void __launch_bounds__(kRowThreads)
 // Grid: [rows, slices]. Block: kRowThreads.
 extern "C" __global__ void __launch_bounds__(kRowThreads)
     baton_gather_rows(const __grid_constant__ GatherRowsParams p) {
+  BeginKernel();
   const int64_t row = blockIdx.x;
   const int column = 4 * static_cast<int>(blockIdx.y * kRowThreads + threadIdx.x);
   const float* from = p.x + p.indices[row] * p.stride + column;

@@ -9,6 +9,7 @@
 // by 30 instructions of binary64 for each logit, 2 µs on sm_90 with 132 multiprocessors. The last
 // kernel is bound by latency, some 10 µs, unless top_k exceeds the number of chunks.
 #include "kernels/cuda/device_code.cuh"
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/sample_params.h"
 #include "kernels/cuda/sample_selection.cuh"
 
@@ -81,6 +82,7 @@ __device__ TokenId DrawByRule(const SampleParams& p, Selection& selection) {
 }
 
 __device__ void ScanChunk(const SampleParams& p) {
+  BeginKernel();
   auto& shared = *SharedMemory<SelectionShared>();
   const int64_t draw = blockIdx.x;
   if (p.draws[draw].row < 0) return;
@@ -111,6 +113,7 @@ __device__ void ScanChunk(const SampleParams& p) {
 }
 
 __device__ void SumChunk(const SampleParams& p) {
+  BeginKernel();
   auto& shared = *SharedMemory<SelectionShared>();
   const int64_t draw = blockIdx.x;
   const RowDraw& of = p.draws[draw];
@@ -128,6 +131,7 @@ __device__ void SumChunk(const SampleParams& p) {
 }
 
 __device__ void DrawToken(const SampleParams& p) {
+  BeginKernel();
   auto& shared = *SharedMemory<SelectionShared>();
   const int64_t draw = blockIdx.x;
   TokenId token = kDrawSkipped;
@@ -141,6 +145,7 @@ __device__ void DrawToken(const SampleParams& p) {
 }
 
 __device__ void FeedToken(const FeedDrawnTokensParams& p) {
+  BeginKernel();
   const int64_t token = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (token >= p.tokens) return;
   const int32_t source = p.source[token];

@@ -10,6 +10,7 @@
 // stages ahead. tensor_core_state.cuh merges segments.
 #pragma once
 
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/tensor_core_tile.cuh"
 #include "kernels/cuda/tensor_core_unit.cuh"
 
@@ -33,6 +34,7 @@ class Worker {
         state(params) {}
 
   __device__ void Run() {
+    BeginKernel();
     BeginWork(p, shared.scratch(), shared.work());
     if (p.head_dim < kDim) ClearStages();
     RunUnits(

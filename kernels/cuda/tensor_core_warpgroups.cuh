@@ -14,6 +14,7 @@
 #pragma once
 
 #include "kernels/cuda/attention_mma.cuh"
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/tensor_core_copies.cuh"
 #include "kernels/cuda/tensor_core_softmax.cuh"
 #include "kernels/cuda/tensor_core_state.cuh"
@@ -135,7 +136,9 @@ class WarpgroupsWorker {
         state(params) {}
 
   __device__ void Run() {
+    LetNextKernelBegin();
     BeginShared();
+    WaitForEarlierKernels();
     BeginWork(p, shared.scratch(), shared.work());
     RunUnits(
         unit, state,

@@ -16,6 +16,7 @@
 // A multiprocessor gets 13 bytes a clock of its share of the memory of an H100, and has at least
 // two such warps from 4224 rows on.
 #include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/stage_ring.cuh"
 #include "kernels/cuda/tensor_rows.cuh"
 
@@ -33,38 +34,61 @@ __device__ __forceinline__ int FewTokensColumns(const TensorMatMulParams& p, int
   return p.cols - column < kTensorFewColumns ? p.cols - column : kTensorFewColumns;
 }
 
-// The warp that copies. One lane issues all copies of a stage, and the other lanes end.
+// The warp that copies. One lane issues all copies, and the other lanes end. Weights are constant,
+// so those of the first stages do not wait for the kernels ahead.
 template <bool kGated, int kStages>
 __device__ __forceinline__ void CopyFewTokens(const TensorMatMulParams& p, int first_pair,
                                               TensorFewShared<kStages>& shared) {
-  if (!ElectOne()) return;
+  const bool copies = ElectOne();
   const TilePairs<kGated> pairs(p.rows);
   const int tiles = pairs.Present(first_pair, kTensorFewWarps);
-  const uint8_t* weights = p.weight + pairs.TileOf(first_pair, 0) * p.tile_bytes;
-  const float* rows = p.f32;
-  StageRing<kStages> ring;
-#pragma unroll 1
-  for (int column = 0; column < p.cols; column += kTensorFewColumns) {
+  const uint8_t* const weights = p.weight + pairs.TileOf(first_pair, 0) * p.tile_bytes;
+  const auto begin_stage = [&](int slot, int column) {
     const int columns = FewTokensColumns(p, column);
     const unsigned weight_bytes = static_cast<unsigned>(HalfColumnBlocks(columns)) * kHalfTileBytes;
-    const unsigned row_bytes = static_cast<unsigned>(columns) * 4;
-    uint64_t* full = &shared.full[ring.slot];
-    float* const to = FewTokensRows(shared, ring.slot, p.tokens);
-    WaitBarrier(&shared.empty[ring.slot], ring.phase ^ 1);
+    const uint8_t* const from = weights + int64_t{column} * kFloatUnitBytes;
+    uint64_t* const full = &shared.full[slot];
     ArriveAndExpect(full, static_cast<unsigned>(tiles) * weight_bytes +
-                              static_cast<unsigned>(p.tokens) * row_bytes);
+                              static_cast<unsigned>(p.tokens * columns) * 4);
     CopyTiles<2 * kTensorFewWarps>(tiles, [&](int i) {
-      LoadBulk(shared.weights[ring.slot][i], weights + pairs.Behind(i) * p.tile_bytes, weight_bytes,
-               full);
+      LoadConstantBulk(shared.weights[slot][i], from + pairs.Behind(i) * p.tile_bytes, weight_bytes,
+                       full);
     });
+  };
+  const auto copy_rows = [&](int slot, int column) {
+    const unsigned row_bytes = static_cast<unsigned>(FewTokensColumns(p, column)) * 4;
+    const float* const rows = p.f32 + column;
+    float* const to = FewTokensRows(shared, slot, p.tokens);
 #pragma unroll
     for (int i = 0; i < kTensorFewTokens; ++i) {
       if (i < p.tokens) {
-        LoadBulk(to + i * kTensorFewTokenFloats, rows + int64_t{i} * p.cols, row_bytes, full);
+        LoadBulk(to + i * kTensorFewTokenFloats, rows + int64_t{i} * p.cols, row_bytes,
+                 &shared.full[slot]);
       }
     }
-    weights += kTensorFewColumns * kFloatUnitBytes;
-    rows += kTensorFewColumns;
+  };
+
+  constexpr int kEarlyColumns = kStages * kTensorFewColumns;
+  const int early = p.cols < kEarlyColumns ? p.cols : kEarlyColumns;
+  if (copies) {
+#pragma unroll 1
+    for (int column = 0; column < early; column += kTensorFewColumns) {
+      begin_stage(column / kTensorFewColumns, column);
+    }
+  }
+  WaitForEarlierKernels();
+  if (!copies) return;
+#pragma unroll 1
+  for (int column = 0; column < early; column += kTensorFewColumns) {
+    copy_rows(column / kTensorFewColumns, column);
+  }
+  StageRing<kStages> ring;
+  ring.phase = 1;  // of the second use of each slot
+#pragma unroll 1
+  for (int column = kEarlyColumns; column < p.cols; column += kTensorFewColumns) {
+    WaitBarrier(&shared.empty[ring.slot], ring.phase ^ 1);
+    begin_stage(ring.slot, column);
+    copy_rows(ring.slot, column);
     ring.Next();
   }
 }
@@ -77,6 +101,7 @@ __device__ __forceinline__ void MultiplyInStages(const TensorMatMulParams& p) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int first_pair = static_cast<int>(blockIdx.x) * kTensorFewWarps;
+  LetNextKernelBegin();
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       InitBarrier(&shared.full[i], 1);
@@ -87,6 +112,7 @@ __device__ __forceinline__ void MultiplyInStages(const TensorMatMulParams& p) {
   __syncthreads();
   if (warp == kTensorFewWarps) return CopyFewTokens<kGated>(p, first_pair, shared);
 
+  WaitForEarlierKernels();
   const FewTokensLane of_lane(lane, p.tokens);
   const PairOutputs<kGated> outputs(p, first_pair + warp, 2 * (lane % 4), lane);
   const bool adds = !kGated && p.accumulate != 0;

@@ -7,6 +7,7 @@
 // Predicted limit: bytes of the weights. A block keeps 24 KiB in flight, and an A100 of 2.0 TB/s
 // needs about 10 KiB on each multiprocessor. A warp's chain takes about 33 clocks for 16 columns,
 // that is 15.5 bytes a clock; a multiprocessor gets 13.4 bytes a clock of its share of the memory.
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/tensor_rows.cuh"
 
 namespace baton {
@@ -82,6 +83,7 @@ class Sm80FewCopies {
 // multiple of 16.
 template <WeightFormat kFormat, bool kGated>
 __device__ __forceinline__ void MultiplySm80FewTokens(const TensorMatMulParams& p) {
+  BeginKernel();
   using Copies = Sm80FewCopies<kGated>;
   Sm80FewShared& shared = *SharedMemory<Sm80FewShared>();
   const int warp = static_cast<int>(threadIdx.x) / 32;

@@ -20,6 +20,7 @@
 // for 4096 columns, and loads of old outputs, twelve at a time, another 4000 to 8000.
 #pragma once
 
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/stage_ring.cuh"
 #include "kernels/cuda/tensor_rows.cuh"
 #include "kernels/cuda/warpgroup_mma.cuh"
@@ -51,35 +52,57 @@ __device__ __forceinline__ void ForTiles(const TensorMatMulParams& p, const Func
   }
 }
 
-// The warp that copies. One lane issues all copies of a stage, and the other lanes end.
+// The warp that copies. One lane issues all copies, and the other lanes end. Weights are constant,
+// so those of the first stages do not wait for the kernels ahead.
 template <int kWarpgroups, int kTokens, bool kGated>
 __device__ __forceinline__ void CopyManyTokens(const TensorMatMulParams& p,
                                                TensorManyShared<kWarpgroups, kTokens>& shared) {
   constexpr int kPairs = 4 * kWarpgroups;
-  if (!ElectOne()) return;
+  constexpr int kStages = TensorManyShared<kWarpgroups, kTokens>::kStages;
+  const bool copies = ElectOne();
   const TilePairs<kGated> pairs(p.rows);
   const int blocks = static_cast<int>(HalfColumnBlocks(p.cols));
   const int64_t token_tiles = HalfTokenTiles(p.tokens);
-  StageRing<TensorManyShared<kWarpgroups, kTokens>::kStages> ring;
-  ForTiles<kWarpgroups, kTokens, kGated>(p, [&](int first_pair, int first_token) {
-    const int tiles = pairs.Present(first_pair, kPairs);
+  const auto row_bytes_of = [&](int first_token) {
     const int64_t left = token_tiles - first_token / 8;
-    const unsigned row_bytes =
-        static_cast<unsigned>(left < kTokens / 8 ? left : kTokens / 8) * kHalfTileBytes;
-    const unsigned stage_bytes = static_cast<unsigned>(tiles) * kHalfTileBytes + row_bytes;
-    const uint8_t* weights = p.weight + pairs.TileOf(first_pair, 0) * p.tile_bytes;
+    return static_cast<unsigned>(left < kTokens / 8 ? left : kTokens / 8) * kHalfTileBytes;
+  };
+  const auto begin_stage = [&](int slot, int first_pair, int first_token, int block) {
+    const int tiles = pairs.Present(first_pair, kPairs);
+    const uint8_t* const from =
+        p.weight + pairs.TileOf(first_pair, 0) * p.tile_bytes + int64_t{block} * kHalfTileBytes;
+    uint64_t* const full = &shared.full[slot];
+    ArriveAndExpect(full,
+                    static_cast<unsigned>(tiles) * kHalfTileBytes + row_bytes_of(first_token));
+    CopyTiles<2 * kPairs>(tiles, [&](int i) {
+      LoadConstantBulk(shared.weights[slot][i], from + pairs.Behind(i) * p.tile_bytes,
+                       kHalfTileBytes, full);
+    });
+  };
+  int filled = 0;  // stages whose weights come before the wait
+  if (copies) {
+    ForTiles<kWarpgroups, kTokens, kGated>(p, [&](int first_pair, int first_token) {
+#pragma unroll 1
+      for (int block = 0; block < blocks && filled < kStages; ++block, ++filled) {
+        begin_stage(filled, first_pair, first_token, block);
+      }
+    });
+  }
+  WaitForEarlierKernels();
+  if (!copies) return;
+  StageRing<kStages> ring;
+  ForTiles<kWarpgroups, kTokens, kGated>(p, [&](int first_pair, int first_token) {
+    const unsigned row_bytes = row_bytes_of(first_token);
     const uint8_t* rows = p.halves + int64_t{first_token / 8} * kHalfTileBytes;
 #pragma unroll 1
     for (int block = 0; block < blocks; ++block) {
-      uint64_t* full = &shared.full[ring.slot];
-      WaitBarrier(&shared.empty[ring.slot], ring.phase ^ 1);
-      ArriveAndExpect(full, stage_bytes);
-      LoadBulk(shared.rows[ring.slot], rows, row_bytes, full);
-      CopyTiles<2 * kPairs>(tiles, [&](int i) {
-        LoadBulk(shared.weights[ring.slot][i], weights + pairs.Behind(i) * p.tile_bytes,
-                 kHalfTileBytes, full);
-      });
-      weights += kHalfTileBytes;
+      if (filled > 0) {
+        --filled;
+      } else {
+        WaitBarrier(&shared.empty[ring.slot], ring.phase ^ 1);
+        begin_stage(ring.slot, first_pair, first_token, block);
+      }
+      LoadBulk(shared.rows[ring.slot], rows, row_bytes, &shared.full[ring.slot]);
       rows += token_tiles * kHalfTileBytes;
       ring.Next();
     }
@@ -113,6 +136,7 @@ __device__ __forceinline__ void MultiplyManyTokens(const TensorMatMulParams& p) 
   Shared& shared = *SharedMemory<Shared>();
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
+  LetNextKernelBegin();
   if (threadIdx.x == 0) {
     for (int i = 0; i < Shared::kStages; ++i) {
       InitBarrier(&shared.full[i], 1);
@@ -122,6 +146,8 @@ __device__ __forceinline__ void MultiplyManyTokens(const TensorMatMulParams& p) 
   }
   __syncthreads();
   if (warp == 4 * kWarpgroups) return CopyManyTokens<kWarpgroups, kTokens, kGated>(p, shared);
+
+  WaitForEarlierKernels();
 
   const int blocks = static_cast<int>(HalfColumnBlocks(p.cols));
   StageRing<Shared::kStages> ring;

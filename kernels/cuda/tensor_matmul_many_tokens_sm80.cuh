@@ -14,6 +14,7 @@
 // KiB, 384 clocks.
 #pragma once
 
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/tensor_rows.cuh"
 
 namespace baton {
@@ -128,6 +129,7 @@ class Sm80ManyCopies {
 // Sm80TensorTile::shared_bytes. REQUIRES: with the gate, rows is a multiple of 16.
 template <WeightFormat kFormat, int kWarpgroups, int kTokens, bool kGated>
 __device__ __forceinline__ void MultiplySm80ManyTokens(const TensorMatMulParams& p) {
+  BeginKernel();
   using Shared = Sm80ManyShared<kWarpgroups, kTokens>;
   constexpr Sm80TensorTile kTile = Shared::kTile;
   constexpr int kPairs = kTile.warp_pairs();

@@ -25,6 +25,7 @@ namespace {
 #define BATON_SAME_FUNCTION(member, name) \
   static_assert(IsSameFunction<decltype(CudaDriver::member), decltype(&::name)>);
 BATON_CUDA_FUNCTIONS(BATON_SAME_FUNCTION)
+BATON_CUDA_NEWER_FUNCTIONS(BATON_SAME_FUNCTION)
 #undef BATON_SAME_FUNCTION
 
 // The macro of the header names the version that the table loads.
@@ -94,6 +95,8 @@ BATON_SAME_VALUE(kCuGranularityMinimum, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
 BATON_SAME_VALUE(kCuStreamNonBlocking, CU_STREAM_NON_BLOCKING);
 BATON_SAME_VALUE(kCuEventDisableTiming, CU_EVENT_DISABLE_TIMING);
 BATON_SAME_VALUE(kCuHostAllocPortable, CU_MEMHOSTALLOC_PORTABLE);
+BATON_SAME_VALUE(kCuLaunchProgrammaticSerialization,
+                 CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
 BATON_SAME_VALUE(kCuTileUint16, CU_TENSOR_MAP_DATA_TYPE_UINT16);
 BATON_SAME_VALUE(kCuTileInterleaveNone, CU_TENSOR_MAP_INTERLEAVE_NONE);
 BATON_SAME_VALUE(kCuTilePromotion256, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
@@ -119,6 +122,16 @@ static_assert(offsetof(CuLocation, id) == offsetof(CUmemLocation, id) &&
               sizeof(CuLocation) == sizeof(CUmemLocation));
 static_assert(offsetof(CuAccess, flags) == offsetof(CUmemAccessDesc, flags) &&
               sizeof(CuAccess) == sizeof(CUmemAccessDesc));
+static_assert(offsetof(CuLaunchAttribute, allowed) == offsetof(CUlaunchAttribute, value) &&
+              offsetof(CUlaunchAttributeValue, programmaticStreamSerializationAllowed) == 0 &&
+              sizeof(CuLaunchAttribute) == sizeof(CUlaunchAttribute));
+static_assert(offsetof(CuLaunchConfig, grid) == offsetof(CUlaunchConfig, gridDimX) &&
+              offsetof(CuLaunchConfig, block) == offsetof(CUlaunchConfig, blockDimX) &&
+              offsetof(CuLaunchConfig, shared_bytes) == offsetof(CUlaunchConfig, sharedMemBytes) &&
+              offsetof(CuLaunchConfig, stream) == offsetof(CUlaunchConfig, hStream) &&
+              offsetof(CuLaunchConfig, attributes) == offsetof(CUlaunchConfig, attrs) &&
+              offsetof(CuLaunchConfig, attribute_count) == offsetof(CUlaunchConfig, numAttrs) &&
+              sizeof(CuLaunchConfig) == sizeof(CUlaunchConfig));
 
 // An error code of cuda.h with its comment.
 struct ErrorCode {
@@ -201,6 +214,7 @@ TEST(CudaAbi, OnlyErrorsThatLeaveTheContextUsableAreNoFaults) {
 TEST(CudaAbi, TheDriversLibraryHasEveryFunction) {
   const auto driver = LoadCudaDriver({BATON_CUDA_STUB_LIBRARY});
   ASSERT_TRUE(driver.ok()) << driver.status();
+  EXPECT_NE(driver->LaunchKernelEx, nullptr);
 }
 
 }  // namespace

@@ -22,6 +22,7 @@
 
 #include "common/check.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/copy_params.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_launch.h"
 #include "kernels/device.h"
@@ -54,6 +55,10 @@ class ChosenDevice {
     std::memcpy(words.data(), params, bytes);
     mirror_->ToDevice(*stream_, __builtin_frame_address(0));
     mirror_->ReplacePointers(words);
+    // A kernel behind another one may begin early (kernels/cuda/kernel_order.cuh).
+    const JoinChecksumsParams nothing = {};
+    launcher_->Launch("baton_join_checksums", {.block = {kCopyThreads, 1, 1}}, &nothing,
+                      sizeof(nothing));
     launcher_->Launch(kernel, shape, words.data(), bytes);
     stream_->Synchronize();
     CHECK(device_->Health().ok()) << kernel << ": " << device_->Health();

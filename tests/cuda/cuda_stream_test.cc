@@ -67,6 +67,62 @@ TEST_F(CudaStreamTest, ACopyReadsItsPinnedSourceWhenItRuns) {
   EXPECT_THAT(FromDevice<int32_t>(*stream_, values_->data(), 3), Each(6));
 }
 
+// Returns how many of the launches of `enqueue` were allowed to begin early.
+template <typename Function>
+int64_t EarlyLaunches(Stream& stream, const Function& enqueue) {
+  const int64_t before = EmulatorLibrary().counters().early_launches;
+  enqueue();
+  stream.Synchronize();
+  return EmulatorLibrary().counters().early_launches - before;
+}
+
+TEST_F(CudaStreamTest, AKernelBehindAKernelMayBeginEarly) {
+  const auto event = device_->CreateEvent();
+  const auto add = [&] { Add(*stream_, *values_, 1); };
+  EXPECT_EQ(EarlyLaunches(*stream_, add), 0) << "the first one";
+  EXPECT_EQ(EarlyLaunches(*stream_,
+                          [&] {
+                            for (int i = 0; i < 3; ++i) add();
+                          }),
+            3);
+  EXPECT_EQ(EarlyLaunches(*stream_,
+                          [&] {
+                            stream_->Copy(values_->data(), values_->data(), values_->size());
+                            add();
+                            stream_->Record(*event);
+                            add();
+                            stream_->Call([] {});
+                            add();
+                            static_cast<CudaStream&>(*stream_).CallLibrary([](CuStream) {});
+                            add();
+                          }),
+            0)
+      << "behind a copy, an event, a call and a library's work";
+  EXPECT_THAT(FromDevice<int32_t>(*stream_, values_->data(), 3), ElementsAre(9, 10, 11));
+}
+
+TEST_F(CudaStreamTest, AKernelOfAGraphBehindAKernelMayBeginEarly) {
+  const auto add = [&] { Add(*stream_, *values_, 1); };
+  add();
+  stream_->BeginCapture();
+  add();
+  add();
+  stream_->Copy(values_->data(), values_->data(), values_->size());
+  add();
+  add();
+  const auto graph = stream_->EndCapture();
+  EXPECT_EQ(EarlyLaunches(*stream_, [&] { stream_->Launch(*graph); }), 2)
+      << "neither the first one nor that behind the copy";
+  EXPECT_EQ(EarlyLaunches(*stream_,
+                          [&] {
+                            stream_->Launch(*graph);
+                            add();
+                          }),
+            2)
+      << "not behind a graph";
+  EXPECT_THAT(FromDevice<int32_t>(*stream_, values_->data(), 3), ElementsAre(11, 12, 13));
+}
+
 TEST_F(CudaStreamTest, StreamsAreIndependent) {
   const auto other = device_->CreateStream();
   const auto others = ToDevice<int32_t>(*device_, {7});

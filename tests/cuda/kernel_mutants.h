@@ -52,7 +52,8 @@ class MutantLauncher : public KernelLauncher {
     if (!status_.ok()) return;
     gpu_emulator::Executor& executor =
         kernel.find(mutated_) != std::string_view::npos ? executor_ : faultless_;
-    status_ = executor.Run(*gpu_emulator::FindKernel(kernel), shape, params, bytes);
+    const gpu_emulator::EarlyStart early;
+    status_ = executor.Run(*gpu_emulator::FindKernel(kernel), shape, params, bytes, &early);
   }
   int multiprocessors() const override { return 1; }
   uint32_t max_shared_bytes() const override { return gpu_emulator::kMostSharedBytes; }
@@ -162,6 +163,12 @@ inline void ExpectOracles(const MutatedKernel& kernel) {
     }
     EXPECT_EQ(actual, expected) << kernel.name << ", " << name << " at\n"
                                 << absl::StrJoin(places, "\n");
+  }
+  using gpu_emulator::Primitive;
+  EXPECT_FALSE(right.places(Primitive::kKernelWait).empty()) << kernel.name;
+  for (const std::string& place : right.places(Primitive::kKernelWait)) {
+    EXPECT_EQ(FirstOracleOf(kernel, {Primitive::kKernelWait, place}), 'r')
+        << kernel.name << " without WaitForEarlierKernels at " << place;
   }
 }
 

@@ -1,6 +1,7 @@
 // One mma.sync for each warp, with operands and results in global memory. Not for speed: the test
 // compares the results with the emulator's bit model.
 #include "kernels/cuda/device_code.cuh"
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/ptx.cuh"
 #include "tests/cuda/mma_conformance_params.h"
 
@@ -48,6 +49,7 @@ __device__ __forceinline__ void RunTile(const Element* a, const Element* b, cons
 // Grid: [ceil(tiles / 4)].
 extern "C" __global__ void __launch_bounds__(kTileThreads)
     baton_conformance_bf16(const __grid_constant__ HalfTilesParams p) {
+  BeginKernel();
   const int64_t tile = Tile();
   if (tile >= p.tiles) return;
   RunTile<uint16_t, float, kHalfDepth>(
@@ -58,6 +60,7 @@ BATON_KERNEL(baton_conformance_bf16, HalfTilesParams);
 
 extern "C" __global__ void __launch_bounds__(kTileThreads)
     baton_conformance_f16(const __grid_constant__ HalfTilesParams p) {
+  BeginKernel();
   const int64_t tile = Tile();
   if (tile >= p.tiles) return;
   RunTile<uint16_t, float, kHalfDepth>(
@@ -68,6 +71,7 @@ BATON_KERNEL(baton_conformance_f16, HalfTilesParams);
 
 extern "C" __global__ void __launch_bounds__(kTileThreads)
     baton_conformance_s8(const __grid_constant__ ByteTilesParams p) {
+  BeginKernel();
   const int64_t tile = Tile();
   if (tile >= p.tiles) return;
   RunTile<int8_t, int32_t, kByteDepth>(

@@ -3,6 +3,7 @@
 // full and which are empty.
 #include "kernels/cuda/device_code.cuh"
 #include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/warpgroup_mma.cuh"
 #include "tests/cuda/sample_hopper_params.h"
 
@@ -29,6 +30,7 @@ extern "C" __global__ void __launch_bounds__(160)
     FenceBarrierInit();
   }
   __syncthreads();
+  BeginKernel();
 
   if (threadIdx.x >= kConsumers) {
     if (threadIdx.x > kConsumers) return;

@@ -2,6 +2,7 @@
 // operations with fences, ldmatrix, mma and pipelines of asynchronous copies. They test the
 // emulator, and the emulator's faults are planted in them.
 #include "kernels/cuda/device_code.cuh"
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/ptx.cuh"
 #include "tests/cuda/sample_kernels_params.h"
 
@@ -30,6 +31,7 @@ __device__ __forceinline__ int SumOfWarp(int value) {
 // Each block sums a part. The last block to arrive sums the parts.
 extern "C" __global__ void __launch_bounds__(kSumThreads)
     baton_sample_sum(const __grid_constant__ SampleSumParams p) {
+  BeginKernel();
   int* of_warps = SharedMemory<int>();  // [kSumThreads / 32], then a flag
   int* is_last = of_warps + kSumThreads / 32;
   const int stride = static_cast<int>(gridDim.x * blockDim.x);
@@ -61,6 +63,7 @@ BATON_KERNEL(baton_sample_sum, SampleSumParams);
 // Grid: [ceil(cols / 32), ceil(rows / 32)], block: [32, 8].
 extern "C" __global__ void __launch_bounds__(kTile* kTileRows)
     baton_sample_transpose(const __grid_constant__ SampleTransposeParams p) {
+  BeginKernel();
   float* tile = SharedMemory<float>();  // [32, 33]: a column lies in 32 banks
   const int first_col = static_cast<int>(blockIdx.x) * kTile;
   const int first_row = static_cast<int>(blockIdx.y) * kTile;
@@ -83,6 +86,7 @@ BATON_KERNEL(baton_sample_transpose, SampleTransposeParams);
 // block: [32]. Stages of 32 columns are copied asynchronously, two ahead.
 extern "C" __global__ void __launch_bounds__(32)
     baton_sample_matmul(const __grid_constant__ SampleMatMulParams p) {
+  BeginKernel();
   int8_t* stages = SharedMemory<int8_t>();  // [kStages][16 + 8, 32]
   const int lane = static_cast<int>(threadIdx.x);
   const int row0 = static_cast<int>(blockIdx.y) * kMatMulRows;

@@ -24,7 +24,8 @@ absl::Status LaunchSample(gpu_emulator::Executor& executor, std::string_view nam
                           const LaunchShape& shape, const Params& params) {
   const gpu_emulator::Kernel* kernel = gpu_emulator::FindKernel(name);
   CHECK(kernel != nullptr) << name;
-  return executor.Run(*kernel, shape, &params, sizeof(params));
+  const gpu_emulator::EarlyStart early;
+  return executor.Run(*kernel, shape, &params, sizeof(params), &early);
 }
 
 // Each function returns OK if the kernel kept the rules of CUDA and its result is right.

@@ -36,7 +36,8 @@ class StatusLauncher final : public KernelLauncher {
   explicit StatusLauncher(Executor& executor) : executor_(executor) {}
   void Launch(std::string_view kernel, const LaunchShape& shape, const void* params,
               size_t bytes) override {
-    status_.Update(executor_.Run(*gpu_emulator::FindKernel(kernel), shape, params, bytes));
+    const gpu_emulator::EarlyStart early;
+    status_.Update(executor_.Run(*gpu_emulator::FindKernel(kernel), shape, params, bytes, &early));
   }
   int multiprocessors() const override { return 3; }
   uint32_t max_shared_bytes() const override { return 227 << 10; }

@@ -1,6 +1,7 @@
 // One wgmma for each block, with the shared memory of its operands prepared by the host. Not for
 // speed: the test compares the results with the emulator's bit model.
 #include "kernels/cuda/device_code.cuh"
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/warpgroup_mma.cuh"
 #include "tests/cuda/wgmma_conformance_params.h"
 
@@ -17,6 +18,7 @@ enum class Form { kShared, kRegisters, kColumns };
 // Grid: [tiles]. Block: kWgmmaThreads. Shared memory: 2 · kWgmmaMatrixBytes.
 template <bool kF16, Form kForm>
 __device__ __forceinline__ void RunWgmmaTile(const WgmmaTilesParams& p) {
+  BeginKernel();
   auto* shared = SharedMemory<uint8_t>();
   const int64_t tile = blockIdx.x;
   const uint8_t* image = p.images + tile * 2 * kWgmmaMatrixBytes;

@@ -55,7 +55,7 @@ void Issue(const TileLoad& load) {
   }
   NoteWrite(load.shared, load.bytes);
   NoteCopyToMbarrier(load.barrier, load.place);
-  if (execution.LandsEarly()) {
+  if (!execution.memory_closed() && execution.LandsEarly()) {
     LandLoad(load);
   } else {
     execution.Delay(load);
@@ -75,8 +75,9 @@ void LandLoad(const TileLoad& load) {
 }
 
 void IssueBulkLoad(void* shared, const void* global, uint32_t bytes, uint64_t* barrier,
-                   SourcePlace place) {
+                   bool constant, SourcePlace place) {
   CheckBulk(shared, global, bytes, place);
+  if (!constant) ThisExecution().RequireWait("LoadBulk", place);
   TileLoad load;
   load.block = &ThisExecution().block();
   load.shared = static_cast<std::byte*>(shared);
@@ -92,6 +93,7 @@ void IssueTileLoad(void* shared, const TensorMap* map, uint64_t* barrier, const 
                    int rank, SourcePlace place) {
   Execution& execution = ThisExecution();
   execution.RequireHopper("a tile copy", place);
+  execution.RequireWait("LoadTile", place);
   TileLoad load;
   if (reinterpret_cast<uintptr_t>(map) % alignof(TensorMap) != 0 ||
       !DecodeTensorMap(*map, load.tensor)) {
@@ -117,6 +119,7 @@ void IssueTileLoad(void* shared, const TensorMap* map, uint64_t* barrier, const 
 void IssueBulkStore(void* global, const void* shared, uint32_t bytes, SourcePlace place) {
   CheckBulk(shared, global, bytes, place);
   Execution& execution = ThisExecution();
+  execution.RequireWait("StoreBulk", place);
   if (!execution.block().shared.AsyncProxySees(shared, bytes)) {
     execution.Fail("a bulk store of shared memory that was stored to without FenceProxyAsync",
                    place);

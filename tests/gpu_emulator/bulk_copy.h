@@ -32,8 +32,9 @@ struct TileLoad {
 // Writes the bytes and counts them at the barrier.
 void LandLoad(const TileLoad& load);
 
+// `constant`: no kernel writes the memory.
 void IssueBulkLoad(void* shared, const void* global, uint32_t bytes, uint64_t* barrier,
-                   SourcePlace place);
+                   bool constant, SourcePlace place);
 // coordinates: `rank` numbers, that of the fastest dimension first. They may be out of bounds.
 void IssueTileLoad(void* shared, const TensorMap* map, uint64_t* barrier, const int* coordinates,
                    int rank, SourcePlace place);

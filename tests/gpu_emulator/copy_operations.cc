@@ -10,6 +10,7 @@ namespace {
 constexpr uint32_t kCopyBytes = 16;
 
 void CheckFlag(const unsigned* address, SourcePlace place) {
+  ThisExecution().RequireWait("an access to a flag", place);
   if (reinterpret_cast<uintptr_t>(address) % sizeof(unsigned) == 0) return;
   ThisExecution().Fail("a flag at an address that is no multiple of 4", place);
 }
@@ -20,6 +21,7 @@ void CopyAsync(void* shared, const void* global, bool valid, SourcePlace place) 
   Execution& execution = ThisExecution();
   execution.CheckShared(shared, kCopyBytes, "CopyAsync16", place);
   execution.CheckGlobal(global, "CopyAsync16", place);
+  execution.RequireWait("CopyAsync16", place);
   if (reinterpret_cast<uintptr_t>(global) % kCopyBytes != 0) {
     execution.Fail("CopyAsync16 from an address that is no multiple of 16", place);
   }

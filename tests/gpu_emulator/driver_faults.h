@@ -22,7 +22,7 @@ enum class DriverCall : uint8_t {
   kEventQuery,
   kEventRecord,
   kCopy,        // cuMemcpyAsync
-  kLaunch,      // cuLaunchKernel
+  kLaunch,      // cuLaunchKernel and cuLaunchKernelEx
   kListedCopy,  // one of the copies that a launch of baton_copy_small_runs does
   kExternal,    // an operation of NCCL's stand-in (baton_emulator_enqueue)
   kFindKernel,  // cuModuleGetFunction; only counted

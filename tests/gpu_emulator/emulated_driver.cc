@@ -1,5 +1,6 @@
 // The functions of kernels/cuda/cuda_driver.h on the emulated GPU. They check what the driver
-// checks: handles, contexts, addresses and sizes. emulator_controls.cc has the functions for tests.
+// checks: handles, contexts, addresses and sizes. emulated_launches.cc has the functions that
+// launch kernels, emulator_controls.cc those for tests.
 #include <glog/logging.h>
 
 #include <algorithm>
@@ -12,14 +13,12 @@
 #include "kernels/cuda/cuda_driver.h"
 #include "tests/gpu_emulator/driver_faults.h"
 #include "tests/gpu_emulator/emulated_gpu.h"
-#include "tests/gpu_emulator/pageable_pointers.h"
 #include "tests/gpu_emulator/planted_faults.h"
 #include "tests/gpu_emulator/tensor_map.h"
 
 namespace baton::gpu_emulator {
 namespace {
 
-constexpr uint32_t kMostGridYz = 65535;
 constexpr char kImage[] = "emulated kernels";
 // The GPU of the current context.
 EmulatedGpu& Gpu() { return EmulatedGpu::Current(); }
@@ -375,40 +374,6 @@ CuResult cuFuncSetAttribute(CuFunction function, CuFunctionAttribute attribute, 
   return kCuInvalidValue;
 }
 
-CuResult cuLaunchKernel(CuFunction function, unsigned int grid_x, unsigned int grid_y,
-                        unsigned int grid_z, unsigned int block_x, unsigned int block_y,
-                        unsigned int block_z, unsigned int shared_bytes, CuStream stream,
-                        void** params, void** extra) {
-  USABLE();
-  const EmulatedFunction* const found = Gpu().FunctionOf(function);
-  if (found == nullptr) return kCuInvalidHandle;
-  const uint64_t threads = uint64_t{block_x} * block_y * block_z;
-  if (grid_x == 0 || grid_y == 0 || grid_z == 0 || grid_x > INT32_MAX || grid_y > kMostGridYz ||
-      grid_z > kMostGridYz || threads == 0 || threads > found->kernel->most_threads ||
-      block_z > 64 || shared_bytes > found->max_shared_bytes || extra != nullptr) {
-    return kCuInvalidValue;
-  }
-  const CallFault fault = DriverFaults::Get().FaultOf(DriverCall::kLaunch);
-  if (fault == CallFault::kLeftOut) return kCuSuccess;
-  const auto* const begin = static_cast<const std::byte*>(params[0]);
-  const auto pageable = FindPageablePointer(*found->kernel, begin, [](CuDevicePointer address) {
-    Residence residence = Residence::kPageable;
-    return Gpu().Locate(address, 1, &residence) != kCuSuccess || residence != Residence::kPageable;
-  });
-  if (pageable) {
-    LOG(ERROR) << "kernel " << found->kernel->name << ": byte " << *pageable
-               << " of the parameters begins a pointer to pageable host memory";
-    return kCuIllegalAddress;
-  }
-  return Gpu().Enqueue(stream, {.kind = Work::Kind::kKernel,
-                                .kernel = found->kernel,
-                                .shape = {.grid = {grid_x, grid_y, grid_z},
-                                          .block = {block_x, block_y, block_z},
-                                          .shared_bytes = shared_bytes},
-                                .params = WithListedFaults(*found->kernel, begin, grid_x),
-                                .late = fault == CallFault::kLate});
-}
-
 CuResult cuTensorMapEncodeTiled(TensorMap* map, CuTileType type, uint32_t rank, void* address,
                                 const uint64_t* sizes, const uint64_t* strides, const uint32_t* box,
                                 const uint32_t* element_strides, CuTileInterleave interleave,
@@ -442,6 +407,7 @@ CuResult cuTensorMapEncodeTiled(TensorMap* map, CuTileType type, uint32_t rank, 
 #undef USABLE_OUTSIDE_CAPTURE
 
 // Each function has the type that the table has.
+extern "C" std::remove_pointer_t<decltype(CudaDriver::LaunchKernel)> cuLaunchKernel;
 #define BATON_SAME_TYPE(member, name) \
   static_assert(std::is_same_v<decltype(&name), decltype(CudaDriver::member)>);
 BATON_CUDA_FUNCTIONS(BATON_SAME_TYPE)

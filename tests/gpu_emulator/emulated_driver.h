@@ -56,6 +56,7 @@ inline EmulatorSettings SettingsOfCapability(int compute_capability) {
 
 struct EmulatorCounters {
   int64_t launches = 0;         // kernels that ran, those in graphs included
+  int64_t early_launches = 0;   // those of them that were allowed to begin early
   int64_t copies = 0;           // copies that ran
   int64_t graph_launches = 0;   // graphs that ran
   int64_t most_shared = 0;      // calls that prefer the most shared memory for a kernel

@@ -256,6 +256,7 @@ CuResult EmulatedGpu::EndCapture(CuStream stream, CuGraph* graph) {
 
 void EmulatedGpu::RunWork() {
   Executor executor(settings_.rules);
+  CatchEarlyAccesses();
   std::unique_lock lock(mutex_);
   while (!ending_) {
     if (const auto pause = PauseForTheHost()) {
@@ -293,10 +294,39 @@ std::shared_ptr<EmulatedStream> EmulatedGpu::NextStream(const EmulatedStream* be
   return next->second;
 }
 
+// Runs kernels with access to all memory, because a kernel names none.
+class EmulatedGpu::KernelRunner {
+ public:
+  KernelRunner(EmulatedGpu& gpu, Executor& executor) : gpu_(gpu), executor_(executor) {}
+
+  absl::Status Run(const Work& work) {
+    const EarlyStart early = {[this] { OpenMemory(); }};
+    if (work.early) {
+      CloseMemory();
+    } else {
+      OpenMemory();
+    }
+    return executor_.Run(*work.kernel, work.shape, work.params.data(), work.params.size(),
+                         work.early ? &early : nullptr);
+  }
+  void CloseMemory() { access_.clear(); }
+
+ private:
+  void OpenMemory() {
+    if (!access_.empty()) return;
+    memory_ = gpu_.MemoryOfKernels();
+    for (const auto& each : memory_) access_.emplace_back(*each);
+  }
+
+  EmulatedGpu& gpu_;
+  Executor& executor_;
+  std::vector<std::shared_ptr<EmulatedMemory>> memory_;
+  std::list<DeviceMemoryAccess> access_;
+};
+
 void EmulatedGpu::RunStream(EmulatedStream& stream, Executor& executor,
                             std::unique_lock<std::mutex>& lock) {
-  std::vector<std::shared_ptr<EmulatedMemory>> memory;
-  std::list<DeviceMemoryAccess> access;  // to all of `memory`, because a kernel names none
+  KernelRunner runner(*this, executor);
   uint64_t done = stream.done;
   CuResult result = kCuSuccess;
   do {
@@ -304,12 +334,7 @@ void EmulatedGpu::RunStream(EmulatedStream& stream, Executor& executor,
     stream.work.pop_front();
     bool ended = false;
     lock.unlock();
-    const bool has_kernels = work.kind == Work::Kind::kKernel || work.kind == Work::Kind::kGraph;
-    if (has_kernels && access.empty()) {
-      memory = MemoryOfKernels();
-      for (const auto& each : memory) access.emplace_back(*each);
-    }
-    result = RunNext(work, executor, ended);
+    result = RunNext(work, runner, ended);
     lock.lock();
     if (ended) {
       ++done;
@@ -317,7 +342,7 @@ void EmulatedGpu::RunStream(EmulatedStream& stream, Executor& executor,
       stream.work.push_front(std::move(work));
     }
   } while (result == kCuSuccess && done < stream.wanted && NextStream(&stream) == nullptr);
-  access.clear();  // before a waiting call returns
+  runner.CloseMemory();  // before a waiting call returns
   stream.done = done;
   if (result == kCuNotReady) {
     stream.poll_at = std::chrono::steady_clock::now() + kExternalPoll;
@@ -327,16 +352,16 @@ void EmulatedGpu::RunStream(EmulatedStream& stream, Executor& executor,
   done_.notify_all();
 }
 
-CuResult EmulatedGpu::RunNext(Work& work, Executor& executor, bool& ended) {
+CuResult EmulatedGpu::RunNext(Work& work, KernelRunner& runner, bool& ended) {
   if (work.kind != Work::Kind::kGraph) {
-    const CuResult result = RunNode(work, work.begun, executor);
+    const CuResult result = RunNode(work, work.begun, runner);
     ended = result == kCuSuccess;
     return result;
   }
   if (work.next_node == 0 && !work.begun) Count(&EmulatorCounters::graph_launches);
   CuResult result = kCuSuccess;
   if (work.next_node < work.graph->size()) {
-    result = RunNode((*work.graph)[work.next_node], work.begun, executor);
+    result = RunNode((*work.graph)[work.next_node], work.begun, runner);
     if (result != kCuSuccess) return result;
     ++work.next_node;
     work.begun = false;
@@ -345,13 +370,14 @@ CuResult EmulatedGpu::RunNext(Work& work, Executor& executor, bool& ended) {
   return result;
 }
 
-CuResult EmulatedGpu::RunNode(const Work& node, bool& begun, Executor& executor) {
+CuResult EmulatedGpu::RunNode(const Work& node, bool& begun, KernelRunner& runner) {
   const DeviceRangeAccess to(*memory_, node.to, node.bytes);
   const DeviceRangeAccess from(*memory_, node.from, node.bytes);
   switch (node.kind) {
     case Work::Kind::kKernel:
       Count(&EmulatorCounters::launches);
-      return RunKernel(node, executor);
+      if (node.early) Count(&EmulatorCounters::early_launches);
+      return RunKernel(node, runner);
     case Work::Kind::kCopy:
       Count(&EmulatorCounters::copies);
       std::memmove(reinterpret_cast<void*>(node.to),
@@ -375,7 +401,7 @@ void EmulatedGpu::Count(int64_t EmulatorCounters::*counter) {
   ++(counters_.*counter);
 }
 
-CuResult EmulatedGpu::RunKernel(const Work& work, Executor& executor) {
+CuResult EmulatedGpu::RunKernel(const Work& work, KernelRunner& runner) {
   {
     std::unique_lock lock(mutex_);
     if (launches_left_ >= 0 && launches_left_-- == 0) return kCuIllegalAddress;
@@ -384,8 +410,7 @@ CuResult EmulatedGpu::RunKernel(const Work& work, Executor& executor) {
       wanted_.wait(lock, [&] { return hang_orders_ != orders || ending_; });
     }
   }
-  const absl::Status status =
-      executor.Run(*work.kernel, work.shape, work.params.data(), work.params.size());
+  const absl::Status status = runner.Run(work);
   if (status.ok()) return kCuSuccess;
   LOG(ERROR) << status.message();
   return kCuLaunchFailed;

@@ -56,7 +56,8 @@ struct Work {
   unsigned char value = 0;
   std::function<CuResult(bool begins)> external = nullptr;
   std::shared_ptr<const std::vector<Work>> graph = nullptr;
-  bool late = false;  // a planted fault: runs behind the work before the next record or wait
+  bool early = false;  // a kernel that may begin early
+  bool late = false;   // a planted fault: runs behind the work before the next record or wait
   // How far a run has come whose external work is not done:
   size_t next_node = 0;  // of the graph
   bool begun = false;    // the external work
@@ -153,6 +154,7 @@ class EmulatedGpu {
 
  private:
   using Nodes = std::shared_ptr<const std::vector<Work>>;
+  class KernelRunner;
   struct Exec {
     Nodes nodes;
     CuDevicePointer memory = 0;  // 0: not uploaded
@@ -176,9 +178,9 @@ class EmulatedGpu {
   std::shared_ptr<EmulatedStream> NextStream(const EmulatedStream* besides = nullptr);
   void RunStream(EmulatedStream& stream, Executor& executor, std::unique_lock<std::mutex>& lock);
   // Runs one node. `ended`: it was the last one. kCuNotReady: external work is not done.
-  CuResult RunNext(Work& work, Executor& executor, bool& ended);
-  CuResult RunNode(const Work& node, bool& begun, Executor& executor);
-  CuResult RunKernel(const Work& work, Executor& executor);
+  CuResult RunNext(Work& work, KernelRunner& runner, bool& ended);
+  CuResult RunNode(const Work& node, bool& begun, KernelRunner& runner);
+  CuResult RunKernel(const Work& work, KernelRunner& runner);
   // The memory that kernels may use.
   std::vector<std::shared_ptr<EmulatedMemory>> MemoryOfKernels();
 

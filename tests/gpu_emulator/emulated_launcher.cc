@@ -18,7 +18,8 @@ void EmulatedLauncher::Launch(std::string_view kernel, const LaunchShape& shape,
                               size_t bytes) {
   const Kernel* found = FindKernel(kernel);
   CHECK(found != nullptr) << "no kernel is named " << kernel;
-  const absl::Status status = executor_.Run(*found, shape, params, bytes);
+  const EarlyStart early;
+  const absl::Status status = executor_.Run(*found, shape, params, bytes, &early);
   CHECK(status.ok()) << status.message();
 }
 

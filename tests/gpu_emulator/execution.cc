@@ -21,7 +21,7 @@ namespace {
 constexpr uint32_t kMostIdleRounds = 10000;
 // Blocks of a launch have fibers of their own up to this number of threads, with ThreadSanitizer.
 constexpr uint64_t kMostCheckedThreads = 1024;
-constexpr size_t kPrimitives = static_cast<size_t>(Primitive::kBulkStoreWait) + 1;
+constexpr size_t kPrimitives = static_cast<size_t>(Primitive::kKernelWait) + 1;
 
 thread_local constinit Execution* this_execution = nullptr;
 
@@ -54,13 +54,17 @@ Execution& ThisExecution() {
   return *this_execution;
 }
 
+bool MemoryIsClosed() { return this_execution != nullptr && this_execution->memory_closed(); }
+
 Execution::Execution(const ExecutionRules& rules, const Kernel& kernel, const LaunchShape& shape,
-                     const void* params, size_t bytes, FiberPool& fibers)
+                     const void* params, size_t bytes, FiberPool& fibers, const EarlyStart* early)
     : rules_(rules),
       kernel_(kernel),
       shape_(shape),
       threads_of_block_(shape.block[0] * shape.block[1] * shape.block[2]),
       fibers_(fibers),
+      early_(early),
+      memory_closed_(early != nullptr && early->open_memory != nullptr),
       random_(rules.seed),
       places_(kPrimitives) {
   std::copy_n(static_cast<const std::byte*>(params), bytes, params_.begin());
@@ -171,6 +175,7 @@ void Execution::StartBlock(Block& block) {
     thread.x = index % shape_.block[0];
     thread.y = index / shape_.block[0] % shape_.block[1];
     thread.z = index / shape_.block[0] / shape_.block[1];
+    thread.waited = false;
     thread.fenced = FenceScope::kNone;
     thread.last_atomic = nullptr;
     thread.copies.Forget();
@@ -245,7 +250,7 @@ Thread* Execution::NextRunnable(const Warp& warp, int lane) {
 bool Execution::Unblock() {
   if (++idle_rounds_ > kMostIdleRounds) return false;
   bool any = false;
-  if (!delayed_.empty()) LandOneLoad();
+  if (!delayed_.empty() && !memory_closed_) LandOneLoad();
   for (Warp* warp : warp_order_) {
     any |= warp->polling != 0;
     warp->runnable |= warp->polling;
@@ -330,6 +335,7 @@ void Execution::EndThread() {
   Block& block = *warp.block;
   const uint32_t bit = LaneBit(me.lane);
   Progressed();
+  RequireWait("the end of the thread", me.waits_at);
   if (!me.stores.empty()) Fail("ended before its bulk stores had read shared memory", me.waits_at);
   if (me.products.issued() != me.products.waited()) {
     Fail("ended before its matrix products were done", me.waits_at);

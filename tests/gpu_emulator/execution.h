@@ -24,6 +24,7 @@
 #include "kernels/cuda/cuda_launch.h"
 #include "tests/gpu_emulator/async_copy.h"
 #include "tests/gpu_emulator/bulk_copy.h"
+#include "tests/gpu_emulator/early_kernels.h"
 #include "tests/gpu_emulator/execution_rules.h"
 #include "tests/gpu_emulator/fiber.h"
 #include "tests/gpu_emulator/fiber_pool.h"
@@ -69,6 +70,7 @@ struct Thread {
   PendingCopies copies;  // cp.async
   PendingCopies stores;  // cp.async.bulk to device memory
   PendingProducts products;
+  bool waited = false;                    // for earlier kernels
   FenceScope fenced = FenceScope::kNone;  // of fences since the last atomic operation
   const void* last_atomic = nullptr;      // address of that operation
   uint32_t atomics = 0;
@@ -140,7 +142,7 @@ struct Block {
 class Execution {
  public:
   Execution(const ExecutionRules& rules, const Kernel& kernel, const LaunchShape& shape,
-            const void* params, size_t bytes, FiberPool& fibers);
+            const void* params, size_t bytes, FiberPool& fibers, const EarlyStart* early);
 
   // Runs the launch to its end, on the host thread's stack.
   absl::Status Start();
@@ -164,6 +166,15 @@ class Execution {
     if (rules().tensor_core == TensorCore::kHopper) return;
     Fail(std::string(instruction) + " needs compute capability 9.0", place);
   }
+  // WaitForEarlierKernels. The first call that returns opens device memory: when no other thread
+  // can run.
+  void WaitForEarlier(SourcePlace place);
+  // Fails if the launch may begin early and the thread has not waited for earlier kernels.
+  void RequireWait(const char* name, SourcePlace place) {
+    if (early_ == nullptr || current_->waited) return;
+    Fail(std::string(name) + " before WaitForEarlierKernels", place);
+  }
+  bool memory_closed() const { return memory_closed_; }
   // Notes that something happened that a polling thread may wait for.
   void Progressed() { idle_rounds_ = 0; }
   void NoteReadOnly(const void* address, size_t bytes, void* caller);
@@ -210,6 +221,8 @@ class Execution {
   const LaunchShape shape_;
   const uint32_t threads_of_block_;
   FiberPool& fibers_;
+  const EarlyStart* const early_;                                // null: earlier kernels have ended
+  bool memory_closed_;                                           // device memory
   alignas(128) std::array<std::byte, kMostParamsBytes> params_;  // as a TensorMap
   std::deque<Block> blocks_;                                     // resident
   std::vector<Warp*> warp_order_;                                // of resident blocks
@@ -230,5 +243,7 @@ class Execution {
 
 // The launch that runs on this host thread.
 Execution& ThisExecution();
+// Whether a CUDA thread runs on this host thread, with device memory closed.
+bool MemoryIsClosed();
 
 }  // namespace baton::gpu_emulator

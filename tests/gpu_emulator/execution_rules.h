@@ -42,6 +42,7 @@ enum class Primitive : uint8_t {
   kProxyFence,        // FenceProxyAsync
   kBarrierInitFence,  // FenceBarrierInit
   kBulkStoreWait,     // WaitBulkStores
+  kKernelWait,        // WaitForEarlierKernels
 };
 
 // A planted fault: every execution of a primitive at one place of the source does nothing.

@@ -173,6 +173,16 @@ void Execution::Poll(const char* waits_for, SourcePlace place) {
   Suspend();
 }
 
+void Execution::WaitForEarlier(SourcePlace place) {
+  if (Skipped(Primitive::kKernelWait, place)) return;
+  if (memory_closed_) {
+    Poll("WaitForEarlierKernels", place);
+    if (memory_closed_) early_->open_memory();
+    memory_closed_ = false;
+  }
+  current_->waited = true;
+}
+
 void Execution::CountAtomic(const char* name, SourcePlace place) {
   if (++current_->atomics % kAtomicsOfTurn == 0) Poll(name, place);
 }

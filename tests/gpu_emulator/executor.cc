@@ -59,10 +59,11 @@ FiberPool& FibersOfHostThread() {
 Executor::Executor(const ExecutionRules& rules) : rules_(rules) {}
 
 absl::Status Executor::Run(const Kernel& kernel, const LaunchShape& shape, const void* params,
-                           size_t bytes) {
+                           size_t bytes, const EarlyStart* early) {
   if (absl::Status status = CheckLaunch(rules_, kernel, shape, bytes); !status.ok()) return status;
   FiberPool& fibers = FibersOfHostThread();
-  const auto execution = std::make_unique<Execution>(rules_, kernel, shape, params, bytes, fibers);
+  const auto execution =
+      std::make_unique<Execution>(rules_, kernel, shape, params, bytes, fibers, early);
   absl::Status status = execution->Start();
   places_.clear();
   for (const auto& places : execution->places()) {

@@ -18,6 +18,7 @@
 // - barriers that copies use without fence.mbarrier_init (shared_buffer.h), and a second
 //   mbarrier.init of a barrier;
 // - asynchronous copies from shared memory, from the stack or from parameters;
+// - accesses to memory before WaitForEarlierKernels (early_kernels.h);
 // - registers of wgmma that no fence or wait names, or that change in flight (pending_products.h).
 //
 // ThreadSanitizer finds races, also between blocks. A fence of the block orders only the threads of
@@ -47,6 +48,7 @@
 
 #include "absl/status/status.h"
 #include "kernels/cuda/cuda_launch.h"
+#include "tests/gpu_emulator/early_kernels.h"
 #include "tests/gpu_emulator/execution_rules.h"
 #include "tests/gpu_emulator/kernel_registry.h"
 
@@ -61,8 +63,10 @@ class Executor {
 
   // Runs all blocks and returns. An error says which rule of CUDA the kernel or the launch broke;
   // memory then has what the kernel wrote so far.
-  absl::Status Run(const Kernel& kernel, const LaunchShape& shape, const void* params,
-                   size_t bytes);
+  // `early`: the launch may begin early. Null: earlier kernels have ended, so the kernel need not
+  // wait for them.
+  absl::Status Run(const Kernel& kernel, const LaunchShape& shape, const void* params, size_t bytes,
+                   const EarlyStart* early = nullptr);
 
   const ExecutionRules& rules() const { return rules_; }
   // Places ("file:line") of a primitive that the last launch reached, in that order.

@@ -32,7 +32,11 @@ BATON_MEMORY_CALL void WaitBarrier(uint64_t* barrier, unsigned parity, BATON_PLA
 
 BATON_MEMORY_CALL void LoadBulk(void* shared, const void* global, unsigned bytes, uint64_t* barrier,
                                 BATON_PLACE) {
-  gpu_emulator::IssueBulkLoad(shared, global, bytes, barrier, place);
+  gpu_emulator::IssueBulkLoad(shared, global, bytes, barrier, false, place);
+}
+BATON_MEMORY_CALL void LoadConstantBulk(void* shared, const void* global, unsigned bytes,
+                                        uint64_t* barrier, BATON_PLACE) {
+  gpu_emulator::IssueBulkLoad(shared, global, bytes, barrier, true, place);
 }
 BATON_MEMORY_CALL void LoadTile(void* shared, const TensorMap* map, uint64_t* barrier, int c0,
                                 int c1, BATON_PLACE) {

@@ -213,6 +213,7 @@ void BeforeAtomic(const void* address, size_t bytes, const char* name, SourcePla
   if (reinterpret_cast<uintptr_t>(address) % bytes != 0) {
     execution.Fail(absl::StrCat(name, " at an address that is no multiple of ", bytes), place);
   }
+  if (!execution.block().shared.contains(address, bytes)) execution.RequireWait(name, place);
   execution.CountAtomic(name, place);
   Thread& me = execution.current();
   ReleaseAt(address, me.fenced);
