@@ -37,7 +37,7 @@ RULES = [(re.compile(pattern), slices) for pattern, slices in [
     (r"^(cli|tests/e2e)/", ["heavy"]),
     (r"^tests/(common|security|http|metrics|tracing|text|requests|openai|kernels|cache|scheduler|routing|router|model|kvtransfer|engine|loadtest|cli|sim)/", ["asan", "tsan"]),
     (r"^tests/(observe|rpc|tracing/otlp|worker_rpc|router/(grpc|http)|e2e)/.*\.cc$", ["asan-grpc"]),
-    (r"^(kernels|tests)/cuda/|^tests/gpu_emulator/|^kernels/tensor_core/|\.cuh?$|^scripts/(compile_cuda\.sh|kernel_spills\.py|tensor_instructions\.py)$", ["cuda"]),
+    (r"^(kernels|tests)/cuda/|^tests/gpu_emulator/|^kernels/tensor_core/|\.cuh?$|^scripts/(compile_cuda\.sh|kernel_spills\.py|tensor_instructions\.py|early_accesses\.py)$", ["cuda"]),
     (r"^scripts/fuzz\.sh$|^(tests/fuzz|security|http|requests|openai|text/jinja|kvtransfer/protocol|kvtransfer/nccl)/|^model/gguf|^cache/index/kv_event"
      r"|^rpc/(chunked_prompt|prompt_chunks)_wire|^worker_rpc/request_conversion|^engine/(handoff_manifest|part_tickets)", ["fuzz"]),
 ]]

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Compiles every CUDA kernel with nvcc for sm_80 and sm_90a, and as PTX for later GPUs, which ptxas assembles for sm_90. Warnings
 # are errors, and so are kernels without the tensor instructions that they are meant to have (scripts/tensor_instructions.py),
-# kernels that spill more registers than their limit (scripts/kernel_spills.py), and ptxas's messages C75xx, which say that wgmma
-# products wait for each other and which --Werror does not see. Flags of the environment (NVCC_APPEND_FLAGS) have no effect.
+# kernels that spill more registers than their limit (scripts/kernel_spills.py), kernels that touch device memory before they wait for
+# earlier kernels (scripts/early_accesses.py), and ptxas's messages C75xx, which say that wgmma products wait for each other and which
+# --Werror does not see. Flags of the environment (NVCC_APPEND_FLAGS) have no effect.
 #   scripts/compile_cuda.sh [--seconds N] [FILE …]     default: all kernels, also those of the tests
 # After N seconds it stops, and names the files that it did not compile. The exit code is 1 after an error. It is 75 if there was none
 # but nvcc is missing or files are left.
@@ -38,6 +39,7 @@ for source; do
   serial=$(grep -E '\(C75[0-9][0-9]\)' "$out/log" || true)
   [ -z "$serial" ] || { sed "s|^|$source: |" <<<"$serial"; failed=1; }
   python3 -B scripts/tensor_instructions.py "$source" $(find "$out/kept" -name '*.cubin') || failed=1
+  python3 -B scripts/early_accesses.py "$source" $(find "$out/kept" -name '*.cubin') || failed=1
 done
 [ ${#left[@]} -eq 0 ] || echo "not compiled for lack of time: ${left[*]}"
 [ $failed -eq 0 ] || exit 1

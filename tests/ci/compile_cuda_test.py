@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests what scripts/compile_cuda.sh asks of nvcc, with a stand-in for nvcc, that the CUDA build asks for the same architectures, and
-that kernels without their tensor instructions, and kernels that spill more registers than their limit, are named."""
+that kernels without their tensor instructions, kernels that spill more registers than their limit, and kernels that touch memory before
+they wait for earlier kernels, are named."""
 
 import os
 import pathlib
@@ -14,6 +15,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
+import early_accesses  # pylint: disable=wrong-import-position
 import kernel_spills  # pylint: disable=wrong-import-position
 import tensor_instructions  # pylint: disable=wrong-import-position
 
@@ -146,6 +148,59 @@ IMMA, LDMATRIX, COPY, BULK_COPY = 0x0000001C181C7237, 0x00000000170C783B, 0x0720
 
 def code(*words):
     return b"".join(struct.pack("<QQ", word, 0x000FE20000000000) for word in words)
+
+
+# Instructions of nvcc 13, with both of their words.
+WAIT, EXIT, EXIT_IF = (0x782E, 0xFE2 << 40), (0x794D, 0x1FEA0003800000), (0x094D, 0xFEA0003800000)
+LOAD, STORE = (0x0000000602007981, 0xEA4000C1E1900), (0x0000000502007986, 0xFE2000C101906)
+BULK_LOAD, PREFETCH = (0x00000008100073BA, 0x1E20008000006), (0x00000000040083BC, 0x1E20008000008)
+NOTHING, CALL = (0x7918, 0xFE20000000000), (0x0000000000047944, 0xFEA0003C00000)
+
+
+def branch(instructions, predicate=7):
+    """A branch over so many instructions; less than 0: back."""
+    offset = (16 * instructions >> 2)
+    high = (offset >> 8 << 2) & ((1 << 50) - 1)
+    return (0x947 | predicate << 12 | (offset & 0xFF) << 16 | (high & 0xFFFFFFFF) << 32, 0xFEA0003800000 | high >> 32)
+
+
+class EarlyAccesses(unittest.TestCase):
+    def problems(self, *instructions, allowed=frozenset()):
+        return list(early_accesses.problems(b"".join(struct.pack("<QQ", *each) for each in instructions), allowed))
+
+    def test_accesses_after_the_wait_are_right(self):
+        self.assertEqual(self.problems(NOTHING, PREFETCH, WAIT, LOAD, STORE, BULK_LOAD, EXIT), [])
+
+    def test_an_access_before_the_wait_is_named(self):
+        self.assertEqual(self.problems(NOTHING, LOAD, WAIT, STORE, EXIT), ["LDG at 0x10 before the wait for earlier kernels"])
+        self.assertEqual(self.problems(STORE, WAIT, EXIT), ["STG at 0x0 before the wait for earlier kernels"])
+        self.assertEqual(self.problems(BULK_LOAD, WAIT, EXIT), ["UBLKCP at 0x0 before the wait for earlier kernels"])
+        self.assertEqual(self.problems(BULK_LOAD, WAIT, EXIT, allowed={"UBLKCP"}), [])
+        self.assertEqual(self.problems(CALL, WAIT, EXIT), ["CALL at 0x0 before the wait for earlier kernels"])
+
+    def test_a_thread_that_ends_without_the_wait_is_named(self):
+        self.assertEqual(self.problems(NOTHING, EXIT), ["a thread can end at 0x10 without the wait for earlier kernels"])
+        self.assertEqual(self.problems(EXIT_IF, WAIT, EXIT), ["a thread can end at 0x0 without the wait for earlier kernels"])
+        self.assertEqual(self.problems((WAIT[0] & ~0x7000, WAIT[1]), EXIT), [
+            "a thread can end at 0x10 without the wait for earlier kernels"], "the wait has a condition")
+
+    def test_every_path_is_followed(self):
+        over_the_wait = "LDG at 0x20 before the wait for earlier kernels"
+        self.assertEqual(self.problems(branch(1, predicate=0), WAIT, LOAD, WAIT, EXIT), [over_the_wait])
+        self.assertEqual(self.problems(branch(1), WAIT, LOAD, WAIT, EXIT), [over_the_wait])
+        self.assertEqual(self.problems(branch(1), LOAD, WAIT, EXIT), [], "no path leads to the load")
+        self.assertEqual(self.problems(branch(2), LOAD, WAIT, WAIT, branch(-4), EXIT), [])
+        self.assertEqual(self.problems(branch(2), LOAD, WAIT, branch(-3), EXIT), ["LDG at 0x10 before the wait for earlier kernels"])
+        self.assertEqual(self.problems(*[branch(300)] + 300 * [LOAD] + [WAIT, EXIT]), [])
+
+    def test_only_named_kernels_may_read_constants_before_the_wait(self):
+        source = ('extern "C" __global__ void baton_tensor_matmul_few_f16(P p) {}\n'
+                  'extern "C" __global__ void baton_tensor_matmul_sm80_few_f16(P p) {}\n'
+                  'extern "C" __global__ void baton_rope(P p) {}\n')
+        early = b"".join(struct.pack("<QQ", *each) for each in (BULK_LOAD, WAIT, EXIT))
+        self.assertEqual(list(early_accesses.errors(source, {
+            "baton_tensor_matmul_few_f16": early, "baton_tensor_matmul_sm80_few_f16": early})), [
+                "baton_tensor_matmul_sm80_few_f16: UBLKCP at 0x0 before the wait for earlier kernels", "baton_rope: no machine code for sm_90a"])
 
 
 class TensorInstructions(unittest.TestCase):
