@@ -291,6 +291,11 @@ part_bench() {
     prefix 10
     handoff 10
     runner 10"
+  # The same step if every kernel waits for the end of the one ahead (kernels/cuda/kernel_order.cuh).
+  name="decode, no kernel begins early"
+  check "$name" 25 "${ours[@]}" BATON_EARLY_KERNELS=0 bin/cuda_bench --device "$device" --only decode "${flags[@]}" > late.txt 2> late.log ||
+    [ $? = 124 ] || { failures+=("$name"); tail -8 late.log; }  # for lack of time: only the comparison is missing
+  sed -E 's/"name": ?"/&late./g; s/^[a-z]/late.&/' late.txt
   if [ ${#failures[@]} -gt 0 ]; then
     printf -v name '%s, ' "${failures[@]}"
     echo "failed: ${name%, }"
