@@ -44,7 +44,8 @@ LIMITS = (
     (r"baton_paged_decode_(f32|fp8)_128", (100, 160), (40, 32)),
     (r"baton_t1_chunks_b?f16_256", (8, 12), (8, 12)),
     (r"baton_t1_chunks_(fp8|int8)_256", (8, 12), (24, 28)),
-    (r"baton_matmul_few_16_q5_1", (8, 8), (0, 0)),
+    # Two blocks on a multiprocessor are worth the spills.
+    (r"baton_matmul_few_32_q6_k", (60, 72), (68, 72)),
     # Functions that attention calls a few times in each block.
     (r"_ZN5baton2t1\d+UnitStateILi128E\w+MergeBlocks\w+", (0, 0), (44, 128)),
     (r"_ZN5baton2t1\d+UnitStateILi256E\w+MergeBlocks\w+", (104, 188), (96, 180)),

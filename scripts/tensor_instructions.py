@@ -24,8 +24,8 @@ OPERATIONS = {
 }
 # Kernels, a processor, and operations. Each of these kernels has all of them.
 RULES = (
-    (r"baton_matmul_few_\w+", "sm_80", {"IMMA"}),
-    (r"baton_matmul_few_\w+", "sm_90a", {"IMMA"}),
+    (r"baton_matmul_few_\w+", "sm_80", {"IMMA", "LDGSTS"}),
+    (r"baton_matmul_few_\w+", "sm_90a", {"IMMA", "LDGSTS"}),
     (r"baton_(matmul_many|gated_matmul)_\w+", "sm_80", {"IMMA", "LDGSTS"}),
     (r"baton_(matmul_many|gated_matmul)_\w+", "sm_90a", {"IMMA", "LDGSTS"}),
     (r"baton_paged_\w+", "sm_80", {"LDGSTS"}),

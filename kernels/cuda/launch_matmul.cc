@@ -48,33 +48,32 @@ MatMulParams ParamsOf(const MatMulArgs& args) {
           .accumulate = args.accumulate ? 1 : 0};
 }
 
-// `tokens` is 8, 16 or 32.
-size_t FewTokensSharedBytes(WeightFormat format, int tokens) {
-  return ForQuantizedFormat(format, [tokens]<WeightFormat kFormat>() -> size_t {
-    if (tokens == 8) return 2 * sizeof(FewTokensWindow<kFormat, 1>);
-    return 2 * (tokens == 16 ? sizeof(FewTokensWindow<kFormat, 2>)
-                             : sizeof(FewTokensWindow<kFormat, 4>));
+// Shape of a launch for few tokens. kTokens: of the kernel.
+template <int kTokens>
+LaunchShape FewTokensLaunch(WeightFormat format, int64_t rows) {
+  const size_t shared = ForQuantizedFormat(format, []<WeightFormat kFormat>() {
+    constexpr size_t kBytes = sizeof(FewTokensShared<kFormat, kTokens>);
+    static_assert(kBytes <= 99 << 10, "every GPU has this much for a block");
+    return kBytes;
   });
-}
-
-// Most tokens for which the kernel for few tokens has enough shared memory. Both kernels give the
-// same bits.
-int64_t MostFewTokens(const KernelLauncher& launcher, WeightFormat format) {
-  static_assert(kFewMaxTokens == 32);
-  const bool all_fit = FewTokensSharedBytes(format, 32) <= launcher.max_shared_bytes();
-  return all_fit ? kFewMaxTokens : 16;
+  return {{BlocksFor(rows, kWeightTileRows), 1, 1},
+          {FewTokensShape<kTokens>::kThreads, 1, 1},
+          static_cast<uint32_t>(shared)};
 }
 
 void LaunchFewTokens(KernelLauncher& launcher, const MatMulArgs& args) {
+  static_assert(kFewMaxTokens == 32);
   const WeightFormat format = args.weight.format;
-  const int tokens = args.tokens <= 8 ? 8 : (args.tokens <= 16 ? 16 : 32);
-  const size_t shared = FewTokensSharedBytes(format, tokens);
+  const int64_t rows = args.weight.rows;
   const MatMulParams params = ParamsOf(args);
-  launcher.Launch(KernelName(absl::StrCat("baton_matmul_few_", tokens, "_"), format),
-                  {{BlocksFor(args.weight.rows, kWeightTileRows), 1, 1},
-                   {kFewThreads, 1, 1},
-                   static_cast<uint32_t>(shared)},
-                  &params, sizeof(params));
+  const auto launch = [&](int tokens, const LaunchShape& shape) {
+    launcher.Launch(KernelName(absl::StrCat("baton_matmul_few_", tokens, "_"), format), shape,
+                    &params, sizeof(params));
+  };
+  if (args.tokens == 1) return launch(1, FewTokensLaunch<1>(format, rows));
+  if (args.tokens <= 8) return launch(8, FewTokensLaunch<8>(format, rows));
+  if (args.tokens <= 16) return launch(16, FewTokensLaunch<16>(format, rows));
+  launch(32, FewTokensLaunch<32>(format, rows));
 }
 
 // Blocks of tokens are the first dimension: they run together and share the weights in the cache.
@@ -103,9 +102,7 @@ void LaunchFloat(KernelLauncher& launcher, const MatMulArgs& args) {
 void LaunchMatMul(KernelLauncher& launcher, const MatMulArgs& args) {
   if (args.tokens == 0 || args.weight.rows == 0) return;
   if (!IsQuantized(args.weight.format)) return LaunchFloat(launcher, args);
-  if (args.tokens <= MostFewTokens(launcher, args.weight.format)) {
-    return LaunchFewTokens(launcher, args);
-  }
+  if (args.tokens <= kFewMaxTokens) return LaunchFewTokens(launcher, args);
   const MatMulParams params = ParamsOf(args);
   launcher.Launch(
       KernelName("baton_matmul_many_", args.weight.format),

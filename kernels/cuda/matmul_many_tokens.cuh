@@ -209,7 +209,7 @@ __device__ __forceinline__ void MultiplyManyTokens(const MatMulParams& p,
     for (int m = 0; m < kManyRowTiles; ++m) {
       unsigned header[3];
       LoadHeader<kFormat>(LoadShared(), &shared.weights[buffer][warp][m].bytes[Bytes::kHeaderAt],
-                          first_pair + lane / 16, lane % 16, header);
+                          first_pair + TermPair(lane), TermRow(lane), header);
       WriteTerms<kFormat>(header, lane, &shared.terms[warp][m][0][0]);
     }
     __syncwarp();

@@ -16,28 +16,56 @@ inline constexpr int kTermFloats = kPieceGroups * kWeightTileRows;
 
 // ---- integer products of at most 32 tokens (matmul_few_tokens.cuh) -----------------------------
 
-inline constexpr int kFewWarps = 8;           // each sums 128 columns of a window
-inline constexpr int kFewWindowGroups = 32;   // groups of 32 columns in a window
-inline constexpr int kFewChainThreads = 128;  // 16 rows, 8 tokens
-inline constexpr int kFewThreads = 32 * kFewWarps + kFewChainThreads;
 inline constexpr int kFewMaxTokens = 32;
+inline constexpr int kFewWarpPieces = 2;     // of a window, for each warp that sums
+inline constexpr int kFewWindowBarrier = 1;  // named barrier of all threads
 
-// Position of a row's sum for one of eight tokens. Two orders of lanes have no bank conflicts: the
-// MMA's lanes write token 2 · (lane % 4) + i of row lane / 4 + 8 · j, and the lanes of a chain warp
-// read all rows of two neighbouring tokens.
+// Sizes of the kernel for at most kTokens (1, 8, 16 or 32) tokens.
+template <int kTokens>
+struct FewTokensShape {
+  static constexpr int kTiles = (kTokens + 7) / 8;  // of eight tokens
+  static constexpr int kSumWarps = kTokens <= 8 ? 4 : 2;
+  static constexpr int kPieces = kSumWarps * kFewWarpPieces;  // of a window
+  static constexpr int kGroups = kPieces * kPieceGroups;      // of a window
+  static constexpr int kColumns = kPieces * kPieceColumns;    // of a window
+  static constexpr int kStages = kTokens == 1 ? 4 : 3;        // windows of weights; one is in use
+  static constexpr int kTileTokens = kTokens == 1 ? 1 : 8;    // that a tile has room for
+  static constexpr int kRowTokens = kWeightTileRows * kTileTokens;
+  static constexpr int kChainThreads = kTokens == 1 ? 32 : kRowTokens;
+  static constexpr int kThreads = 32 * kSumWarps + kChainThreads;
+  static constexpr int kBlocks = kTokens == 1 ? 4 : 2;  // on one multiprocessor; bounds registers
+
+  BATON_HOST_DEVICE static constexpr int WindowsOf(int cols) {
+    return (cols + kColumns - 1) / kColumns;
+  }
+};
+
+// Position of a row's sums for a token of a tile, in units of a piece's four sums. Two orders of
+// lanes have no bank conflicts: the MMA's lanes write token 2 · (lane % 4) + i of row
+// lane / 4 + 8 · j, and the lanes of a chain warp read all rows of two neighbouring tokens.
 BATON_HOST_DEVICE constexpr int FewSumAt(int row, int token) {
-  const int slot = token % 2 == 0 ? token / 2 : 4 + (token / 2 ^ 1);
-  return 16 * slot + (row ^ 8 * (slot / 2 % 2));
+  return kWeightTileRows * token + (row ^ (token / 2 * 2));
 }
 
 // One of two copies of what the chains of a window read.
-template <WeightFormat kFormat, int kTokenTiles>
+template <WeightFormat kFormat, int kTokens>
 struct alignas(16) FewTokensWindow {
-  static constexpr int kScaleStride = 8 * kTokenTiles + 1;  // odd: no bank conflicts when written
-  float sums[kFewWarps][kPieceGroups][kTokenTiles][kFewChainThreads];
-  float terms[kFewWarps][WeightTerms(kFormat)][kTermFloats];
-  float scale[kFewWindowGroups][kScaleStride];
-  float scaled_sum[HasMinimumTerm(kFormat) ? kFewWindowGroups : 1][kScaleStride];
+  using Shape = FewTokensShape<kTokens>;
+  static constexpr int kScaleStride = Shape::kGroups + 4;  // two tokens are on different banks
+  float sums[Shape::kPieces][Shape::kTiles][Shape::kRowTokens][kPieceGroups];
+  float terms[Shape::kPieces][WeightTerms(kFormat)][kTermFloats];
+  float scale[Shape::kTiles * Shape::kTileTokens][kScaleStride];
+  float scaled_sum[HasMinimumTerm(kFormat) ? Shape::kTiles * Shape::kTileTokens : 1][kScaleStride];
+};
+
+template <WeightFormat kFormat, int kTokens>
+struct alignas(16) FewTokensShared {
+  using Shape = FewTokensShape<kTokens>;
+  // Of a warp in a window.
+  static constexpr int kWeightBytes =
+      WeightLayoutOf(kFormat).bytes() * (kFewWarpPieces / WeightLayoutOf(kFormat).pieces);
+  uint8_t weights[Shape::kSumWarps][Shape::kStages][kWeightBytes];
+  FewTokensWindow<kFormat, kTokens> windows[2];
 };
 
 // ---- integer products of more tokens (matmul_many_tokens.cuh) ----------------------------------

@@ -32,10 +32,14 @@ __device__ __forceinline__ float SumAsFloat(int sum) {
   return __fsub_rn(BitCast<float>(sum), kStart);
 }
 
-// Position of a group and row in a term. Both groups of a pair are written by one lane, so they are
-// 32 floats apart.
-__device__ __forceinline__ int TermAt(int group, int row) {
-  return group % 2 * 32 + group / 2 * 16 + row;
+// Position of a group and row in a term. A row's groups are neighbours, so that one load gets them.
+__device__ __forceinline__ int TermAt(int group, int row) { return kPieceGroups * row + group; }
+
+// Joins Q6_K's sums of the first and the last sixteen columns of a group, exactly. `terms` are the
+// group's terms of the row.
+__device__ __forceinline__ float JoinHalves(const float* terms, int first, int last) {
+  return __fmaf_rn(terms[2 * kTermFloats], SumAsFloat<WeightFormat::kQ6_K>(last),
+                   __fmul_rn(terms[kTermFloats], SumAsFloat<WeightFormat::kQ6_K>(first)));
 }
 
 // How to read weights: from device memory that no kernel writes, or from shared memory.
@@ -127,25 +131,30 @@ __device__ __forceinline__ void GroupTerms(const unsigned (&header)[3], int whic
     const unsigned minimum = which == 0 ? word >> 6 & 63 : byte >> 2;
     // Exact: 11 + 6 bits.
     terms[0] = __fmul_rn(HalfOf(header[0], 0), static_cast<float>(static_cast<int>(scale)));
-    terms[1] = -__fmul_rn(HalfOf(header[0], 1), static_cast<float>(static_cast<int>(minimum)));
+    terms[1] = __fmul_rn(-HalfOf(header[0], 1), static_cast<float>(static_cast<int>(minimum)));
   } else {
     terms[0] = HalfOf(header[0], which);
     if constexpr (HasMinimumTerm(kFormat)) terms[1] = HalfOf(header[1], which);
   }
 }
 
-// Writes the terms of the piece to `to` [kWeightTerms, kTermFloats] in shared memory. Each lane
-// writes those of one row and two groups, at TermAt(2 · (lane / 16) + which, lane % 16).
+// The row and the pair of groups of a piece whose terms a lane computes.
+__device__ __forceinline__ int TermRow(int lane) { return lane / 2; }
+__device__ __forceinline__ int TermPair(int lane) { return lane % 2; }
+
+// Writes the terms of the piece to `to` [WeightTerms, kTermFloats] in shared memory. `header` is
+// that of TermRow and TermPair.
 template <WeightFormat kFormat>
 __device__ __forceinline__ void WriteTerms(const unsigned (&header)[3], int lane, float* to) {
+  constexpr int kTerms = WeightTerms(kFormat);
+  float first[kTerms];
+  float second[kTerms];
+  GroupTerms<kFormat>(header, 0, first);
+  GroupTerms<kFormat>(header, 1, second);
+  const int at = TermAt(2 * TermPair(lane), TermRow(lane));
 #pragma unroll
-  for (int which = 0; which < 2; ++which) {
-    float terms[WeightTerms(kFormat)];
-    GroupTerms<kFormat>(header, which, terms);
-#pragma unroll
-    for (int k = 0; k < WeightTerms(kFormat); ++k) {
-      to[k * kTermFloats + 32 * which + lane] = terms[k];
-    }
+  for (int k = 0; k < kTerms; ++k) {
+    *reinterpret_cast<float2*>(to + k * kTermFloats + at) = float2{first[k], second[k]};
   }
 }
 

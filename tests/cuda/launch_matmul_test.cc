@@ -89,16 +89,34 @@ TEST_P(CudaQuantizedMatMul, EqualsPlainForFewTokensAtOddShapes) {
 // Shared memory of a thread block on sm_86 and sm_89.
 TEST_P(CudaQuantizedMatMul, EveryNumberOfTokensFitsNinetyNineKiB) {
   launcher_.set_max_shared_bytes(99 << 10);
-  for (const Shape& shape : {Shape{17, 96, 3}, {19, 416, 16}, {50, 128, 17}, {15, 32, 40}}) {
+  for (const Shape& shape :
+       {Shape{17, 96, 1}, {17, 96, 3}, {19, 416, 16}, {50, 128, 17}, {15, 32, 40}}) {
     ASSERT_NO_FATAL_FAILURE(ExpectPlain(shape));
   }
   EXPECT_LE(launcher_.most_shared_bytes_launched(), 99u << 10);
 }
 
-// Rows of more than 1024 columns need several windows, and the last may be short.
+// Long rows need several windows of 512 or 1024 columns, and more of them than fit in shared
+// memory. A warp has 256 columns of a window. The last window may be short: warps then have no
+// columns, one group, one block of 128 columns and a group of the next.
 TEST_P(CudaQuantizedMatMul, EqualsPlainForFewTokensAndLongRows) {
-  for (const Shape& shape : {Shape{17, 1024, 1}, {16, 2080, 5}, {5, 3328, 11}}) {
+  for (const Shape& shape : {Shape{17, 1024, 1},
+                             {18, 2048 + 32, 1},
+                             {3, 4096 + 256 + 128, 1},
+                             {16, 7168 + 512 + 160, 1},
+                             {16, 2080, 5},
+                             {33, 4096 + 256 + 160, 8},
+                             {5, 3328, 11},
+                             {7, 2560 + 128, 13},
+                             {16, 1536 + 160, 31}}) {
     ASSERT_NO_FATAL_FAILURE(ExpectPlain(shape));
+  }
+}
+
+// One token fills eight columns of the MMA with groups, so all their sums must keep apart.
+TEST_P(CudaQuantizedMatMul, OneTokenEqualsPlainAtOddShapes) {
+  for (int64_t groups = 1; groups <= 17; ++groups) {
+    ASSERT_NO_FATAL_FAILURE(ExpectPlain({15 + groups, 32 * groups, 1}));
   }
 }
 
@@ -112,7 +130,7 @@ TEST_P(CudaQuantizedMatMul, EqualsPlainForManyTokensAtOddShapes) {
 // Every weight and activation byte takes part, −128 too, which rows with a NaN can contain.
 TEST_P(CudaQuantizedMatMul, IntegerSumsAreExactAtTheExtremesOfTheirTypes) {
   for (const int value : {-128, -127, 127, 0}) {
-    for (const int64_t tokens : {3, 40}) {
+    for (const int64_t tokens : {1, 3, 40}) {
       const int64_t cols = WholeBlocks(GetParam(), 64);
       const BothMatrices weight(random_, GetParam(), 20, cols);
       OwnedActivations x(tokens, cols);
@@ -139,7 +157,7 @@ TEST_P(CudaQuantizedMatMul, AllWeightBytesAtTheirLowestAgainstAllActivationsAtTh
     BothMatrices weight(random_, GetParam(), 16, cols);
     PackMatrixRows(GetParam(), 16, cols, source.data(), weight.cpu.data());
     PackDeviceMatrix(GetParam(), 16, cols, source.data(), weight.cuda.data());
-    for (const int64_t tokens : {2, 33}) {
+    for (const int64_t tokens : {1, 2, 33}) {
       OwnedActivations x(tokens, cols);
       for (auto& scale : x.scale) scale = 1;
       for (auto& q : x.q8) q = -128;
@@ -232,7 +250,7 @@ TEST_P(CudaQuantizedMatMul, EveryOrderOfBlocksAndThreadsGivesTheSameBits) {
     gpu_emulator::ExecutionRules rules;
     rules.order = order;
     ChosenLauncher launcher(rules);
-    for (const int64_t tokens : {10, 65}) {
+    for (const int64_t tokens : {1, 10, 65}) {
       const int64_t cols = WholeBlocks(GetParam(), 96);
       const BothMatrices weight(random_, GetParam(), 50, cols);
       auto x = QuantizedRows(RandomFloats(random_, tokens * cols), tokens, cols);

@@ -56,6 +56,9 @@ absl::Status RunProduct(Executor& executor, WeightFormat format, int64_t rows, i
 absl::Status RunFew(Executor& executor) {
   return RunProduct(executor, WeightFormat::kQ6_K, 16, 2304, 5, false);
 }
+absl::Status RunOneToken(Executor& executor) {
+  return RunProduct(executor, WeightFormat::kQ6_K, 16, 5376, 1, false);
+}
 absl::Status RunMany(Executor& executor) {
   return RunProduct(executor, WeightFormat::kQ4_1, 64, 384, 40, false);
 }
@@ -87,9 +90,18 @@ TEST_P(KernelFaults, AreCaughtByTheOracleThatIsMeantTo) { ExpectCaught(GetParam(
 INSTANTIATE_TEST_SUITE_P(
     Kernels, KernelFaults,
     testing::Values(
-        // Lanes meet again in the MMA before they read what the barrier of the warp orders.
-        MutatedKernel{
-            "Few", &RunFew, {{Primitive::kBlockBarrier, "dd"}, {Primitive::kWarpBarrier, "R"}}},
+        // Lanes meet again in the MMA before they read terms, so the second barrier of the warp
+        // changes no result.
+        MutatedKernel{"Few",
+                      &RunFew,
+                      {{Primitive::kBlockBarrier, "dd"},
+                       {Primitive::kWarpBarrier, "RR"},
+                       {Primitive::kCopyWait, "b"}}},
+        MutatedKernel{"OneToken",
+                      &RunOneToken,
+                      {{Primitive::kBlockBarrier, "dd"},
+                       {Primitive::kWarpBarrier, "RR"},
+                       {Primitive::kCopyWait, "b"}}},
         // The last barrier is for kernels that use the memory again.
         MutatedKernel{"Many",
                       &RunMany,
