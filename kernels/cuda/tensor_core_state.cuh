@@ -122,10 +122,7 @@ class UnitState {
   __device__ explicit UnitState(const TensorCoreAttentionParams& params) : p(params) {}
 
   // `keeps_unit`: this block begins the unit.
-  __device__ void Begin(bool keeps_unit) {
-    flags_ = keeps_unit ? kKeeps : 0;
-    row_block_ = static_cast<int>(blockIdx.x);
-  }
+  __device__ void Begin(bool keeps_unit) { flags_ = keeps_unit ? kKeeps : 0; }
 
   // `number` is that of the segment, among those of the rows that see it. Ends the group in
   // progress if the segment cannot join it. Here, and not when the segment ends, `segment` needs no
@@ -168,7 +165,7 @@ class UnitState {
       if (threadIdx.x == 0) p.pieces[blockIdx.x] = static_cast<unsigned>(flags_) / kWritten;
       return;
     }
-    const Stored row = RowOf(p, row_block_);
+    const Stored row = RowOf(p, blockIdx.x);
     if (!Is(kHasRow)) {
       row_rows_ = EmptyRows();
 #pragma unroll 1
@@ -193,13 +190,12 @@ class UnitState {
     return scratch[34] != 0;
   }
 
-  // Merges all states of the unit, in the order of the items.
+  // Merges all states of the unit, in the order of the items. The results take the place of the
+  // open group, and there is no row any more.
   __device__ void MergePieces(const BlockWork& work) {
-    Set(kHasRow, true);
-    row_block_ = work.first_block;
-    const BothRows both = MergeBlocks(p, work.first_block, work.last_block);
-    group_rows_ = both.group;
-    row_rows_ = both.row;
+    Set(kHasRow, false);
+    group_rows_ = MergeBlocks(p, p.paged.states, p.paged.states_per_block, p.pieces,
+                              work.first_block, work.last_block, work.share.quota == 1);
   }
 
   // Merges the open group. Calls write(i, n, two neighbouring columns of output tile n) for the
@@ -219,7 +215,7 @@ class UnitState {
       saw[i] = reference != -__uint_as_float(0x7f800000u);
       inverse[i] = reference == reference ? r1::Divide(1.0f, rows.sum[i]) : reference;
     }
-    const Stored row = RowOf(p, row_block_);
+    const Stored row = RowOf(p, blockIdx.x);
 #pragma unroll 2
     for (int n = 0; n < kTiles; ++n) {
       float4 o = tile(p, n);
@@ -232,11 +228,6 @@ class UnitState {
   ThreadState<kTiles + kSumTiles> segment;
 
  private:
-  struct BothRows {
-    RowSums group;
-    RowSums row;
-  };
-
   // Facts that are equal in all threads, in one register.
   enum Flag : int {
     kKeeps = 1,    // the block began the unit
@@ -247,6 +238,12 @@ class UnitState {
   };
   __device__ bool Is(Flag flag) const { return (flags_ & flag) != 0; }
   __device__ void Set(Flag flag, bool value) { flags_ = value ? flags_ | flag : flags_ & ~flag; }
+
+  // Output tiles that are loaded before the first of them is used. After a store, nvcc would not
+  // move a load up. Chunks of prompts rarely merge, and hold more in registers.
+  static constexpr int kMostSlice = kSplit > 1 ? 4 : (kDim <= 128 ? 2 : 1);
+  static constexpr int kSlice = kTiles < kMostSlice ? kTiles : kMostSlice;
+  static_assert(kTiles % kSlice == 0);
 
   // Output tile n of the group, of this thread.
   __device__ static float4& tile(const TensorCoreAttentionParams& p, int n) {
@@ -275,7 +272,7 @@ class UnitState {
     if (!Is(kOpen)) return;
     Set(kOpen, false);
     if (Is(kKeeps)) {
-      row_rows_ = AddToRow(p, RowOf(p, row_block_), Is(kHasRow), group_rows_, row_rows_);
+      row_rows_ = AddToRow(p, RowOf(p, blockIdx.x), Is(kHasRow), group_rows_, row_rows_);
       Set(kHasRow, true);
     } else {
       WriteGroup(p, StateAt(p, blockIdx.x, flags_ / kWritten), group_rows_, number_);
@@ -288,10 +285,18 @@ class UnitState {
                                                     RowSums row_rows) {
     if (!has_row) row_rows = EmptyRows();
     const Factors factors = MergeRows(row_rows, group_rows);
-#pragma unroll 4
-    for (int n = 0; n < kTiles; ++n) {
-      const float4 next = tile(p, n);
-      row.tile(n) = has_row ? Merge(row.tile(n), next, factors) : next;
+#pragma unroll 1
+    for (int slice = 0; slice < kTiles; slice += kSlice) {
+      float4 running[kSlice] = {};
+#pragma unroll
+      for (int n = 0; n < kSlice; ++n) {
+        if (has_row) running[n] = row.tile(slice + n);
+      }
+#pragma unroll
+      for (int n = 0; n < kSlice; ++n) {
+        const float4 next = tile(p, slice + n);
+        row.tile(slice + n) = has_row ? Merge(running[n], next, factors) : next;
+      }
     }
     return row_rows;
   }
@@ -304,78 +309,107 @@ class UnitState {
     if (threadIdx.x == 0) to.group() = number;
   }
 
-  // Merges the pieces of blocks (first, last] with the states that block `first` kept. The results
-  // are those of the open group and of the row. Several pieces are loaded together: one after the
-  // other, they would wait for the memory each time.
-  BATON_NOINLINE __device__ static BothRows MergeBlocks(const TensorCoreAttentionParams& p,
-                                                        int64_t first, int64_t last) {
+  // Merges the states that block `first` kept and the pieces of blocks (first, last]. Returns the
+  // rows of the result. Its outputs take the place of the open group.
+  //
+  // `one_each`: every block wrote one piece, so their numbers need not be loaded. The loads of a
+  // batch of states are issued together, because a load from L2 takes about 650 clocks. The first
+  // batch begins with what block `first` kept. `states`, `per_block` and `pieces` are those of `p`,
+  // by value: a function that is not inline would load them through its reference first.
+  BATON_NOINLINE __device__ static RowSums MergeBlocks(const TensorCoreAttentionParams& p,
+                                                       float* states, int64_t per_block,
+                                                       const uint32_t* pieces, int64_t first,
+                                                       int64_t last, bool one_each) {
+    const auto state_at = [&](int64_t block, int64_t number) {
+      return Stored{states + (block * per_block + number) * Stored::kFloats};
+    };
     constexpr int kBatch = 4;
-    const Stored row = RowOf(p, first);
-    const Stored kept = StateAt(p, first, p.paged.states_per_block - 1);
-    BothRows both{kept.ReadRows(), row.ReadRows()};
-    int number = kept.group();
-#pragma unroll 4
-    for (int n = 0; n < kTiles; ++n) tile(p, n) = kept.tile(n);
-
-    const int lane = threadIdx.x % 32;
-    int64_t block = first;  // of the next piece
-    unsigned index = 0;
-    unsigned count = 0;   // pieces of the block
-    unsigned counts = 0;  // of 32 blocks, one in each lane
-    while (true) {
-      Stored pieces[kBatch];
-      int found = 0;
-      for (; found < kBatch; ++found) {
-        if (index == count) {
-          if (block == last) break;
-          if ((block - first) % 32 == 0) {
-            counts = block + 1 + lane <= last ? p.pieces[block + 1 + lane] : 0;
-          }
-          count = __shfl_sync(kWholeWarp, counts, static_cast<int>((block - first) % 32));
-          index = 0;
-          ++block;
-        }
-        pieces[found] = StateAt(p, block, index);
-        ++index;
-      }
-      if (found == 0) return both;
-
-      // How each piece merges. A piece of a new group first ends the one before.
-      RowSums rows[kBatch];
-      int numbers[kBatch];
-      Factors factors[kBatch];
-      bool ends[kBatch];
-#pragma unroll
-      for (int k = 0; k < kBatch; ++k) {
-        if (k >= found) pieces[k] = pieces[0];
-        rows[k] = pieces[k].ReadRows();
-        numbers[k] = pieces[k].group();
-      }
-#pragma unroll
-      for (int k = 0; k < kBatch; ++k) {
-        if (k >= found) continue;
-        ends[k] = numbers[k] != number;
-        factors[k] = ends[k] ? MergeRows(both.row, both.group) : MergeRows(both.group, rows[k]);
-        if (ends[k]) both.group = rows[k];
-        number = numbers[k];
-      }
+    const Stored kept = state_at(first, per_block - 1);
+    RowSums row_rows{};
 #pragma unroll 1
-      for (int n = 0; n < kTiles; ++n) {
-        float4 next[kBatch];
+    for (int slice = 0; slice < kTiles; slice += kSlice) {
+      const Stored row = state_at(first, per_block - 2);
+      float4 row_tiles[kSlice];
 #pragma unroll
-        for (int k = 0; k < kBatch; ++k) next[k] = pieces[k].tile(n);
-        float4 merged = tile(p, n);
-        float4 merged_row = row.tile(n);
+      for (int n = 0; n < kSlice; ++n) row_tiles[n] = row.tile(slice + n);
+      row_rows = row.ReadRows();
+      RowSums group_rows{};
+      float4 tiles[kSlice] = {};
+      int number = 0;
+      bool begins = true;
+      int64_t block = first;  // of the next piece
+      unsigned index = 0;
+      unsigned count = 0;   // pieces of the block
+      unsigned counts = 0;  // of 32 blocks, one in each lane
+      while (true) {
+        Stored batch[kBatch];
+        int found = 0;
+#pragma unroll
+        for (int k = 0; k < kBatch; ++k) {
+          batch[k] = kept;
+          if (begins && k == 0) {
+            found = 1;
+            continue;
+          }
+          if (index == count) {
+            if (block == last) continue;
+            if ((block - first) % 32 == 0 && !one_each) {
+              const int64_t of_lane = block + 1 + threadIdx.x % 32;
+              counts = of_lane <= last ? pieces[of_lane] : 0;
+            }
+            count = one_each
+                        ? 1
+                        : __shfl_sync(kWholeWarp, counts, static_cast<int>((block - first) % 32));
+            index = 0;
+            ++block;
+          }
+          batch[k] = state_at(block, index);
+          ++index;
+          ++found;
+        }
+        if (found == 0) break;
+
+        RowSums rows[kBatch];
+        int numbers[kBatch];
+        float4 next[kBatch][kSlice];
+#pragma unroll
+        for (int k = 0; k < kBatch; ++k) {
+          rows[k] = batch[k].ReadRows();
+          numbers[k] = batch[k].group();
+#pragma unroll
+          for (int n = 0; n < kSlice; ++n) next[k][n] = batch[k].tile(slice + n);
+        }
 #pragma unroll
         for (int k = 0; k < kBatch; ++k) {
           if (k >= found) continue;
-          if (ends[k]) merged_row = Merge(merged_row, merged, factors[k]);
-          merged = ends[k] ? next[k] : Merge(merged, next[k], factors[k]);
+          // A piece of a new group first ends the one before.
+          const bool starts = begins && k == 0;
+          const bool ends = !starts && numbers[k] != number;
+          number = numbers[k];
+          if (ends) {
+            const Factors factors = MergeRows(row_rows, group_rows);
+#pragma unroll
+            for (int n = 0; n < kSlice; ++n) row_tiles[n] = Merge(row_tiles[n], tiles[n], factors);
+          }
+          if (starts || ends) {
+            group_rows = rows[k];
+#pragma unroll
+            for (int n = 0; n < kSlice; ++n) tiles[n] = next[k][n];
+          } else {
+            const Factors factors = MergeRows(group_rows, rows[k]);
+#pragma unroll
+            for (int n = 0; n < kSlice; ++n) tiles[n] = Merge(tiles[n], next[k][n], factors);
+          }
         }
-        tile(p, n) = merged;
-        row.tile(n) = merged_row;
+        begins = false;
+      }
+      const Factors factors = MergeRows(row_rows, group_rows);
+#pragma unroll
+      for (int n = 0; n < kSlice; ++n) {
+        tile(p, slice + n) = Merge(row_tiles[n], tiles[n], factors);
       }
     }
+    return row_rows;
   }
 
   const TensorCoreAttentionParams& p;
@@ -383,8 +417,6 @@ class UnitState {
   // The group in progress.
   int number_ = 0;
   RowSums group_rows_;
-  // The row.
-  int row_block_ = 0;
   RowSums row_rows_;
 };
 
