@@ -166,6 +166,29 @@ TEST_P(CudaQuantizedMatMul, AllWeightBytesAtTheirLowestAgainstAllActivationsAtTh
   }
 }
 
+// A minimum term that is too small for f32 makes −0 of the accumulator. Groups of the padding would
+// make +0 of it.
+TEST_P(CudaQuantizedMatMul, PaddingDoesNotChangeTheSignOfZero) {
+  const int64_t cols = WholeBlocks(GetParam(), 32);
+  std::vector<std::byte> source = RandomGgufMatrix(random_, GetParam(), 16, cols);
+  const GgufBlock block = GgufBlockOf(GetParam());
+  const uint16_t smallest = 1;
+  for (size_t at = 0; at < source.size(); at += block.bytes) {
+    for (size_t h = 0; h < block.headers; ++h) {
+      std::memcpy(source.data() + at + block.headers_at + 2 * h, &smallest, 2);
+    }
+  }
+  BothMatrices weight(random_, GetParam(), 16, cols);
+  PackMatrixRows(GetParam(), 16, cols, source.data(), weight.cpu.data());
+  PackDeviceMatrix(GetParam(), 16, cols, source.data(), weight.cuda.data());
+  // Half of the products add to random outputs, which hides the sign.
+  for (const int64_t tokens : {1, 1, 1, 1, 1, 1, 1, 1, 3, 3, 3, 3, 33, 33, 33, 33}) {
+    OwnedActivations x(tokens, cols);
+    for (auto& sum : x.scaled_sum) sum = -std::numeric_limits<float>::denorm_min();
+    ASSERT_NO_FATAL_FAILURE(ExpectPlainProduct(random_, launcher_, weight, x, tokens));
+  }
+}
+
 TEST_P(CudaQuantizedMatMul, EqualsPlainForExtremeInfiniteAndNanActivations) {
   for (const int64_t tokens : {5, 35}) {
     const int64_t cols = WholeBlocks(GetParam(), 96);
