@@ -62,8 +62,9 @@ bool FusedWeight::WantsF32() const {
 // packs.
 class LlamaWeights::Loader {
  public:
-  Loader(const GgufFile& file, const LlamaConfig& config, Device& device, TensorRank rank)
-      : file_(file), config_(config), device_(device), rank_(rank), writer_(device) {}
+  Loader(const GgufFile& file, const LlamaConfig& config, Device& device, TensorRank rank,
+         const MakeMatrix& make)
+      : file_(file), config_(config), device_(device), rank_(rank), make_(make), writer_(device) {}
 
   absl::StatusOr<std::unique_ptr<LlamaWeights>> Run(const Progress& progress) {
     LlamaWeights measured;
@@ -214,7 +215,9 @@ class LlamaWeights::Loader {
     for (const TensorRows& part : run) rows += part.rows;
     const size_t bytes = device_.ops().PackedBytes(*format, rows, cols);
     std::byte* place = Take(bytes);
-    if (place != nullptr) {
+    if (place != nullptr && make_) {
+      RETURN_IF_ERROR(make_({*format, rows, cols}, place));
+    } else if (place != nullptr) {
       const std::byte* source = run[0].data.data();
       std::vector<std::byte> joined;
       if (run.size() > 1) {
@@ -249,6 +252,7 @@ class LlamaWeights::Loader {
   const LlamaConfig& config_;
   Device& device_;
   const TensorRank rank_;
+  const MakeMatrix& make_;  // empty: the matrices are the file's
   DeviceWriter writer_;
   absl::flat_hash_set<std::string_view> known_;
   std::byte* base_ = nullptr;
@@ -257,12 +261,10 @@ class LlamaWeights::Loader {
   const Progress* progress_ = nullptr;
 };
 
-absl::StatusOr<std::unique_ptr<LlamaWeights>> LlamaWeights::Load(const GgufFile& file,
-                                                                 const LlamaConfig& config,
-                                                                 Device& device,
-                                                                 const Progress& progress,
-                                                                 TensorRank rank) {
-  return Loader(file, config, device, rank).Run(progress);
+absl::StatusOr<std::unique_ptr<LlamaWeights>> LlamaWeights::Load(
+    const GgufFile& file, const LlamaConfig& config, Device& device, const Progress& progress,
+    TensorRank rank, const MakeMatrix& make) {
+  return Loader(file, config, device, rank, make).Run(progress);
 }
 
 }  // namespace baton

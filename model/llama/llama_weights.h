@@ -51,15 +51,16 @@ struct LlamaLayerWeights {
 class LlamaWeights {
  public:
   using Progress = std::function<void(double fraction)>;
+  // Writes a matrix in the device's layout to device memory at `to`. Its `data` is null.
+  using MakeMatrix = std::function<absl::Status(const PackedMatrix& matrix, std::byte* to)>;
 
   // Errors name the tensor, its property and the required one. Refuses a tensor that the
   // architecture does not have, because ignoring it would change the model's output.
-  // `config` is of the whole model. REQUIRES: config.CheckTensorParallel(rank.degree) is OK.
-  static absl::StatusOr<std::unique_ptr<LlamaWeights>> Load(const GgufFile& file,
-                                                            const LlamaConfig& config,
-                                                            Device& device,
-                                                            const Progress& progress,
-                                                            TensorRank rank = {});
+  // `config` is of the whole model. If `make` is set, it makes the matrices, and the file's data of
+  // matrices is not read. REQUIRES: config.CheckTensorParallel(rank.degree) is OK.
+  static absl::StatusOr<std::unique_ptr<LlamaWeights>> Load(
+      const GgufFile& file, const LlamaConfig& config, Device& device, const Progress& progress,
+      TensorRank rank = {}, const MakeMatrix& make = nullptr);
 
   const PackedMatrix& embedding() const { return embedding_; }  // without rows on ranks above 0
   const FusedWeight& output() const { return output_; }  // the embedding if the file ties them

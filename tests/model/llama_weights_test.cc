@@ -125,6 +125,31 @@ TEST_F(LlamaWeightsTest, TiesTheOutputToTheEmbeddingOnlyWhereTheFileDoes) {
   EXPECT_NE(untied.weights->output().parts[0].matrix.data, untied.weights->embedding().data);
 }
 
+TEST_F(LlamaWeightsTest, MakesMatricesInsteadOfReadingThem) {
+  const auto config = ReadLlamaConfig(*file_);
+  std::vector<const std::byte*> made;
+  const auto make = [&](const PackedMatrix& matrix, std::byte* to) {
+    EXPECT_EQ(matrix.data, nullptr);
+    std::memset(to, static_cast<int>(made.size()) + 1,
+                device_->ops().PackedBytes(matrix.format, matrix.rows, matrix.cols));
+    made.push_back(to);
+    return absl::OkStatus();
+  };
+  const auto weights = LlamaWeights::Load(*file_, *config, *device_, nullptr, {}, make);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  ASSERT_EQ(made.size(), 1u + 2 * 4);  // the embedding; of two layers four matrices each
+  EXPECT_EQ((*weights)->embedding().data, made[0]);
+  const LlamaLayerWeights& last = (*weights)->layers()[1];
+  EXPECT_EQ(last.down.parts[0].matrix.data, made[8]);
+  EXPECT_EQ(*last.down.parts[0].matrix.data, std::byte{9});
+  const GgufTensor& norm = *file_->FindTensor("blk.1.ffn_norm.weight");
+  EXPECT_EQ(std::memcmp(last.ffn_norm, norm.data.data(), norm.data.size()), 0);
+
+  const auto fail = [](const PackedMatrix&, std::byte*) { return absl::InternalError("planted"); };
+  EXPECT_EQ(LlamaWeights::Load(*file_, *config, *device_, nullptr, {}, fail).status().message(),
+            "planted");
+}
+
 TEST_F(LlamaWeightsTest, ReportsProgressUpToTheEnd) {
   const auto config = ReadLlamaConfig(*file_);
   std::vector<double> seen;
