@@ -27,12 +27,12 @@ struct BenchSizes {
   int64_t square;
 };
 
-inline BenchSizes RealSizes() {
+inline BenchSizes RealSizes(double least_s) {
   return {.shape = kLlama8B,
           .copied = size_t{2} << 30,
           .uncached = 300e6,
           .repeats = 20,
-          .least_s = 0.1,
+          .least_s = least_s,
           .decoded = {1, 8, 32, 128},
           .tokens = {1, 8, 32, 128, 2048},
           .attention = {{8, 8192}, {64, 1024}, {1, 65536}, {64, 8192}},

@@ -22,16 +22,18 @@
 //              matmul.tflops.N      TFLOP/s of a bf16 product of N×N×N
 //   handoff    handoff.*            bytes/s of blocks between the pool and pinned memory, with and
 //                                   without checksums. The limit is to_host or to_device
+//   limits     limits.*             bench/device_limits.h
+//   exactness  exactness.*          bench/exactness_cost.h
 //   runner     runner.*             fixed costs of a decode step in the real runner
 //                                   (bench/runner_steps.h), with the small model --model
+//   engine     engine.*             bench/synthetic_decode.h, with --model SHAPE:FORMAT
 //
 // The limit of a step or product is the larger of two times: that of its bytes at the measured read
-// bandwidth, and, for bf16 in t1, that of its operations at the rate of a square bf16 product. With
-// --numerics, the names of figures end in that name. Each group of figures has a JSON line. --tiny
-// measures nothing of use: it rehearses the program on the emulator.
+// bandwidth, and that of its operations. Their rate is that of a square product for bf16 in t1, and
+// that of mma.sync on registers for int8. With --numerics, the names of figures end in that name.
+// Each group of figures has a JSON line. --tiny measures nothing of use: it rehearses the program
+// on the emulator. Without --only, all sections but the last two run.
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -39,12 +41,15 @@
 
 #include "bench/bench_sizes.h"
 #include "bench/device_bench.h"
-#include "bench/read_bytes_params.h"
+#include "bench/device_ceilings.h"
+#include "bench/device_limits.h"
+#include "bench/exactness_cost.h"
+#include "bench/open_bench_device.h"
 #include "bench/runner_steps.h"
 #include "bench/step_shapes.h"
+#include "bench/synthetic_decode.h"
 #include "common/command_line.h"
 #include "engine/model_loader.h"
-#include "kernels/cuda/cuda_device.h"
 
 namespace baton {
 namespace {
@@ -52,23 +57,6 @@ namespace {
 constexpr int64_t kSeed = 16;
 constexpr double kMega = 1e6;
 constexpr double kTera = 1e12;
-
-// The kernels of cuda_bench are in the tests' library, beside the program.
-absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const std::string& name,
-                                                   std::optional<Numerics> numerics) {
-  const std::filesystem::path folder =
-      std::filesystem::read_symlink("/proc/self/exe").parent_path();
-  CudaDeviceOptions options;
-  options.numerics = numerics;
-  if (name == "cuda-emulated") {
-    options.kernel_library = folder / "libbaton_gpu_emulator.so";
-    options.driver_libraries = {options.kernel_library};
-  } else {
-    options.kernel_library = folder / "libbaton_cuda_test_kernels.so";
-    if (name.starts_with("cuda:")) options.index = std::atoi(name.c_str() + 5);
-  }
-  return CreateCudaDevice(options);
-}
 
 class CudaBench {
  public:
@@ -80,21 +68,12 @@ class CudaBench {
 
   // Measures the limits of the other sections.
   void Ceilings(bool with_products) {
-    const size_t bytes = sizes_.copied;
-    const auto from = bench_.Filled(bytes);
-    const auto to = bench_.Filled(bytes);
-    copy_time_ =
-        bench_.InGraph(2, [&](int) { bench_.stream().Copy(to->data(), from->data(), bytes); });
-    copy_ = 2.0 * static_cast<double>(bytes) / copy_time_.median_s;
-    const ReadBytesParams params = {from->data(), static_cast<int64_t>(bytes / 16),
-                                    to->as<uint32_t>()};
-    const auto blocks = static_cast<uint32_t>(8 * bench_.launcher().multiprocessors());
-    read_time_ = bench_.InGraph(2, [&](int) {
-      bench_.launcher().Launch("baton_read_bytes", {{blocks, 1, 1}, {kReadThreads, 1, 1}, 0},
-                               &params, sizeof(params));
-    });
-    read_ = static_cast<double>(bytes) / read_time_.median_s;
-    if (with_products && IsT1(bench_.device().numerics())) {
+    bandwidths_ = MeasureBandwidths(bench_, sizes_.copied);
+    copy_ = bandwidths_.copy_bytes_s;
+    read_ = bandwidths_.read_bytes_s;
+    if (!with_products) return;
+    integer_products_ = DeviceLimits(bench_, sizes_.least_s == 0).MmaS8();
+    if (IsT1(bench_.device().numerics())) {
       const auto [flops, time] = SquareProduct();
       products_ = flops / time.median_s;
     }
@@ -102,8 +81,8 @@ class CudaBench {
 
   void Bandwidth() {
     const auto bytes = static_cast<double>(sizes_.copied);
-    bench_.ReportRate("copy", 2.0 * bytes / kMega, copy_time_, "MB/s", 0);
-    bench_.ReportRate("read", bytes / kMega, read_time_, "MB/s", 0);
+    bench_.ReportRate("copy", 2.0 * bytes / kMega, bandwidths_.copy, "MB/s", 0);
+    bench_.ReportRate("read", bytes / kMega, bandwidths_.read, "MB/s", 0);
     const size_t staged = Staged();
     const auto [to_device, to_host] = HostCopies(staged);
     bench_.ReportRate("to_device", static_cast<double>(staged) / kMega, to_device, "MB/s", 0);
@@ -212,7 +191,7 @@ class CudaBench {
                      {.context = sizes_.chunk, .new_tokens = sizes_.chunk});
       bench_.ReportRate(Named("chunk." + std::string(WeightFormatName(format))),
                         step.flops() / kTera, bench_.Enqueued(1, [&](int) { step.Enqueue(); }),
-                        "TFLOP/s", products_ / kTera);
+                        "TFLOP/s", ProductRate(format) / kTera);
       PrintFigures();
     }
   }
@@ -254,6 +233,10 @@ class CudaBench {
     report("handoff.to_device", host, pool->data(), in, nullptr, to_device);
   }
 
+  void Limits() { DeviceLimits(bench_, sizes_.least_s == 0).Report(); }
+
+  void Exactness() { ExactnessCost(bench_, sizes_).Report(); }
+
   // Prints the figures since the last call. The rest of the section may fail or run out of time.
   void PrintFigures() {
     bench_.figures().Print("cuda", kSeed);
@@ -263,10 +246,12 @@ class CudaBench {
 
  private:
   std::string Named(const std::string& name) const { return name + suffix_; }
-  // Products of integers have a higher rate, which is not measured.
+  double ProductRate(WeightFormat format) const {
+    return IsQuantized(format) ? integer_products_ : products_;
+  }
   double LimitSeconds(WeightFormat format, double bytes, double flops) const {
-    const bool counts = products_ > 0 && !IsQuantized(format);
-    return std::max(bytes / read_, counts ? flops / products_ : 0);
+    const double rate = ProductRate(format);
+    return std::max(bytes / read_, rate > 0 ? flops / rate : 0);
   }
   size_t Staged() const { return std::min(sizes_.copied, size_t{256} << 20); }
 
@@ -343,21 +328,24 @@ class CudaBench {
   const BenchSizes sizes_;
   const std::string suffix_;
   DeviceBench bench_;
-  WorkTime copy_time_, read_time_;
-  double copy_ = 0, read_ = 0;  // bytes/s; a copied byte counts twice
-  double products_ = 0;         // operations/s of a square bf16 product in t1; 0: not measured
+  Bandwidths bandwidths_;
+  double copy_ = 0, read_ = 0;   // bytes/s; a copied byte counts twice
+  double products_ = 0;          // operations/s of a square bf16 product in t1; 0: not measured
+  double integer_products_ = 0;  // operations/s of mma.sync on int8; 0: not measured
 };
 
 struct Section {
   const char* name;
   void (CudaBench::*run)();
-  bool with_products;  // its limits contain the rate of products
+  bool with_products;    // its limits contain the rate of products
+  double least_s = 0.1;  // of each measurement
 };
 constexpr Section kSections[] = {
     {"bandwidth", &CudaBench::Bandwidth, false}, {"attention", &CudaBench::Attention, false},
     {"prefix", &CudaBench::Prefix, false},       {"prefill", &CudaBench::Prefill, true},
     {"decode", &CudaBench::Decode, true},        {"chunk", &CudaBench::Chunks, true},
-    {"matmul", &CudaBench::Products, true},      {"handoff", &CudaBench::Handoff, false}};
+    {"matmul", &CudaBench::Products, true},      {"handoff", &CudaBench::Handoff, false},
+    {"limits", &CudaBench::Limits, false},       {"exactness", &CudaBench::Exactness, false, 0.01}};
 
 struct Choices {
   std::string device = "cuda";
@@ -388,8 +376,20 @@ int RunRunner(const Choices& choices) {
   return 0;
 }
 
+int RunEngine(const Choices& choices) {
+  const auto decode =
+      SyntheticDecode::Create(choices.model, choices.device, choices.numerics, choices.tiny);
+  if (!decode.ok()) return Fail(std::string(decode.status().message()));
+  FigureList figures;
+  if (choices.tiny) figures.AddCondition("tiny sizes: the figures mean nothing");
+  const absl::Status ended = (*decode)->Run(figures);
+  figures.Print("cuda", kSeed);
+  return ended.ok() ? 0 : Fail(std::string(ended.message()));
+}
+
 int Run(const Choices& choices) {
   if (choices.only == "runner") return RunRunner(choices);
+  if (choices.only == "engine") return RunEngine(choices);
   std::optional<Numerics> numerics;
   if (choices.numerics != "auto") {
     for (const Numerics known : kAllNumerics) {
@@ -397,7 +397,7 @@ int Run(const Choices& choices) {
     }
     if (!numerics.has_value()) return Fail("--numerics is auto, r1, t1-sm80 or t1-sm90");
   }
-  const auto device = OpenDevice(choices.device, numerics);
+  const auto device = OpenBenchDevice(choices.device, numerics);
   if (!device.ok()) return Fail(std::string(device.status().message()));
   std::printf("%s\n", (*device)->Description().c_str());
   if (choices.describe) return 0;
@@ -406,7 +406,7 @@ int Run(const Choices& choices) {
   for (const Section& section : kSections) {
     if (!choices.only.empty() && choices.only != section.name) continue;
     found = true;
-    CudaBench bench(**device, choices.tiny ? TinySizes() : RealSizes(),
+    CudaBench bench(**device, choices.tiny ? TinySizes() : RealSizes(section.least_s),
                     numerics.has_value() ? "." + choices.numerics : "");
     bench.figures().AddCondition((*device)->Description());
     if (choices.tiny) bench.figures().AddCondition("tiny sizes: the figures mean nothing");
@@ -424,10 +424,11 @@ int main(int argc, char** argv) {
   baton::CommandLine line("Measures the CUDA backend on random weights.");
   baton::Choices choices;
   line.Add("--device", &choices.device, "cuda, cuda:N or cuda-emulated").ShowDefault();
-  line.Add(
-      "--only", &choices.only,
-      "Section: bandwidth, attention, prefix, prefill, decode, chunk, matmul, handoff, runner");
-  line.Add("--model", &choices.model, "Path of a GGUF file, for the section runner");
+  line.Add("--only", &choices.only,
+           "Section: bandwidth, attention, prefix, prefill, decode, chunk, matmul, handoff, "
+           "limits, exactness, runner, engine");
+  line.Add("--model", &choices.model,
+           "Path of a GGUF file, for the section runner; SHAPE:FORMAT for the section engine");
   line.Add("--numerics", &choices.numerics, "auto, r1, t1-sm80 or t1-sm90").ShowDefault();
   line.AddFlag("--tiny", &choices.tiny, "Small sizes, to rehearse on the emulator");
   line.AddFlag("--describe", &choices.describe, "Only describes the device");

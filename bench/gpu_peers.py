@@ -34,6 +34,7 @@ import threading
 SEED = 16
 HEADS, KV_HEADS, HEAD_DIM = 32, 8, 128
 HIDDEN, INNER, VOCABULARY = 4096, 14336, 128256
+DECODES = [(1, 1024), (8, 8192), (64, 1024), (1, 65536), (64, 8192), (8, 1024), (32, 1024), (128, 1024)]  # sequences, context
 PRODUCTS = {  # name → rows (outputs), columns (inputs)
     "qkv": ((HEADS + 2 * KV_HEADS) * HEAD_DIM, HIDDEN),
     "out": (HIDDEN, HEADS * HEAD_DIM),
@@ -196,7 +197,7 @@ class Peers:
         self.report(f"{name}.{context}", "TFLOP/s", causal)
 
     def attention(self):
-        for sequences, context in [(2, 96)] if self.tiny else [(1, 1024), (8, 8192), (64, 1024), (1, 65536), (64, 8192)]:
+        for sequences, context in [(2, 96)] if self.tiny else DECODES:
             self.decode("peer.attention", sequences, context, self.best_attention)
         for context in (64,) if self.tiny else (2048, 8192):
             self.prefill("peer.prefill", context, self.best_attention)

@@ -69,8 +69,8 @@ def affected(sources, changed, text_of):
 
 def affected_kernels(changed):
     root = pathlib.Path(__file__).resolve().parents[1]
-    sources = sorted(path.relative_to(root).as_posix() for folder in ("kernels/cuda", "tests/cuda") for path in (root / folder).glob("*.cu"))
-    text_of = {path.relative_to(root).as_posix(): path.read_text() for folder in ("kernels", "common", "tests/cuda")
+    sources = sorted(path.relative_to(root).as_posix() for folder in ("kernels/cuda", "tests/cuda", "bench") for path in (root / folder).glob("*.cu"))
+    text_of = {path.relative_to(root).as_posix(): path.read_text() for folder in ("kernels", "common", "tests/cuda", "bench")
                for path in (root / folder).rglob("*") if path.suffix in (".cu", ".cuh", ".h")}
     return affected(sources, changed, text_of)
 

@@ -114,7 +114,7 @@ case $slice in
   cuda)
     # First the changed kernels, because on a slow machine the tests take all the time.
     changed=$(scripts/ci_slice.py kernels)
-    others=$(ls kernels/cuda/*.cu tests/cuda/*.cu | grep -vxF "${changed:-none}")
+    others=$(ls kernels/cuda/*.cu tests/cuda/*.cu bench/*.cu | grep -vxF "${changed:-none}")
     compiled "nvcc on changed kernels" $((limit_s / 3)) $changed
     # Neither preset ends in one slice on a slow machine, so a commit begins with one of ten parts. 5 and 2 have no common factor:
     # first_of then chooses the part and the preset independently.

@@ -4,7 +4,7 @@
 # kernels that spill more registers than their limit (scripts/kernel_spills.py), kernels that touch device memory before they wait for
 # earlier kernels (scripts/early_accesses.py), and ptxas's messages C75xx, which say that wgmma products wait for each other and which
 # --Werror does not see. Flags of the environment (NVCC_APPEND_FLAGS) have no effect.
-#   scripts/compile_cuda.sh [--seconds N] [FILE …]     default: all kernels, also those of the tests
+#   scripts/compile_cuda.sh [--seconds N] [FILE …]     default: all kernels, also those of tests and benchmarks
 # After N seconds it stops, and names the files that it did not compile. The exit code is 1 after an error. It is 75 if there was none
 # but nvcc is missing or files are left.
 set -euo pipefail
@@ -17,7 +17,7 @@ if [ "${1:-}" = --seconds ]; then
   limit_s=${2:?--seconds needs a number}
   shift 2
 fi
-[ $# -gt 0 ] || set -- kernels/cuda/*.cu tests/cuda/*.cu
+[ $# -gt 0 ] || set -- kernels/cuda/*.cu tests/cuda/*.cu bench/*.cu
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 failed=0 left=()

@@ -7,35 +7,51 @@
 #   --device NAME   cuda (default), cuda:N, or cuda-emulated. The emulator rehearses the check with small sizes
 #   --build DIR     for --pack: packs the finished build in DIR. By default, the script builds build/cuda
 #   --to DIR        for --pack: writes the pack to DIR and deletes what was there. The default is build/gpu-pack
-# Before the parts it prints what it finds: driver, GPU, kernel, Python with PyTorch, NCCL, compute-sanitizer.
+#   --part-size N   for --pack: the most bytes in a part of the model's file, as split --bytes takes them. The default is 48M
+# The default model is larger than the pack. If scripts/fetch_model.sh has fetched it, --pack also cuts its file into parts, in a
+# folder beside the pack whose name ends in "-model". A machine to which one transfer moves 64 MiB at most gets all of it so:
+#   1. on the build machine: scripts/fetch_model.sh; scripts/gpu_check.sh --pack
+#   2. one transfer for each part that --pack lists (build/gpu-pack-model/part-1, part-2 …), to the same path on the other machine
+#   3. transfer of build/gpu-pack
+#   4. there: build/gpu-pack/gpu_check.sh --run. It joins the parts in build/gpu-pack-model. If one is missing or damaged, it names
+#      the part and runs without the model
+# Before the parts of the check it prints what it finds: driver, GPU, kernel, Python with PyTorch, NCCL, compute-sanitizer.
 # Parts (scripts/gpu_check_parts.sh), in this order. Each part runs in its own process with its own time limit. The limits add up to
 # nine minutes:
-#   conformance  compares mma.sync and wgmma with the emulator's bit model, 10^7 results for each type
+#   conformance  compares mma.sync and wgmma with the emulator's bit model and with each other, 10^7 results for each type
 #   ops          compares every op with the CPU's, bit for bit
 #   model        compares the program's tokens and logits with those of --device cpu, in r1 and in the GPU's t1
+#   decode       runs the engine with models of real shapes whose weights are made on the device: SmolLM2, Llama 8B, Qwen3 8B.
+#                Requests alone, together, in small chunks and without graphs must have equal tokens and logits. Also measures the
+#                engine's decode loop and the device's gap between steps
 #   exactness    checks that no setting changes a token or a logit, in r1 and in the GPU's t1
 #   services     checks the answers of three processes: router, prefill worker, decode worker, in r1 and in the GPU's t1
 #   nccl         moves bytes between two NCCL ranks in two processes on one GPU, if NCCL permits it; measures no bandwidth
-#   bench        measures the device's bandwidth, kernels, a decode step and a prefill chunk with the shapes of Llama 8B
-#   peers        measures the same shapes with PyTorch (cuBLAS, FlashAttention, cuDNN, Triton), if it is installed
+#   bench        measures the device's limits, kernels, a decode step and a prefill chunk with the shapes of Llama 8B, and our
+#                products against cuBLASLt's best algorithms
+#   peers        measures the same shapes with PyTorch (cuBLAS, FlashAttention, cuDNN, Triton), if it is installed, and computes
+#                the cost of exactness
 #   sanitizer    runs compute-sanitizer over small shapes, if it is installed
 # After a failed part, the other parts still run. The table at the end shows each part. The last line is a JSON object. The
 # object and the log also go to $OUT, or to a temporary folder. They are written after each part, so a run that is ended early
 # keeps what it has. The exit code is 1 if a part failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-all_parts=(conformance ops model exactness services nccl bench peers sanitizer)
+all_parts=(conformance ops model decode exactness services nccl bench peers sanitizer)
 programs=(baton baton-router baton-prefill-worker baton-decode-worker cuda_bench cuda_tests)
 models=(tiny-q4_1 tiny-f16 tiny-k-types tiny-window-q4_0 tiny-q8_0 tiny-bf16)
 most_pack_mib=48
-most_seconds=560  # of a run: a device machine ends a command after 600
+most_seconds=525  # of a run, so that all of it ends within nine minutes
 
-action='' device=cuda build='' to='' parts=()
+model_file=SmolLM2-135M-Instruct.Q4_1.gguf  # as in scripts/fetch_model.sh
+
+action='' device=cuda build='' to='' part_size=48M parts=()
 while [ $# -gt 0 ]; do
   case $1 in
     --pack | --run) action=${1#--} ;;
     --device | --build | --to) declare "${1#--}=${2:?"$1 needs a value"}"; shift ;;
-    -*) sed -n '2,25s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+    --part-size) part_size=${2:?"$1 needs a value"}; shift ;;
+    -*) sed -n '2,37s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
     *) parts+=("$1") ;;
   esac
   shift
@@ -49,6 +65,28 @@ fail() { echo "gpu_check: $*" >&2; exit 1; }
 # libraries stay beside the programs.
 libraries_of() {
   ldd "$@" | sed -nE 's/.* => (\/[^ ]+) .*/\1/p' | grep -vE '/((ld-linux|libc|libm|libdl|librt|libpthread|libresolv)[.-]|libbaton_)' | sort -u
+}
+
+# The folder where scripts/fetch_model.sh puts the model, by the same rule.
+model_folder() {
+  local cache=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
+  echo "${BATON_MODEL_DIR:-${cache:-/tmp}/baton/models}"
+}
+
+# cut_model FOLDER LIST: cuts the model's file into parts in FOLDER. Writes their checksums to LIST, that of the whole file first.
+cut_model() {
+  local folder=$1 list=$2 file
+  file=$(model_folder)/$model_file
+  rm -rf "$folder"
+  if [ ! -f "$file" ]; then
+    echo "no parts of the model: $file is missing; scripts/fetch_model.sh fetches it"
+    return
+  fi
+  mkdir -p "$folder"
+  split --bytes="$part_size" --numeric-suffixes=1 --suffix-length=1 "$file" "$folder/part-"
+  sha256sum < "$file" | sed 's/ .*/ whole/' > "$list"
+  (cd "$folder" && sha256sum part-*) >> "$list"
+  (cd "$folder" && find . -type f -printf "%10s $folder/%P\n" | sort -k2)
 }
 
 pack() {
@@ -78,8 +116,9 @@ pack() {
   if [ -f "$staging/bin/libbaton_cuda_test_kernels.so" ]; then
     ln -s libbaton_cuda_test_kernels.so "$staging/bin/libbaton_cuda_kernels.so"
   fi
-  cp bench/gpu_peers.py scripts/gpu_check_parts.sh "$staging/"
+  cp bench/gpu_peers.py bench/exactness_cost.py scripts/gpu_check_parts.sh "$staging/"
   for model in "${models[@]}"; do cp "tests/testdata/models/$model.gguf" "$staging/models/"; done
+  cut_model "$to-model" "$staging/model.parts"
   # The suites of tests whose kernels run on a chosen device.
   sed -nE 's/^TEST(_[FP])?\((Cuda[A-Za-z0-9]*), .*/\2/p' tests/cuda/launch_*_test.cc | sort -u > "$staging/suites"
   git describe --always --dirty > "$staging/version" 2> /dev/null || echo unknown > "$staging/version"
@@ -109,13 +148,14 @@ ours() { LD_LIBRARY_PATH=$work/lib:${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/loc
 limit_of() {  # seconds; a rehearsal may share its machine with other work
   local seconds
   case $1 in
-    conformance) seconds=45 ;;
-    ops) seconds=105 ;;
-    model | exactness | services) seconds=50 ;;
-    nccl) seconds=25 ;;
-    bench) seconds=95 ;;
-    peers) seconds=75 ;;
-    sanitizer) seconds=45 ;;
+    conformance) seconds=35 ;;
+    model | exactness | services) seconds=40 ;;
+    ops) seconds=80 ;;
+    decode) seconds=90 ;;
+    nccl) seconds=20 ;;
+    bench) seconds=100 ;;
+    peers) seconds=55 ;;
+    sanitizer) seconds=40 ;;
   esac
   if emulated; then seconds=$((6 * seconds)); fi
   echo $seconds
@@ -154,8 +194,9 @@ figures_of() {
 
 # Writes result.json with the parts that have ended, and the figures of parts that failed later. A reader never sees half a file.
 write_result() {
-  local figures
-  figures=$outcomes$(figures_of "$work/bench.txt")$(figures_of "$work/peers.txt")
+  local figures file
+  figures=$outcomes
+  for file in decode bench peers exactness_cost; do figures+=$(figures_of "$work/$file.txt"); done
   echo "{\"bench\":\"gpu_check\",\"seed\":16,\"conditions\":[$conditions],\"figures\":[${figures%,}]}" > "$work/result.json"
   cp "$work/result.json" "$logs/.result.json"
   mv "$logs/.result.json" "$logs/result.json"
@@ -185,6 +226,35 @@ describe_device() {
   echo "the first process took $((((${EPOCHREALTIME/./} - ${start/./}) + 500) / 1000)) ms to open the device"
   conditions=$(json_strings "$(head -1 "$work/device.txt")" "version $(cat "$work/version")" "$(date -u '+%Y-%m-%d %H:%M UTC')" \
     "kernel $(uname -r)")
+}
+
+# Joins the parts of the model's file to $work/real.gguf. Without them the check runs without the model, and says why.
+join_model() {
+  local folder=$here-model list=$work/model.parts sum name bad=()
+  [ -f "$here/files.tar.gz" ] || folder=$here/../build/gpu-pack-model
+  if [ ! -f "$list" ]; then echo "model: the pack was made without it"; return; fi
+  while read -r sum name; do
+    [ "$name" != whole ] || continue
+    if [ ! -f "$folder/$name" ]; then
+      bad+=("$name is missing")
+    elif ! echo "$sum  $folder/$name" | sha256sum --check --status; then
+      bad+=("$name is damaged")
+    else
+      cat "$folder/$name" >> "$work/real.gguf"
+    fi
+  done < "$list"
+  if [ ${#bad[@]} -gt 0 ]; then
+    rm -f "$work/real.gguf"
+    echo "model: not run: in $folder, $(printf '%s, ' "${bad[@]}" | sed 's/, $//')"
+  elif ! echo "$(sed -n 's/ whole$//p' "$list")  $work/real.gguf" | sha256sum --check --status; then
+    rm -f "$work/real.gguf"
+    echo "model: not run: the parts are right, but the joined file has another checksum"
+  elif emulated && [ "$(stat -c %s "$work/real.gguf")" -gt 4000000 ]; then
+    rm -f "$work/real.gguf"
+    echo "model: not run: the emulator is too slow for it"
+  else
+    echo "model: $(stat -c %s "$work/real.gguf") bytes from $(($(wc -l < "$list") - 1)) parts"
+  fi
 }
 
 run_part() {
@@ -234,7 +304,7 @@ run() {
   # While a process has the device open, the driver stays initialized, and the next process starts faster.
   # shellcheck disable=SC2034  # nothing reads the descriptor
   if [ -r /dev/nvidia0 ]; then { exec {held}< /dev/nvidia0; } 2> /dev/null || true; fi
-  { probe; describe_device; } > "$logs/gpu_check.log" 2>&1
+  { probe; join_model; describe_device; } > "$logs/gpu_check.log" 2>&1
   cat "$logs/gpu_check.log"
 
   table='' outcomes='' failed=0
@@ -252,5 +322,5 @@ run() {
 case $action in
   pack) pack ;;
   run) run ;;
-  *) sed -n '2,25s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+  *) sed -n '2,37s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac

@@ -69,10 +69,11 @@ part_conformance() {
   background run_tests "mma s8" 40 'MmaConformanceOfBytes.*'
   background run_tests "mma bf16" 40 '*/MmaConformance.*/bf16'
   background run_tests "mma f16" 40 '*/MmaConformance.*/f16'
-  background run_tests "wgmma bf16" 40 '*/WgmmaConformance.*/bf16'
-  background run_tests "wgmma f16" 40 '*/WgmmaConformance.*/f16'
+  background run_tests "wgmma bf16" 40 '*/WgmmaConformance.EveryBit*/bf16'
+  background run_tests "wgmma f16" 40 '*/WgmmaConformance.EveryBit*/f16'
+  background run_tests "mma and wgmma" 30 '*/WgmmaConformance.EqualsMma*'
   wait_for_background
-  echo "$BATON_CONFORMANCE_RESULTS results of mma.sync and wgmma for each type are those of the model"
+  echo "$BATON_CONFORMANCE_RESULTS results of mma.sync and wgmma for each type are those of the model, and equal"
 }
 
 # Each suite runs in its own process, because a fault or a hang ends its process.
@@ -85,7 +86,7 @@ part_ops() {
   echo "${#suites[@]} suites"
 }
 
-# ---- model, exactness, services -----------------------------------------------------------------
+# ---- model, decode, exactness, services -----------------------------------------------------------------
 
 # write_jobs COUNT: prints prompts around the borders of blocks. Every third job samples on the device, and every third on the host.
 write_jobs() {
@@ -159,12 +160,12 @@ part_model() {
   if emulated; then count=3 models=(models/tiny-q4_1.gguf models/tiny-bf16.gguf); fi
   mapfile -t known < <(numerics_of_device)
   write_jobs $count > jobs.jsonl
-  local real=${BATON_TEST_MODEL:-SmolLM2-135M-Instruct.Q4_1.gguf}
-  if ! emulated && [ -f "$real" ]; then models+=("$real"); fi
+  if [ -f real.gguf ]; then models+=(real.gguf); fi
   for numerics in "${known[@]}"; do
     for model in "${models[@]}"; do
       for size in 16 64; do
         if emulated && [ $size = 64 ] && [[ $model != *bf16* ]]; then continue; fi
+      if emulated && [ "$model" = real.gguf ] && [ "$numerics" != r1 ]; then continue; fi
         background compare "$numerics, $model, blocks of $size" "$model" "--numerics $numerics --kv-blocks 96 --block-size 16" \
           "--numerics $numerics --kv-blocks 96 --block-size $size"
         runs=$((runs + 1))
@@ -181,8 +182,53 @@ part_model() {
   echo "$runs runs, numerics ${known[*]}, $count prompts each, and one with the default KV pool"
 }
 
+# run_bench FILE NAME SECONDS FLAG…: runs cuda_bench and adds its output to FILE, as it comes. So a kernel that fails or hangs loses
+# few figures.
+run_bench() {
+  local file=$1 name=$2 seconds=$3 code=0 flags=()
+  shift 3
+  if emulated; then flags=(--tiny); fi
+  check "$name" "$seconds" "${ours[@]}" GLOG_v=1 bin/cuda_bench --device "$device" "$@" "${flags[@]}" > section.txt 2> section.log ||
+    { code=$?; tail -8 section.log; }
+  cat section.txt >> "$file"
+  cat section.txt
+  echo "kernels of $name: $(grep -oE 'first use of kernel [a-z0-9_]+' section.log | sed 's/.* //' | sort -u | tr '\n' ' ')"
+  return $code
+}
+
+# note_of_bench FILE FAILURE…: prints what failed, or the number of figures.
+note_of_bench() {
+  local file=$1 text
+  shift
+  if [ $# -gt 0 ]; then
+    printf -v text '%s, ' "$@"
+    echo "failed: ${text%, }"
+    return 1
+  fi
+  echo "$(grep -o '"name"' "$file" | wc -l) figures"
+}
+
+# Each model has its own process.
+part_decode() {
+  local failures=() model seconds numerics
+  local runs="llama-8b:BF16 25
+    smollm2:BF16 15
+    llama-8b:Q4_K 20
+    llama-8b:Q8_0 20
+    qwen3-8b:BF16 25
+    smollm2:Q8_0 15
+    smollm2:BF16 15 r1"
+  if emulated; then runs=$'tiny:BF16 60\ntiny:Q4_K 60 r1'; fi
+  : > decode.txt
+  while read -r model seconds numerics; do
+    run_bench decode.txt "$model${numerics:+ $numerics}" "$seconds" --only engine --model "$model" --numerics "${numerics:-auto}" ||
+      failures+=("$model${numerics:+ $numerics}")
+  done <<< "$runs"
+  note_of_bench decode.txt "${failures[@]}"
+}
+
 part_exactness() {
-  local kv_type flags more count=0 number=7 numerics model known
+  local kv_type flags more count=0 number=7 numerics model models known index=0
   local configurations=(
     "f16 --steps-in-flight 2 --concurrency 4 --max-chunk-tokens 16"
     "f16 --no-graph --kv-layout layer-major --block-size 8"
@@ -201,25 +247,29 @@ part_exactness() {
     more=
     [[ $flags == *--kv-blocks* ]] || more="--kv-blocks 96"
     for numerics in "${known[@]}"; do
-      model=models/tiny-q4_1.gguf  # products of integers, or in t1 products of bf16 on tensor cores
-      if [ "$numerics" != r1 ]; then model=models/tiny-bf16.gguf; fi
-      background compare "$numerics, $kv_type $flags" $model "--numerics $numerics --kv-blocks 96 --kv-type $kv_type" \
-        "--numerics $numerics --kv-type $kv_type $flags $more"
-      count=$((count + 1))
+      models=(models/tiny-q4_1.gguf)  # products of integers, or in t1 products of bf16 on tensor cores
+      if [ "$numerics" != r1 ]; then models=(models/tiny-bf16.gguf); fi
+      if [ -f real.gguf ] && [ $index -lt 3 ] && { ! emulated || [ "$numerics" = r1 ]; }; then models+=(real.gguf); fi
+      for model in "${models[@]}"; do
+        background compare "$numerics, $model, $kv_type $flags" "$model" "--numerics $numerics --kv-blocks 96 --kv-type $kv_type" \
+          "--numerics $numerics --kv-type $kv_type $flags $more"
+        count=$((count + 1))
+      done
     done
+    index=$((index + 1))
   done
   wait_for_background
   echo "$count settings, numerics ${known[*]}, $number prompts each"
 }
 
-# serve NUMERICS: compares the answers of router, prefill worker and decode worker with those of one process on the CPU, twice.
+# serve NUMERICS MODEL: compares the answers of router, prefill worker and decode worker with those of one process on the CPU, twice.
 serve() {
-  local numerics=$1 model=models/tiny-bf16.gguf folder address=
+  local numerics=$1 model=$2 folder address=
   folder=$(mktemp -d -p .)
-  run_model "$folder/wanted.all" "$numerics" $model cpu --kv-blocks 96 --numerics "$numerics"
+  run_model "$folder/wanted.all" "$numerics, $model" "$model" cpu --kv-blocks 96 --numerics "$numerics"
   cut -d' ' -f1,2 "$folder/wanted.all" > "$folder/wanted"
   mkfifo "$folder/ready"
-  "${ours[@]}" bin/baton up --model $model --router-address 127.0.0.1:0 --worker-argument=--device="$device" \
+  "${ours[@]}" bin/baton up --model "$model" --router-address 127.0.0.1:0 --worker-argument=--device="$device" \
     --worker-argument=--numerics="$numerics" --worker-argument=--kv-blocks=96 --worker-argument=--block-size=16 \
     > "$folder/ready" 2> "$folder/got.log" &
   local up=$! time code=0
@@ -227,15 +277,15 @@ serve() {
   read -r -t 40 _ address <&3 || true
   if [ -z "$address" ]; then
     tail -20 "$folder/got.log"
-    echo "$numerics: the services were not ready"
+    echo "$numerics, $model: the services were not ready"
     code=1
   fi
   for time in first second; do
     [ -n "$address" ] || break
-    check "$numerics, $time time" 15 "${ours[@]}" bin/baton generate --router "$address" --jobs jobs.jsonl --json \
+    check "$numerics, $model, $time time" 15 "${ours[@]}" bin/baton generate --router "$address" --jobs jobs.jsonl --json \
       > "$folder/got.json" 2>> "$folder/got.log" || true
     answers < "$folder/got.json" | cut -d' ' -f1,2 > "$folder/got"
-    expect_equal "$numerics, router, prefill worker and decode worker, $time time" "$folder/wanted" "$folder/got" || code=1
+    expect_equal "$numerics, $model, router, prefill worker and decode worker, $time time" "$folder/wanted" "$folder/got" || code=1
   done
   kill $up 2> /dev/null || true
   wait $up || true
@@ -247,9 +297,13 @@ part_services() {
   if emulated; then count=3; fi
   mapfile -t known < <(numerics_of_device)
   write_jobs $count > jobs.jsonl
-  for numerics in "${known[@]}"; do background serve "$numerics"; done
+  if [ -f real.gguf ]; then background serve r1 real.gguf; fi
+  for numerics in "${known[@]}"; do
+    if emulated && [ "$numerics" = r1 ] && [ -f real.gguf ]; then continue; fi
+    background serve "$numerics" models/tiny-bf16.gguf
+  done
   wait_for_background
-  echo "three processes, numerics ${known[*]}, $count prompts, twice"
+  echo "three processes, numerics ${known[*]}, $count prompts, twice$([ ! -f real.gguf ] || echo ', and the default model')"
 }
 
 # ---- nccl, bench, peers, sanitizer --------------------------------------------------------------
@@ -269,39 +323,46 @@ part_nccl() {
   echo "two ranks in two processes exchange bytes"
 }
 
-# Each section has its own process, and prints its figures as they come. So a kernel that fails or hangs loses few of them.
+# Prints the folders of PyTorch's packages that may bring the machine's only cuBLASLt, each after a colon.
+library_folders() {
+  python3 -c 'import importlib.util, os, sys
+for name in ("nvidia.cu13", "nvidia.cublas"):
+    try:
+        spec = importlib.util.find_spec(name)
+    except ImportError:
+        continue
+    for folder in spec.submodule_search_locations or [] if spec else []:
+        sys.stdout.write(":" + os.path.join(folder, "lib"))' 2> /dev/null || true
+}
+
+# Each section has its own process.
 part_bench() {
-  local failures=() section seconds numerics flags=() name
-  if emulated; then flags=(--tiny); fi
+  local failures=() section seconds numerics
+  ours=(env "LD_LIBRARY_PATH=$libraries$(library_folders)")
   : > bench.txt
   while read -r section seconds numerics; do
-    name=$section${numerics:+ $numerics}
-    check "$name" "$seconds" "${ours[@]}" GLOG_v=1 bin/cuda_bench --device "$device" --only "$section" --numerics "${numerics:-auto}" \
-      --model models/tiny-bf16.gguf "${flags[@]}" > section.txt 2> section.log || { failures+=("$name"); tail -8 section.log; }
-    cat section.txt >> bench.txt
-    cat section.txt
-    echo "kernels of $name: $(grep -oE 'first use of kernel [a-z0-9_]+' section.log | sed 's/.* //' | sort -u | tr '\n' ' ')"
+    run_bench bench.txt "$section${numerics:+ $numerics}" "$seconds" --only "$section" --numerics "${numerics:-auto}" \
+      --model models/tiny-bf16.gguf || failures+=("$section${numerics:+ $numerics}")
   done <<< "bandwidth 12
+    limits 10
     attention 15
     prefill 12
     decode 25
     chunk 15
     chunk 20 r1
     matmul 20
+    exactness 25
     prefix 10
     handoff 10
     runner 10"
-  # The same step if every kernel waits for the end of the one ahead (kernels/cuda/kernel_order.cuh).
-  name="decode, no kernel begins early"
-  check "$name" 25 "${ours[@]}" BATON_EARLY_KERNELS=0 bin/cuda_bench --device "$device" --only decode "${flags[@]}" > late.txt 2> late.log ||
-    [ $? = 124 ] || { failures+=("$name"); tail -8 late.log; }  # for lack of time: only the comparison is missing
-  sed -E 's/"name": ?"/&late./g; s/^[a-z]/late.&/' late.txt
-  if [ ${#failures[@]} -gt 0 ]; then
-    printf -v name '%s, ' "${failures[@]}"
-    echo "failed: ${name%, }"
-    return 1
-  fi
-  echo "$(grep -o '"name"' bench.txt | wc -l) figures"
+  # The same step if every kernel waits for the end of the one ahead (kernels/cuda/kernel_order.cuh). Its figures begin with `late.`.
+  local code=0 of_early=("${ours[@]}")
+  ours+=(BATON_EARLY_KERNELS=0)
+  run_bench late.txt "decode, no kernel begins early" 25 --only decode > late.log || code=$?
+  ours=("${of_early[@]}")
+  [ $code = 0 ] || [ $code = 124 ] || failures+=("decode, no kernel begins early")  # for lack of time, only the comparison is missing
+  sed -E 's/"name": ?"/&late./g; s/^[a-z]/late.&/' late.txt | tee -a bench.txt
+  note_of_bench bench.txt "${failures[@]}"
 }
 
 # PyTorch is the machine's own. It gets none of the packed libraries.
@@ -310,8 +371,15 @@ part_peers() {
   local flags=(--device "$device" --seconds $((part_end - SECONDS - 10)))
   if emulated; then flags=(--device cpu --tiny --seconds 100); fi
   if [ -f bench.txt ]; then flags+=(--ours bench.txt); fi
-  python3 -B gpu_peers.py "${flags[@]}" > peers.txt || { local code=$?; cat peers.txt; return $code; }
+  local code=0
+  python3 -B gpu_peers.py "${flags[@]}" > peers.txt || code=$?
   cat peers.txt
+  # Products have their peers in bench.txt. So this also says something without PyTorch.
+  local files=(peers.txt)
+  if [ -f bench.txt ]; then files+=(bench.txt); fi
+  python3 -B exactness_cost.py "${files[@]}" > exactness_cost.txt || code=$?
+  cat exactness_cost.txt
+  [ $code = 0 ] || { grep '^not run: ' peers.txt; return $code; }
   echo "$(grep -c 'times as fast as the peer' peers.txt) figures beside those of PyTorch"
 }
 

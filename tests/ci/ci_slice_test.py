@@ -92,9 +92,9 @@ class CudaSlice(unittest.TestCase):
     def test_nvcc_compiles_changed_kernels_before_the_tests_and_the_others_after_them(self):
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
-            for path in ("scripts", "bin", "kernels/cuda", "tests/cuda"):
+            for path in ("scripts", "bin", "kernels/cuda", "tests/cuda", "bench"):
                 (root / path).mkdir(parents=True)
-            for path in ("kernels/cuda/a.cu", "kernels/cuda/b.cu", "tests/cuda/c.cu"):
+            for path in ("kernels/cuda/a.cu", "kernels/cuda/b.cu", "tests/cuda/c.cu", "bench/d.cu"):
                 (root / path).touch()
             shutil.copy(ROOT / "scripts/ci_slice.sh", root / "scripts")
             stand_ins = {root / "scripts" / name: text for name, text in self.CALLS.items()} | {root / "bin/cmake": ""}
@@ -106,7 +106,7 @@ class CudaSlice(unittest.TestCase):
             calls = (root / "calls").read_text().splitlines()
         compiled = [call for call in calls if call.startswith("compile_cuda.sh")]
         self.assertEqual(compiled[0], "compile_cuda.sh --seconds 100 kernels/cuda/b.cu")
-        self.assertEqual(set(compiled[1].split()[3:]), {"kernels/cuda/a.cu", "tests/cuda/c.cu"})
+        self.assertEqual(set(compiled[1].split()[3:]), {"kernels/cuda/a.cu", "tests/cuda/c.cu", "bench/d.cu"})
         self.assertLess(calls.index(compiled[0]), next(i for i, call in enumerate(calls) if call.startswith("cmake")))
         self.assertEqual(calls[-1], compiled[1])
         # What nvcc did not compile is no success.

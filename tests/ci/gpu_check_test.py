@@ -20,7 +20,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SCRIPT = ROOT / "scripts" / "gpu_check.sh"
-PARTS = ["conformance", "ops", "model", "exactness", "services", "nccl", "bench", "peers", "sanitizer"]
+PARTS = ["conformance", "ops", "model", "decode", "exactness", "services", "nccl", "bench", "peers", "sanitizer"]
 PROGRAMS = ["baton", "baton-router", "baton-prefill-worker", "baton-decode-worker", "cuda_bench", "cuda_tests"]
 PATH = "/usr/bin:/bin"
 build = None
@@ -52,7 +52,13 @@ class GpuCheck(unittest.TestCase):
         cls.scratch = pathlib.Path(tempfile.mkdtemp())
         cls.addClassCleanup(shutil.rmtree, cls.scratch)
         cls.pack = cls.scratch / "pack"
-        packed = subprocess.run([SCRIPT, "--pack", "--build", build, "--to", cls.pack], capture_output=True, text=True)
+        # A small model stands in for the default one.
+        models = cls.scratch / "models"
+        models.mkdir()
+        cls.model = (ROOT / "tests/testdata/models/tiny-q4_1.gguf").read_bytes()
+        (models / "SmolLM2-135M-Instruct.Q4_1.gguf").write_bytes(cls.model)
+        packed = subprocess.run([SCRIPT, "--pack", "--build", build, "--to", cls.pack, "--part-size", str(len(cls.model) // 2 - 1)],
+                                capture_output=True, text=True, env=os.environ | {"BATON_MODEL_DIR": str(models)})
         assert packed.returncode == 0, packed.stdout + packed.stderr
         cls.listing = packed.stdout
 
@@ -86,6 +92,14 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(figures["tile_copies"]["value"], 1)
         self.assertEqual(figures["runner.graphs"]["value"], 1)
         self.assertGreater(figures["runner.step"]["value"], 0)
+        for name in ("tiny.BF16.batch_1", "tiny.BF16.batch_4", "tiny.Q4_K.gap.in_flight_2", "tiny.Q4_K.gap.in_flight_1"):
+            self.assertGreater(figures["engine." + name]["value"], 0)
+        self.assertEqual(figures["engine.tiny.BF16.equal"]["ratio"], 1)
+        self.assertEqual(figures["engine.tiny.Q4_K.gap.in_flight_2"]["limit"], 10)
+        self.assertLess(figures["engine.tiny.Q4_K.gap.in_flight_2"]["value"], 60e6)  # no begin is before the end that it follows
+        self.assertIn("value", figures["exactness.qkv.tokens_1"])
+        for name in ("mma_s8", "wgmma_bf16", "l2.one_sm", "kernel.all_sms", "prologue.copy"):
+            self.assertGreater(figures["limits." + name]["value"], 0)
         for name in ("attention.2x96.paged_to_contiguous", "prefix.3x96", "handoff.to_host", "matmul.tflops.64"):
             self.assertGreater(figures[name]["ratio"] or figures[name]["value"], 0)
         self.assertEqual({file.name for file in out.iterdir()}, {"gpu_check.log", "result.json"})
@@ -99,10 +113,16 @@ class GpuCheck(unittest.TestCase):
             self.assertNotIn(other, kernels)
         for line in ("\nlibcuda.so.1: ", "\nkernel: Linux", "\npython3: ", "\nCUDA device 0: emulated GPU"):
             self.assertIn(line, "\n" + log)
-        for name in ("CudaRope", "mma s8", "wgmma f16", "r1, second time", "chunk r1", "two ranks", "default KV pool on cuda-emulated"):
+        for name in ("CudaRope", "mma s8", "wgmma f16", "mma and wgmma", "tiny:BF16", "tiny:Q4_K r1", "r1, real.gguf, second time",
+                     "t1-sm90, models/tiny-bf16.gguf, first time", "chunk r1", "two ranks", "limits", "exactness",
+                     "default KV pool on cuda-emulated"):
             self.assertRegex(log, rf"\n{name}: passed \(\d+ s\)\n")
         self.assertRegex(log, r"\n  equal: t1-sm90, models/tiny-bf16.gguf, blocks of 64\n")
-        self.assertRegex(log, r"\n  equal: t1-sm90, f16 --steps-in-flight 2")
+        self.assertRegex(log, r"\n  equal: t1-sm90, models/tiny-bf16.gguf, f16 --steps-in-flight 2")
+        self.assertRegex(log, r"\n  equal: r1, real.gguf, f16 --steps-in-flight 2")
+        self.assertRegex(log, r"\n  equal: r1, real.gguf, blocks of 16\n")
+        self.assertIn(f"\nmodel: {len(self.model)} bytes from 3 parts\n", log)
+        self.assertRegex(log, r"\nmma.sync and wgmma bf16: 0 of [1-9]\d* results differ\n")
         for product in ("bf16", "f16", "wgmma bf16", "wgmma f16"):
             self.assertRegex(log, rf"\nconformance {product}, cancelling: 0 of [1-9]\d* results differ\n")
 
@@ -121,6 +141,33 @@ class GpuCheck(unittest.TestCase):
         """Writes a program over a packed one."""
         file.write_text(text)
         file.chmod(0o755)
+
+    def test_without_a_part_of_the_model_the_check_names_it_and_goes_on(self):
+        """The part sanitizer is fast where there is no tool."""
+        self.assertRegex(self.listing, rf"\n +{len(self.model) // 2 - 1} \S+/pack-model/part-2\n")
+        changed = self.change_pack("in-parts", lambda files: None)
+        parts = self.scratch / "in-parts-model"
+        ended = run(changed / "gpu_check.sh", "sanitizer")
+        self.assertIn(f"in {parts}, part-1 is missing, part-2 is missing, part-3 is missing\n", ended.stdout)
+        shutil.copytree(self.scratch / "pack-model", parts)
+        (parts / "part-3").write_bytes(b"damaged")
+        (parts / "part-1").unlink()
+        ended = run(changed / "gpu_check.sh", "sanitizer")
+        self.assertIn(f"model: not run: in {parts}, part-1 is missing, part-3 is damaged\n", ended.stdout)
+        self.assertEqual((ended.returncode, self.outcomes(ended.stdout)), (0, {"sanitizer": "not run"}))
+
+    def test_parts_of_another_file_are_not_joined(self):
+        def change(files):
+            sums = (files / "model.parts").read_text().splitlines()
+            (files / "model.parts").write_text("\n".join([sums[0], *reversed(sums[1:])]) + "\n")
+        changed = self.change_pack("reversed", change)
+        shutil.copytree(self.scratch / "pack-model", self.scratch / "reversed-model")
+        ended = run(changed / "gpu_check.sh", "sanitizer")
+        self.assertIn("model: not run: the parts are right, but the joined file has another checksum\n", ended.stdout)
+
+    def test_a_pack_without_the_model_says_so(self):
+        changed = self.change_pack("without-model", lambda files: (files / "model.parts").unlink())
+        self.assertIn("model: the pack was made without it\n", run(changed / "gpu_check.sh", "sanitizer").stdout)
 
     def test_a_section_of_the_bench_that_fails_keeps_the_other_figures(self):
         def change(files):
@@ -202,8 +249,10 @@ class GpuCheck(unittest.TestCase):
             (folder / name).unlink(missing_ok=True)
             (folder / name).symlink_to(pathlib.Path(build) / "bin" / "libbaton_emulated_nccl.so")  # any library
         to = self.scratch / "pack-with-kernels"
-        packed = subprocess.run([SCRIPT, "--pack", "--build", folder.parent, "--to", to], capture_output=True, text=True)
+        packed = subprocess.run([SCRIPT, "--pack", "--build", folder.parent, "--to", to], capture_output=True, text=True,
+                                env=os.environ | {"BATON_MODEL_DIR": "/no/such/folder"})
         self.assertEqual(packed.returncode, 0, packed.stdout + packed.stderr)
+        self.assertIn("no parts of the model: /no/such/folder/SmolLM2-135M-Instruct.Q4_1.gguf is missing", packed.stdout)
         with tarfile.open(to / "files.tar.gz") as archive:
             link = archive.getmember("./bin/libbaton_cuda_kernels.so")
             self.assertTrue(link.issym())
