@@ -3,6 +3,7 @@
 #include "bench/device_clocks.cuh"
 #include "bench/device_limits_params.h"
 #include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/warpgroup_mma.cuh"
 
@@ -31,6 +32,7 @@ __device__ __forceinline__ void RunWarpProducts(const PeakParams& p, const Produ
 
 extern "C" __global__ void __launch_bounds__(kLimitThreads)
     baton_peak_mma_s8(const __grid_constant__ PeakParams p) {
+  BeginKernel();
   RunWarpProducts<int>(
       p, [](int(&d)[4], const unsigned(&a)[4], const unsigned(&b)[2]) { MmaM16N8K32S8(d, a, b); });
 }
@@ -38,6 +40,7 @@ BATON_KERNEL(baton_peak_mma_s8, PeakParams);
 
 extern "C" __global__ void __launch_bounds__(kLimitThreads)
     baton_peak_mma_bf16(const __grid_constant__ PeakParams p) {
+  BeginKernel();
   RunWarpProducts<float>(p, [](float(&d)[4], const unsigned(&a)[4], const unsigned(&b)[2]) {
     MmaM16N8K16Bf16(d, a, b);
   });
@@ -79,6 +82,7 @@ __device__ __forceinline__ void RunWarpgroupProducts(const PeakParams&) {}
 
 extern "C" __global__ void __launch_bounds__(kLimitThreads)
     baton_peak_wgmma_bf16(const __grid_constant__ PeakParams p) {
+  BeginKernel();
   RunWarpgroupProducts(p);
 }
 BATON_KERNEL(baton_peak_wgmma_bf16, PeakParams);
@@ -87,6 +91,7 @@ BATON_KERNEL(baton_peak_wgmma_bf16, PeakParams);
 // [kL2Threads].
 extern "C" __global__ void __launch_bounds__(kL2Threads)
     baton_read_l2(const __grid_constant__ L2ReadParams p) {
+  BeginKernel();
   const auto* words = static_cast<const uint4*>(p.bytes);
   uint32_t any = 0;
   uint64_t begin = 0;
@@ -110,13 +115,16 @@ extern "C" __global__ void __launch_bounds__(kL2Threads)
 BATON_KERNEL(baton_read_l2, L2ReadParams);
 
 extern "C" __global__ void __launch_bounds__(kLimitThreads)
-    baton_empty(const __grid_constant__ EmptyParams) {}
+    baton_empty(const __grid_constant__ EmptyParams) {
+  BeginKernel();
+}
 BATON_KERNEL(baton_empty, EmptyParams);
 
 // What a block does before its work. Grid: any, block: [kLimitThreads]. Shared memory:
 // kPrologueBytes and 16 bytes.
 extern "C" __global__ void __launch_bounds__(kLimitThreads)
     baton_prologue(const __grid_constant__ PrologueParams p) {
+  BeginKernel();
   const uint64_t began_ns = Nanoseconds();
   const uint64_t begin = Clocks();
   const auto* const bytes = static_cast<const uint8_t*>(p.bytes) + blockIdx.x * kPrologueBytes;

@@ -1,6 +1,7 @@
 // Kernels for a synthetic model: weights that are made on the device, and times of its steps.
 #include "bench/device_clocks.cuh"
 #include "bench/synthetic_weights_params.h"
+#include "kernels/cuda/kernel_order.cuh"
 
 namespace baton {
 
@@ -8,6 +9,7 @@ namespace baton {
 // number of blocks, block: [kVaryThreads].
 extern "C" __global__ void __launch_bounds__(kVaryThreads)
     baton_vary_bits(const __grid_constant__ VaryBitsParams p) {
+  BeginKernel();
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < p.count;
        i += stride) {
@@ -23,6 +25,7 @@ BATON_KERNEL(baton_vary_bits, VaryBitsParams);
 // One thread notes the time. Stream order separates the stamps.
 extern "C" __global__ void __launch_bounds__(1)
     baton_stamp_time(const __grid_constant__ StampTimeParams p) {
+  BeginKernel();
   const uint64_t number = *p.count;
   p.times[number % static_cast<uint64_t>(p.capacity)] = Nanoseconds();
   *p.count = number + 1;
