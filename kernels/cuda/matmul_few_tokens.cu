@@ -159,8 +159,8 @@ extern "C" __global__ void __launch_bounds__(FewTokensShape<16>::kThreads,
     baton_matmul_few_16_q6_k(const __grid_constant__ MatMulParams p) {
   MultiplyFewTokens<WeightFormat::kQ6_K, 16>(p);
 }
-extern "C" __global__ void __launch_bounds__(FewTokensShape<32>::kThreads,
-                                             FewTokensShape<32>::kBlocks)
+// With the registers of two blocks it would spill.
+extern "C" __global__ void __launch_bounds__(FewTokensShape<32>::kThreads, 1)
     baton_matmul_few_32_q6_k(const __grid_constant__ MatMulParams p) {
   MultiplyFewTokens<WeightFormat::kQ6_K, 32>(p);
 }

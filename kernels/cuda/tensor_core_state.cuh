@@ -241,7 +241,7 @@ class UnitState {
 
   // Output tiles that are loaded before the first of them is used. After a store, nvcc would not
   // move a load up. Chunks of prompts rarely merge, and hold more in registers.
-  static constexpr int kMostSlice = kSplit > 1 ? 4 : (kDim <= 128 ? 2 : 1);
+  static constexpr int kMostSlice = (kSplit > 1 ? 2 : 1) * (kDim <= 128 ? 2 : 1);
   static constexpr int kSlice = kTiles < kMostSlice ? kTiles : kMostSlice;
   static_assert(kTiles % kSlice == 0);
 
