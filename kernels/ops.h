@@ -148,6 +148,13 @@ struct PagedAttentionArgs {
   const int32_t* block_tables = nullptr;
   int64_t table_stride = 0;
   const int32_t* first_block = nullptr;  // [sequences]
+  // Says which tokens of different sequences have the same KV, so that a backend may read it once.
+  // If n = shared_segments[t] is not 0, token t shares the first n segments of its first run with
+  // all tokens before it, back to the last one with 0. These tokens see all slots of the segments,
+  // from their runs' tile origin on, in the same blocks, with equal origins and query offsets. n is
+  // a multiple of kT1GroupSegments and the same for all of them. REQUIRES: tokens with equal runs
+  // of one sequence share it too. Changes no result. Null: nothing is known to be shared.
+  const int32_t* shared_segments = nullptr;  // [tokens]
   int64_t tokens = 0;
 };
 
@@ -245,6 +252,18 @@ class Ops {
   virtual void KvWrite(Stream& stream, const KvWriteArgs& args) const = 0;
   virtual void CompareKv(Stream& stream, const CompareKvArgs& args) const = 0;
   virtual void PagedAttention(Stream& stream, const PagedAttentionArgs& args) const = 0;
+  // Returns true if PagedAttention with this shape (heads and type of the pool) can read shared
+  // segments once for a batch of `rows` tokens.
+  virtual bool SharesSegments(const PagedAttentionArgs& /*shape*/, int64_t /*rows*/) const {
+    return false;
+  }
+  // Estimates how much faster a captured PagedAttention is for decode rows with shared_segments
+  // than without. Row i sees slots[i] slots. The unit depends on the shape only. Negative: slower.
+  virtual int64_t SavedBySharing(const PagedAttentionArgs& /*shape*/,
+                                 std::span<const int32_t> /*slots*/,
+                                 std::span<const int32_t> /*shared_segments*/) const {
+    return -1;
+  }
   virtual void SiluMul(Stream& stream, const SiluMulArgs& args) const = 0;
   virtual void GatedMatMul(Stream& stream, const GatedMatMulArgs& args) const = 0;
   virtual void GatherRows(Stream& stream, const GatherRowsArgs& args) const = 0;

@@ -31,6 +31,7 @@ struct PagedAttentionParams {
   const int32_t* block_tables;
   int64_t table_stride;
   const int32_t* first_block;
+  const int32_t* shared_segments;  // only in t1, and for units of several tokens; else null
   int64_t tokens;
   int32_t query_heads;
   int32_t kv_heads;
@@ -84,7 +85,12 @@ struct SharedLayout {
   int bytes;
 };
 inline constexpr int kRowValues = 6;
+// A warp plans a tile of at most so many tokens, one in each lane.
+inline constexpr int kPlannedTokens = 32;
+// Values of 64 bits for the plan. The ones from kScratchOfShare on are in use longest.
 inline constexpr int kScratch = 40;
+inline constexpr int kScratchOfPieces = 16;
+inline constexpr int kScratchOfShare = 32;
 
 // `rows` is that of the thread block. Pools of bytes have scales. A row of K has padding:
 // eight lanes read pairs of one row, so the four rows that a warp reads at once must be in

@@ -5,6 +5,10 @@
 // tokens of one sequence with equal runs. Runs are equal if they agree in number, tile_origin and
 // query_offset, and, except for the last run, in the number of their segments.
 //
+// In t1, tokens of different sequences may share the leading segments of their first runs
+// (PagedAttentionArgs::shared_segments). Such tokens of a tile are a cohort. Their shared segments
+// are computed once, for all of them, in front of the first group of the cohort.
+//
 // The items of a unit are the segments of all runs of all its groups, in this order. One numbering
 // covers the items of all units: by tile, then by head, then in the order of the unit. Thread block
 // b takes items [b * quota, (b + 1) * quota).
@@ -16,177 +20,108 @@
 // among its items.
 #pragma once
 
-#include "kernels/cuda/attention_params.h"
-#include "kernels/cuda/device_code.cuh"
+#include "kernels/cuda/attention_groups.cuh"
 
 namespace baton::attention {
-
-__device__ inline bool Sees(int32_t begin, int32_t end) { return begin < end; }
-
-// What the plan reads of a batch. Passed by value: nvcc then loads from device memory directly.
-struct TokenRuns {
-  const int32_t* sequence_of_token;
-  const VisibleRun* runs;
-  const RowRuns* row_runs;
-
-  __device__ explicit TokenRuns(const PagedAttentionParams& p)
-      : sequence_of_token(p.sequence_of_token), runs(p.runs), row_runs(p.row_runs) {}
-
-  // Returns run number `run` of a row, with the row's own bounds if it is the last.
-  __device__ VisibleRun RunOf(const RowRuns& row, int run) const {
-    VisibleRun found = runs[row.first_run + run];
-    if (run == row.run_count - 1) {
-      found.begin = row.last_begin;
-      found.end = row.last_end;
-    }
-    return found;
-  }
-};
-__device__ inline VisibleRun RunOf(const PagedAttentionParams& p, const RowRuns& row, int run) {
-  return TokenRuns(p).RunOf(row, run);
-}
-
-// Returns the number of segments from a run's tile origin to its end. An empty run has none.
-__device__ inline int SegmentsOf(const VisibleRun& run) {
-  if (!Sees(run.begin, run.end)) return 0;
-  return static_cast<int>((int64_t{run.end} - run.tile_origin + kAttentionSegment - 1) /
-                          kAttentionSegment);
-}
-
-// In t1, tokens of a group must also agree in the numbers of their segments (NUMERICS_T1 §5): in
-// the segments of all runs before the last one.
-__device__ inline bool HaveLikeRuns(const TokenRuns& t, const RowRuns& a, const RowRuns& b) {
-  if (a.run_count != b.run_count) return false;
-  if (a.first_run == b.first_run) return true;
-  for (int run = 0; run < a.run_count; ++run) {
-    const VisibleRun& x = t.runs[a.first_run + run];
-    const VisibleRun& y = t.runs[b.first_run + run];
-    if (x.tile_origin != y.tile_origin || x.query_offset != y.query_offset) return false;
-    if (run + 1 < a.run_count && SegmentsOf(x) != SegmentsOf(y)) return false;
-  }
-  return true;
-}
-
-// Returns the end of the group that begins at token `begin` of a tile that ends at `tile_end`.
-// Tokens are loaded in batches: one after the other, they would wait for the memory each time.
-__device__ inline int64_t GroupEnd(const TokenRuns& t, int64_t begin, int64_t tile_end) {
-  constexpr int kBatch = 4;
-  if (begin + 1 >= tile_end) return tile_end;
-  RowRuns before = t.row_runs[begin];
-  const int32_t sequence = t.sequence_of_token[begin];
-  for (int64_t base = begin + 1; base < tile_end; base += kBatch) {
-    RowRuns rows[kBatch];
-    int32_t sequences[kBatch];
-    for (int i = 0; i < kBatch; ++i) {
-      const int64_t token = base + i < tile_end ? base + i : tile_end - 1;
-      rows[i] = t.row_runs[token];
-      sequences[i] = t.sequence_of_token[token];
-    }
-    for (int i = 0; i < kBatch; ++i) {
-      if (base + i >= tile_end) return tile_end;
-      if (sequences[i] != sequence || !HaveLikeRuns(t, before, rows[i])) return base + i;
-      before = rows[i];
-    }
-  }
-  return tile_end;
-}
-// The same for a whole warp, each lane of which takes a token. All lanes get the result.
-__device__ inline int GroupEndOfWarp(const TokenRuns& t, int begin, int tile_end) {
-  for (int base = begin + 1; base < tile_end; base += 32) {
-    const int token = base + static_cast<int>(threadIdx.x % 32);
-    const bool is_end =
-        token < tile_end && (t.sequence_of_token[token] != t.sequence_of_token[token - 1] ||
-                             !HaveLikeRuns(t, t.row_runs[token - 1], t.row_runs[token]));
-    const unsigned ends = __ballot_sync(0xffffffffu, is_end);
-    if (ends != 0) return base + __ffs(static_cast<int>(ends)) - 1;
-  }
-  return tile_end;
-}
-
-// Slots [begin, end) that hold all slots that a group sees of a run. Empty if begin == end.
-struct Hull {
-  int32_t begin;
-  int32_t end;
-  int32_t origin;
-
-  // Segments [first_segment, last_segment) of the run, and its tiles.
-  __device__ int first_segment() const { return First(kAttentionSegment); }
-  __device__ int last_segment() const { return Last(kAttentionSegment); }
-  __device__ int first_tile() const { return First(kAttentionTile); }
-  __device__ int last_tile() const { return Last(kAttentionTile); }
-  // Distances from the origin need 33 bits if it is negative.
-  __device__ int First(int slots) const {
-    return static_cast<int>((int64_t{begin} - origin) / slots);
-  }
-  __device__ int Last(int slots) const {
-    return begin == end ? First(slots)
-                        : static_cast<int>((int64_t{end} - origin + slots - 1) / slots);
-  }
-};
-
-__device__ inline Hull HullOf(const TokenRuns& t, int64_t begin, int64_t end, int run) {
-  Hull hull{INT32_MAX, INT32_MIN, 0};
-  for (int64_t token = begin; token < end; ++token) {
-    const VisibleRun found = t.RunOf(t.row_runs[token], run);
-    hull.origin = found.tile_origin;
-    if (!Sees(found.begin, found.end)) continue;
-    hull.begin = found.begin < hull.begin ? found.begin : hull.begin;
-    hull.end = found.end > hull.end ? found.end : hull.end;
-  }
-  if (hull.begin > hull.end) hull.begin = hull.end = hull.origin;
-  return hull;
-}
-// The same for a whole warp.
-__device__ inline Hull HullOfWarp(const TokenRuns& t, int begin, int end, int run) {
-  Hull hull{INT32_MAX, INT32_MIN, 0};
-  for (int token = begin + static_cast<int>(threadIdx.x % 32); token < end; token += 32) {
-    const VisibleRun found = t.RunOf(t.row_runs[token], run);
-    hull.origin = found.tile_origin;
-    if (!Sees(found.begin, found.end)) continue;
-    hull.begin = found.begin < hull.begin ? found.begin : hull.begin;
-    hull.end = found.end > hull.end ? found.end : hull.end;
-  }
-  hull.begin = __reduce_min_sync(0xffffffffu, hull.begin);
-  hull.end = __reduce_max_sync(0xffffffffu, hull.end);
-  hull.origin = __shfl_sync(0xffffffffu, hull.origin, 0);  // equal in all tokens of a group
-  if (hull.begin > hull.end) hull.begin = hull.end = hull.origin;
-  return hull;
-}
 
 __device__ inline int64_t TileEnd(const PagedAttentionParams& p, int64_t tile) {
   const int64_t end = (tile + 1) * p.tile_tokens;
   return end < p.tokens ? end : p.tokens;
 }
 
+// The work of one group of tokens in a unit. The first group of a cohort also has the cohort's
+// shared segments.
+struct GroupWork {
+  int items = 0;
+  // In t1, a block that continues a unit merges adjacent segments of a group of eight before it
+  // writes them (tensor_core_state.cuh). For n adjacent items it writes at most n / 8 + 8 states,
+  // and `pieces` more for each group of tokens among them.
+  int pieces = 0;
+
+  // Adds `segments` adjacent segments. The first one has number `number` (NUMERICS_T1 §5) modulo 8.
+  __device__ void Add(int segments, int number) {
+    if (segments <= 0) return;
+    const bool aligned = number % kT1GroupSegments == 0;
+    // The last of them may be part of a group of eight, the first one too. Only where a group of
+    // tokens begins inside a group of eight, this block may write segments one by one once more.
+    pieces += aligned ? 1 : items > 0 ? 2 : 2 + kT1GroupSegments;
+    items += segments;
+  }
+};
+// `hull_of(run)` is that of the group that begins at token `begin`.
+template <typename HullOfRun>
+__device__ inline GroupWork WorkOfGroup(const PagedAttentionParams& p, int64_t begin,
+                                        int64_t tile_begin, int64_t tile_end,
+                                        const HullOfRun& hull_of) {
+  GroupWork work;
+  const int shared = SharedSegments(p, begin, tile_end);
+  if (shared > 0 && BeginsCohort(p, begin, tile_begin)) work.Add(shared, 0);
+  const int runs = p.row_runs[begin].run_count;
+  for (int run = 0; run < runs; ++run) {
+    Hull hull = hull_of(run);
+    if (run == 0) hull.RemoveFirst(shared);
+    const int first = hull.first_segment();
+    work.Add(hull.last_segment() - first, run == 0 ? first : 1);
+  }
+  return work;
+}
+
 // The work of one unit of a tile.
 struct UnitWork {
   int items;
-  // In t1, where the segments of a group of eight merge before they are written
-  // (tensor_core_state.cuh): at most `pieces` states are written for all of it, and at most
-  // n / 8 + `more_pieces` for n adjacent items.
+  // In t1: at most `pieces` states are written for all of it, and at most n / 8 + `more_pieces` for
+  // n adjacent items.
   int pieces;
   int more_pieces;
 };
+__device__ inline UnitWork UnitOf(int items, int pieces_of_groups) {
+  const int more = kT1GroupSegments + pieces_of_groups;
+  const int pieces = items / kT1GroupSegments + more;
+  return {items, pieces < items ? pieces : items, more};
+}
 BATON_NOINLINE __device__ inline UnitWork WorkOf(const PagedAttentionParams& p, int64_t tile) {
   const TokenRuns t(p);
+  const int64_t tile_begin = tile * p.tile_tokens;
   const int64_t tile_end = TileEnd(p, tile);
-  UnitWork work{0, 0, 0};
-  for (int64_t begin = tile * p.tile_tokens; begin < tile_end;) {
+  int items = 0;
+  int pieces = 0;
+  for (int64_t begin = tile_begin; begin < tile_end;) {
     const int64_t end = GroupEnd(t, begin, tile_end);
-    const int runs = p.row_runs[begin].run_count;
-    int items = 0;
-    for (int run = 0; run < runs; ++run) {
-      const Hull hull = HullOf(t, begin, end, run);
-      items += hull.last_segment() - hull.first_segment();
-    }
-    // The rest of a group of eight, singly. Then one piece for each group; a run may begin and end
-    // inside one.
-    const int more = kT1GroupSegments + 2 * runs;
-    const int pieces = items / kT1GroupSegments + more;
-    work.items += items;
-    work.pieces += pieces < items ? pieces : items;
-    work.more_pieces += more;
+    const GroupWork work = WorkOfGroup(p, begin, tile_begin, tile_end,
+                                       [&](int run) { return HullOf(t, begin, end, run); });
+    items += work.items;
+    pieces += work.pieces;
     begin = end;
+  }
+  return UnitOf(items, pieces);
+}
+// The same by a whole warp: the work of the group that begins at the lane's token, one of the 32
+// from `base` on. No work if no group begins there. In a batch of decode rows, each token is a
+// group.
+__device__ inline GroupWork WorkOfLane(const PagedAttentionParams& p, int base, int tile_begin,
+                                       int tile_end) {
+  const TokenRuns t(p);
+  const int lane = threadIdx.x % 32;
+  const int token = base + lane;
+  const auto begins_at = [&](int at) {
+    return at < tile_end && (at == tile_begin || BeginsGroup(t, at));
+  };
+  const bool begins = begins_at(token);
+  const unsigned all = __ballot_sync(0xffffffffu, begins ? 1 : 0);
+  const bool next_begins = lane < 31 ? (all >> lane >> 1 & 1) != 0 : begins_at(token + 1);
+  const bool alone = next_begins || token + 1 >= tile_end;
+  GroupWork work;
+  if (begins && alone) {
+    work = WorkOfGroup(p, token, tile_begin, tile_end,
+                       [&](int run) { return HullOf(t, token, int64_t{token} + 1, run); });
+  }
+  for (unsigned left = __ballot_sync(0xffffffffu, begins && !alone ? 1 : 0); left != 0;
+       left &= left - 1) {
+    const int begin = base + __ffs(static_cast<int>(left)) - 1;
+    const int end = GroupEndOfWarp(t, begin, tile_end);
+    const GroupWork of_warp = WorkOfGroup(p, begin, tile_begin, tile_end,
+                                          [&](int run) { return HullOfWarp(t, begin, end, run); });
+    if (token == begin) work = of_warp;
   }
   return work;
 }
@@ -213,7 +148,7 @@ struct Totals {
 // free before it.
 __device__ inline Totals TotalsOfBlock(const Totals& mine, int64_t* scratch, int64_t& before) {
   constexpr int kMostWarps = kMaxThreads / 32;
-  static_assert(2 * kMostWarps <= 32, "scratch has room for two values of each warp");
+  static_assert(2 * kMostWarps <= kScratchOfPieces, "scratch has room for two values of each warp");
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
   int64_t sum = mine.items;
@@ -252,6 +187,20 @@ struct Share {
   bool whole;     // the block takes every unit that begins in its share, as a whole
 };
 
+// The most pieces (GroupWork) of the groups that `n` adjacent items belong to. Whole warp: each
+// lane has a group with `work`, `before` of whose items are in the lanes before it.
+__device__ inline int MostPieces(const GroupWork& work, int before, int64_t n) {
+  const int lane = threadIdx.x % 32;
+  const int64_t end = int64_t{before} + work.items + n;
+  int pieces = 0;
+  for (int other = 0; other < 32; ++other) {
+    const int others_before = __shfl_sync(0xffffffffu, before, other);
+    const int others_pieces = __shfl_sync(0xffffffffu, work.pieces, other);
+    if (other >= lane && others_before < end) pieces += others_pieces;
+  }
+  return __reduce_max_sync(0xffffffffu, work.items > 0 ? pieces : 0);
+}
+
 // Every thread of the block calls it and gets the same answer. `scratch` has kScratch values.
 // kInPieces: the block writes the pieces of t1, and two states if it begins a unit. Otherwise one
 // state for each item, and one.
@@ -259,26 +208,58 @@ template <bool kInPieces>
 __device__ inline Share FindShare(const PagedAttentionParams& p, int64_t* scratch) {
   const int64_t tiles = (p.tokens + p.tile_tokens - 1) / p.tile_tokens;
   const int64_t heads = int64_t{p.kv_heads} * p.head_groups;  // units of a tile
-  // Each thread has `each` adjacent tiles: one in most launches.
-  const int64_t each = (tiles + blockDim.x - 1) / blockDim.x;
-  const int64_t first_tile = each * threadIdx.x;
+  // Each thread has `each` adjacent tiles: one in most launches. If there are few, a warp has one:
+  // a thread would walk through the tokens of many sequences one after the other.
+  const int warp = threadIdx.x / 32;
+  const int warps = static_cast<int>(blockDim.x) / 32;
+  const bool by_warps =
+      kInPieces && p.tile_tokens > 1 && p.tile_tokens <= kPlannedTokens && tiles <= int64_t{warps};
+  const int64_t each = by_warps ? 1 : (tiles + blockDim.x - 1) / blockDim.x;
+  const int64_t first_tile = by_warps ? warp : each * threadIdx.x;
   const int64_t last_tile = first_tile + each < tiles ? first_tile + each : tiles;
   Totals mine{0, 0, 0};
-  for (int64_t tile = first_tile; tile < last_tile; ++tile) {
-    const UnitWork work = WorkOf(p, tile);
-    const int32_t written = kInPieces ? work.pieces : work.items;
-    mine.items += work.items;
-    mine.written = written > mine.written ? written : mine.written;
-    mine.more = work.more_pieces > mine.more ? work.more_pieces : mine.more;
+  GroupWork of_lane;
+  if (by_warps) {
+    if (first_tile < tiles) {
+      const auto begin = static_cast<int>(first_tile) * p.tile_tokens;
+      of_lane = WorkOfLane(p, begin, begin, static_cast<int>(TileEnd(p, first_tile)));
+    }
+    const UnitWork work = UnitOf(__reduce_add_sync(0xffffffffu, of_lane.items),
+                                 __reduce_add_sync(0xffffffffu, of_lane.pieces));
+    mine = {of_lane.items, work.pieces, work.more_pieces};
+  } else {
+    for (int64_t tile = first_tile; tile < last_tile; ++tile) {
+      const UnitWork work = WorkOf(p, tile);
+      const int32_t written = kInPieces ? work.pieces : work.items;
+      mine.items += work.items;
+      mine.written = written > mine.written ? written : mine.written;
+      mine.more = work.more_pieces > mine.more ? work.more_pieces : mine.more;
+    }
   }
   int64_t before = 0;
-  const Totals all = TotalsOfBlock(mine, scratch, before);
+  Totals all = TotalsOfBlock(mine, scratch, before);
   const int64_t total = all.items * heads;
 
   Share share{};
   share.quota = Quotient(total + gridDim.x - 1, gridDim.x);
   share.begin = share.quota * blockIdx.x;
   share.end = share.begin + share.quota < total ? share.begin + share.quota : total;
+  if (by_warps && share.quota + 2 > p.states_per_block) {
+    // A share has few of a unit's groups of tokens.
+    const auto in_tile = static_cast<int>(before - __shfl_sync(0xffffffffu, before, 0));
+    const int pieces = kT1GroupSegments + MostPieces(of_lane, in_tile, share.quota);
+    if (threadIdx.x % 32 == 0) scratch[kScratchOfPieces + warp] = pieces;
+    __syncthreads();
+    all.more = 0;
+    for (int i = 0; i < warps; ++i) {
+      const auto of_warp = static_cast<int32_t>(scratch[kScratchOfPieces + i]);
+      all.more = of_warp > all.more ? of_warp : all.more;
+    }
+  }
+  if (by_warps) {
+    mine.items = __reduce_add_sync(0xffffffffu, of_lane.items);
+    if (threadIdx.x % 32 != 0) mine.items = 0;
+  }
   // A block continues at most one unit that another block began, with at most `quota` items of it.
   int64_t written = all.written < share.quota ? all.written : share.quota;
   if (kInPieces) {
@@ -299,14 +280,14 @@ __device__ inline Share FindShare(const PagedAttentionParams& p, int64_t* scratc
       first += items * heads;
       ++tile;
     }
-    scratch[32] = tile;
-    scratch[33] = first;
-    scratch[34] = items;
+    scratch[kScratchOfShare] = tile;
+    scratch[kScratchOfShare + 1] = first;
+    scratch[kScratchOfShare + 2] = items;
   }
   __syncthreads();
-  share.tile = static_cast<int32_t>(scratch[32]);
-  share.first = scratch[33];
-  share.items = static_cast<int32_t>(scratch[34]);
+  share.tile = static_cast<int32_t>(scratch[kScratchOfShare]);
+  share.first = scratch[kScratchOfShare + 1];
+  share.items = static_cast<int32_t>(scratch[kScratchOfShare + 2]);
   return share;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/cuda/attention_cost.h"
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/launch_attention.h"
 #include "kernels/cuda/launch_copies.h"
@@ -59,6 +60,10 @@ bool CudaOps::OnTensorCores(const PackedMatrix& weight) const {
   return IsT1(numerics_) && IsTensorCoreFormat(weight.format);
 }
 
+bool CudaOps::OnTensorCores(const KvLayerView& kv) const {
+  return IsT1(numerics_) && IsTensorCorePool(kv.type);
+}
+
 size_t CudaOps::PackedBytes(WeightFormat format, int64_t rows, int64_t cols) const {
   return DeviceMatrixBytes(format, rows, cols);
 }
@@ -101,11 +106,13 @@ void CudaOps::CompareKv(Stream& stream, const CompareKvArgs& args) const {
   LaunchTokens(stream, args, LaunchCompareKv);
 }
 
-// Graphs are captured for decode steps. The kind of a batch changes only the speed.
+// Graphs are captured for decode steps. Only the kernel for chunks reads shared segments once. The
+// kind of a batch changes only the speed.
 void CudaOps::PagedAttention(Stream& stream, const PagedAttentionArgs& args) const {
+  const bool on_tensor_cores = OnTensorCores(args.kv);
+  const bool shares = on_tensor_cores && args.shared_segments != nullptr;
   const AttentionBatch batch =
-      stream.capturing() ? AttentionBatch::kDecode : AttentionBatch::kChunks;
-  const bool on_tensor_cores = IsT1(numerics_) && IsTensorCorePool(args.kv.type);
+      stream.capturing() && !shares ? AttentionBatch::kDecode : AttentionBatch::kChunks;
   LaunchTokens(stream, args, [&](KernelLauncher& launcher, const PagedAttentionArgs& args) {
     if (on_tensor_cores) {
       LaunchTensorCoreAttention(launcher, args, batch, numerics_);
@@ -113,6 +120,16 @@ void CudaOps::PagedAttention(Stream& stream, const PagedAttentionArgs& args) con
       LaunchPagedAttention(launcher, args, batch);
     }
   });
+}
+
+bool CudaOps::SharesSegments(const PagedAttentionArgs& shape, int64_t rows) const {
+  return OnTensorCores(shape.kv) && PlansRowsFast(shape, numerics_, rows);
+}
+
+int64_t CudaOps::SavedBySharing(const PagedAttentionArgs& shape, std::span<const int32_t> slots,
+                                std::span<const int32_t> shared_segments) const {
+  return OnTensorCores(shape.kv) ? ClocksSavedBySharing(shape, numerics_, slots, shared_segments)
+                                 : -1;
 }
 
 void CudaOps::SiluMul(Stream& stream, const SiluMulArgs& args) const {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kernels/ops.h"
 
@@ -28,6 +29,9 @@ class CudaOps final : public Ops {
   void KvWrite(Stream& stream, const KvWriteArgs& args) const override;
   void CompareKv(Stream& stream, const CompareKvArgs& args) const override;
   void PagedAttention(Stream& stream, const PagedAttentionArgs& args) const override;
+  bool SharesSegments(const PagedAttentionArgs& shape, int64_t rows) const override;
+  int64_t SavedBySharing(const PagedAttentionArgs& shape, std::span<const int32_t> slots,
+                         std::span<const int32_t> shared_segments) const override;
   void SiluMul(Stream& stream, const SiluMulArgs& args) const override;
   void GatedMatMul(Stream& stream, const GatedMatMulArgs& args) const override;
   void GatherRows(Stream& stream, const GatherRowsArgs& args) const override;
@@ -39,8 +43,9 @@ class CudaOps final : public Ops {
   void CopyRows(Stream& stream, const CopyRowsArgs& args) const override;
 
  private:
-  // Returns true for products that tensor cores compute (NUMERICS_T1 §3).
+  // Return true for products and attention that tensor cores compute (NUMERICS_T1).
   bool OnTensorCores(const PackedMatrix& weight) const;
+  bool OnTensorCores(const KvLayerView& kv) const;
 
   const Numerics numerics_;
 };

@@ -91,7 +91,29 @@ void EncodePool(KernelLauncher& launcher, TensorCoreAttentionParams& params) {
   }
 }
 
+// Query heads of a kv head that a block computes together, and the number of such groups.
+struct HeadGroups {
+  int64_t heads;
+  int64_t groups;
+};
+HeadGroups HeadGroupsOf(const PagedAttentionArgs& args, int rows) {
+  const int64_t heads = args.query_heads / args.kv_heads;
+  const int64_t groups = (heads + rows - 1) / rows;
+  return {(heads + groups - 1) / groups, groups};
+}
+
 }  // namespace
+
+bool UsesWarpgroups(const PagedAttentionArgs& shape, Numerics numerics) {
+  return VariantFor(shape, numerics, /*decode=*/false).warpgroups;
+}
+int64_t TokensOfSharingTile(const PagedAttentionArgs& shape, Numerics numerics) {
+  const int rows = VariantFor(shape, numerics, /*decode=*/false).rows;
+  return std::min<int64_t>(rows / HeadGroupsOf(shape, rows).heads, attention::kPlannedTokens);
+}
+int64_t ThreadsOfSharing(const PagedAttentionArgs& shape, Numerics numerics) {
+  return VariantFor(shape, numerics, /*decode=*/false).threads;
+}
 
 void LaunchTensorCoreAttention(KernelLauncher& launcher, const PagedAttentionArgs& args,
                                AttentionBatch batch, Numerics numerics, int64_t most_state_bytes) {
@@ -101,16 +123,20 @@ void LaunchTensorCoreAttention(KernelLauncher& launcher, const PagedAttentionArg
   const bool decode = batch == AttentionBatch::kDecode;
   const Variant variant = VariantFor(args, numerics, decode);
   const int rows = variant.rows;
-  const int64_t heads = args.query_heads / args.kv_heads;
+  const HeadGroups heads = HeadGroupsOf(args, rows);
 
   TensorCoreAttentionParams params{};
   PagedAttentionParams& paged = params.paged;
   SetAttentionProblem(args, paged);
   params.factor = args.softmax_scale * kLog2E;
   params.inverse_factor = 1 / params.factor;
-  paged.head_groups = static_cast<int32_t>((heads + rows - 1) / rows);
-  paged.heads_per_group = static_cast<int32_t>((heads + paged.head_groups - 1) / paged.head_groups);
+  paged.head_groups = static_cast<int32_t>(heads.groups);
+  paged.heads_per_group = static_cast<int32_t>(heads.heads);
   paged.tile_tokens = decode ? 1 : rows / paged.heads_per_group;
+  paged.shared_segments = decode ? nullptr : args.shared_segments;
+  if (paged.shared_segments != nullptr) {
+    paged.tile_tokens = static_cast<int32_t>(TokensOfSharingTile(args, numerics));
+  }
 
   // All blocks run at once, as in r1. A multiprocessor has what one block can have, and the
   // system's part.

@@ -13,6 +13,13 @@
 
 namespace baton {
 
+// The kernel for chunks (AttentionBatch::kChunks) with shared segments: whether it runs on
+// warpgroups, the tokens of a unit, and the threads of a thread block. Of `shape`, they use the
+// heads and the type of the pool.
+bool UsesWarpgroups(const PagedAttentionArgs& shape, Numerics numerics);
+int64_t TokensOfSharingTile(const PagedAttentionArgs& shape, Numerics numerics);
+int64_t ThreadsOfSharing(const PagedAttentionArgs& shape, Numerics numerics);
+
 // Enqueues the op. Its states take at most `most_state_bytes`, or two states for each block. The
 // workspace is of the purpose "t1 attention states".
 // REQUIRES: args.head_dim <= kMaxHeadDim, IsTensorCorePool(args.kv.type), IsT1(numerics), a device

@@ -35,7 +35,7 @@ class Worker {
 
   __device__ void Run() {
     BeginKernel();
-    BeginWork(p, shared.scratch(), shared.work());
+    BeginWork(p, shared.scratch(), shared.work(), shared.items_before());
     if (p.head_dim < kDim) ClearStages();
     RunUnits(
         unit, state,

@@ -54,6 +54,9 @@ struct WarpgroupsShared {
   __device__ BlockWork& work() const { return *reinterpret_cast<BlockWork*>(base + layout().work); }
   __device__ int32_t* bounds() const { return reinterpret_cast<int32_t*>(base + layout().bounds); }
   __device__ int32_t* all_see() const { return bounds() + 2 * kWarpgroupsRows; }
+  __device__ int32_t* items_before() const {
+    return reinterpret_cast<int32_t*>(base + layout().before);
+  }
 };
 
 // A thread's view of the warpgroup that copies. A tile is issued kStages − 2 tiles before it is

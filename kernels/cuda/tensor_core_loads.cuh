@@ -50,12 +50,16 @@ struct Shared {
     return reinterpret_cast<int64_t*>(base + layout().scratch);
   }
   __device__ BlockWork& work() const { return *reinterpret_cast<BlockWork*>(base + layout().work); }
-  // Slots [0] to [1] are visible to all rows of the block.
+  // Slots [0] to [1] are visible to all rows of the block. Chunks: [2] is the first row that sees
+  // any; [3] and [4] belong to Unit::ForRuns.
   __device__ int32_t* all_see() const {
     constexpr int kRows = kDecode ? kMmaRows : kMmaRows * WarpsOfChunks(kDim);
     return bounds() + 2 * kRows;
   }
   __device__ int32_t* bounds() const { return reinterpret_cast<int32_t*>(base + layout().bounds); }
+  __device__ int32_t* items_before() const {
+    return kDecode ? nullptr : reinterpret_cast<int32_t*>(base + layout().before);
+  }
   // The place of byte `byte` of a slot's row in `stage`.
   __device__ std::byte* place(int stage, bool value, int slot, int byte) const {
     if constexpr (Pool::kScaled) {

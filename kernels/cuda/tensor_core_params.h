@@ -74,7 +74,8 @@ struct SharedLayout {
   int offsets;  // int64 [stages][slots], of the rows of K in the pool; -1: no row sees the slot
   int scratch;  // int64 [attention::kScratch]
   int work;     // BlockWork of tensor_core_plan.cuh
-  int bounds;   // int32 [2: begin, end][rows]; then the slots that all rows see
+  int bounds;   // int32 [2: begin, end][rows]; then two slots, and for chunks four more values
+  int before;   // chunks: int32 [rows], the items in front of those of each token of the tile
   int bytes;
 };
 
@@ -112,7 +113,11 @@ BATON_HOST_DEVICE constexpr SharedLayout LayoutOf(bool is_scaled, int dim, bool 
   layout.work = at;
   at += kWorkBytes;
   layout.bounds = at;
-  at += 2 * (rows + 1) * 4;
+  at += 2 * (rows + (decode ? 1 : 3)) * 4;
+  // The plan needs the first part of `scratch` only before it fills `before`.
+  const bool in_scratch = rows * 4 <= attention::kScratchOfShare * 8;
+  layout.before = in_scratch ? layout.scratch : at;
+  at += decode || in_scratch ? 0 : rows * 4;
   layout.bytes = at;
   // A group is touched once in 256 slots, so it is what can best leave the shared memory.
   if (shares_group && at > kMostLayoutBytes) return LayoutOf(is_scaled, dim, decode, false);
@@ -131,6 +136,7 @@ struct WarpgroupsLayout {
   int scratch;   // as in SharedLayout, like the following
   int work;
   int bounds;
+  int before;
   int bytes;
 };
 inline constexpr int kPanelBytes = kAttentionTile * kPanelRowBytes;
@@ -152,7 +158,9 @@ BATON_HOST_DEVICE constexpr WarpgroupsLayout WarpgroupsLayoutOf(int dim) {
   layout.work = at;
   at += kWorkBytes;
   layout.bounds = at;
-  at += 2 * (kWarpgroupsRows + 1) * 4;
+  at += 2 * (kWarpgroupsRows + 3) * 4;
+  layout.before = at;
+  at += kWarpgroupsRows * 4;
   layout.bytes = at;
   return layout;
 }

@@ -40,11 +40,96 @@ struct BlockWork {
 };
 static_assert(sizeof(BlockWork) <= kWorkBytes, "shared memory has room for it");
 
+// The end of the tokens that have like runs with token `begin`. Whole warp, as the following.
+BATON_NOINLINE __device__ inline int EndOfGroup(TokenRuns t, int begin, int tile_end) {
+  return attention::GroupEndOfWarp(t, begin, tile_end);
+}
+BATON_NOINLINE __device__ inline Hull HullOf(TokenRuns t, int begin, int end, int run) {
+  return attention::HullOfWarp(t, begin, end, run);
+}
+
+// The unit has the shared segments of the cohort that begins at token `begin`, if one does.
+__device__ inline bool ComputesShared(const PagedAttentionParams& p, int begin, int tile_begin,
+                                      int tile_end) {
+  return attention::SharedSegments(p, begin, tile_end) > 0 &&
+         attention::BeginsCohort(p, begin, tile_begin);
+}
+// The slots of a run that a unit computes for the group [begin, end). Run −1: the shared segments.
+BATON_NOINLINE __device__ inline Hull HullOfPart(const PagedAttentionParams& p, int begin, int end,
+                                                 int run, int tile_end) {
+  const int segments = run > 0 ? 0 : attention::SharedSegments(p, begin, tile_end);
+  if (run < 0) {
+    const int32_t origin = p.runs[p.row_runs[begin].first_run].tile_origin;
+    return {origin, origin + segments * kAttentionSegment, origin};
+  }
+  Hull hull = attention::HullOfWarp(TokenRuns(p), begin, end, run);
+  if (segments > 0) hull.RemoveFirst(segments);
+  return hull;
+}
+
+// The end of the cohort of token `begin`, which shares segments.
+BATON_NOINLINE __device__ inline int EndOfCohort(const PagedAttentionParams& p, int begin,
+                                                 int tile_end) {
+  for (int base = begin + 1; base < tile_end; base += 32) {
+    const int token = base + static_cast<int>(threadIdx.x % 32);
+    const bool is_end = token < tile_end && p.shared_segments[token] == 0;
+    const unsigned ends = __ballot_sync(0xffffffffu, is_end ? 1 : 0);
+    if (ends != 0) return base + __ffs(static_cast<int>(ends)) - 1;
+  }
+  return tile_end;
+}
+
+// The items of a unit of a tile. Unless `before` is null, before[i] gets the number of items in
+// front of those of token i of the tile, for a group that begins there. A token inside a group gets
+// the number behind the group's items.
+__device__ inline int ItemsOfWarp(const PagedAttentionParams& p, int tile, int32_t* before) {
+  const int begin = tile * p.tile_tokens;
+  const auto end = static_cast<int>(attention::TileEnd(p, tile));
+  const int lane = threadIdx.x % 32;
+  int items = 0;
+  for (int base = begin; base < end; base += 32) {
+    const int mine = attention::WorkOfLane(p, base, begin, end).items;
+    int through = mine;  // of this lane and those before it
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const int other = __shfl_up_sync(0xffffffffu, through, distance);
+      if (lane >= distance) through += other;
+    }
+    if (before != nullptr && base + lane < end)
+      before[base + lane - begin] = items + through - mine;
+    items += __shfl_sync(0xffffffffu, through, 31);
+  }
+  return items;
+}
+// The same for units of one token.
+__device__ inline int ItemsOfToken(const TokenRuns& t, int token) {
+  const int runs = t.row_runs[token].run_count;
+  int items = 0;
+  for (int run = 0; run < runs; ++run) {
+    const Hull hull = HullOf(t, token, token + 1, run);
+    items += hull.last_segment() - hull.first_segment();
+  }
+  return items;
+}
+// The token, counted in its tile of `tokens`, that item `item` of a unit belongs to.
+BATON_NOINLINE __device__ inline int TokenOfItem(const int32_t* before, int tokens, int item) {
+  int found = 0;  // tokens with at most `item` items in front of them; the last of them has it
+  for (int base = 0; base < tokens; base += 32) {
+    const int token = base + static_cast<int>(threadIdx.x % 32);
+    const bool is_before = token < tokens && before[token] <= item;
+    found += __popc(__ballot_sync(0xffffffffu, is_before ? 1 : 0));
+  }
+  return found - 1;
+}
+
 // Every thread calls it. The first warp then sees its result. `scratch` has attention::kScratch
-// values.
+// values. `items_before` has room for one value for each token of a tile; null: units have one
+// token.
 BATON_NOINLINE __device__ inline void BeginWork(const PagedAttentionParams& p, int64_t* scratch,
-                                                BlockWork& work) {
+                                                BlockWork& work, int32_t* items_before) {
   const Share share = attention::FindShare<true>(p, scratch);
+  if (threadIdx.x < 32 && items_before != nullptr && share.begin < share.end) {
+    ItemsOfWarp(p, share.tile, items_before);
+  }
   if (threadIdx.x == 0) {
     work.share = share;
     work.tile = share.tile;
@@ -55,31 +140,9 @@ BATON_NOINLINE __device__ inline void BeginWork(const PagedAttentionParams& p, i
   __syncwarp();
 }
 
-// The end of the tokens that have like runs with token `begin`. Whole warp, as the following.
-BATON_NOINLINE __device__ inline int EndOfGroup(TokenRuns t, int begin, int tile_end) {
-  return attention::GroupEndOfWarp(t, begin, tile_end);
-}
-BATON_NOINLINE __device__ inline Hull HullOf(TokenRuns t, int begin, int end, int run) {
-  return attention::HullOfWarp(t, begin, end, run);
-}
-
-// The items of a unit of a tile.
-__device__ inline int ItemsOfWarp(const TokenRuns& t, int begin, int tile_end) {
-  int items = 0;
-  while (begin < tile_end) {
-    const int end = EndOfGroup(t, begin, tile_end);
-    const int runs = t.row_runs[begin].run_count;
-    for (int run = 0; run < runs; ++run) {
-      const Hull hull = HullOf(t, begin, end, run);
-      items += hull.last_segment() - hull.first_segment();
-    }
-    begin = end;
-  }
-  return items;
-}
-
-// Goes on to the block's next unit. The first warp calls it.
-BATON_NOINLINE __device__ inline void NextUnit(const PagedAttentionParams& p, BlockWork& work) {
+// Goes on to the block's next unit. The first warp calls it. `items_before` as in BeginWork.
+BATON_NOINLINE __device__ inline void NextUnit(const PagedAttentionParams& p, BlockWork& work,
+                                               int32_t* items_before) {
   const TokenRuns t(p);
   const Share share = work.share;
   const int heads = p.kv_heads * p.head_groups;
@@ -95,7 +158,7 @@ BATON_NOINLINE __device__ inline void NextUnit(const PagedAttentionParams& p, Bl
     if (item >= next_first) {
       first = next_first;
       ++tile;
-      items = ItemsOfWarp(t, tile * p.tile_tokens, static_cast<int>(attention::TileEnd(p, tile)));
+      items = items_before != nullptr ? ItemsOfWarp(p, tile, items_before) : ItemsOfToken(t, tile);
       continue;
     }
     head = static_cast<int>(Quotient(item - first, items));

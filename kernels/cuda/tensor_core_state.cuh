@@ -135,8 +135,9 @@ class UnitState {
   __device__ void BeginInGroup(int number) {
     const int next = number / kT1GroupSegments;
     if (!(Is(kOpen) && next == number_ && (Is(kKeeps) || Is(kPrefix)))) {
-      // If a group was open and another one follows, this block begins the other one.
-      Set(kPrefix, Is(kOpen) ? next != number_ : number % kT1GroupSegments == 0);
+      // This block begins a group if the segment is the first one of it, or if another group was
+      // open.
+      Set(kPrefix, number % kT1GroupSegments == 0 || (Is(kOpen) && next != number_));
       EndGroup();
       number_ = next;
     }

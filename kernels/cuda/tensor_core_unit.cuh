@@ -12,6 +12,8 @@ using attention::SegmentsOf;
 using attention::SlotOffset;
 using attention::TileEnd;
 
+// The end of the slots that a row sees of a run of other tokens.
+inline constexpr int32_t kOutside = INT32_MIN;
 inline constexpr int kTilesPerSegment = kAttentionSegment / kAttentionTile;
 
 // Writes zeros for tokens that see no slot: no unit has them. A warp takes a token.
@@ -51,31 +53,54 @@ struct Unit {
   }
 
   // Calls fn(hull, first token, run, number, first, last) for each part of the unit that the block
-  // computes: segments [first, last) of a run of a group of tokens. `number` is that of the run's
-  // segment 0 among those of its rows. The bounds of the rows are set. Every thread calls it; fn
-  // ends with a barrier.
+  // computes: segments [first, last) of a run of a group of tokens, or those that a cohort shares.
+  // `number` is that of the run's segment 0 among those of its rows. The bounds of the rows are
+  // set. Every thread calls it; fn ends with a barrier.
   template <typename Function>
   __device__ void ForRuns(const Function& fn) const {
+    constexpr bool kOneToken = SharedMemory::kOneToken;
     const TokenRuns t(p);
+    int begin = work().first_token;
     int item = 0;  // the first of the run
-    for (int begin = work().first_token; begin < work().last_token;) {
-      const int end = EndOfGroup(t, begin, work().last_token);
+    if constexpr (!kOneToken) {
+      const int32_t* const before = shared.items_before();
+      const int token = TokenOfItem(before, work().last_token - begin,
+                                    static_cast<int>(work().item - work().begin));
+      begin += token;
+      item = before[token];
+    }
+    while (begin < work().last_token && work().begin + item < work().stop) {
+      int end = EndOfGroup(t, begin, work().last_token);
       int number = 0;  // of the run's first segment
+      // Run −1 stands for the shared segments of a cohort. They are in front of its first group.
+      int run = 0;
+      if constexpr (!kOneToken) {
+        run = ComputesShared(p, begin, work().first_token, work().last_token) ? -1 : 0;
+      }
       // The count is read again each time, because fn leaves no register for it.
-      for (int run = 0; run < p.row_runs[begin].run_count; ++run) {
-        const Hull hull = HullOf(t, begin, end, run);
+      for (; run < p.row_runs[begin].run_count; ++run) {
+        const Hull hull = kOneToken ? HullOf(t, begin, end, run)
+                                    : HullOfPart(p, begin, end, run, work().last_token);
         const int segments = hull.last_segment() - hull.first_segment();
         const int from = static_cast<int>(work().item - work().begin) - item;
         const int to = static_cast<int>(work().stop - work().begin) - item;
         const int first = from > 0 ? from : 0;
         const int last = to < segments ? to : segments;
-        if (first < last) {
-          SetBounds(begin, end, run);
-          fn(hull, begin, run, number, hull.first_segment() + first, hull.first_segment() + last);
-        }
         item += segments;
+        if (first < last) {
+          SetBounds(begin, run < 0 ? EndOfCohort(p, begin, work().last_token) : end,
+                    run < 0 ? 0 : run, item, end);
+          fn(hull, begin, run < 0 ? 0 : run, number, hull.first_segment() + first,
+             hull.first_segment() + last);
+          if constexpr (!kOneToken) {  // fn leaves no registers for these
+            item = shared.all_see()[3];
+            end = shared.all_see()[4];
+          }
+        }
         const RowRuns row = p.row_runs[begin];
-        if (run + 1 < row.run_count) number += SegmentsOf(p.runs[row.first_run + run]);
+        if (run >= 0 && run + 1 < row.run_count) {
+          number += SegmentsOf(p.runs[row.first_run + run]);
+        }
       }
       begin = end;
     }
@@ -89,11 +114,15 @@ struct Unit {
   // A row of the block sees the slot. Rows of one token have equal bounds, so one of them is
   // enough.
   __device__ bool IsSeen(int64_t slot) const {
-    const int rows_of_token = SharedMemory::kOneToken ? kRows : p.heads_per_group;
+    constexpr bool kOneToken = SharedMemory::kOneToken;
+    const int rows_of_token = kOneToken ? kRows : p.heads_per_group;
     bool seen = false;
 #pragma unroll 1
-    for (int row = 0; row < kRows && !seen; row += rows_of_token) {
-      seen = slot >= shared.bounds()[row] && slot < shared.bounds()[kRows + row];
+    for (int row = kOneToken ? 0 : shared.all_see()[2]; row < kRows && !seen;
+         row += rows_of_token) {
+      const int32_t end = shared.bounds()[kRows + row];
+      if (end == kOutside) break;
+      seen = slot >= shared.bounds()[row] && slot < end;
     }
     return seen;
   }
@@ -113,13 +142,14 @@ struct Unit {
     return SharedMemory::kOneToken ? row : row % p.heads_per_group;
   }
 
-  // Sets the bounds of all rows for one run of the tokens [begin, end).
-  __device__ void SetBounds(int begin, int end, int run) const {
+  // Sets the bounds of all rows for one run of the tokens [begin, end). Keeps `next_item` and
+  // `group_end` in shared memory.
+  __device__ void SetBounds(int begin, int end, int run, int next_item, int group_end) const {
     int32_t* const begins = shared.bounds();
     int32_t* const ends = begins + kRows;
     for (int row = threadIdx.x; row < kRows; row += blockDim.x) {
       const int64_t token = token_of(row);
-      VisibleRun found;
+      VisibleRun found{.begin = 0, .end = kOutside};
       if (Exists(row) && token >= begin && token < end) found = RunOf(p, p.row_runs[token], run);
       begins[row] = found.begin;
       ends[row] = found.end;
@@ -137,6 +167,11 @@ struct Unit {
     if (threadIdx.x == 0) {
       shared.all_see()[0] = latest_begin;
       shared.all_see()[1] = earliest_end;
+      if constexpr (!SharedMemory::kOneToken) {
+        shared.all_see()[2] = (begin - work().first_token) * p.heads_per_group;
+        shared.all_see()[3] = next_item;
+        shared.all_see()[4] = group_end;
+      }
     }
     __syncthreads();
   }
@@ -151,7 +186,7 @@ __device__ __forceinline__ void RunUnits(const BlockUnit& unit, State& state,
                                          const WriteResults& write_results) {
   BlockWork& work = unit.shared.work();
   while (true) {
-    if (threadIdx.x < 32) NextUnit(unit.p, work);
+    if (threadIdx.x < 32) NextUnit(unit.p, work, unit.shared.items_before());
     __syncthreads();
     if (work.item >= work.stop) return;
     state.Begin(work.keeps_unit());

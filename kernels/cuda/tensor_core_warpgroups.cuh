@@ -139,7 +139,7 @@ class WarpgroupsWorker {
     LetNextKernelBegin();
     BeginShared();
     WaitForEarlierKernels();
-    BeginWork(p, shared.scratch(), shared.work());
+    BeginWork(p, shared.scratch(), shared.work(), shared.items_before());
     RunUnits(
         unit, state,
         [&](const Hull& hull, int group, int run, int number, int first, int last) {

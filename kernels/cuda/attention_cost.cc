@@ -1,0 +1,78 @@
+#include "kernels/cuda/attention_cost.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "kernels/cuda/launch_tensor_core_attention.h"
+#include "kernels/cuda/tensor_core_params.h"
+
+namespace baton {
+namespace {
+
+// Decode is limited by bytes from the L2 cache: 5.7 TB/s for 132 multiprocessors at 1.7 GHz.
+constexpr int64_t kBytesPerClock = 25;
+// Barriers and latencies of a tile of 64 slots, for two blocks on a multiprocessor.
+constexpr int64_t kLeastDecodeTileClocks = 500;
+// A tile of 64 slots for a block of 128 rows with heads of 128. Warpgroups: docs/decisions/0026.
+// The others: 350 TFLOP/s (docs/decisions/0024) for 4.2 MFLOP.
+constexpr int64_t kWarpgroupsTileClocks = 1400;
+constexpr int64_t kChunksTileClocks = 2700;
+// Of the softmax, which does not depend on the head's size.
+constexpr int64_t kLeastTileClocks = 900;
+// A part of a unit, that is the shared segments of a cohort or the rest of a token: barriers,
+// queries, and the first copies, which nothing overlaps.
+constexpr int64_t kPartClocks = 5000;
+// The items of a thread block (attention_plan.cuh) on 132 multiprocessors whose pieces fit the
+// workspace of kMostAttentionStateBytes: 30 states of 128 rows with heads of 128 for each block.
+// With more, no unit would be divided, and most multiprocessors would have no work.
+constexpr int64_t kMostItemsOfBlock = 100;
+constexpr int64_t kBlocks = 132;
+// The estimates are rough, so sharing must win by a tenth.
+constexpr int64_t kMarginPercent = 110;
+
+int64_t TilesOf(int64_t slots) { return (slots + kAttentionTile - 1) / kAttentionTile; }
+int64_t SegmentsOf(int64_t slots) { return (slots + kAttentionSegment - 1) / kAttentionSegment; }
+
+}  // namespace
+
+bool PlansRowsFast(const PagedAttentionArgs& shape, Numerics numerics, int64_t rows) {
+  const int64_t warps = ThreadsOfSharing(shape, numerics) / 32;
+  return rows <= TokensOfSharingTile(shape, numerics) * warps;
+}
+
+int64_t ClocksSavedBySharing(const PagedAttentionArgs& shape, Numerics numerics,
+                             std::span<const int32_t> slots,
+                             std::span<const int32_t> shared_segments) {
+  CHECK_EQ(slots.size(), shared_segments.size());
+  const auto rows = static_cast<int64_t>(slots.size());
+  const int64_t bytes_of_tile = 2 * kAttentionTile * shape.head_dim * KvTypeBytes(shape.kv.type);
+  const int64_t decode_tile = std::max(bytes_of_tile / kBytesPerClock, kLeastDecodeTileClocks);
+  const int64_t of_128 =
+      UsesWarpgroups(shape, numerics) ? kWarpgroupsTileClocks : kChunksTileClocks;
+  const int64_t chunk_tile =
+      std::max(of_128 * std::min<int64_t>(shape.head_dim, 128) / 128, kLeastTileClocks);
+  const int64_t tile_tokens = TokensOfSharingTile(shape, numerics);
+  int64_t decode = 0;
+  int64_t chunks = 0;
+  int64_t items = 0;
+  int32_t shared_slots = 0;  // of the row's cohort
+  for (int64_t row = 0; row < rows; ++row) {
+    const bool begins = row % tile_tokens == 0 || shared_segments[row] == 0;
+    if (begins) {
+      const bool is_last = row + 1 == rows || (row + 1) % tile_tokens == 0;
+      const int32_t mine = shared_segments[row];
+      const int32_t segments = mine != 0 || is_last ? mine : shared_segments[row + 1];
+      shared_slots = segments * kAttentionSegment;
+      if (segments > 0) chunks += TilesOf(shared_slots) * chunk_tile + kPartClocks;
+      items += segments;
+    }
+    decode += TilesOf(slots[row]) * decode_tile;
+    const int64_t rest = slots[row] - shared_slots;
+    if (rest > 0) chunks += TilesOf(rest) * chunk_tile + kPartClocks;
+    items += SegmentsOf(rest);
+  }
+  if (items * shape.kv_heads > kMostItemsOfBlock * kBlocks) return -1;
+  return decode - chunks * kMarginPercent / 100;
+}
+
+}  // namespace baton
