@@ -119,6 +119,7 @@ struct StepResult {
 // Counters of a runner since its creation, for `inspect`.
 struct RunnerCounters {
   int64_t graph_replays = 0;
+  int64_t sharing_replays = 0;  // of them, with attention that reads shared KV once
   int64_t eager_steps = 0;
   int64_t table_entries = 0;  // uploaded entries of block tables
   int64_t table_uploads = 0;
@@ -164,6 +165,8 @@ class ModelRunner {
   virtual std::span<const float> Logits(StepId step, int32_t row) const = 0;
   // True if chunks may compare.
   virtual bool compares_rows() const { return false; }
+  // True if steps are faster when sequences that share blocks are next to each other.
+  virtual bool shares_prefixes() const { return false; }
   virtual RunnerCounters counters() const { return {}; }
   // Device::Health of the runner's device: OK, or Internal from then on. Safe from any thread.
   virtual absl::Status Health() const { return absl::OkStatus(); }

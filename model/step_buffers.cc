@@ -7,6 +7,7 @@
 #include "common/check.h"
 #include "common/status_macros.h"
 #include "model/device_writer.h"
+#include "model/shared_prefixes.h"
 #include "model/shift_groups.h"
 
 namespace baton {
@@ -66,6 +67,8 @@ size_t LayOut(StepBuffers& b, const DecoderConfig& config, const StepLimits& lim
     arena.Take(group.row_runs, tokens);
     arena.Take(group.block_tables, sequences * b.table_stride);
     arena.Take(group.first_block, sequences);
+    arena.Take(group.shared_segments, limits.shares_prefixes ? tokens : 0);
+    if (!limits.shares_prefixes) group.shared_segments = nullptr;
   }
   arena.Take(b.logit_indices, limits.max_logit_rows);
   b.input_bytes = arena.bytes() + kStepAlignment;  // positions are staged in two parts
@@ -93,11 +96,6 @@ size_t LayOut(StepBuffers& b, const DecoderConfig& config, const StepLimits& lim
     arena.Take(b.all_changes, limits.max_compared_rows * int64_t{2} * config.all_kv_heads);
   }
   return arena.bytes();
-}
-
-absl::Status Exceeds(int64_t value, const char* what, int64_t limit) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("a step has ", value, " ", what, ", the limit is ", limit));
 }
 
 RowPosition PositionOf(const StepChunk& chunk, int32_t token) {
@@ -166,103 +164,6 @@ int64_t StepBuffers::table_uploads() const {
   return uploads;
 }
 
-absl::Status StepBuffers::CheckRuns(const StepChunk& chunk) const {
-  const int64_t end = int64_t{chunk.begin_slot} + static_cast<int64_t>(chunk.tokens.size());
-  const int64_t slots = static_cast<int64_t>(chunk.block_table.size()) << block_size_log2_;
-  for (const SlotRun& run : chunk.runs) {
-    if (run.begin < 0 || run.begin > run.end || run.end > slots || run.tile_origin > run.begin) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a run of slots [", run.begin, ", ", run.end, ") with tile origin ",
-                       run.tile_origin, " does not fit a sequence of ", slots, " slots"));
-    }
-  }
-  if (chunk.runs.empty()) return absl::OkStatus();
-  if (groups.size() > 1) {
-    return absl::UnimplementedError(absl::StrCat("a chunk with ", chunk.runs.size(),
-                                                 " runs: a model with sliding windows takes none"));
-  }
-  if (chunk.compares && limits_.max_compared_rows == 0) {
-    return absl::UnimplementedError("this runner does not compare rows");
-  }
-  if (!chunk.places.empty()) return CheckPlaces(chunk);
-  const SlotRun& last = chunk.runs.back();
-  if (last.begin > chunk.begin_slot || last.end != end) {
-    return absl::InvalidArgumentError(absl::StrCat("the last run has slots [", last.begin, ", ",
-                                                   last.end, "); it must end with the chunk's [",
-                                                   chunk.begin_slot, ", ", end, ")"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status StepBuffers::CheckPlaces(const StepChunk& chunk) {
-  const size_t tokens = chunk.tokens.size();
-  if (chunk.places.size() != tokens || chunk.positions.size() != tokens) {
-    return absl::InvalidArgumentError(absl::StrCat(chunk.places.size(), " places and ",
-                                                   chunk.positions.size(), " positions for ",
-                                                   tokens, " tokens"));
-  }
-  int32_t before = -1;
-  for (const RowPlace& place : chunk.places) {
-    const bool known = place.run >= 0 && place.run < static_cast<int32_t>(chunk.runs.size());
-    const bool inside = known && place.slot >= chunk.runs[place.run].begin &&
-                        place.slot < chunk.runs[place.run].end;
-    if (!inside || place.slot <= before) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a row has slot ", place.slot, " of run ", place.run, " of ",
-                       chunk.runs.size(), "; it must be in that run and behind slot ", before));
-    }
-    before = place.slot;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status StepBuffers::Check(const StepInput& input) const {
-  int64_t extra_runs = 0;
-  int64_t shifted_queries = 0;
-  int64_t embeddings = 0;
-  bool compares = false;
-  for (const StepChunk& chunk : input.chunks) {
-    if (compares && !chunk.compares) {
-      return absl::InvalidArgumentError("a chunk that stores KV is behind one that compares");
-    }
-    compares = chunk.compares;
-    const auto tokens = static_cast<int64_t>(chunk.tokens.size());
-    if (chunk.segment != 0 || chunk.adapter != 0) {
-      return absl::UnimplementedError(absl::StrCat("segment ", chunk.segment, ", adapter ",
-                                                   chunk.adapter, ": only 0 is supported"));
-    }
-    if (!chunk.positions.empty() && static_cast<int64_t>(chunk.positions.size()) != tokens) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(chunk.positions.size(), " positions for ", tokens, " tokens"));
-    }
-    if (!chunk.embeddings.empty()) {
-      if (static_cast<int64_t>(chunk.embeddings.size()) != tokens * hidden_size_) {
-        return absl::InvalidArgumentError(absl::StrCat(chunk.embeddings.size(),
-                                                       " values of embeddings for ", tokens,
-                                                       " tokens of ", hidden_size_, " values"));
-      }
-      embeddings += tokens;
-    }
-    RETURN_IF_ERROR(CheckRuns(chunk));
-    if (chunk.runs.empty()) continue;
-    --extra_runs;
-    for (const ShiftGroup& group : ShiftGroupsOf(chunk)) {
-      extra_runs += group.runs;
-      shifted_queries += group.shifted_queries();
-    }
-  }
-  if (extra_runs > limits_.max_extra_runs) {
-    return Exceeds(extra_runs, "visible runs beyond one a chunk", limits_.max_extra_runs);
-  }
-  if (shifted_queries > limits_.max_shifted_queries) {
-    return Exceeds(shifted_queries, "shifted queries", limits_.max_shifted_queries);
-  }
-  if (embeddings > limits_.max_embeddings) {
-    return Exceeds(embeddings, "rows of embeddings", limits_.max_embeddings);
-  }
-  return absl::OkStatus();
-}
-
 void StepBuffers::FillChunk(const StepChunk& chunk, int32_t sequence) {
   const int32_t count = static_cast<int32_t>(chunk.tokens.size());
   const int32_t first_row = static_cast<int32_t>(host_.token_ids.size());
@@ -302,6 +203,22 @@ void StepBuffers::FillGroup(const StepChunk& chunk, int32_t at, RowRuns runs) {
     if (group.window > 0) runs.last_begin = std::max(0, runs.last_end - group.window);
     group.row_runs.push_back(runs);
   }
+}
+
+// Finds the rows that share the beginning of their sequences.
+void StepBuffers::FillShared(const StepInput& input, int32_t at) {
+  HostGroup& group = host_groups_[at];
+  std::vector<ChunkPrefix> prefixes;
+  prefixes.reserve(input.chunks.size());
+  for (const StepChunk& chunk : input.chunks) {
+    const auto rows = static_cast<int32_t>(chunk.tokens.size());
+    // A sliding window hides the first slots of a sequence once it is longer than the window.
+    const bool sees_first =
+        chunk.runs.empty() && (group.window == 0 || chunk.begin_slot + rows <= group.window);
+    prefixes.push_back(
+        {.table = chunk.table(at), .rows = rows, .slots = sees_first ? chunk.begin_slot : 0});
+  }
+  group.shared_segments = SharedSegmentsOf(prefixes, 1 << block_size_log2_);
 }
 
 // Fills rows with places. They are in models with one KV group only.
@@ -392,6 +309,7 @@ void StepBuffers::FillPadding(int32_t rows, int32_t logit_rows) {
       group.slot_mapping.push_back(offset < block_size ? scratch_slot + offset : kNotStored);
     }
     group.row_runs.resize(rows);
+    if (limits_.shares_prefixes) group.shared_segments.resize(rows, 0);
   }
   // Padding belongs to no sequence. It continues the last one and sees no slot.
   host_.sequence_of_token.resize(rows, filled == 0 ? 0 : host_.sequence_of_token.back());
@@ -420,6 +338,9 @@ void StepBuffers::Upload(const StepInput& input, int32_t rows, int32_t logit_row
   for (size_t i = 0; i < input.chunks.size(); ++i) {
     FillChunk(input.chunks[i], static_cast<int32_t>(i));
   }
+  for (size_t at = 0; limits_.shares_prefixes && at < groups.size(); ++at) {
+    FillShared(input, static_cast<int32_t>(at));
+  }
   FillPadding(rows, logit_rows);
   CopyInput(copies, token_ids, host_.token_ids, slot);
   CopyInput(copies, positions, host_.positions, slot);
@@ -439,6 +360,7 @@ void StepBuffers::Upload(const StepInput& input, int32_t rows, int32_t logit_row
     CopyInput(copies, groups[at].slot_mapping, group.slot_mapping, slot);
     CopyInput(copies, groups[at].row_runs, group.row_runs, slot);
     CopyInput(copies, groups[at].first_block, group.first_block, slot);
+    CopyInput(copies, groups[at].shared_segments, group.shared_segments, slot);
     group.tables.Upload(copies, slot);
   }
 }

@@ -34,6 +34,7 @@ struct StepLimits {
   int32_t max_shifted_queries = 0;  // pairs (token, position shift other than 0) of a step
   int32_t max_embeddings = 0;       // rows of a step with input embeddings
   int32_t max_compared_rows = 0;    // rows of a step that compare: 0, or max_tokens
+  bool shares_prefixes = false;     // find the rows that share the beginning of their sequences
 };
 
 // Sizes of a decoder's activations, and its rotary frequencies.
@@ -90,8 +91,15 @@ class StepBuffers {
     RowRuns* row_runs = nullptr;      // [tokens]
     int32_t* block_tables = nullptr;  // [sequences, table_stride]
     int32_t* first_block = nullptr;   // [sequences]
+    int32_t* shared_segments =
+        nullptr;  // [tokens] (PagedAttentionArgs); null unless they are found
   };
   std::vector<Group> groups;
+  // What the last Upload found for the rows of a KV group, on the host: [rows].
+  std::span<const int32_t> shared_segments(int32_t group) const {
+    return host_groups_[group].shared_segments;
+  }
+  std::span<const RowRuns> row_runs(int32_t group) const { return host_groups_[group].row_runs; }
   int64_t table_stride = 0;
   size_t input_bytes = 0;  // total of all inputs
   // Row of the first shifted query. The query rows before it are those of the tokens.
@@ -143,12 +151,14 @@ class StepBuffers {
     std::vector<int64_t> slot_mapping = {};
     std::vector<RowRuns> row_runs = {};
     std::vector<int32_t> first_block = {};
+    std::vector<int32_t> shared_segments = {};
   };
   absl::Status CheckRuns(const StepChunk& chunk) const;
   static absl::Status CheckPlaces(const StepChunk& chunk);
   void FillChunk(const StepChunk& chunk, int32_t sequence);
   RowRuns FillRuns(const StepChunk& chunk, const ShiftGroup& rows, int32_t first_row);
   void FillGroup(const StepChunk& chunk, int32_t group, RowRuns runs);
+  void FillShared(const StepInput& input, int32_t group);
   void FillPlaces(const StepChunk& chunk, const ShiftGroup& rows, RowRuns runs);
   int64_t SlotInPool(std::span<const BlockId> table, int32_t slot) const;
   void FillTable(const StepChunk& chunk, int32_t sequence, int32_t group);

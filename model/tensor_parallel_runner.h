@@ -47,6 +47,7 @@ class TensorParallelRunner final : public ModelRunner {
 
   int32_t max_in_flight() const override;
   bool compares_rows() const override { return lead().compares_rows(); }
+  bool shares_prefixes() const override { return lead().shares_prefixes(); }
   absl::StatusOr<StepId> Submit(const StepInput& input) override;
   absl::StatusOr<StepResult> Collect(StepId step) override;
   bool Done(StepId step) const override;

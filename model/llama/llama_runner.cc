@@ -87,6 +87,7 @@ LlamaRunner::LlamaRunner(const LlamaConfig& config, const LlamaWeights& weights,
   limits.max_draws = std::max(limits.max_draws, limits.max_logit_rows);
   const bool compares = limits.max_compared_rows > 0 && CanCompare();
   limits.max_compared_rows = compares ? limits.max_tokens : 0;
+  limits.shares_prefixes = CanShare(kLeastSharingRows);
 }
 
 LlamaRunner::LayerKv LlamaRunner::KvOf(int32_t layer) const {
@@ -164,21 +165,23 @@ void LlamaRunner::EnqueueAttention(const LayerKv& kv, const Rows& rows) {
   StepBuffers& b = *buffers_;
   const bool tables = options_.paged || rows.tables;
   const int64_t head_dim = config_.head_dim;
-  ops_.PagedAttention(*stream_, {.q = b.qkv,
-                                 .q_stride = QkvStride(),
-                                 .out = b.attention.f32,
-                                 .query_heads = config_.query_heads,
-                                 .kv_heads = config_.kv_heads,
-                                 .head_dim = head_dim,
-                                 .softmax_scale = 1.0f / std::sqrt(static_cast<float>(head_dim)),
-                                 .kv = kv.view,
-                                 .sequence_of_token = b.sequence_of_token,
-                                 .runs = b.runs,
-                                 .row_runs = kv.inputs.row_runs,
-                                 .block_tables = tables ? kv.inputs.block_tables : nullptr,
-                                 .table_stride = b.table_stride,
-                                 .first_block = kv.inputs.first_block,
-                                 .tokens = rows.tokens.most()});
+  ops_.PagedAttention(*stream_,
+                      {.q = b.qkv,
+                       .q_stride = QkvStride(),
+                       .out = b.attention.f32,
+                       .query_heads = config_.query_heads,
+                       .kv_heads = config_.kv_heads,
+                       .head_dim = head_dim,
+                       .softmax_scale = 1.0f / std::sqrt(static_cast<float>(head_dim)),
+                       .kv = kv.view,
+                       .sequence_of_token = b.sequence_of_token,
+                       .runs = b.runs,
+                       .row_runs = kv.inputs.row_runs,
+                       .block_tables = tables ? kv.inputs.block_tables : nullptr,
+                       .table_stride = b.table_stride,
+                       .first_block = kv.inputs.first_block,
+                       .shared_segments = rows.shares ? kv.inputs.shared_segments : nullptr,
+                       .tokens = rows.tokens.most()});
 }
 
 void LlamaRunner::EnqueueGate(const LlamaLayerWeights& layer, StepRows& tokens) {
@@ -302,30 +305,6 @@ void LlamaRunner::Enqueue(const Rows& rows) {
   stream_->LimitRows(nullptr);
 }
 
-int32_t LlamaRunner::Bucket(int32_t rows) const {
-  const auto& buckets = options_.graph_buckets;
-  const auto bucket = std::lower_bound(buckets.begin(), buckets.end(), rows);
-  return bucket == buckets.end() ? 0 : *bucket;
-}
-
-const OpGraph& LlamaRunner::GraphFor(int32_t bucket) {
-  std::unique_ptr<OpGraph>& graph = graphs_[bucket];
-  if (graph == nullptr) graph = CaptureFor(bucket);
-  return *graph;
-}
-
-std::unique_ptr<OpGraph> LlamaRunner::CaptureFor(int32_t bucket) {
-  StepRows rows = StepRows::Fixed(bucket);
-  StepRows none;
-  stream_->BeginCapture();
-  draws_->EnqueueFeed(bucket, buffers_->token_ids, *stream_);
-  Enqueue({.tokens = rows, .logits = rows, .shifted_queries = none});
-  if (rank_.rank == 0) {
-    draws_->EnqueueGraphDraws(bucket, buffers_->logits, config_.vocabulary, *stream_);
-  }
-  return stream_->EndCapture();
-}
-
 int32_t LlamaRunner::max_in_flight() const { return device_.asynchronous() ? kStepSlots : 1; }
 
 absl::StatusOr<StepId> LlamaRunner::Submit(const StepInput& input) {
@@ -384,12 +363,14 @@ absl::Status LlamaRunner::UploadAndEnqueue(const StepInput& input, StepId id, in
                    slot);
   copies_.Enqueue(ops_, *stream_);
   if (bucket > 0) {
+    const bool shares = SharingPays(tokens);
     // A rank must not leave out a collective, but it asks, because that feeds the watchdog.
     const auto unwanted = step.Unwanted();
-    stream_->LaunchUntil(GraphFor(bucket), [unwanted, alone = communicator_ == nullptr] {
+    stream_->LaunchUntil(GraphFor({bucket, shares}), [unwanted, alone = communicator_ == nullptr] {
       return unwanted() && alone;
     });
     ++graph_replays_;
+    if (shares) ++sharing_replays_;
   } else {
     draws_->Feed(slot, buffers_->token_ids, *stream_);
     Enqueue({.tokens = step.tokens(),
@@ -397,6 +378,7 @@ absl::Status LlamaRunner::UploadAndEnqueue(const StepInput& input, StepId id, in
              .shifted_queries = step.shifted_queries(),
              .embeddings = embeddings,
              .tables = tables,
+             .shares = CanShare(tokens) && SharesAnything(),
              .compares = step.compared_rows() > 0,
              .step = &step});
     ++eager_steps_;

@@ -8,7 +8,9 @@
 // bucket, and it replays the graph captured for that bucket (graph key: bucket, query length 1).
 // The graph begins with the tokens that the step before has drawn, and ends with the draws of this
 // step. So a decode step is an op that copies all inputs, the graph, and a copy of the drawn
-// tokens. All other steps, and steps with shifted queries or input embeddings, are enqueued
+// tokens. Buckets of at least kLeastSharingRows have a second graph on devices whose attention
+// reads the KV that rows share once (Ops::SharesSegments). The step's input decides which one it
+// replays. All other steps, and steps with shifted queries or input embeddings, are enqueued
 // eagerly. Both ways give the same bits. In contiguous mode, so are steps with chunks that name
 // their runs: their blocks are scattered, because they belong to several sequences.
 //
@@ -63,6 +65,9 @@ namespace baton {
 
 class LlamaRunner final : public ModelRunner {
  public:
+  // Batches of fewer rows read their own KV each. A unit of attention then has mostly idle rows.
+  static constexpr int32_t kLeastSharingRows = 8;
+
   // InvalidArgument: the device lacks a resource that a step of this model needs.
   // ResourceExhausted: not enough memory. REQUIRES: `pool` has layout.pool_bytes() bytes of address
   // range, with memory before the first Submit; the groups are those of config.Kv(); all arguments
@@ -89,9 +94,11 @@ class LlamaRunner final : public ModelRunner {
   std::span<const float> Logits(StepId id, int32_t row) const override;
   absl::Status Health() const override { return device_.Health(); }
   bool compares_rows() const override { return options_.limits.max_compared_rows > 0; }
+  bool shares_prefixes() const override { return options_.limits.shares_prefixes; }
 
   RunnerCounters counters() const override {
     return {.graph_replays = graph_replays_,
+            .sharing_replays = sharing_replays_,
             .eager_steps = eager_steps_,
             .table_entries = buffers_->uploaded_entries(),
             .table_uploads = buffers_->table_uploads()};
@@ -115,6 +122,7 @@ class LlamaRunner final : public ModelRunner {
     StepRows& shifted_queries;
     bool embeddings = false;        // some tokens have input embeddings
     bool tables = false;            // reads block tables also if sequences are contiguous
+    bool shares = false;            // attention reads what rows share once
     bool compares = false;          // the last rows compare; needs `step`
     SubmittedStep* step = nullptr;  // null while capturing
   };
@@ -162,9 +170,24 @@ class LlamaRunner final : public ModelRunner {
   int64_t QkvStride() const {
     return (int64_t{config_.query_heads} + 2 * config_.kv_heads) * config_.head_dim;
   }
+  // llama_runner_graphs.cc
+  struct GraphKey {
+    int32_t bucket;
+    bool shares;  // Rows::shares
+    auto operator<=>(const GraphKey&) const = default;
+  };
   int32_t Bucket(int32_t rows) const;  // 0: no bucket is large enough
-  const OpGraph& GraphFor(int32_t bucket);
-  std::unique_ptr<OpGraph> CaptureFor(int32_t bucket);
+  // The members of the op's arguments that its shape consists of, in a KV group.
+  PagedAttentionArgs AttentionShapeOf(int32_t group) const;
+  // Attention can read what so many rows share once.
+  bool CanShare(int32_t rows) const;
+  // Some rows of the uploaded step share slots.
+  bool SharesAnything() const;
+  // Reading them once is faster for the uploaded decode step, which has `rows` rows.
+  bool SharingPays(int32_t rows) const;
+  std::vector<GraphKey> AllGraphs() const;
+  const OpGraph& GraphFor(GraphKey key);
+  std::unique_ptr<OpGraph> CaptureFor(GraphKey key);
   // Takes all memory that steps need, and captures the graphs of all buckets. For devices whose
   // memory the host cannot access: there a lack of memory during a step would end the device.
   absl::Status WarmUp();
@@ -190,12 +213,13 @@ class LlamaRunner final : public ModelRunner {
   std::array<SavedLogits, kStepSlots> saved_logits_;
   std::array<StagedArray<float>, kStepSlots> changes_;  // of rows that compare
   std::array<absl::Status, kStepSlots> kept_;           // error of keeping results for each slot
-  std::map<int32_t, std::unique_ptr<OpGraph>> graphs_;
+  std::map<GraphKey, std::unique_ptr<OpGraph>> graphs_;
   std::function<void()> waker_;
   StepId last_{0};  // last submitted step
   StepId collected_{0};
   std::unique_ptr<Stream> stream_;  // last member: it ends before the objects that its ops use
   int64_t graph_replays_ = 0;
+  int64_t sharing_replays_ = 0;
   int64_t eager_steps_ = 0;
 };
 

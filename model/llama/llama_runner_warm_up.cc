@@ -37,8 +37,7 @@ void LlamaRunner::EnqueueAllShapes() {
   ops_.CopyRuns(*stream_,
                 {.from = pool_, .to = pool_, .runs = none, .staging = true, .urgent = true});
   draws_->EnqueueAllShapes(buffers_->logits, config_.vocabulary, buffers_->token_ids, *stream_);
-  if (!options_.graph) return;
-  for (const int32_t bucket : options_.graph_buckets) CaptureFor(bucket);
+  for (const GraphKey& key : AllGraphs()) CaptureFor(key);
 }
 
 absl::Status LlamaRunner::WarmUp() {
@@ -55,9 +54,7 @@ absl::Status LlamaRunner::WarmUp() {
   }
   const absl::Status prepared = stream_->Prepare([this] { EnqueueAllShapes(); });
   if (!prepared.ok()) return with_shape(prepared);
-  if (options_.graph) {
-    for (const int32_t bucket : options_.graph_buckets) GraphFor(bucket);
-  }
+  for (const GraphKey& key : AllGraphs()) GraphFor(key);
   stream_->Synchronize();
   const absl::Status health = device_.Health();
   return health.ok() ? health : with_shape(health);

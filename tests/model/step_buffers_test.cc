@@ -3,43 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "absl/strings/str_cat.h"
-#include "tests/model/tiny_model.h"
+#include <deque>
+#include <optional>
+
+#include "model/shared_prefixes.h"
+#include "tests/model/step_buffers_fixture.h"
 
 namespace baton {
 namespace {
 
 using ::testing::ElementsAre;
-
-class StepBuffersTest : public ::testing::Test {
- protected:
-  StepBuffersTest() : model_("q4_1", 1), stream_(model_.device->CreateStream()) {
-    buffers_ = *StepBuffers::Create(model_.config.Decoder(), layout_,
-                                    {.max_tokens = 12,
-                                     .max_sequences = 4,
-                                     .max_logit_rows = 6,
-                                     .max_context = 20,
-                                     .max_extra_runs = 4,
-                                     .max_shifted_queries = 8,
-                                     .max_embeddings = 2},
-                                    *model_.device);
-  }
-  void Upload(const StepInput& input, int32_t rows, int32_t logit_rows) {
-    InputCopies copies;
-    buffers_->Upload(input, rows, logit_rows, copies);
-    copies.Enqueue(model_.device->ops(), *stream_);
-  }
-  template <typename T>
-  static std::vector<T> Values(const T* data, size_t count) {
-    return {data, data + count};
-  }
-
-  TinyModel model_;
-  std::unique_ptr<Stream> stream_;
-  const KvLayout layout_ = *KvLayout::Create({.layers = 2, .kv_heads = 2, .head_dim = 16},
-                                             KvLayoutKind::kBlockMajor, 4, 11);
-  std::unique_ptr<StepBuffers> buffers_;
-};
 
 TEST_F(StepBuffersTest, ATokenGoesToItsSlotAndSeesItsSequenceUpToItself) {
   const std::vector<TokenId> tokens = {5, 6, 7};
@@ -149,54 +122,6 @@ TEST_F(StepBuffersTest, EmbeddingsAndPositionsGoBesideTheRowsTheyBelongTo) {
   EXPECT_EQ(Values(buffers_->embeddings, embeddings.size()), embeddings);
   EXPECT_THAT(Values(buffers_->positions, 12),
               ElementsAre(70, 70, 70, 71, 71, 71, 1, 2, 3, 4, 5, 6));
-}
-
-TEST_F(StepBuffersTest, AStepThatDoesNotFitIsRefusedWithValueAndLimit) {
-  const std::vector<TokenId> tokens = {5, 6, 7};
-  const std::vector<BlockId> table = {BlockId(9), BlockId(2)};
-  const StepChunk good{.tokens = tokens, .begin_slot = 3, .block_table = table};
-  const auto refused = [&](const auto& change) {
-    StepInput input;
-    input.chunks.push_back(good);
-    input.chunks.push_back(good);
-    change(input.chunks[1]);
-    const absl::Status status = buffers_->Check(input);
-    EXPECT_FALSE(status.ok());
-    return std::string(status.message());
-  };
-  const auto refused_runs = [&](const std::vector<SlotRun>& runs) {
-    return refused([&](StepChunk& chunk) { chunk.runs = runs; });
-  };
-  StepInput ordinary;
-  ordinary.chunks.push_back(good);
-  EXPECT_TRUE(buffers_->Check(ordinary).ok());
-  EXPECT_EQ(refused([](StepChunk& chunk) { chunk.segment = 2; }),
-            "segment 2, adapter 0: only 0 is supported");
-  const std::vector<RowPosition> positions(2);
-  EXPECT_EQ(refused([&](StepChunk& chunk) { chunk.positions = positions; }),
-            "2 positions for 3 tokens");
-  const std::vector<float> floats(3 * model_.config.hidden);
-  EXPECT_EQ(
-      refused([&](StepChunk& chunk) { chunk.embeddings = std::span(floats).first(7); }),
-      absl::StrCat("7 values of embeddings for 3 tokens of ", model_.config.hidden, " values"));
-  EXPECT_EQ(refused([&](StepChunk& chunk) { chunk.embeddings = floats; }),
-            "a step has 3 rows of embeddings, the limit is 2");
-  EXPECT_EQ(refused_runs({{0, 9}, {3, 6}}),
-            "a run of slots [0, 9) with tile origin 0 does not fit a sequence of 8 slots");
-  EXPECT_EQ(refused_runs({{-1, 2}, {3, 6}}),
-            "a run of slots [-1, 2) with tile origin 0 does not fit a sequence of 8 slots");
-  EXPECT_EQ(refused_runs({{2, 1}, {3, 6}}),
-            "a run of slots [2, 1) with tile origin 0 does not fit a sequence of 8 slots");
-  EXPECT_EQ(refused_runs({{1, 2, 2}, {3, 6}}),
-            "a run of slots [1, 2) with tile origin 2 does not fit a sequence of 8 slots");
-  EXPECT_EQ(refused_runs({{0, 7}}),
-            "the last run has slots [0, 7); it must end with the chunk's [3, 6)");
-  EXPECT_EQ(refused_runs({{4, 6}}),
-            "the last run has slots [4, 6); it must end with the chunk's [3, 6)");
-  EXPECT_EQ(refused_runs({{0, 1}, {1, 2}, {2, 3}, {6, 7}, {7, 8}, {3, 6}}),
-            "a step has 5 visible runs beyond one a chunk, the limit is 4");
-  EXPECT_EQ(refused_runs({{0, 1, 0, 1}, {1, 2, 0, 2}, {2, 6, 0, 3}}),
-            "a step has 9 shifted queries, the limit is 8");
 }
 
 TEST_F(StepBuffersTest, RowsWithPlacesHaveTheirOwnSlotsRunsAndShiftedQueries) {
@@ -322,6 +247,88 @@ TEST_F(WindowStepBuffersTest, ARowSeesItsWindowAndDeadEntriesBecomeTheScratchBlo
   EXPECT_EQ(slides.row_runs[5].run_count, 0);
   EXPECT_EQ(buffers_->uploaded_entries(), 2 * 6) << "both rows of each group in one copy";
   EXPECT_EQ(buffers_->table_uploads(), 2);
+}
+
+// Two KV groups with blocks of 64 slots. The window of the second one is longer than a prefix that
+// can be shared.
+class SharedStepBuffersTest : public StepBuffersTest {
+ protected:
+  static constexpr int32_t kBlock = 64;
+  static constexpr int32_t kWindow = kSharedSlots + 2 * kBlock;
+  SharedStepBuffersTest() {
+    const KvCacheSpec spec{
+        .groups = {{.layers = 1, .kv_heads = 2, .head_dim = 16, .model_layers = {1}},
+                   {.kind = KvGroupKind::kSlidingWindow,
+                    .layers = 1,
+                    .kv_heads = 2,
+                    .head_dim = 16,
+                    .window = kWindow,
+                    .model_layers = {0}}}};
+    const int64_t num_blocks[] = {120, 120};
+    layout_of_two_ = *KvPoolLayout::Create(spec, KvLayoutKind::kBlockMajor, kBlock, num_blocks);
+    Create(true);
+  }
+  void Create(bool shares) {
+    buffers_ = *StepBuffers::Create(model_.config.Decoder(), *layout_of_two_,
+                                    {.max_tokens = 12,
+                                     .max_sequences = 4,
+                                     .max_logit_rows = 6,
+                                     .max_context = kSharedSlots + 8 * kBlock,
+                                     .shares_prefixes = shares},
+                                    *model_.device);
+  }
+  // A chunk behind `slots` slots. The first blocks of all chunks are the same.
+  void Add(int32_t slots, int32_t rows) {
+    std::vector<BlockId>& table = tables_.emplace_back();
+    for (int32_t i = 0; i * kBlock < slots + rows; ++i) {
+      const bool is_shared = i < kSharedSlots / kBlock;
+      table.push_back(BlockId(is_shared ? i
+                                        : 40 + 8 * static_cast<int32_t>(tables_.size()) + i -
+                                              kSharedSlots / kBlock));
+    }
+    input_.chunks.push_back({.tokens = std::span(tokens_).first(rows),
+                             .begin_slot = slots,
+                             .begin_position = slots,
+                             .block_table = table});
+    input_.chunks.back().window_tables[0] = table;
+  }
+  std::vector<int32_t> Uploaded(int group) {
+    Upload(input_, 8, 0);
+    stream_->Synchronize();
+    const auto on_device = Values(buffers_->groups[group].shared_segments, 8);
+    const auto on_host = buffers_->shared_segments(group);
+    EXPECT_THAT(on_host, ::testing::ElementsAreArray(on_device));
+    return on_device;
+  }
+
+  std::optional<KvPoolLayout> layout_of_two_;
+  const std::vector<TokenId> tokens_ = {5, 6, 7};
+  std::deque<std::vector<BlockId>> tables_;  // that chunks refer to
+  StepInput input_;
+};
+
+TEST_F(SharedStepBuffersTest, RowsBehindACommonPrefixShareIt) {
+  Add(kSharedSlots + 10, 1);
+  Add(kSharedSlots, 3);
+  Add(kSharedSlots - 1, 1);  // its own slot is in the last common block
+  EXPECT_THAT(Uploaded(0), ElementsAre(0, 8, 8, 8, 0, 0, 0, 0));
+}
+
+TEST_F(SharedStepBuffersTest, ARowWhoseWindowHidesTheFirstSlotDoesNotShare) {
+  Add(kWindow - 1, 1);
+  Add(kWindow - 1, 1);
+  Add(kWindow, 1);
+  EXPECT_THAT(Uploaded(0), ElementsAre(0, 8, 8, 0, 0, 0, 0, 0));
+  EXPECT_THAT(Uploaded(1), ElementsAre(0, 8, 0, 0, 0, 0, 0, 0));
+}
+
+TEST_F(SharedStepBuffersTest, NothingIsFoundUnlessTheDeviceUsesIt) {
+  Create(false);
+  Add(kSharedSlots, 1);
+  Add(kSharedSlots, 1);
+  Upload(input_, 8, 0);
+  EXPECT_EQ(buffers_->groups[0].shared_segments, nullptr);
+  EXPECT_TRUE(buffers_->shared_segments(0).empty());
 }
 
 }  // namespace
