@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "common/str_cat.h"
+#include "engine/prefix_order.h"
 
 namespace baton {
 
@@ -147,6 +148,7 @@ bool StepPipeline::Submit() {
   auto step = std::make_unique<InFlightStep>();
   step->plan = scheduler_->Schedule();
   if (frame_limits_.has_value()) FitFrames(*scheduler_, *frame_limits_, step->plan);
+  if (runner_->shares_prefixes()) PutSharedPrefixesTogether(*cache_, step->plan);
   PutComparisonsLast(*scheduler_, step->plan);
   requests_->OnPlanned(step->plan);
   // Copy even if nothing runs. The sequence that asked for a copy may be preempted already, and

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/str_cat.h"
+#include "model/shared_prefixes.h"
 
 namespace baton {
 namespace {
@@ -30,6 +31,7 @@ class ScriptedRunner final : public ModelRunner {
     std::optional<DrawnBy> from;
   };
   int32_t most_in_flight = 2;
+  bool shares = false;
   int64_t done = 0;                               // steps up to this number are done
   std::map<int64_t, absl::Status> failures;       // by step
   absl::Status health;                            // of the device
@@ -67,6 +69,7 @@ class ScriptedRunner final : public ModelRunner {
     return result;
   }
   bool Done(StepId step) const override { return step.value() <= done; }
+  bool shares_prefixes() const override { return shares; }
   absl::Status CopyBlocks(std::span<const BlockCopy> blocks) override {
     copies.emplace_back(static_cast<int64_t>(steps.size()), static_cast<int>(blocks.size()));
     return absl::OkStatus();
@@ -376,6 +379,50 @@ TEST_F(StepPipelineTest, OnlyTheEndOfAStepFeedsTheWatchdogWhileItRuns) {
   clock_.AdvanceUs(900'000);
   EXPECT_TRUE(watchdog.Check().ok()) << "the second step has a second of its own";
   pipeline_.set_watchdog(nullptr);  // the fixture ends the steps
+}
+
+// Sequences 1 and 3 begin with the same blocks.
+TEST(StepPipelineOrder, RowsThatShareAPrefixAreNeighboursIfTheRunnerWantsIt) {
+  for (const bool shares : {false, true}) {
+    ManualClock clock;
+    KvCacheManager cache({.num_blocks = 100, .block_size = 128}, &clock);
+    Scheduler scheduler({.token_budget = 5000, .max_chunk_tokens = 5000, .max_running = 4}, &cache);
+    ScriptedRunner runner;
+    runner.shares = shares;
+    Answers answers(&scheduler, &cache);
+    StepPipeline pipeline(1, &cache, &scheduler, &runner, &clock, &answers);
+    const auto add = [&](uint64_t id, TokenId prefix, int32_t own) {
+      std::vector<TokenId> tokens(kSharedSlots, prefix);
+      tokens.resize(tokens.size() + static_cast<size_t>(own), static_cast<TokenId>(100 + id));
+      const auto length = static_cast<int32_t>(tokens.size());
+      ASSERT_TRUE(scheduler
+                      .Add({.id = SequenceId(id),
+                            .tokens = tokens,
+                            .cache_namespace = CacheNamespace(1),
+                            .max_tokens = length + 50})
+                      .ok());
+      pipeline.Step();
+      ++runner.done;
+      pipeline.Step();
+    };
+    add(1, 7, 10);
+    add(2, 8, 20);
+    add(3, 7, 30);
+    ++runner.done;
+    pipeline.Step();
+    std::vector<int32_t> own;
+    for (const ScriptedRunner::Row& row : runner.steps.back()) {
+      own.push_back((row.begin_slot - kSharedSlots) / 10);
+    }
+    EXPECT_EQ(own, shares ? std::vector({1, 3, 2}) : std::vector({1, 2, 3}));
+    while (pipeline.in_flight() > 0) {
+      ++runner.done;
+      for (const int id : {1, 2, 3}) {
+        if (scheduler.Contains(SequenceId(id))) scheduler.Finish(SequenceId(id), true);
+      }
+      pipeline.Step();
+    }
+  }
 }
 
 }  // namespace
