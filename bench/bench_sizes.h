@@ -50,7 +50,7 @@ inline BenchSizes TinySizes() {
           .decoded = {1, 8},
           .tokens = {1, 8},
           .attention = {{2, 96}},
-          .prefix = {3, 96},
+          .prefix = {3, 2080},  // shares 2,048 slots
           .prefill = {80},
           .chunk = 70,
           .square = 64};

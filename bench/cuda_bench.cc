@@ -9,8 +9,10 @@
 //                                   is the copy; `of_read` is the share of the read
 //              attention.SxC.*_to_* speed with blocks of 64 over contiguous, and of 16 over 64
 //              attention.1x1024     its latency in µs
-//   prefix     prefix.64x8192       µs of the same for 64 sequences with one prefix. The limit is
-//                                   the time to copy its bytes once
+//   prefix     prefix.64x8192       µs of the same for 64 sequences with one prefix, which in t1 is
+//                                   read once. The limit is the time to copy its bytes once, in t1
+//                                   or that of the products, if it is longer
+//              prefix.*.read_by_each µs where each sequence reads the prefix
 //   prefill    prefill.C            TFLOP/s of causal attention of one sequence of C tokens
 //              tile_copies          1 if the driver accepts the pool for tile copies; in t1-sm90
 //   decode     decode.*             tokens/s of a whole step of Llama 8B as one graph, 1,024 tokens
@@ -119,13 +121,25 @@ class CudaBench {
   }
 
   void Prefix() {
-    const auto [sequences, context] = sizes_.prefix;
-    const BenchAttention batch(bench_, sizes_.shape,
-                               {.sequences = sequences, .context = context, .one_prefix = true});
-    auto& figure = bench_.ReportMicroseconds(
-        Named("prefix." + std::to_string(sequences) + "x" + std::to_string(context)),
-        DecodeTime(batch), batch.bytes() / copy_ * 1e6);
-    figure["copy_of_all_bytes_us"] = batch.read_bytes() / copy_ * 1e6;
+    const auto& size = sizes_.prefix;
+    const auto measure = [&](bool shares, const std::string& kind) {
+      const BenchAttention batch(
+          bench_, sizes_.shape,
+          {.sequences = size.first, .context = size.second, .one_prefix = true, .shares = shares});
+      const WorkTime time = DecodeTime(batch);
+      const double bytes_us = batch.bytes() / copy_ * 1e6;
+      const double products_us = products_ > 0 ? batch.flops() / products_ * 1e6 : 0;
+      auto& figure = bench_.ReportMicroseconds(
+          Named("prefix." + std::to_string(size.first) + "x" + std::to_string(size.second) + kind),
+          time, std::max(bytes_us, products_us));
+      figure["of_unique_bytes"] = time.median_s * 1e6 / bytes_us;
+      figure["products_us"] = products_us;
+      figure["copy_of_all_bytes_us"] = batch.read_bytes() / copy_ * 1e6;
+      return time.median_s;
+    };
+    const double by_each = measure(false, ".read_by_each");
+    const double once = measure(true, "");
+    bench_.Report(Named("prefix.speed_of_sharing"), by_each / once, "ratio", 0);
   }
 
   void Prefill() {
@@ -342,7 +356,7 @@ struct Section {
 };
 constexpr Section kSections[] = {
     {"bandwidth", &CudaBench::Bandwidth, false}, {"attention", &CudaBench::Attention, false},
-    {"prefix", &CudaBench::Prefix, false},       {"prefill", &CudaBench::Prefill, true},
+    {"prefix", &CudaBench::Prefix, true},        {"prefill", &CudaBench::Prefill, true},
     {"decode", &CudaBench::Decode, true},        {"chunk", &CudaBench::Chunks, true},
     {"matmul", &CudaBench::Products, true},      {"handoff", &CudaBench::Handoff, false},
     {"limits", &CudaBench::Limits, false},       {"exactness", &CudaBench::Exactness, false, 0.01}};

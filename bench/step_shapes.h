@@ -34,6 +34,7 @@ struct BenchBatch {
   int32_t block_size_log2 = 6;
   bool contiguous = false;  // without block tables
   bool one_prefix = false;  // all sequences have the same blocks
+  bool shares = false;      // with one prefix: attention knows what the sequences share
 };
 
 // One layer's f16 pool with the sequences of a batch, and the batch with the last tokens of each.
@@ -42,7 +43,8 @@ class BenchAttention {
  public:
   BenchAttention(DeviceBench& bench, const LlamaShape& shape, const BenchBatch& batch)
       : tokens_(batch.sequences * batch.new_tokens) {
-    const auto& [sequences, context, new_tokens, block_size_log2, contiguous, one_prefix] = batch;
+    const auto& [sequences, context, new_tokens, block_size_log2, contiguous, one_prefix, shares] =
+        batch;
     const int64_t slots = int64_t{1} << block_size_log2;
     const int64_t blocks = (context + slots - 1) / slots;
     const int64_t row = shape.kv_heads * shape.head_dim;
@@ -86,6 +88,11 @@ class BenchAttention {
     runs_ = bench.Holding(runs);
     rows_ = bench.Holding(rows);
     slots_ = bench.Holding(slot_of_token);
+    const int64_t group = int64_t{kT1GroupSegments} * kAttentionSegment;
+    std::vector<int32_t> shared(
+        tokens_, static_cast<int32_t>((context - new_tokens + 1) / group * kT1GroupSegments));
+    shared[0] = 0;
+    if (one_prefix && shares) shared_ = bench.Holding(shared);
     args_ = {.query_heads = shape.heads,
              .kv_heads = shape.kv_heads,
              .head_dim = shape.head_dim,
@@ -97,6 +104,7 @@ class BenchAttention {
              .block_tables = contiguous ? nullptr : table_->as<int32_t>(),
              .table_stride = blocks,
              .first_block = contiguous ? first_->as<int32_t>() : nullptr,
+             .shared_segments = shared_ != nullptr ? shared_->as<int32_t>() : nullptr,
              .tokens = tokens_};
   }
   double bytes() const { return bytes_; }            // of the keys and values that attention reads
@@ -140,7 +148,7 @@ class BenchAttention {
   double bytes_ = 0, read_bytes_ = 0, flops_ = 0;
   KvLayerView view_;
   PagedAttentionArgs args_;
-  std::unique_ptr<DeviceBuffer> pool_, table_, sequence_, first_, runs_, rows_, slots_;
+  std::unique_ptr<DeviceBuffer> pool_, table_, sequence_, first_, runs_, rows_, slots_, shared_;
 };
 
 // Activations of every form, with harmless contents. A writer fills only the form that the reader

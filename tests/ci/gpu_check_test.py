@@ -100,7 +100,7 @@ class GpuCheck(unittest.TestCase):
         self.assertIn("value", figures["exactness.qkv.tokens_1"])
         for name in ("mma_s8", "wgmma_bf16", "l2.one_sm", "kernel.all_sms", "prologue.copy"):
             self.assertGreater(figures["limits." + name]["value"], 0)
-        for name in ("attention.2x96.paged_to_contiguous", "prefix.3x96", "handoff.to_host", "matmul.tflops.64"):
+        for name in ("attention.2x96.paged_to_contiguous", "prefix.3x2080", "handoff.to_host", "matmul.tflops.64"):
             self.assertGreater(figures[name]["ratio"] or figures[name]["value"], 0)
         self.assertEqual({file.name for file in out.iterdir()}, {"gpu_check.log", "result.json"})
         log = (out / "gpu_check.log").read_text()
