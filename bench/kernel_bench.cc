@@ -130,8 +130,8 @@ class Model {
     device_.ops().Rope(*stream_, args);
   }
   void WriteKv(int64_t layer, int64_t tokens) {
-    KvWriteArgs args;
-    args.k = out_;
+    RopeKvWriteArgs args;
+    args.qk = out_;
     args.v = out_;
     args.stride = kKvHeads * kHeadDim;
     args.kv_heads = kKvHeads;
@@ -139,7 +139,7 @@ class Model {
     args.slot_mapping = slots_.data();
     args.kv = Kv(layer);
     args.tokens = tokens;
-    device_.ops().KvWrite(*stream_, args);
+    device_.ops().RopeKvWrite(*stream_, args);
   }
 
   // Makes matrices of at least kColdBytes in total, and at least one per layer unless it is the

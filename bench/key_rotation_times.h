@@ -136,15 +136,18 @@ class KeyRotationTimes {
 
   void CopyKeys() {
     for (int32_t layer = 0; layer < config_.layers; ++layer) {
-      Rotate(KeysOf(layer), KvRow(), config_.kv_heads, tokens_);
-      device_.ops().KvWrite(*stream_, {.k = KeysOf(layer),
-                                       .v = KeysOf(layer) + tokens_ * KvRow(),
-                                       .stride = KvRow(),
-                                       .kv_heads = config_.kv_heads,
-                                       .head_dim = config_.head_dim,
-                                       .slot_mapping = slots_.data(),
-                                       .kv = layers_[static_cast<size_t>(layer)],
-                                       .tokens = tokens_});
+      device_.ops().RopeKvWrite(*stream_, {.qk = KeysOf(layer),
+                                           .v = KeysOf(layer) + tokens_ * KvRow(),
+                                           .stride = KvRow(),
+                                           .kv_heads = config_.kv_heads,
+                                           .head_dim = config_.head_dim,
+                                           .cosines = cosines_,
+                                           .sines = sines_,
+                                           .half = half_,
+                                           .neighbours = true,
+                                           .slot_mapping = slots_.data(),
+                                           .kv = layers_[static_cast<size_t>(layer)],
+                                           .tokens = tokens_});
     }
   }
 

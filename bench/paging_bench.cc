@@ -96,14 +96,14 @@ void MeasureKvWrite(const LoadedModel& model, const EngineOptions& options, Figu
   const auto stream = model.device->CreateStream();
   float* const k = (*memory)->as<float>();
   const auto write = [&](int64_t first, int64_t count) {
-    model.device->ops().KvWrite(*stream, {.k = k + first * row,
-                                          .v = k + first * row,
-                                          .stride = row,
-                                          .kv_heads = group.kv_heads,
-                                          .head_dim = group.head_dim,
-                                          .slot_mapping = slots.data() + first,
-                                          .kv = view,
-                                          .tokens = count});
+    model.device->ops().RopeKvWrite(*stream, {.qk = k + first * row,
+                                              .v = k + first * row,
+                                              .stride = row,
+                                              .kv_heads = group.kv_heads,
+                                              .head_dim = group.head_dim,
+                                              .slot_mapping = slots.data() + first,
+                                              .kv = view,
+                                              .tokens = count});
   };
   const Pair pair = Alternate(
       [&] {

@@ -132,12 +132,18 @@ class BenchAttention {
             .box = {64, static_cast<uint32_t>(slots), 1, 1, 1},
             .swizzle = SharedSwizzle::k128Bytes};
   }
-  KvWriteArgs Write(const float* k, const float* v, int64_t stride) const {
-    return {.k = k,
-            .v = v,
+  RopeKvWriteArgs Write(float* qkv, int64_t stride, const float* cosines,
+                        const float* sines) const {
+    return {.qk = qkv,
+            .v = qkv + (args_.query_heads + args_.kv_heads) * args_.head_dim,
             .stride = stride,
+            .query_heads = args_.query_heads,
             .kv_heads = args_.kv_heads,
             .head_dim = args_.head_dim,
+            .cosines = cosines,
+            .sines = sines,
+            .half = args_.head_dim / 2,
+            .neighbours = true,
             .slot_mapping = slots_->as<int64_t>(),
             .kv = view_,
             .tokens = tokens_};
@@ -339,22 +345,10 @@ class LlamaStep {
   void RunLayer(const Ops& ops, Stream& stream, const Layer& layer) const {
     float* const x = x_->as<float>();
     float* const q = qkv_->as<float>();
-    float* const k = q + shape_.q_size();
-    float* const v = k + shape_.kv_heads * shape_.head_dim;
     float* const attention = of_attention_.view().f32;
     Norm(ops, stream, x, of_hidden_, tokens_);
     ops.MatMul(stream, Product(of_hidden_, layer.qkv, q, false));
-    // Q and K are adjacent, so one op rotates the heads of both.
-    ops.Rope(stream, {.x = q,
-                      .stride = shape_.qkv_size(),
-                      .heads = shape_.heads + shape_.kv_heads,
-                      .head_dim = shape_.head_dim,
-                      .cosines = cosines(),
-                      .sines = sines(),
-                      .half = shape_.head_dim / 2,
-                      .neighbours = true,
-                      .tokens = tokens_});
-    ops.KvWrite(stream, layer.batch.Write(k, v, shape_.qkv_size()));
+    ops.RopeKvWrite(stream, layer.batch.Write(q, shape_.qkv_size(), cosines(), sines()));
     ops.PagedAttention(stream, layer.batch.Attention(q, shape_.qkv_size(), attention));
     if (IsQuantized(format_)) {
       ops.Quantize(stream, attention, tokens_, shape_.q_size(), of_attention_.FormOf(format_));

@@ -102,14 +102,21 @@ struct RopeArgs {
   int64_t tokens = 0;
 };
 
-// Stores K and V of a whole chunk (rows of the batch) in the pool.
-struct KvWriteArgs {
-  const float* k = nullptr;  // [tokens, stride]; the first kv_heads * head_dim values of each row
-  const float* v = nullptr;
+// Rotates the heads of Q and K in place. Then stores K and V of a whole chunk (rows of the batch)
+// in the pool.
+struct RopeKvWriteArgs {
+  float* qk = nullptr;       // [tokens, stride]; the heads of Q, and behind them those of K
+  const float* v = nullptr;  // [tokens, stride]; the first kv_heads * head_dim values of each row
   int64_t stride = 0;
+  int64_t query_heads = 0;
   int64_t kv_heads = 0;
-  int64_t head_dim = 0;
-  // [tokens] index into the pool: block * block_size + offset. Negative: padding, not stored.
+  int64_t head_dim = 0;            // <= kMaxHeadDim
+  const float* cosines = nullptr;  // as in RopeArgs
+  const float* sines = nullptr;
+  int64_t half = 0;  // as in RopeArgs; 0: nothing is rotated
+  bool neighbours = true;
+  // [tokens] index into the pool: block * block_size + offset. Negative: padding, rotated but not
+  // stored.
   const int64_t* slot_mapping = nullptr;
   KvLayerView kv;
   int64_t tokens = 0;
@@ -117,12 +124,12 @@ struct KvWriteArgs {
 
 // How much K and V of rows differ from those in the pool (NUMERICS §7).
 struct CompareKvArgs {
-  const float* k = nullptr;  // as in KvWriteArgs
+  const float* k = nullptr;  // [tokens, stride]; the first kv_heads * head_dim values of each row
   const float* v = nullptr;
   int64_t stride = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
-  // [tokens] the slot to compare with, as in KvWriteArgs. Negative: none, and the result is 0.
+  // [tokens] the slot to compare with, as in RopeKvWriteArgs. Negative: none, and the result is 0.
   const int64_t* slots = nullptr;
   KvLayerView kv;
   float* changes = nullptr;  // [tokens, kv_heads, 2] of K and of V of each head
@@ -249,7 +256,7 @@ class Ops {
   virtual void MatMul(Stream& stream, const MatMulArgs& args) const = 0;
   virtual void RotaryTable(Stream& stream, const RotaryTableArgs& args) const = 0;
   virtual void Rope(Stream& stream, const RopeArgs& args) const = 0;
-  virtual void KvWrite(Stream& stream, const KvWriteArgs& args) const = 0;
+  virtual void RopeKvWrite(Stream& stream, const RopeKvWriteArgs& args) const = 0;
   virtual void CompareKv(Stream& stream, const CompareKvArgs& args) const = 0;
   virtual void PagedAttention(Stream& stream, const PagedAttentionArgs& args) const = 0;
   // Returns true if PagedAttention with this shape (heads and type of the pool) can read shared

@@ -14,7 +14,7 @@ namespace baton {
 namespace {
 
 constexpr size_t kStepAlignment = 64;
-constexpr int64_t kNotStored = -1;  // KvWriteArgs::slot_mapping
+constexpr int64_t kNotStored = -1;  // RopeKvWriteArgs::slot_mapping
 constexpr int32_t kFromTable = -1;  // EmbedTokensArgs::embedding_rows
 
 static_assert(std::tuple_size_v<RowPosition> == kPositionComponents);

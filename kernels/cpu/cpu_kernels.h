@@ -73,6 +73,18 @@ inline Activations ActivationsAt(Activations x, int64_t token, int64_t cols, int
   return x;
 }
 
+// Stores K and V of rows of the batch: the part of RopeKvWrite behind the rotation.
+struct KvWriteArgs {
+  const float* k = nullptr;  // [tokens, stride]; the first kv_heads * head_dim values of each row
+  const float* v = nullptr;
+  int64_t stride = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  const int64_t* slot_mapping = nullptr;  // [tokens] as in RopeKvWriteArgs; negative: not stored
+  KvLayerView kv;
+  int64_t tokens = 0;
+};
+
 struct CpuKernels {
   InstructionSet set;
   // Computes rows [row_begin, row_end) of the product for tokens [token_begin, token_end).

@@ -128,6 +128,32 @@ void RunGatedMatMul(const CpuKernels& kernels, ThreadPool& pool, const GatedMatM
                   });
 }
 
+// Each unit rotates its tokens and then stores them.
+void RunRopeKvWrite(const CpuKernels& kernels, ThreadPool& pool, const RopeKvWriteArgs& args) {
+  const RopeArgs rope = {.x = args.qk,
+                         .stride = args.stride,
+                         .heads = args.query_heads + args.kv_heads,
+                         .head_dim = args.head_dim,
+                         .cosines = args.cosines,
+                         .sines = args.sines,
+                         .half = args.half,
+                         .neighbours = args.neighbours,
+                         .tokens = args.tokens};
+  const KvWriteArgs write = {.k = args.qk + args.query_heads * args.head_dim,
+                             .v = args.v,
+                             .stride = args.stride,
+                             .kv_heads = args.kv_heads,
+                             .head_dim = args.head_dim,
+                             .slot_mapping = args.slot_mapping,
+                             .kv = args.kv,
+                             .tokens = args.tokens};
+  const int64_t elements = 2 * rope.half * rope.heads + 2 * write.kv_heads * write.head_dim;
+  ForTokens(pool, args.tokens, elements, kUnitElements, [&](int64_t begin, int64_t end) {
+    if (rope.half > 0) kernels.rope(rope, begin, end);
+    kernels.kv_write(write, begin, end);
+  });
+}
+
 void RunAttention(const CpuKernels& kernels, CpuStream& cpu, const PagedAttentionArgs& args) {
   if (kernels.tensor_core_attention == nullptr || !IsTensorCorePool(args.kv.type)) {
     RunPagedAttention(kernels, cpu.pool(), cpu.attention_scratch(), args);
@@ -217,11 +243,10 @@ void CpuOps::Rope(Stream& stream, const RopeArgs& args) const {
   });
 }
 
-void CpuOps::KvWrite(Stream& stream, const KvWriteArgs& args) const {
+void CpuOps::RopeKvWrite(Stream& stream, const RopeKvWriteArgs& args) const {
   EnqueueRows(stream, args, kTokens,
-              [&kernels = kernels_](CpuStream& cpu, const KvWriteArgs& args) {
-                ForTokens(cpu.pool(), args.tokens, 2 * args.kv_heads * args.head_dim, kUnitElements,
-                          [&](int64_t begin, int64_t end) { kernels.kv_write(args, begin, end); });
+              [&kernels = kernels_](CpuStream& cpu, const RopeKvWriteArgs& args) {
+                RunRopeKvWrite(kernels, cpu.pool(), args);
               });
 }
 

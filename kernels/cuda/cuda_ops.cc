@@ -96,9 +96,9 @@ void CudaOps::Rope(Stream& stream, const RopeArgs& args) const {
   LaunchTokens(stream, args, LaunchRope);
 }
 
-void CudaOps::KvWrite(Stream& stream, const KvWriteArgs& args) const {
-  LaunchTokens(stream, args, [this](KernelLauncher& launcher, const KvWriteArgs& args) {
-    LaunchKvWrite(launcher, args, numerics_);
+void CudaOps::RopeKvWrite(Stream& stream, const RopeKvWriteArgs& args) const {
+  LaunchTokens(stream, args, [this](KernelLauncher& launcher, const RopeKvWriteArgs& args) {
+    LaunchRopeKvWrite(launcher, args, numerics_);
   });
 }
 

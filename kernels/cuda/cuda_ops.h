@@ -26,7 +26,7 @@ class CudaOps final : public Ops {
   void MatMul(Stream& stream, const MatMulArgs& args) const override;
   void RotaryTable(Stream& stream, const RotaryTableArgs& args) const override;
   void Rope(Stream& stream, const RopeArgs& args) const override;
-  void KvWrite(Stream& stream, const KvWriteArgs& args) const override;
+  void RopeKvWrite(Stream& stream, const RopeKvWriteArgs& args) const override;
   void CompareKv(Stream& stream, const CompareKvArgs& args) const override;
   void PagedAttention(Stream& stream, const PagedAttentionArgs& args) const override;
   bool SharesSegments(const PagedAttentionArgs& shape, int64_t rows) const override;

@@ -10,16 +10,23 @@
 
 namespace baton {
 
-// Grid: [tokens, blocks of rows]. A warp takes one row: a head of K, or behind them one of V.
-struct KvWriteParams {
-  const float* k;
+// Grid: [tokens, blocks of rows]. A warp takes one row: a head of Q, behind them one of K, behind
+// them one of V.
+struct RopeKvWriteParams {
+  float* qk;
   const float* v;
   int64_t stride;
+  int64_t query_heads;
   int64_t kv_heads;
   int64_t head_dim;
+  const float* cosines;
+  const float* sines;
+  int64_t half;
+  bool neighbours;
+  bool finite_values;  // 16-bit V is stored as NUMERICS_T1 §4 says
   const int64_t* slot_mapping;
   KvLayerView kv;
-  bool finite_values;  // 16-bit V is stored as NUMERICS_T1 §4 says
+  int64_t staged_floats;  // of each warp's row in shared memory; a multiple of 4
 };
 
 // Grid: [blocks of tokens]. A warp takes one token.

@@ -35,21 +35,29 @@ void LaunchRope(KernelLauncher& launcher, const RopeArgs& args) {
                   &params, sizeof(params));
 }
 
-void LaunchKvWrite(KernelLauncher& launcher, const KvWriteArgs& args, Numerics numerics) {
-  const int64_t rows = 2 * args.kv_heads;
+void LaunchRopeKvWrite(KernelLauncher& launcher, const RopeKvWriteArgs& args, Numerics numerics) {
+  const int64_t rows = args.query_heads + 2 * args.kv_heads;
   if (args.tokens == 0 || rows == 0) return;
-  const KvWriteParams params{.k = args.k,
-                             .v = args.v,
-                             .stride = args.stride,
-                             .kv_heads = args.kv_heads,
-                             .head_dim = args.head_dim,
-                             .slot_mapping = args.slot_mapping,
-                             .kv = args.kv,
-                             .finite_values = IsT1(numerics)};
-  launcher.Launch(
-      "baton_kv_write",
-      {.grid = {args.tokens, BlocksFor(rows, kWriteRows), 1}, .block = {kWriteThreads, 1, 1}},
-      &params, sizeof(params));
+  const int64_t staged = args.half == 0 ? 0 : BlocksFor(args.head_dim, 4) * 4;
+  const RopeKvWriteParams params{.qk = args.qk,
+                                 .v = args.v,
+                                 .stride = args.stride,
+                                 .query_heads = args.query_heads,
+                                 .kv_heads = args.kv_heads,
+                                 .head_dim = args.head_dim,
+                                 .cosines = args.cosines,
+                                 .sines = args.sines,
+                                 .half = args.half,
+                                 .neighbours = args.neighbours,
+                                 .finite_values = IsT1(numerics),
+                                 .slot_mapping = args.slot_mapping,
+                                 .kv = args.kv,
+                                 .staged_floats = staged};
+  launcher.Launch("baton_rope_kv_write",
+                  {.grid = {args.tokens, BlocksFor(rows, kWriteRows), 1},
+                   .block = {kWriteThreads, 1, 1},
+                   .shared_bytes = static_cast<uint32_t>(kWriteRows * staged * sizeof(float))},
+                  &params, sizeof(params));
 }
 
 void LaunchCompareKv(KernelLauncher& launcher, const CompareKvArgs& args) {

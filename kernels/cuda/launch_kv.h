@@ -13,8 +13,8 @@ namespace baton {
 
 void LaunchRotaryTable(KernelLauncher& launcher, const RotaryTableArgs& args);
 void LaunchRope(KernelLauncher& launcher, const RopeArgs& args);
-void LaunchKvWrite(KernelLauncher& launcher, const KvWriteArgs& args,
-                   Numerics numerics = Numerics::kR1);
+void LaunchRopeKvWrite(KernelLauncher& launcher, const RopeKvWriteArgs& args,
+                       Numerics numerics = Numerics::kR1);
 void LaunchCompareKv(KernelLauncher& launcher, const CompareKvArgs& args);
 
 }  // namespace baton

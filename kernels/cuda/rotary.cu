@@ -5,9 +5,9 @@
 #include "kernels/cuda/device_code.cuh"
 #include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/kv_params.h"
+#include "kernels/cuda/rotation.cuh"
 #include "kernels/exact_functions.h"
 #include "kernels/numerics.h"
-#include "kernels/rounded_arithmetic.h"
 
 namespace baton::rotary {
 
@@ -31,7 +31,6 @@ extern "C" __global__ void __launch_bounds__(128)
 extern "C" __global__ void __launch_bounds__(256)
     baton_rope(const __grid_constant__ baton::RopeParams p) {
   baton::BeginKernel();
-  namespace r1 = baton::r1;
   const int64_t i = int64_t{blockIdx.y} * blockDim.x + threadIdx.x;
   if (i >= p.heads * p.half) return;
   const int64_t token = blockIdx.x;
@@ -39,24 +38,9 @@ extern "C" __global__ void __launch_bounds__(256)
   const int64_t pair = i - head * p.half;
   const float cosine = p.cosines[token * p.half + pair];
   const float sine = p.sines[token * p.half + pair];
-  float* const row = p.x + token * p.stride + head * p.head_dim;
-  float* const first = row + (p.neighbours ? 2 * pair : pair);
-  float* const second = first + (p.neighbours ? 1 : p.half);
-  const bool joined = p.neighbours && reinterpret_cast<uintptr_t>(first) % sizeof(float2) == 0;
-  float2 both;
-  if (joined) {
-    both = *reinterpret_cast<const float2*>(first);
-  } else {
-    both = make_float2(*first, *second);
-  }
-  const float2 rotated = make_float2(r1::Fma(both.x, cosine, -r1::Multiply(both.y, sine)),
-                                     r1::Fma(both.x, sine, r1::Multiply(both.y, cosine)));
-  if (joined) {
-    *reinterpret_cast<float2*>(first) = rotated;
-  } else {
-    *first = rotated.x;
-    *second = rotated.y;
-  }
+  const baton::rotary::Pair both(p.x + token * p.stride + head * p.head_dim, pair, p.half,
+                                 p.neighbours);
+  both.Store(baton::rotary::Rotated(both.Load(), cosine, sine));
 }
 
 BATON_KERNEL(baton_rotary_table, baton::RotaryTableParams);

@@ -137,28 +137,19 @@ void LlamaRunner::QuantizeFor(const FusedWeight& reader, const Activations& rows
 void LlamaRunner::EnqueueKvWrite(const LayerKv& kv, StepRows& tokens) {
   StepBuffers& b = *buffers_;
   const int64_t head_dim = config_.head_dim;
-  const int64_t half = static_cast<int64_t>(config_.rope_frequencies.size());
-  const int64_t stride = QkvStride();
-  float* const k = b.qkv + config_.query_heads * head_dim;
-  float* const v = k + config_.kv_heads * head_dim;
-  // Q and K are adjacent, so one op rotates the heads of both.
-  ops_.Rope(*stream_, {.x = b.qkv,
-                       .stride = stride,
-                       .heads = config_.query_heads + config_.kv_heads,
-                       .head_dim = head_dim,
-                       .cosines = b.cosines,
-                       .sines = b.sines,
-                       .half = half,
-                       .neighbours = true,
-                       .tokens = tokens.most()});
-  ops_.KvWrite(*stream_, {.k = k,
-                          .v = v,
-                          .stride = stride,
-                          .kv_heads = config_.kv_heads,
-                          .head_dim = head_dim,
-                          .slot_mapping = kv.inputs.slot_mapping,
-                          .kv = kv.view,
-                          .tokens = tokens.most()});
+  ops_.RopeKvWrite(*stream_, {.qk = b.qkv,
+                              .v = b.qkv + (config_.query_heads + config_.kv_heads) * head_dim,
+                              .stride = QkvStride(),
+                              .query_heads = config_.query_heads,
+                              .kv_heads = config_.kv_heads,
+                              .head_dim = head_dim,
+                              .cosines = b.cosines,
+                              .sines = b.sines,
+                              .half = static_cast<int64_t>(config_.rope_frequencies.size()),
+                              .neighbours = true,
+                              .slot_mapping = kv.inputs.slot_mapping,
+                              .kv = kv.view,
+                              .tokens = tokens.most()});
 }
 
 void LlamaRunner::EnqueueAttention(const LayerKv& kv, const Rows& rows) {

@@ -282,7 +282,7 @@ const CallOracles kResultsLeftOut = {.call = DriverCall::kCopy,
 const CallOracles kStepLaunchesTooLate = {.call = DriverCall::kLaunch,
                                           .name = "launches in the wrong order",
                                           .fault = CallFault::kLate,
-                                          .letters = std::string(33, '*'),
+                                          .letters = std::string(31, '*'),
                                           .all_times = false};
 
 // The last waits are those of destroyed streams, which have nothing to do.

@@ -204,6 +204,7 @@ TEST_P(GraphTraps, ADecodeStepIsOneCopyOfInputsOneGraphAndOneCopyOfTokens) {
   const auto tokens = TinyTokens(20, 11);
   Prefill(runner, 0, std::span(tokens).first(10));
   Prefill(runner, 1, std::span(tokens).first(3));
+  const int64_t layers = gpu_.config.layers;
   const EmulatorFaults emulator;
   TokenDraw draw;
   draw.key = {.seed = 3, .sample = 0, .position = 10};
@@ -216,12 +217,16 @@ TEST_P(GraphTraps, ADecodeStepIsOneCopyOfInputsOneGraphAndOneCopyOfTokens) {
       input.chunks.back().draws = {&draw, 1};
     }
     const int64_t graphs = Launches();
+    const int64_t kernels = EmulatorLibrary().counters().launches;
     const int64_t launches = emulator.calls(gpu_emulator::DriverCall::kLaunch);
     const int64_t copies = emulator.calls(gpu_emulator::DriverCall::kCopy);
     const auto step = runner.runner->Submit(input);
     ASSERT_TRUE(step.ok()) << step.status();
     ASSERT_TRUE(runner.runner->Collect(*step).ok());
     EXPECT_EQ(Launches() - graphs, 1);
+    // Inputs, fed tokens, embedding, rotary table; ten for each layer, of which the gate of few
+    // tokens has two; the logits' rows, norm and product; three that draw.
+    EXPECT_EQ(EmulatorLibrary().counters().launches - kernels, 4 + 10 * layers + 6);
     EXPECT_EQ(emulator.calls(gpu_emulator::DriverCall::kLaunch) - launches, 1);
     EXPECT_EQ(emulator.calls(gpu_emulator::DriverCall::kCopy) - copies, 1);
   }

@@ -9,13 +9,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/paged_attention.h"
-#include "kernels/cuda/launch_kv.h"
 #include "tests/common/random_operations.h"
 #include "tests/cuda/chosen_launcher.h"
+#include "tests/cuda/far_attention.h"
 #include "tests/kernels/attention_case.h"
 #include "tests/kernels/attention_pool.h"
 #include "tests/kernels/fast_kernels.h"
-#include "tests/kernels/sparse_buffer.h"
 
 namespace baton {
 namespace {
@@ -77,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(Types, CudaAttention, testing::ValuesIn(kTypes),
 
 TEST_P(CudaAttention, IsTheTranscriptionForEveryHeadDim) {
   ChosenLauncher launcher;
-  for (const int64_t head_dim : {1, 40, 64, 80, 128, 136, 256}) {
+  for (const int64_t head_dim : {1, 40, 64, 80, 96, 128, 136, 256}) {
     const AttentionShape shape{
         .query_heads = 3, .kv_heads = 1, .head_dim = head_dim, .type = GetParam()};
     const AttentionCase problem(shape, {CausalSequence(70, 2), CausalSequence(300, 1)}, kSeed);
@@ -242,59 +241,15 @@ TEST_P(CudaAttention, ReadsFarQueriesTablesAndBlocks) {
   if (!ChosenDeviceName().empty()) {
     GTEST_SKIP() << "not run: memory outside the heap has no copy on the device";
   }
-  constexpr int64_t kSlots = 70, kKvHeads = 2, kHeadDim = 64, kHeads = 6,
-                    kRow = kKvHeads * kHeadDim;
-  constexpr int64_t kQueryStride = int64_t{1} << 30, kBlockStride = (int64_t{1} << 28) + 64;
-  constexpr int32_t kSequence = 1 << 12;
-  constexpr int64_t kTableStride = kTwoTo31 / kSequence + 8;
-  const std::vector<int32_t> blocks = {12, 0, 10, 9, 11};
-  std::mt19937_64 random(kSeed);
-  const int64_t scales = HasScales(GetParam()) ? 4 * kKvHeads : 0;
-  KvLayerView view{.type = GetParam(),
-                   .block_size_log2 = 4,
-                   .block_stride = kBlockStride,
-                   .token_stride = kRow + scales,
-                   .head_stride = kHeadDim,
-                   .value_offset = 13 * kBlockStride,
-                   .scale_offset = kRow};
-  Sparse<std::byte> pool(26 * kBlockStride * KvTypeBytes(GetParam()));
-  Sparse<float> q(3 * kQueryStride);
-  Sparse<int32_t> tables((kSequence + 1) * kTableStride);
-  ASSERT_TRUE(pool.ok() && q.ok() && tables.ok());
-  view.base = pool.data();
-  const std::vector<float> k = RandomFloats(random, kSlots * kRow);
-  const std::vector<float> v = RandomFloats(random, kSlots * kRow);
-  std::vector<int64_t> slots;
-  for (int64_t s = 0; s < kSlots; ++s) slots.push_back(int64_t{blocks[s / 16]} * 16 + s % 16);
-  ChosenLauncher launcher;
-  LaunchKvWrite(launcher,
-                {k.data(), v.data(), kRow, kKvHeads, kHeadDim, slots.data(), view, kSlots});
-  for (int64_t t = 0; t < 3; ++t) q.Put(t * kQueryStride, RandomFloats(random, kHeads * kHeadDim));
-  tables.Put(kSequence * kTableStride, blocks);
-  const std::vector<int32_t> sequences(3, kSequence);
-  std::vector<RowRuns> rows;
-  for (int32_t t = 0; t < 3; ++t) {
-    rows.push_back({.run_count = 1, .last_end = static_cast<int32_t>(kSlots) - 2 + t});
-  }
-  const VisibleRun run;
-  std::vector<float> expected(3 * kHeads * kHeadDim);
-  PagedAttentionArgs args{.q = q.data(),
-                          .q_stride = kQueryStride,
-                          .out = expected.data(),
-                          .query_heads = kHeads,
-                          .kv_heads = kKvHeads,
-                          .head_dim = kHeadDim,
-                          .softmax_scale = 0.125f,
-                          .kv = view,
-                          .sequence_of_token = sequences.data(),
-                          .runs = &run,
-                          .row_runs = rows.data(),
-                          .block_tables = tables.data(),
-                          .table_stride = kTableStride,
-                          .tokens = 3};
+  const FarAttention far(GetParam(), kSeed);
+  ASSERT_TRUE(far.ok());
+  std::vector<float> expected(FarAttention::out_size());
+  PagedAttentionArgs args = far.Args();
+  args.out = expected.data();
   ThreadPool threads(1);
   AttentionScratch scratch;
   RunPagedAttention(PlainKernels(), threads, scratch, args);
+  ChosenLauncher launcher;
   for (const AttentionBatch batch : kBatches) {
     std::vector<float> actual(expected.size(), kGuardValue);
     args.out = actual.data();

@@ -69,8 +69,6 @@ struct Step {
                              sines.data(), tokens, half});
     ops.RmsNorm(stream, {hidden.data(), weights.norm.data(), 1e-5f, tokens, kCols, normed.view()});
     ops.MatMul(stream, {normed.view(), weights.qkv, qkv.data(), kQkv, tokens, false});
-    ops.Rope(stream, {qkv.data(), kQkv, kHeads + kKvHeads, kHeadDim, cosines.data(), sines.data(),
-                      half, true, tokens});
     const KvLayerView kv{pool.data(),
                          KvType::kF16,
                          4,
@@ -78,9 +76,18 @@ struct Step {
                          kHeadDim,
                          16 * kHeadDim,
                          16 * kKvHeads * kHeadDim};
-    ops.KvWrite(stream,
-                {qkv.data() + kHeads * kHeadDim, qkv.data() + (kHeads + kKvHeads) * kHeadDim, kQkv,
-                 kKvHeads, kHeadDim, slots.data(), kv, tokens});
+    ops.RopeKvWrite(stream, {.qk = qkv.data(),
+                             .v = qkv.data() + (kHeads + kKvHeads) * kHeadDim,
+                             .stride = kQkv,
+                             .query_heads = kHeads,
+                             .kv_heads = kKvHeads,
+                             .head_dim = kHeadDim,
+                             .cosines = cosines.data(),
+                             .sines = sines.data(),
+                             .half = half,
+                             .slot_mapping = slots.data(),
+                             .kv = kv,
+                             .tokens = tokens});
     ops.PagedAttention(
         stream, {qkv.data(), kQkv, mixed.f32.data(), kHeads, kKvHeads, kHeadDim, 0.25f, kv,
                  sequences.data(), &run, row_runs.data(), table.data(), kBlocks, nullptr, tokens});
@@ -222,7 +229,7 @@ TEST(CpuOps, AGraphReplayedOnChangedBuffersEqualsEager) {
   backend.stream.BeginCapture();
   graphed.Enqueue(backend.ops, backend.stream);
   const auto graph = backend.stream.EndCapture();
-  EXPECT_EQ(graph->op_count(), 15);
+  EXPECT_EQ(graph->op_count(), 14);
   EXPECT_EQ(graphed.result, std::vector<float>(2 * kCols));  // capturing runs nothing
 
   for (int round = 0; round < 4; ++round) {
@@ -319,7 +326,7 @@ TEST(CpuOps, EveryOpTakesItsRowsFromTheLimit) {
   FewerRows limit({0});
   backend.stream.LimitRows(&limit);
   step.Enqueue(backend.ops, backend.stream);
-  EXPECT_EQ(limit.asked(), 14u) << "all ops but the copy";
+  EXPECT_EQ(limit.asked(), 13u) << "all ops but the copy";
   EXPECT_THAT(step.hidden, ::testing::Each(0));
   EXPECT_THAT(step.pool, ::testing::Each(0xffff));
   const RowDraw draw{.row = 0, .rule = {}, .key = {}};

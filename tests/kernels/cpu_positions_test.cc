@@ -126,8 +126,14 @@ TEST(CpuPositions, AShiftedQueryScoresKeysThatStandElsewhere) {
                          .scale_offset = 32};
     std::vector<int64_t> slots(kSlots);
     for (int64_t slot = 0; slot < kSlots; ++slot) slots[slot] = slot;
-    backend.ops.KvWrite(backend.stream,
-                        {rows.data(), values.data(), kStride, 1, kDim, slots.data(), kv, kSlots});
+    backend.ops.RopeKvWrite(backend.stream, {.qk = rows.data(),
+                                             .v = values.data(),
+                                             .stride = kStride,
+                                             .kv_heads = 1,
+                                             .head_dim = kDim,
+                                             .slot_mapping = slots.data(),
+                                             .kv = kv,
+                                             .tokens = kSlots});
     const RowRuns row = {.run_count = 3, .last_begin = 50, .last_end = 90};
     const std::vector<int32_t> sequence = {0}, first_block = {0};
     std::vector<float> out(kDim);

@@ -46,9 +46,9 @@ class CountingOps final : public Ops {
     RopeArgs left = args;
     WithoutLimit(stream, left.tokens, [&] { ops_.Rope(stream, left); });
   }
-  void KvWrite(Stream& stream, const KvWriteArgs& args) const override {
-    KvWriteArgs left = args;
-    WithoutLimit(stream, left.tokens, [&] { ops_.KvWrite(stream, left); });
+  void RopeKvWrite(Stream& stream, const RopeKvWriteArgs& args) const override {
+    RopeKvWriteArgs left = args;
+    WithoutLimit(stream, left.tokens, [&] { ops_.RopeKvWrite(stream, left); });
   }
   void CompareKv(Stream& stream, const CompareKvArgs& args) const override {
     CompareKvArgs left = args;

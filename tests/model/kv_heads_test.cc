@@ -67,14 +67,14 @@ TEST_P(KvHeadsTest, TheHeadsOfAllRanksTogetherAreThePool) {
   Pool whole(layout_);
   const auto write = [&](Pool& pool, KvHeads heads) {
     for (int32_t layer = 0; layer < 2; ++layer) {
-      device_->ops().KvWrite(*stream_, {.k = k.data() + heads.first * kHeadDim,
-                                        .v = v.data() + heads.first * kHeadDim,
-                                        .stride = cols,
-                                        .kv_heads = heads.count,
-                                        .head_dim = kHeadDim,
-                                        .slot_mapping = slots.data(),
-                                        .kv = FromHead(pool.View(layer), heads.first),
-                                        .tokens = tokens});
+      device_->ops().RopeKvWrite(*stream_, {.qk = k.data() + heads.first * kHeadDim,
+                                            .v = v.data() + heads.first * kHeadDim,
+                                            .stride = cols,
+                                            .kv_heads = heads.count,
+                                            .head_dim = kHeadDim,
+                                            .slot_mapping = slots.data(),
+                                            .kv = FromHead(pool.View(layer), heads.first),
+                                            .tokens = tokens});
     }
   };
   write(whole, {.first = 0, .count = kHeads});

@@ -1,14 +1,18 @@
-// Stores K and V in the pool (NUMERICS §7, NUMERICS_T1 §4).
+// Rotates Q and K in place (NUMERICS §6), and stores K and V in the pool (§7, NUMERICS_T1 §4).
 //
-// Predicted limit: memory. It reads 4 bytes and writes the element's bytes for each value.
+// Predicted limit: memory. It reads 4 bytes for each value, and writes 4 for each one of Q and K
+// and the element's bytes for each one of K and V. A decode step's launch takes the time of one
+// access to memory: a warp loads all of its row before it waits.
 #include "kernels/cuda/device_code.cuh"
 #include "kernels/cuda/kernel_order.cuh"
 #include "kernels/cuda/kv_params.h"
+#include "kernels/cuda/rotation.cuh"
 #include "kernels/elementary.h"
 #include "kernels/fp8.h"
 #include "kernels/half.h"
+#include "kernels/numerics.h"
 
-namespace baton::kv_write {
+namespace baton::rope_kv_write {
 namespace {
 
 __device__ bool IsAligned(const void* address, int bytes) {
@@ -96,27 +100,47 @@ __device__ void StoreFp8(const float* from, int64_t count, std::byte* to, std::b
       finite ? __float_as_uint(r1::Divide(amax, kFp8Largest)) : kFp8NanScale, scale_at);
 }
 
-__device__ void WriteRow(const KvWriteParams& p) {
-  BeginKernel();
-  const int64_t token = blockIdx.x;
-  const int row = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32;
-  const bool is_value = row >= p.kv_heads;
-  const int64_t head = row - (is_value ? p.kv_heads : 0);
-  if (head >= p.kv_heads) return;
-  const int64_t slot = p.slot_mapping[token];
-  if (slot < 0) return;
+// Rotates a row in place. With `staged`, also leaves the whole row there.
+__device__ void RotateRow(const RopeKvWriteParams& p, int64_t token, float* row, float* staged) {
+  constexpr int kPairs = kMaxHeadDim / 2 / 32;  // of a lane; all their loads are in flight at once
+  const int lane = threadIdx.x % 32;
+  const float* const cosines = p.cosines + token * p.half;
+  const float* const sines = p.sines + token * p.half;
+  float2 both[kPairs], angle[kPairs];
+#pragma unroll
+  for (int k = 0; k < kPairs; ++k) {
+    const int pair = lane + 32 * k;
+    if (pair >= p.half) continue;
+    both[k] = rotary::Pair(row, pair, p.half, p.neighbours).Load();
+    angle[k] = make_float2(cosines[pair], sines[pair]);
+  }
+#pragma unroll
+  for (int k = 0; k < kPairs; ++k) {
+    const int pair = lane + 32 * k;
+    if (pair >= p.half) continue;
+    const float2 rotated = rotary::Rotated(both[k], angle[k].x, angle[k].y);
+    rotary::Pair(row, pair, p.half, p.neighbours).Store(rotated);
+    if (staged != nullptr) rotary::Pair(staged, pair, p.half, p.neighbours).Store(rotated);
+  }
+  if (staged == nullptr) return;
+  for (int64_t i = 2 * p.half + lane; i < p.head_dim; i += 32) staged[i] = row[i];
+  __syncwarp();
+}
+
+// Stores one head of K or V, which lies at `from`, in a slot of the pool.
+__device__ void StoreRow(const RopeKvWriteParams& p, int64_t slot, int64_t head, bool is_value,
+                         const float* from) {
   const KvLayerView& kv = p.kv;
   const int64_t block = slot >> kv.block_size_log2;
   const int64_t in_block = slot - (block << kv.block_size_log2);
-  const float* const from = (is_value ? p.v : p.k) + token * p.stride + head * p.head_dim;
-  const int64_t key_row =
+  const int64_t row =
       block * kv.block_stride + in_block * kv.token_stride + (is_value ? kv.value_offset : 0);
-  const int64_t to = key_row + head * kv.head_stride;
+  const int64_t to = row + head * kv.head_stride;
   if (kv.type == KvType::kF32) {
     StoreFloats(from, p.head_dim, static_cast<float*>(kv.base) + to);
   } else if (kv.type == KvType::kInt8 || kv.type == KvType::kFp8) {
     std::byte* const base = static_cast<std::byte*>(kv.base);
-    std::byte* const scale = base + key_row + kv.scale_offset + head * int64_t{sizeof(float)};
+    std::byte* const scale = base + row + kv.scale_offset + head * int64_t{sizeof(float)};
     if (kv.type == KvType::kInt8) {
       StoreInt8(from, p.head_dim, base + to, scale);
     } else {
@@ -128,12 +152,35 @@ __device__ void WriteRow(const KvWriteParams& p) {
   }
 }
 
-}  // namespace
-}  // namespace baton::kv_write
-
-extern "C" __global__ void __launch_bounds__(128)
-    baton_kv_write(const __grid_constant__ baton::KvWriteParams p) {
-  baton::kv_write::WriteRow(p);
+__device__ void RotateAndStore(const RopeKvWriteParams& p) {
+  BeginKernel();
+  const int64_t token = blockIdx.x;
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const int64_t row = int64_t{blockIdx.y} * (blockDim.x / 32) + warp;
+  const int64_t kv_head = row - p.query_heads;  // K's heads, then V's; negative: a head of Q
+  if (kv_head >= 2 * p.kv_heads) return;
+  const bool is_value = kv_head >= p.kv_heads;
+  const int64_t head = is_value ? kv_head - p.kv_heads : kv_head;
+  const int64_t slot = kv_head < 0 ? -1 : p.slot_mapping[token];
+  const float* from = nullptr;
+  if (is_value) {
+    from = p.v + token * p.stride + head * p.head_dim;
+  } else if (float* const rotated = p.qk + token * p.stride + row * p.head_dim; p.half > 0) {
+    float* const staged = slot < 0 ? nullptr : SharedMemory<float>() + warp * p.staged_floats;
+    RotateRow(p, token, rotated, staged);
+    from = staged;
+  } else {
+    from = rotated;
+  }
+  if (slot >= 0) StoreRow(p, slot, head, is_value, from);
 }
 
-BATON_KERNEL(baton_kv_write, baton::KvWriteParams);
+}  // namespace
+}  // namespace baton::rope_kv_write
+
+extern "C" __global__ void __launch_bounds__(128)
+    baton_rope_kv_write(const __grid_constant__ baton::RopeKvWriteParams p) {
+  baton::rope_kv_write::RotateAndStore(p);
+}
+
+BATON_KERNEL(baton_rope_kv_write, baton::RopeKvWriteParams);
