@@ -11,6 +11,7 @@
 
 #include "common/crc32c.h"
 #include "tests/cuda/chosen_launcher.h"
+#include "tests/kernels/sparse_buffer.h"
 
 namespace baton {
 namespace {
@@ -101,6 +102,51 @@ TEST(CudaCopies, RowsArrive) {
     }
     LaunchCopyRows(launcher, {.from = from.data(), .to = to.data(), .runs = runs});
     EXPECT_TRUE(to == expected);
+  }
+}
+
+// Places beyond 2^31 bytes: of runs, and of rows whose run begins near.
+TEST(CudaCopies, FarRunsAndRowsArrive) {
+  if (!ChosenDeviceName().empty()) {
+    GTEST_SKIP() << "not run: memory outside the heap has no copy on the device";
+  }
+  std::mt19937_64 random(kSeed + 5);
+  ChosenLauncher launcher;
+  constexpr int64_t kApart = (int64_t{1} << 30) + 16, kRows = 5, kBytes = 64;
+  Sparse<std::byte> from(kRows * kApart), to(kRows * kApart);
+  ASSERT_TRUE(from.ok() && to.ok());
+  std::vector<std::vector<std::byte>> rows;
+  std::vector<ByteRun> runs;
+  for (int64_t row = 0; row < kRows; ++row) {
+    rows.push_back(RandomBytes(random, kBytes));
+    from.Put(row * kApart, rows.back());
+    runs.push_back({.from = row * kApart, .to = (kRows - 1 - row) * kApart, .bytes = kBytes});
+  }
+  const ByteRows all = {.from = 0,
+                        .to = 1024,
+                        .bytes = kBytes,
+                        .rows = kRows - 1,
+                        .from_stride = kApart,
+                        .to_stride = kApart};
+  std::vector<uint32_t> checksums(kRows);
+  const auto expect_runs = [&] {
+    for (int64_t row = 0; row < kRows; ++row) {
+      EXPECT_EQ(to.Get(runs[row].to, kBytes), rows[row]) << row;
+      to.Put(runs[row].to, std::vector<std::byte>(kBytes));
+    }
+  };
+  LaunchCopyList(launcher, {.from = from.data(), .to = to.data(), .runs = runs});
+  expect_runs();
+  LaunchCopyList(
+      launcher,
+      {.from = from.data(), .to = to.data(), .runs = runs, .checksums = checksums.data()});
+  expect_runs();
+  LaunchCopySmallRuns(launcher, {.from = from.data(), .to = to.data(), .runs = runs});
+  expect_runs();
+  LaunchCopyRows(launcher, {.from = from.data(), .to = to.data(), .runs = {&all, 1}});
+  for (int64_t row = 0; row < all.rows; ++row) {
+    EXPECT_EQ(checksums[row], Crc32c(rows[row])) << row;
+    EXPECT_EQ(to.Get(all.to + row * kApart, kBytes), rows[row]) << row;
   }
 }
 

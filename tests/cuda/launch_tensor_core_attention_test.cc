@@ -12,6 +12,7 @@
 #include "kernels/tensor_core/tensor_core_attention.h"
 #include "tests/common/random_operations.h"
 #include "tests/cuda/chosen_launcher.h"
+#include "tests/cuda/far_attention.h"
 #include "tests/kernels/attention_case.h"
 #include "tests/kernels/attention_pool.h"
 #include "tests/kernels/fast_kernels.h"
@@ -276,6 +277,32 @@ TEST(CudaTensorCoreAttentionBoxes, BlocksOfEightTokensAndMoreAreCopiedInBoxes) {
           expected, Attend(args, launcher, pool.batch),
           absl::StrCat("blocks of 2^", pool.block_size_log2, refuses ? ", refused" : "")));
       EXPECT_EQ(launcher.box_tokens, pool.box_tokens);
+    }
+  }
+}
+
+// Queries, tables and blocks beyond 2^31 elements: decode, chunks on mma, and chunks on warpgroups
+// with and without boxes.
+TEST_P(CudaTensorCoreAttention, ReadsFarQueriesTablesAndBlocks) {
+  if (!ChosenDeviceName().empty()) {
+    GTEST_SKIP() << "not run: memory outside the heap has no copy on the device";
+  }
+  const FarAttention far(GetParam(), kSeed);
+  ASSERT_TRUE(far.ok());
+  const PagedAttentionArgs args = far.Args();
+  constexpr int64_t kStateBytes = 1 << 20;
+  ChosenLauncher ampere({.tensor_core = TensorCore::kAmpere});
+  const std::vector<float> of_ampere = Twin(args, kAmpereDot);
+  const std::vector<float> expected = Twin(args);
+  for (const AttentionBatch batch : kBatches) {
+    ASSERT_NO_FATAL_FAILURE(
+        ExpectSameBits(of_ampere, Attend(args, ampere, batch, kStateBytes), "t1-sm80"));
+    for (const bool refuses : {false, true}) {
+      BoxesLauncher launcher(refuses);
+      ASSERT_NO_FATAL_FAILURE(
+          ExpectSameBits(expected, Attend(args, launcher, batch, kStateBytes), "t1-sm90"));
+      const bool boxes = batch == AttentionBatch::kChunks && !HasScales(GetParam());
+      EXPECT_EQ(launcher.box_tokens, boxes ? 16u : 0u);
     }
   }
 }
