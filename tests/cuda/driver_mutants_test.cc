@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -238,6 +239,55 @@ absl::Status HostFunctions(const Start& start) {
   return Compare(in_order && std::memcmp(read->data() + 4096, Bytes(2).data(), 4096) == 0);
 }
 
+// Memory is new four times. Each time but the last, a stream fills it at once, as a step does. The
+// next wait for cleared memory makes a late clearing happen. Nothing depends on the last one, on
+// the waits behind copies to pageable memory, or on that of the destroyed stream.
+absl::Status FillNewMemory(Device& device, const std::function<absl::StatusOr<std::byte*>()>& get,
+                           const Start& start) {
+  const auto kv = ToDevice<uint8_t>(device, Bytes(1));
+  const auto stream = device.CreateStream();
+  std::vector<std::byte*> filled;
+  start();
+  for (int i = 0; i < 4; ++i) {
+    ASSIGN_OR_RETURN(std::byte* const memory, get());
+    if (i == 3) break;
+    stream->Copy(memory, kv->data(), 4096);
+    filled.push_back(memory);
+  }
+  for (std::byte* const memory : filled) {
+    RETURN_IF_ERROR(Compare(FromDevice<uint8_t>(*stream, memory, 4096) == Bytes(1)));
+  }
+  return absl::OkStatus();
+}
+
+// A KV pool grows while a step runs.
+absl::Status PoolGrowth(const Start& start) {
+  const auto device = CreateEmulatedDevice();
+  constexpr size_t kGrowth = size_t{2} << 20;
+  const auto pool = *device->Reserve(4 * kGrowth, "test", false);
+  size_t next = 0;
+  return FillNewMemory(
+      *device,
+      [&]() -> absl::StatusOr<std::byte*> {
+        RETURN_IF_ERROR(pool->Populate(next, kGrowth));
+        next += kGrowth;
+        return pool->data() + next - kGrowth;
+      },
+      start);
+}
+
+absl::Status NewMemory(const Start& start) {
+  const auto device = CreateEmulatedDevice();
+  std::vector<std::unique_ptr<DeviceBuffer>> buffers;
+  return FillNewMemory(
+      *device,
+      [&]() -> absl::StatusOr<std::byte*> {
+        ASSIGN_OR_RETURN(auto buffer, device->Allocate(4096, "test"));
+        return buffers.emplace_back(std::move(buffer))->data();
+      },
+      start);
+}
+
 class DriverMutants : public testing::TestWithParam<Scenario> {};
 
 TEST_P(DriverMutants, EachIsCaughtByItsOracle) {
@@ -288,31 +338,39 @@ const CallOracles kStepLaunchesTooLate = {.call = DriverCall::kLaunch,
 // The last waits are those of destroyed streams, which have nothing to do.
 INSTANTIATE_TEST_SUITE_P(
     Scenarios, DriverMutants,
-    testing::Values(Scenario{.name = "steps",
-                             .run = &Steps,
-                             .streams = {1, 2},
-                             .oracles = {LeftOut(DriverCall::kEventSynchronize, "waits", "cbb"),
-                                         LeftOut(DriverCall::kEventRecord, "records", "sbb"),
-                                         kInputsLeftOut, kResultsLeftOut, kStepLaunchesTooLate}},
-                    Scenario{.name = "transfers",
-                             .run = &Transfers,
-                             .streams = {3, 4},
-                             .oracles = {LeftOut(DriverCall::kEventQuery, "queries", "b", true),
-                                         LeftOut(DriverCall::kEventRecord, "records", "bbb")}},
-                    Scenario{.name = "block_copies",
-                             .run = &BlockCopies,
-                             .streams = {2, 3},
-                             .oracles = {LeftOut(DriverCall::kStreamSynchronize, "waits", "b==")}},
-                    Scenario{
-                        .name = "weights",
-                        .run = &Weights,
-                        .streams = {1, 2},
-                        .oracles = {LeftOut(DriverCall::kStreamSynchronize, "waits", "bsbs==")}},
-                    Scenario{.name = "host_functions",
-                             .run = &HostFunctions,
-                             .streams = {3},
-                             .oracles = {LeftOut(DriverCall::kEventSynchronize, "waits", "b", true),
-                                         LeftOut(DriverCall::kEventRecord, "records", "bb")}}),
+    testing::Values(
+        Scenario{.name = "steps",
+                 .run = &Steps,
+                 .streams = {1, 2},
+                 .oracles = {LeftOut(DriverCall::kEventSynchronize, "waits", "cbb"),
+                             LeftOut(DriverCall::kEventRecord, "records", "sbb"), kInputsLeftOut,
+                             kResultsLeftOut, kStepLaunchesTooLate}},
+        Scenario{.name = "transfers",
+                 .run = &Transfers,
+                 .streams = {3, 4},
+                 .oracles = {LeftOut(DriverCall::kEventQuery, "queries", "b", true),
+                             LeftOut(DriverCall::kEventRecord, "records", "bbb")}},
+        Scenario{.name = "block_copies",
+                 .run = &BlockCopies,
+                 .streams = {2, 3},
+                 .oracles = {LeftOut(DriverCall::kStreamSynchronize, "waits", "b==")}},
+        Scenario{.name = "weights",
+                 .run = &Weights,
+                 .streams = {1, 2},
+                 .oracles = {LeftOut(DriverCall::kStreamSynchronize, "waits", "bsbs==")}},
+        Scenario{.name = "pool_growth",
+                 .run = &PoolGrowth,
+                 .streams = {0, 2},
+                 .oracles = {LeftOut(DriverCall::kStreamSynchronize, "waits", "bbb=====")}},
+        Scenario{.name = "new_memory",
+                 .run = &NewMemory,
+                 .streams = {0, 2},
+                 .oracles = {LeftOut(DriverCall::kStreamSynchronize, "waits", "bbb=====")}},
+        Scenario{.name = "host_functions",
+                 .run = &HostFunctions,
+                 .streams = {3},
+                 .oracles = {LeftOut(DriverCall::kEventSynchronize, "waits", "b", true),
+                             LeftOut(DriverCall::kEventRecord, "records", "bb")}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

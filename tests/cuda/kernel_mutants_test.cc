@@ -2,6 +2,7 @@
 // primitives (tests/cuda/kernel_mutants.h).
 #include "tests/cuda/kernel_mutants.h"
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -9,11 +10,13 @@
 #include "common/crc32c.h"
 #include "kernels/cuda/launch_attention.h"
 #include "kernels/cuda/launch_copies.h"
+#include "kernels/cuda/launch_kv.h"
 #include "kernels/cuda/launch_sample.h"
 #include "kernels/cuda/launch_tensor_core_attention.h"
 #include "kernels/tensor_core/tensor_core_attention.h"
 #include "tests/cuda/sample_launches.h"
 #include "tests/kernels/attention_case.h"
+#include "tests/kernels/random_inputs.h"
 #include "tests/kernels/sample_case.h"
 
 namespace baton {
@@ -26,22 +29,28 @@ constexpr uint64_t kSeed = 1616;
 
 // Several blocks share the segments of a sequence, so they merge. The one that begins the sequence
 // is not the last to arrive, so another one reads what it kept.
-template <AttentionBatch kBatch, KvType kType>
-absl::Status RunAttention(Executor& executor) {
+// Decoding has a kernel of its own for more than eight heads.
+template <AttentionBatch kBatch, KvType kType, int64_t kHeads = 3>
+absl::Status RunAttentionOn(MutantLauncher& launcher) {
   static const AttentionCase kProblem(
-      {.query_heads = 3, .kv_heads = 1, .type = kType},
+      {.query_heads = kHeads, .kv_heads = 1, .type = kType},
       kBatch == AttentionBatch::kDecode
           ? std::vector<AttentionSequence>{CausalSequence(70, 3), CausalSequence(600, 1)}
           : std::vector<AttentionSequence>{CausalSequence(600, 1), CausalSequence(70, 3)},
       kSeed);
   static const std::vector<float> kExpected = kProblem.Expected();
   std::vector<float> out(kProblem.out_size(), -1.0f);
-  MutantLauncher launcher(executor);
   LaunchPagedAttention(launcher, kProblem.Args(out.data()), kBatch, 1 << 20);
   if (!launcher.status().ok()) return launcher.status();
   return std::memcmp(out.data(), kExpected.data(), out.size() * sizeof(float)) == 0
              ? absl::OkStatus()
              : absl::DataLossError("wrong attention");
+}
+
+template <AttentionBatch kBatch, KvType kType, int64_t kHeads = 3>
+absl::Status RunAttention(Executor& executor) {
+  MutantLauncher launcher(executor);
+  return RunAttentionOn<kBatch, kType, kHeads>(launcher);
 }
 
 absl::Status RunCopies(Executor& executor) {
@@ -63,6 +72,46 @@ absl::Status RunCopies(Executor& executor) {
     }
   }
   return absl::OkStatus();
+}
+
+// Each head of K is rotated by all lanes, and then stored by all.
+absl::Status RunRopeKvWrite(Executor& executor) {
+  std::mt19937_64 random(kSeed);
+  constexpr int64_t kTokens = 2, kDim = 128, kHalf = kDim / 2, kStride = 4 * kDim;
+  std::vector<float> rows = RandomFloats(random, kTokens * kStride), expected_rows = rows;
+  const std::vector<float> cosines = RandomFloats(random, kTokens * kHalf);
+  const std::vector<float> sines = RandomFloats(random, kTokens * kHalf);
+  const std::vector<int64_t> slots = {1, 0};
+  std::vector<uint16_t> pool(2 * kTokens * kDim, 7), expected = pool;
+  KvLayerView view{.base = expected.data(),
+                   .type = KvType::kF16,
+                   .block_size_log2 = 1,
+                   .token_stride = kDim,
+                   .head_stride = kDim,
+                   .value_offset = kTokens * kDim};
+  float* const x = expected_rows.data();
+  PlainKernels().rope({x, kStride, 3, kDim, cosines.data(), sines.data(), kHalf, false, kTokens}, 0,
+                      kTokens);
+  PlainKernels().kv_write(
+      {x + 2 * kDim, x + 3 * kDim, kStride, 1, kDim, slots.data(), view, kTokens}, 0, kTokens);
+  view.base = pool.data();
+  MutantLauncher launcher(executor);
+  LaunchRopeKvWrite(launcher, {.qk = rows.data(),
+                               .v = rows.data() + 3 * kDim,
+                               .stride = kStride,
+                               .query_heads = 2,
+                               .kv_heads = 1,
+                               .head_dim = kDim,
+                               .cosines = cosines.data(),
+                               .sines = sines.data(),
+                               .half = kHalf,
+                               .neighbours = false,
+                               .slot_mapping = slots.data(),
+                               .kv = view,
+                               .tokens = kTokens});
+  if (!launcher.status().ok()) return launcher.status();
+  return pool == expected && rows == expected_rows ? absl::OkStatus()
+                                                   : absl::DataLossError("wrong KV");
 }
 
 // Three launches: maxima of all chunks, their weights, draws.
@@ -94,32 +143,41 @@ absl::Status RunMaxima(Executor& executor) { return RunDraws("sample_maxima", ex
 absl::Status RunWeights(Executor& executor) { return RunDraws("sample_weights", executor); }
 absl::Status RunDrawing(Executor& executor) { return RunDraws("sample_draw", executor); }
 
-// The kernels of t1. Their twin is the definition.
-absl::Status RunTensorCoreAttention(Executor& executor, const AttentionCase& problem,
-                                    AttentionBatch batch) {
+// The kernels of t1. Their twin is the definition. Executors have the tensor cores of Hopper, so
+// t1-sm80 has the same twin here.
+absl::Status RunTensorCoreAttention(MutantLauncher& launcher, const AttentionCase& problem,
+                                    AttentionBatch batch, Numerics numerics = Numerics::kT1Sm90) {
   std::vector<float> expected(problem.out_size()), out(problem.out_size(), -1.0f);
   TensorCoreAttention(problem.Args(expected.data()), 0, problem.tokens());
-  MutantLauncher launcher(executor);
-  LaunchTensorCoreAttention(launcher, problem.Args(out.data()), batch, Numerics::kT1Sm90, 1 << 20);
+  LaunchTensorCoreAttention(launcher, problem.Args(out.data()), batch, numerics, 1 << 20);
   if (!launcher.status().ok()) return launcher.status();
   return std::memcmp(out.data(), expected.data(), out.size() * sizeof(float)) == 0
              ? absl::OkStatus()
              : absl::DataLossError("wrong attention");
 }
 
-// One block has each sequence to itself, so nothing merges.
-template <AttentionBatch kBatch, KvType kType>
+// One block has each sequence to itself, so nothing merges. Chunks with heads of 256 keep the group
+// of segments in the workspace.
+template <AttentionBatch kBatch, KvType kType, int64_t kDim = 16,
+          Numerics kNumerics = Numerics::kT1Sm90>
 absl::Status RunTensorCoreAttention(Executor& executor) {
-  static const AttentionCase kProblem({.query_heads = 3, .kv_heads = 1, .type = kType},
-                                      {CausalSequence(600, 1), CausalSequence(70, 3)}, kSeed);
-  return RunTensorCoreAttention(executor, kProblem, kBatch);
+  static const AttentionCase kProblem(
+      {.query_heads = 3, .kv_heads = 1, .head_dim = kDim, .type = kType},
+      {CausalSequence(600, 1), CausalSequence(70, 3)}, kSeed);
+  MutantLauncher launcher(executor);
+  return RunTensorCoreAttention(launcher, kProblem, kBatch, kNumerics);
 }
 
 // Two blocks share the segments of the first sequence.
-absl::Status RunMergeOfTensorCores(Executor& executor) {
+absl::Status RunMergeOfTensorCoresOn(MutantLauncher& launcher) {
   static const AttentionCase kProblem({.query_heads = 3, .kv_heads = 1},
                                       {CausalSequence(600, 1), CausalSequence(70, 1)}, kSeed);
-  return RunTensorCoreAttention(executor, kProblem, AttentionBatch::kDecode);
+  return RunTensorCoreAttention(launcher, kProblem, AttentionBatch::kDecode);
+}
+
+absl::Status RunMergeOfTensorCores(Executor& executor) {
+  MutantLauncher launcher(executor);
+  return RunMergeOfTensorCoresOn(launcher);
 }
 
 // Barriers that another one makes unnecessary ('='):
@@ -138,6 +196,10 @@ absl::Status RunMergeOfTensorCores(Executor& executor) {
 // - The last one of MergeStates matters where its loop runs twice: in chunks.
 // - In the kernel of weights, LoadChunk's barriers stand before the first one of SumOfBlock.
 //
+// Wide decode has one block here, so nothing merges. Its row, and those of t1 with heads of 128 and
+// 256, mark with - what DecodeF16, DecodeT1Int8 and ChunksT1Int8 show in the same code, or say that
+// nothing shows.
+//
 // The fence is the addition of ArrivesLast. Without its order, or without the barrier before it,
 // states of other blocks are read too early (R).
 class KernelMutants : public testing::TestWithParam<MutatedKernel> {};
@@ -152,6 +214,9 @@ INSTANTIATE_TEST_SUITE_P(
                       {{Primitive::kBlockBarrier, "Rr==brbb=b=RRb="},
                        {Primitive::kFence, "R"},
                        {Primitive::kCopyWait, "b"}}},
+        MutatedKernel{"WideDecodeF16",
+                      &RunAttention<AttentionBatch::kDecode, KvType::kF16, 12>,
+                      {{Primitive::kBlockBarrier, "rr--brbb-b-"}, {Primitive::kCopyWait, "b"}}},
         // The rows of this case with int8 and fp8 have odd addresses, so no copy is asynchronous.
         MutatedKernel{"DecodeInt8",
                       &RunAttention<AttentionBatch::kDecode, KvType::kInt8>,
@@ -212,7 +277,24 @@ INSTANTIATE_TEST_SUITE_P(
                       {{Primitive::kBlockBarrier, "dR=bRRbbbRr"},
                        {Primitive::kWarpBarrier, "=R"},
                        {Primitive::kCopyWait, "="}}},
+        MutatedKernel{"Chunks256T1F16",
+                      &RunTensorCoreAttention<AttentionBatch::kChunks, KvType::kF16, 256>,
+                      {{Primitive::kBlockBarrier, "d-r--rb-r"},
+                       {Primitive::kWarpBarrier, "--"},
+                       {Primitive::kCopyWait, "b"}}},
+        MutatedKernel{
+            "ChunksT1Sm80F16",
+            &RunTensorCoreAttention<AttentionBatch::kChunks, KvType::kF16, 128, Numerics::kT1Sm80>,
+            {{Primitive::kBlockBarrier, "d-r--rb-r"},
+             {Primitive::kWarpBarrier, "--"},
+             {Primitive::kCopyWait, "b"}}},
+        MutatedKernel{"Decode256T1Int8",
+                      &RunTensorCoreAttention<AttentionBatch::kDecode, KvType::kInt8, 256>,
+                      {{Primitive::kBlockBarrier, "d-b--bbbbbb-r"},
+                       {Primitive::kWarpBarrier, "-d"},
+                       {Primitive::kCopyWait, "-"}}},
         MutatedKernel{"Copies", &RunCopies, {{Primitive::kBlockBarrier, "bbbb"}}},
+        MutatedKernel{"RopeKvWrite", &RunRopeKvWrite, {{Primitive::kWarpBarrier, "b"}}},
         MutatedKernel{"MaximaOfDraws", &RunMaxima, {{Primitive::kBlockBarrier, "=RRb"}}},
         MutatedKernel{"WeightsOfDraws", &RunWeights, {{Primitive::kBlockBarrier, "=b=RR=b"}}},
         MutatedKernel{"Draws", &RunDrawing, {{Primitive::kBlockBarrier, "=b==bbR=RbrbbRRb=b"}}},
@@ -231,6 +313,46 @@ INSTANTIATE_TEST_SUITE_P(
                        {Primitive::kMatrixFence, "r"},
                        {Primitive::kBarrierInitFence, "r"}}}),
     [](const auto& info) { return std::string(info.param.name); });
+
+#ifndef BATON_EMULATOR_TSAN  // where a merge that begins too early is a race
+
+// Each counter of arrivals counts a block more than have arrived. So a block merges the states of a
+// unit before the last block has written its own. Blocks run one after the other here.
+class EarlyMergeLauncher final : public MutantLauncher {
+ public:
+  using MutantLauncher::MutantLauncher;
+  std::byte* Workspace(std::string_view purpose, size_t bytes) override {
+    std::byte* const workspace = MutantLauncher::Workspace(purpose, bytes);
+    std::fill_n(reinterpret_cast<uint32_t*>(workspace), 64, 1u);
+    return workspace;
+  }
+};
+
+template <typename Launcher, auto kRun>
+absl::Status RunBy(Executor& executor) {
+  Launcher launcher(executor);
+  return kRun(launcher);
+}
+
+template <auto kRun>
+void ExpectEarlyMergeCaught(const char* name) {
+  using gpu_emulator::ExecutionOrder;
+  for (const ExecutionOrder order :
+       {ExecutionOrder::kForward, ExecutionOrder::kReverse, ExecutionOrder::kSeeded}) {
+    SCOPED_TRACE(testing::Message() << name << ", order " << static_cast<int>(order));
+    const gpu_emulator::ExecutionRules rules = {.order = order};
+    EXPECT_EQ(OracleOf({name, &RunBy<MutantLauncher, kRun>, {}}, rules), '-');
+    EXPECT_EQ(OracleOf({name, &RunBy<EarlyMergeLauncher, kRun>, {}}, rules), 'b');
+  }
+}
+
+TEST(ArrivalMutants, AMergeBeforeTheLastBlockIsWrongInEveryOrderOfBlocks) {
+  ExpectEarlyMergeCaught<&RunAttentionOn<AttentionBatch::kDecode, KvType::kF16>>("decode");
+  ExpectEarlyMergeCaught<&RunAttentionOn<AttentionBatch::kChunks, KvType::kInt8>>("chunks");
+  ExpectEarlyMergeCaught<&RunMergeOfTensorCoresOn>("t1");
+}
+
+#endif
 
 }  // namespace
 }  // namespace baton

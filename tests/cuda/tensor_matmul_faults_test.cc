@@ -59,6 +59,42 @@ absl::Status RunSm80Many(Executor& executor) {
   return RunProduct(executor, Numerics::kT1Sm80, 72, 560, 9);
 }
 
+// The gate of 24 columns, fused: its weight has the rows of both projections.
+absl::Status RunGated(Executor& executor, Numerics numerics, int64_t cols, int64_t tokens) {
+  constexpr int64_t kGates = 24;
+  std::mt19937_64 random(13);
+  const BothMatrices weight(random, WeightFormat::kBF16, 2 * kGates, cols);
+  std::vector<float> x = RandomFloats(random, tokens * cols);
+  std::vector<float> products(tokens * 2 * kGates), expected(tokens * kGates), actual = expected;
+  GatedMatMulArgs args = {.product = {.x = {.f32 = x.data()},
+                                      .weight = weight.ForCpu(),
+                                      .out = products.data(),
+                                      .out_stride = 2 * kGates,
+                                      .tokens = tokens},
+                          .out = {.f32 = actual.data()}};
+  TensorCoreMatMul(args.product, 0, 2 * kGates, 0, tokens);
+  PlainKernels().silu_mul({products.data(), tokens, kGates, {.f32 = expected.data()}}, 0, tokens);
+  args.product.weight = weight.ForCuda();
+  MutantLauncher launcher(executor, "gated_tensor_matmul");
+  LaunchGatedTensorMatMul(launcher, args, numerics);
+  if (!launcher.status().ok()) return launcher.status();
+  return std::memcmp(expected.data(), actual.data(), expected.size() * sizeof(float)) == 0
+             ? absl::OkStatus()
+             : absl::DataLossError("wrong gate");
+}
+absl::Status RunGatedFew(Executor& executor) {
+  return RunGated(executor, Numerics::kT1Sm90, 1700, 3);
+}
+absl::Status RunGatedMany(Executor& executor) {
+  return RunGated(executor, Numerics::kT1Sm90, 560, 70);
+}
+absl::Status RunGatedSm80Few(Executor& executor) {
+  return RunGated(executor, Numerics::kT1Sm80, 1100, 3);
+}
+absl::Status RunGatedSm80Many(Executor& executor) {
+  return RunGated(executor, Numerics::kT1Sm80, 560, 70);
+}
+
 class TensorMatMulFaults : public testing::TestWithParam<MutatedKernel> {};
 
 TEST_P(TensorMatMulFaults, AreCaughtByTheOracleThatIsMeantTo) { ExpectCaught(GetParam()); }
@@ -90,6 +126,25 @@ INSTANTIATE_TEST_SUITE_P(
             "Sm80Few", &RunSm80Few, {{Primitive::kBlockBarrier, "b"}, {Primitive::kCopyWait, "b"}}},
         MutatedKernel{"Sm80Many",
                       &RunSm80Many,
+                      {{Primitive::kBlockBarrier, "b"}, {Primitive::kCopyWait, "b"}}},
+        MutatedKernel{"GatedFew",
+                      &RunGatedFew,
+                      {{Primitive::kBlockBarrier, "r"},
+                       {Primitive::kWarpBarrier, "R"},
+                       {Primitive::kMbarrierWait, "rr"},
+                       {Primitive::kBarrierInitFence, "r"}}},
+        MutatedKernel{"GatedMany",
+                      &RunGatedMany,
+                      {{Primitive::kBlockBarrier, "r"},
+                       {Primitive::kMbarrierWait, "rr"},
+                       {Primitive::kMatrixWait, "bb"},
+                       {Primitive::kMatrixFence, "r"},
+                       {Primitive::kBarrierInitFence, "r"}}},
+        MutatedKernel{"GatedSm80Few",
+                      &RunGatedSm80Few,
+                      {{Primitive::kBlockBarrier, "b"}, {Primitive::kCopyWait, "b"}}},
+        MutatedKernel{"GatedSm80Many",
+                      &RunGatedSm80Many,
                       {{Primitive::kBlockBarrier, "b"}, {Primitive::kCopyWait, "b"}}}),
     [](const auto& info) { return std::string(info.param.name); });
 
