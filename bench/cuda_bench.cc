@@ -15,10 +15,8 @@
 //              prefix.*.read_by_each µs where each sequence reads the prefix
 //   prefill    prefill.C            TFLOP/s of causal attention of one sequence of C tokens
 //              tile_copies          1 if the driver accepts the pool for tile copies; in t1-sm90
-//   decode     decode.*             tokens/s of a whole step of Llama 8B as one graph, 1,024 tokens
-//                                   of context
-//   chunk      chunk.*              TFLOP/s of a whole step of Llama 8B with one chunk of 2,048
-//                                   tokens
+//   decode     decode.*             tokens/s of a step of Llama 8B, one graph, contexts of 1,024
+//   chunk      chunk.*              TFLOP/s of a step of Llama 8B with one chunk of 2,048 tokens
 //   matmul     matmul.*             µs of one product of Llama 8B, for 1 to 2,048 tokens. Several
 //                                   matrices take turns, so that no cache holds them
 //              matmul.tflops.N      TFLOP/s of a bf16 product of N×N×N

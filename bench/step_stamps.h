@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -113,14 +114,21 @@ class StampedOps final : public Ops {
     ops_.RotaryTable(stream, args);
   }
   void Rope(Stream& stream, const RopeArgs& args) const override { ops_.Rope(stream, args); }
-  void KvWrite(Stream& stream, const KvWriteArgs& args) const override {
-    ops_.KvWrite(stream, args);
+  void RopeKvWrite(Stream& stream, const RopeKvWriteArgs& args) const override {
+    ops_.RopeKvWrite(stream, args);
   }
   void CompareKv(Stream& stream, const CompareKvArgs& args) const override {
     ops_.CompareKv(stream, args);
   }
   void PagedAttention(Stream& stream, const PagedAttentionArgs& args) const override {
     ops_.PagedAttention(stream, args);
+  }
+  bool SharesSegments(const PagedAttentionArgs& shape, int64_t rows) const override {
+    return ops_.SharesSegments(shape, rows);
+  }
+  int64_t SavedBySharing(const PagedAttentionArgs& shape, std::span<const int32_t> slots,
+                         std::span<const int32_t> shared_segments) const override {
+    return ops_.SavedBySharing(shape, slots, shared_segments);
   }
   void SiluMul(Stream& stream, const SiluMulArgs& args) const override {
     ops_.SiluMul(stream, args);
