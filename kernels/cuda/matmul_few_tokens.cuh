@@ -17,8 +17,8 @@
 // weights. A multiprocessor gets 13.0 bytes a clock of its share of the memory of an H100, and 18.6
 // on an H200 (3.0 and 4.3 TB/s, 132 multiprocessors at 1.755 GHz). A group of 16 rows is 288 bytes
 // of Q4_K, so each of the four schedulers has 89 clocks for one group, and 62 on an H200. At one
-// token it takes 31 instructions: 198 for eight groups in the warps that sum, and 6 in the chain.
-// At up to eight tokens it takes 29, and 6.5 for each two tokens. A multiprocessor must keep about
+// token it takes 30 instructions: 196 for eight groups in the warps that sum, and 6 in the chain.
+// At up to eight tokens it takes 29, and 6 for each two tokens. A multiprocessor must keep about
 // 18 KB in flight on an H100, and 33 KB on an H200. A block of one token has 27 KiB of Q4_K in
 // flight, and four blocks fit. The sums and the chain of the last window and the start of a block
 // cost about 1 µs. With fewer than about 600 tiles, no other work overlaps with this time.
