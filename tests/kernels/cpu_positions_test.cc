@@ -140,7 +140,7 @@ TEST(CpuPositions, AShiftedQueryScoresKeysThatStandElsewhere) {
     backend.ops.PagedAttention(
         backend.stream,
         {query, kStride, out.data(), 1, 1, kDim, 1.0f / std::sqrt(static_cast<float>(kDim)), kv,
-         sequence.data(), places.data(), &row, nullptr, 0, first_block.data(), 1});
+         sequence.data(), places.data(), &row, nullptr, 0, first_block.data(), nullptr, 1});
     for (int64_t d = 0; d < kDim; ++d) {
       ASSERT_NEAR(out[d], expected[d], type == KvType::kF32 ? 5e-6 : 0.03) << KvTypeName(type);
     }
