@@ -204,9 +204,10 @@ class EmulatedGpu {
   std::chrono::steady_clock::time_point wanted_since_ = {};
   CuResult fault_ = kCuSuccess;
   EmulatorCounters counters_;
-  int64_t launches_left_ = -1;  // until the planted fault; negative: none
-  int64_t hang_in_ = -1;        // launches until the one that hangs; negative: none
-  uint64_t hang_orders_ = 0;    // calls of HangAfter
+  std::map<const Kernel*, uint64_t> early_runs_;  // of each kernel; of the GPU's thread
+  int64_t launches_left_ = -1;                    // until the planted fault; negative: none
+  int64_t hang_in_ = -1;      // launches until the one that hangs; negative: none
+  uint64_t hang_orders_ = 0;  // calls of HangAfter
   std::map<CuStream, std::shared_ptr<EmulatedStream>> streams_;
   std::map<CuEvent, std::unique_ptr<EmulatedEvent>> events_;
   std::map<CuGraph, std::unique_ptr<Nodes>> graphs_;
