@@ -202,6 +202,12 @@ class Device {
   virtual const Ops& ops() const = 0;
   // Rules that define the bits of the ops' results.
   virtual Numerics numerics() const { return Numerics::kR1; }
+  // Like AllocateStaging, but the buffer has a shared_fd. Unimplemented: the device cannot copy to
+  // or from such memory.
+  virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> AllocateSharedStaging(
+      size_t bytes, std::string_view purpose) {
+    return AllocateShared(bytes, purpose);
+  }
 };
 
 }  // namespace baton

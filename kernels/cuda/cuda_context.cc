@@ -39,12 +39,14 @@ absl::Status CudaContext::Initialise() {
   int minor = 0;
   int unified = 0;
   int virtual_memory = 0;
-  for (const auto& [attribute, value] : {std::pair{kCuMultiprocessorCount, &multiprocessors_},
-                                         {kCuMaxSharedMemoryPerBlockOptin, &max_shared_bytes_},
-                                         {kCuComputeCapabilityMajor, &major},
-                                         {kCuComputeCapabilityMinor, &minor},
-                                         {kCuUnifiedAddressing, &unified},
-                                         {kCuVirtualMemoryManagementSupported, &virtual_memory}}) {
+  for (const auto& [attribute, value] :
+       {std::pair{kCuMultiprocessorCount, &multiprocessors_},
+        {kCuMaxSharedMemoryPerBlockOptin, &max_shared_bytes_},
+        {kCuComputeCapabilityMajor, &major},
+        {kCuComputeCapabilityMinor, &minor},
+        {kCuUnifiedAddressing, &unified},
+        {kCuHostPointersForRegisteredMemory, &registered_host_pointers_},
+        {kCuVirtualMemoryManagementSupported, &virtual_memory}}) {
     RETURN_IF_ERROR(
         check("cuDeviceGetAttribute", driver_.DeviceGetAttribute(value, attribute, device_)));
   }

@@ -49,6 +49,8 @@ class CudaContext {
   absl::Status Health() const;
 
   int index() const { return index_; }
+  // True if the GPU reaches registered memory of the host by the host's addresses.
+  bool registered_memory_has_host_pointers() const { return registered_host_pointers_ != 0; }
   int multiprocessors() const { return multiprocessors_; }
   int max_shared_bytes() const { return max_shared_bytes_; }      // of a thread block
   int compute_capability() const { return compute_capability_; }  // 90 for 9.0
@@ -70,6 +72,7 @@ class CudaContext {
   CuContext context_ = nullptr;
   std::string name_;
   int driver_version_ = 0;
+  int registered_host_pointers_ = 0;
   int multiprocessors_ = 0;
   int max_shared_bytes_ = 0;
   int compute_capability_ = 0;

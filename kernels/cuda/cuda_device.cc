@@ -58,6 +58,10 @@ class CudaDevice final : public Device {
                                                                 std::string_view purpose) override {
     return memory_->AllocateStaging(bytes, purpose);
   }
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> AllocateSharedStaging(
+      size_t bytes, std::string_view purpose) override {
+    return memory_->AllocateSharedStaging(bytes, purpose);
+  }
 
   size_t allocated_bytes() const override { return memory_->allocated_bytes(); }
   DeviceMemory Memory() const override { return memory_->Info(); }

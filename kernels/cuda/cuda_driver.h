@@ -78,6 +78,7 @@ enum CuDeviceAttribute : int {
   kCuComputeCapabilityMajor = 75,
   kCuComputeCapabilityMinor = 76,
   kCuMaxSharedMemoryPerBlockOptin = 97,
+  kCuHostPointersForRegisteredMemory = 91,
   kCuVirtualMemoryManagementSupported = 102,
 };
 enum CuFunctionAttribute : int {
@@ -99,6 +100,8 @@ enum CuTileFill : int { kCuTileFillZeros = 0 };
 inline constexpr unsigned int kCuStreamNonBlocking = 1;
 inline constexpr unsigned int kCuEventDisableTiming = 2;
 inline constexpr unsigned int kCuHostAllocPortable = 1;
+inline constexpr unsigned int kCuHostRegisterPortable = 1;
+inline constexpr unsigned int kCuHostRegisterMapped = 2;
 
 struct CuLocation {
   CuLocationType type = kCuLocationDevice;
@@ -162,6 +165,8 @@ struct CudaDriver {
   CuResult (*MemFree)(CuDevicePointer memory) = nullptr;
   CuResult (*MemHostAlloc)(void** memory, size_t bytes, unsigned int flags) = nullptr;
   CuResult (*MemFreeHost)(void* memory) = nullptr;
+  CuResult (*MemHostRegister)(void* memory, size_t bytes, unsigned int flags) = nullptr;
+  CuResult (*MemHostUnregister)(void* memory) = nullptr;
   CuResult (*MemAddressReserve)(CuDevicePointer* memory, size_t bytes, size_t alignment,
                                 CuDevicePointer wish, CuFlags64 flags) = nullptr;
   CuResult (*MemAddressFree)(CuDevicePointer memory, size_t bytes) = nullptr;
@@ -237,6 +242,8 @@ struct CudaDriver {
   DO(MemFree, cuMemFree_v2)                                      \
   DO(MemHostAlloc, cuMemHostAlloc)                               \
   DO(MemFreeHost, cuMemFreeHost)                                 \
+  DO(MemHostRegister, cuMemHostRegister_v2)                      \
+  DO(MemHostUnregister, cuMemHostUnregister)                     \
   DO(MemAddressReserve, cuMemAddressReserve)                     \
   DO(MemAddressFree, cuMemAddressFree)                           \
   DO(MemGetAllocationGranularity, cuMemGetAllocationGranularity) \

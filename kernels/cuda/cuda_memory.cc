@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/shared_page_buffer.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
 #include "kernels/cuda/cuda_reserved_buffer.h"
@@ -57,6 +58,28 @@ class CudaStagingBuffer final : public DeviceBuffer {
   const size_t size_;
 };
 
+class CudaSharedStagingBuffer final : public DeviceBuffer {
+ public:
+  // REQUIRES: `pages` are registered.
+  CudaSharedStagingBuffer(std::shared_ptr<CudaMemory> memory, SharedPageBuffer pages)
+      : memory_(std::move(memory)), pages_(std::move(pages)) {
+    memory_->allocated_bytes_ += pages_.size();
+  }
+  ~CudaSharedStagingBuffer() override {
+    memory_->context_
+        ->Check("cuMemHostUnregister", memory_->context_->Enter().MemHostUnregister(pages_.data()))
+        .IgnoreError();
+    memory_->allocated_bytes_ -= pages_.size();
+  }
+  std::byte* data() const override { return pages_.data(); }
+  size_t size() const override { return pages_.size(); }
+  int shared_fd() const override { return pages_.fd(); }
+
+ private:
+  const std::shared_ptr<CudaMemory> memory_;
+  const SharedPageBuffer pages_;
+};
+
 absl::StatusOr<std::shared_ptr<CudaMemory>> CudaMemory::Create(
     std::shared_ptr<CudaContext> context) {
   std::shared_ptr<CudaMemory> memory(new CudaMemory(std::move(context)));
@@ -108,6 +131,26 @@ absl::StatusOr<std::unique_ptr<DeviceBuffer>> CudaMemory::AllocateStaging(
   if (!allocated.ok()) return CannotAllocate("pinned host memory", bytes, purpose, allocated);
   std::memset(data, 0, bytes);
   return std::make_unique<CudaStagingBuffer>(shared_from_this(), data, bytes);
+}
+
+// Registration that fails costs only shared memory, so its errors do not become the device's
+// health.
+absl::StatusOr<std::unique_ptr<DeviceBuffer>> CudaMemory::AllocateSharedStaging(
+    size_t bytes, std::string_view purpose) {
+  RETURN_IF_ERROR(context_->Health());
+  if (!context_->registered_memory_has_host_pointers()) {
+    return absl::UnimplementedError(
+        "this CUDA device has other addresses than the host for memory that is not its own");
+  }
+  ASSIGN_OR_RETURN(SharedPageBuffer pages, SharedPageBuffer::Allocate(bytes, purpose));
+  const CudaDriver& driver = context_->Enter();
+  const CuResult registered = driver.MemHostRegister(
+      pages.data(), pages.mapped_bytes(), kCuHostRegisterPortable | kCuHostRegisterMapped);
+  if (registered != kCuSuccess) {
+    return CannotAllocate("pinned shared memory", bytes, purpose,
+                          CudaErrorOf(driver, "cuMemHostRegister", registered));
+  }
+  return std::make_unique<CudaSharedStagingBuffer>(shared_from_this(), std::move(pages));
 }
 
 absl::StatusOr<std::unique_ptr<DeviceBuffer>> CudaMemory::Reserve(size_t bytes,

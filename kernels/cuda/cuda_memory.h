@@ -31,6 +31,8 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(size_t bytes, std::string_view purpose);
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> AllocateStaging(size_t bytes,
                                                                 std::string_view purpose);
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> AllocateSharedStaging(size_t bytes,
+                                                                      std::string_view purpose);
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> Reserve(size_t bytes, std::string_view purpose);
 
   size_t allocated_bytes() const { return allocated_bytes_.load(); }
@@ -39,6 +41,7 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
  private:
   friend class CudaDeviceBuffer;
   friend class CudaStagingBuffer;
+  friend class CudaSharedStagingBuffer;
   friend class CudaReservedBuffer;
 
   explicit CudaMemory(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}

@@ -39,6 +39,7 @@ constexpr bool Equal(const char* a, const char* b) {
 static_assert(Equal(BATON_EXPANDED_TEXT_OF(cuMemAlloc), "cuMemAlloc_v2"));
 static_assert(Equal(BATON_EXPANDED_TEXT_OF(cuMemFree), "cuMemFree_v2"));
 static_assert(Equal(BATON_EXPANDED_TEXT_OF(cuMemGetInfo), "cuMemGetInfo_v2"));
+static_assert(Equal(BATON_EXPANDED_TEXT_OF(cuMemHostRegister), "cuMemHostRegister_v2"));
 static_assert(Equal(BATON_EXPANDED_TEXT_OF(cuStreamDestroy), "cuStreamDestroy_v2"));
 static_assert(Equal(BATON_EXPANDED_TEXT_OF(cuEventDestroy), "cuEventDestroy_v2"));
 static_assert(Equal(BATON_EXPANDED_TEXT_OF(cuStreamBeginCapture), "cuStreamBeginCapture_v2"));
@@ -82,6 +83,8 @@ BATON_SAME_VALUE(kCuComputeCapabilityMajor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILI
 BATON_SAME_VALUE(kCuComputeCapabilityMinor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
 BATON_SAME_VALUE(kCuMaxSharedMemoryPerBlockOptin,
                  CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+BATON_SAME_VALUE(kCuHostPointersForRegisteredMemory,
+                 CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM);
 BATON_SAME_VALUE(kCuVirtualMemoryManagementSupported,
                  CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
 BATON_SAME_VALUE(kCuMaxDynamicSharedBytes, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
@@ -97,6 +100,8 @@ BATON_SAME_VALUE(kCuEventDisableTiming, CU_EVENT_DISABLE_TIMING);
 BATON_SAME_VALUE(kCuHostAllocPortable, CU_MEMHOSTALLOC_PORTABLE);
 BATON_SAME_VALUE(kCuLaunchProgrammaticSerialization,
                  CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
+BATON_SAME_VALUE(kCuHostRegisterPortable, CU_MEMHOSTREGISTER_PORTABLE);
+BATON_SAME_VALUE(kCuHostRegisterMapped, CU_MEMHOSTREGISTER_DEVICEMAP);
 BATON_SAME_VALUE(kCuTileUint16, CU_TENSOR_MAP_DATA_TYPE_UINT16);
 BATON_SAME_VALUE(kCuTileInterleaveNone, CU_TENSOR_MAP_INTERLEAVE_NONE);
 BATON_SAME_VALUE(kCuTilePromotion256, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "common/shared_page_buffer.h"
 #include "kernels/cuda/cuda_stream.h"
 #include "tests/cuda/add_value_params.h"
 #include "tests/cuda/emulator_library.h"
@@ -14,6 +15,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr size_t kMiB = size_t{1} << 20;
@@ -102,6 +104,31 @@ TEST(CudaDevice, NewMemoryIsZero) {
   auto none = device->Allocate(0, "test");
   ASSERT_TRUE(none.ok()) << none.status();
   EXPECT_NE((*none)->data(), nullptr);
+}
+
+TEST(CudaDevice, SharedStagingIsMemoryThatOtherProcessesMap) {
+  const auto device = CreateEmulatedDevice();
+  const auto stream = device->CreateStream();
+  const auto values = ToDevice<int32_t>(*device, {1, 2, 3});
+  const size_t before = device->allocated_bytes();
+  {
+    const auto staging = device->AllocateSharedStaging(3 * sizeof(int32_t), "test");
+    ASSERT_TRUE(staging.ok()) << staging.status();
+    EXPECT_EQ(device->allocated_bytes(), before + 3 * sizeof(int32_t));
+    const SharedPageView view = *SharedPageView::Map((*staging)->shared_fd(), 3 * sizeof(int32_t));
+    stream->Copy((*staging)->data(), values->data(), 3 * sizeof(int32_t));
+    stream->Synchronize();
+    const auto* const seen = reinterpret_cast<const int32_t*>(view.data());
+    EXPECT_THAT(std::vector(seen, seen + 3), ElementsAre(1, 2, 3));
+  }
+  EXPECT_EQ(device->allocated_bytes(), before);
+  EmulatorLibrary().call_faults().register_result = kCuUnknown;
+  const absl::Status refused = device->AllocateSharedStaging(12, "slots").status();
+  EmulatorLibrary().call_faults().register_result = kCuSuccess;
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("12 bytes of pinned shared memory for slots"),
+                    HasSubstr("cuMemHostRegister")));
+  EXPECT_TRUE(device->Health().ok()) << device->Health();
 }
 
 TEST(CudaDevice, AllocatedBytesCountTheBuffersThatExist) {

@@ -13,6 +13,7 @@
 #include "kernels/cuda/cuda_driver.h"
 #include "tests/gpu_emulator/driver_faults.h"
 #include "tests/gpu_emulator/emulated_gpu.h"
+#include "tests/gpu_emulator/error_names.h"
 #include "tests/gpu_emulator/planted_faults.h"
 #include "tests/gpu_emulator/tensor_map.h"
 
@@ -22,34 +23,6 @@ namespace {
 constexpr char kImage[] = "emulated kernels";
 // The GPU of the current context.
 EmulatedGpu& Gpu() { return EmulatedGpu::Current(); }
-
-const std::pair<CuResult, const char*> kErrors[] = {
-    {kCuSuccess, "CUDA_SUCCESS"},
-    {kCuInvalidValue, "CUDA_ERROR_INVALID_VALUE"},
-    {kCuOutOfMemory, "CUDA_ERROR_OUT_OF_MEMORY"},
-    {kCuInvalidDevice, "CUDA_ERROR_INVALID_DEVICE"},
-    {kCuInvalidImage, "CUDA_ERROR_INVALID_IMAGE"},
-    {kCuInvalidContext, "CUDA_ERROR_INVALID_CONTEXT"},
-    {kCuUnmapFailed, "CUDA_ERROR_UNMAP_FAILED"},
-    {kCuPeerAccessUnsupported, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"},
-    {kCuPeerAccessAlreadyEnabled, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED"},
-    {kCuInvalidHandle, "CUDA_ERROR_INVALID_HANDLE"},
-    {kCuNotFound, "CUDA_ERROR_NOT_FOUND"},
-    {kCuNotReady, "CUDA_ERROR_NOT_READY"},
-    {kCuIllegalAddress, "CUDA_ERROR_ILLEGAL_ADDRESS"},
-    {kCuLaunchFailed, "CUDA_ERROR_LAUNCH_FAILED"},
-    {kCuStreamCaptureUnsupported, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
-    {kCuStreamCaptureInvalidated, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"},
-    {kCuStreamCaptureUnmatched, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED"},
-    {kCuUnknown, "CUDA_ERROR_UNKNOWN"},
-};
-
-const char* NameOf(CuResult error) {
-  for (const auto& [known, name] : kErrors) {
-    if (known == error) return name;
-  }
-  return nullptr;
-}
 
 bool LeftOut(DriverCall call) { return DriverFaults::Get().FaultOf(call) == CallFault::kLeftOut; }
 
@@ -99,13 +72,13 @@ CuResult cuDriverGetVersion(int* version) {
 }
 
 CuResult cuGetErrorName(CuResult error, const char** name) {
-  *name = NameOf(error);
+  *name = ErrorName(error);
   return *name == nullptr ? kCuInvalidValue : kCuSuccess;
 }
 
 CuResult cuGetErrorString(CuResult error, const char** text) {
   *text = "error of the emulated GPU";
-  return NameOf(error) == nullptr ? kCuInvalidValue : kCuSuccess;
+  return ErrorName(error) == nullptr ? kCuInvalidValue : kCuSuccess;
 }
 
 CuResult cuDeviceGetCount(int* count) {
@@ -132,6 +105,7 @@ CuResult cuDeviceGetAttribute(int* value, CuDeviceAttribute attribute, CuDevice 
       *value = 4;  // few, so that persistent kernels have several units for each block
       return kCuSuccess;
     case kCuUnifiedAddressing:
+    case kCuHostPointersForRegisteredMemory:
     case kCuVirtualMemoryManagementSupported:
       *value = 1;
       return kCuSuccess;
@@ -204,6 +178,18 @@ CuResult cuMemHostAlloc(void** memory, size_t bytes, unsigned int) {
 CuResult cuMemFreeHost(void* memory) {
   USABLE_OUTSIDE_CAPTURE();
   return Gpu().memory().FreePinned(memory);
+}
+
+CuResult cuMemHostRegister_v2(void* memory, size_t bytes, unsigned int flags) {
+  USABLE_OUTSIDE_CAPTURE();
+  if (flags != (kCuHostRegisterPortable | kCuHostRegisterMapped)) return kCuInvalidValue;
+  const auto refused =
+      static_cast<CuResult>(EmulatedGpu::Of(0).call_faults().register_result.load());
+  return refused != kCuSuccess ? refused : Gpu().memory().RegisterPinned(memory, bytes);
+}
+CuResult cuMemHostUnregister(void* memory) {
+  USABLE_OUTSIDE_CAPTURE();
+  return Gpu().memory().UnregisterPinned(memory);
 }
 
 CuResult cuMemAddressReserve(CuDevicePointer* memory, size_t bytes, size_t alignment,

@@ -69,9 +69,10 @@ struct EmulatorCounters {
 
 // Faults of driver calls. A test may change them at any time and must undo its changes.
 struct EmulatedCallFaults {
-  std::atomic<int> devices = 1;               // as cuDeviceGetCount reports
-  std::atomic<bool> peers = true;             // devices can use the memory of each other
-  std::atomic<int> copy_result = kCuSuccess;  // of cuMemcpyAsync; an error refuses the copy
+  std::atomic<int> devices = 1;                   // as cuDeviceGetCount reports
+  std::atomic<bool> peers = true;                 // devices can use the memory of each other
+  std::atomic<int> copy_result = kCuSuccess;      // of cuMemcpyAsync; an error refuses the copy
+  std::atomic<int> register_result = kCuSuccess;  // of cuMemHostRegister; an error refuses it
 };
 
 // Work of another library on a stream. While it is not done, later work of its stream waits, and

@@ -94,8 +94,23 @@ CuResult EmulatedMemory::AllocatePinned(void** address, size_t bytes) {
 CuResult EmulatedMemory::FreePinned(void* address) {
   const std::lock_guard lock(mutex_);
   const auto at = pinned_.find(reinterpret_cast<CuDevicePointer>(address));
-  if (at == pinned_.end()) return kCuInvalidValue;
+  if (at == pinned_.end() || at->second.pages == nullptr) return kCuInvalidValue;
   munmap(at->second.pages, at->second.page_bytes);
+  pinned_.erase(at);
+  return kCuSuccess;
+}
+
+CuResult EmulatedMemory::RegisterPinned(void* address, size_t bytes) {
+  const auto begin = reinterpret_cast<CuDevicePointer>(address);
+  if (bytes == 0 || begin % kPage != 0 || bytes % kPage != 0) return kCuInvalidValue;
+  const std::lock_guard lock(mutex_);
+  return pinned_.emplace(begin, Range{.bytes = bytes}).second ? kCuSuccess : kCuInvalidValue;
+}
+
+CuResult EmulatedMemory::UnregisterPinned(void* address) {
+  const std::lock_guard lock(mutex_);
+  const auto at = pinned_.find(reinterpret_cast<CuDevicePointer>(address));
+  if (at == pinned_.end() || at->second.pages != nullptr) return kCuInvalidValue;
   pinned_.erase(at);
   return kCuSuccess;
 }

@@ -39,6 +39,9 @@ class EmulatedMemory {
   CuResult Free(CuDevicePointer address);
   CuResult AllocatePinned(void** address, size_t bytes);
   CuResult FreePinned(void* address);
+  // Memory of the caller becomes pinned memory until it is unregistered. Whole pages.
+  CuResult RegisterPinned(void* address, size_t bytes);
+  CuResult UnregisterPinned(void* address);
 
   // Virtual memory management. Addresses and sizes are multiples of kGranularity.
   CuResult ReserveAddresses(CuDevicePointer* address, size_t bytes);
@@ -68,7 +71,7 @@ class EmulatedMemory {
  private:
   struct Range {
     size_t bytes = 0;
-    void* pages = nullptr;  // mapping with its guard pages; null: reserved or adopted
+    void* pages = nullptr;  // mapping with its guard pages; null: reserved, adopted or registered
     size_t page_bytes = 0;
     bool accessible = true;  // false: mapped, but AllowAccess is missing
     bool adopted = false;    // the caller owns the pages
