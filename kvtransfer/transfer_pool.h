@@ -26,8 +26,9 @@
 //     a copy into the pool failed, TakeStoreError() says so, because the lease no longer can.
 //  3. Bytes written to a kLand lease but not stored never reach a staged pool. In a host pool they
 //     stay where they were written.
-//  4. A pool with an export lends its own bytes: Acquire always succeeds and the lease is ready at
-//     once.
+//  4. A read lease of a pool with an export lies in the exported file. The blocks in its bytes()
+//  are
+//     those of the file.
 //
 // Thread safety: Acquire, Settled and leases belong to one thread at a time, the thread that runs
 // the transport's rounds. Everything else is immutable. The pool outlives its transport.
@@ -56,10 +57,12 @@ enum class PoolAccess : uint8_t {
   kLand,
 };
 
-// Describes how another process can map a pool: the pool's memory is this file, from offset 0 on.
+// Memory of a pool that other processes can map: this file, from offset 0 on. It is the pool
+// itself, or the read buffers of a pool that the host cannot read.
 struct PoolExport {
   int file = -1;  // a memfd, owned by the pool; its seals make it safe to trust
                   // (common/shared_page_buffer.h)
+  const KvPoolLayout* layout = nullptr;  // of the file; the pool keeps it
 };
 
 class DeviceBlockCopies;
@@ -121,7 +124,7 @@ class TransferPool {
   // Bytes that leases have copied between the pool and host memory since the pool was created. Safe
   // from any thread.
   virtual int64_t BytesThroughHost() const { return 0; }
-  // Returns nothing when other processes cannot map the pool.
+  // Returns nothing when other processes can map neither the pool nor its read buffers.
   virtual std::optional<PoolExport> exported() const = 0;
   // Returns where the pool begins, for copy engines that accept addresses of any memory
   // (cudaMemcpyAsync). Callers must not dereference it. Null: the pool lies on several devices, so

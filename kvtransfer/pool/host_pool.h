@@ -23,7 +23,7 @@ class HostPool final : public TransferPool {
   bool Settled() override { return true; }
   std::optional<PoolExport> exported() const override {
     if (shared_file_ < 0) return std::nullopt;
-    return PoolExport{.file = shared_file_};
+    return PoolExport{.file = shared_file_, .layout = &layout()};
   }
   std::byte* AddressForCopyEngine() const override { return base_; }
 

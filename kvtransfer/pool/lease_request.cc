@@ -4,9 +4,13 @@
 
 namespace baton {
 
-absl::StatusOr<bool> LeaseRequest::Ask(TransferPool& pool) {
+bool LeaseRequest::Begin(TransferPool& pool) {
   if (!lease_) lease_ = pool.Acquire(access_, parts_, layers_);
-  if (!lease_) return false;
+  return lease_.has_value();
+}
+
+absl::StatusOr<bool> LeaseRequest::Ask(TransferPool& pool) {
+  if (!Begin(pool)) return false;
   return lease_->Ready();
 }
 

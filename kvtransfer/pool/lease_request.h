@@ -28,9 +28,11 @@ class LeaseRequest {
   LeaseRequest(PoolAccess access, LandingParts parts, LayerRange layers)
       : access_(access), parts_(std::move(parts)), layers_(layers) {}
 
+  // Returns true when the pool has given a lease, so that its copy, if any, has begun.
+  bool Begin(TransferPool& pool);
   // Returns true when the lease is ready to be taken. An error means that its copy failed.
   absl::StatusOr<bool> Ask(TransferPool& pool);
-  // REQUIRES: the last Ask() returned false.
+  // REQUIRES: the last Ask() or Begin() left something to wait for.
   PoolWait waits_for() const { return lease_ ? PoolWait::kCopy : PoolWait::kBuffer; }
   // REQUIRES: the last Ask() returned true.
   PoolLease Take();

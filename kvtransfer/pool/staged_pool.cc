@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 #include <vector>
@@ -14,6 +15,10 @@ namespace baton {
 namespace {
 
 constexpr int64_t kAlignment = 64;  // of each group's rows in a buffer
+// Bytes of shared read buffers, and limits of their number. A receiver may take half of them.
+constexpr int64_t kSharedBytes = 64 << 20;
+constexpr int64_t kLeastShared = 4;
+constexpr int64_t kMostShared = 64;
 
 // Returns the layout of a staging buffer with room for `tokens` tokens.
 KvPoolLayout BufferLayout(const KvPoolLayout& pool, int32_t tokens) {
@@ -42,28 +47,53 @@ int64_t StagedPool::BufferBytes(const KvPoolLayout& layout) {
   return BufferLayout(layout, kMaxBlockSize).pool_bytes();
 }
 
-int64_t StagedPool::StagingBytes(const KvPoolLayout& layout, const Limits& limits) {
+int64_t StagedPool::StagingBytes(const KvPoolLayout& layout, const Limits& limits, bool shared) {
   return ChecksumBytes(layout) +
-         BufferBytes(layout) * (int64_t{limits.read_buffers} + limits.land_buffers);
+         BufferBytes(layout) * (int64_t{shared ? 0 : limits.read_buffers} + limits.land_buffers);
+}
+
+int32_t StagedPool::SharedReadBuffers(const KvPoolLayout& layout) {
+  return static_cast<int32_t>(
+      std::clamp(kSharedBytes / layout.bytes_per_block(), kLeastShared, kMostShared));
+}
+
+KvPoolLayout StagedPool::SharedLayout(const KvPoolLayout& layout, const Limits& limits) {
+  const std::vector<int64_t> slots(static_cast<size_t>(layout.groups()), limits.read_buffers);
+  absl::StatusOr<KvPoolLayout> shared =
+      layout.Recut(KvLayoutKind::kBlockMajor, layout.block_size(), slots);
+  CHECK(shared.ok()) << shared.status();
+  return *std::move(shared);
 }
 
 StagedPool::StagedPool(std::optional<KvPoolLayout> rank_layout, std::byte* address,
                        const KvPoolLayout& layout, PoolCopies& copies, std::span<std::byte> staging,
-                       const Limits& limits)
+                       const Limits& limits, const SharedStaging& shared)
     : TransferPool(layout),
       rank_layout_(std::move(rank_layout)),
       address_(address),
       copies_(copies),
       read_buffers_(limits.read_buffers),
       block_copies_(address, this->layout(), rank_layout_.has_value() ? &*rank_layout_ : nullptr,
-                    copies, ChecksumsIn(staging, layout)) {
+                    copies, ChecksumsIn(staging, layout)),
+      shared_(shared) {
   CHECK(limits.read_buffers >= 1 && limits.land_buffers >= 1);
-  CHECK_GE(static_cast<int64_t>(staging.size()), StagingBytes(layout, limits));
+  const bool shares = shared.file >= 0;
+  CHECK_GE(static_cast<int64_t>(staging.size()), StagingBytes(layout, limits, shares));
+  if (shares) {
+    slots_ = SharedLayout(layout, limits);
+    CHECK_GE(static_cast<int64_t>(shared.memory.size()), slots_->pool_bytes());
+  }
   staging = staging.subspan(static_cast<size_t>(ChecksumBytes(layout)));
   const auto bytes = static_cast<size_t>(BufferBytes(layout));
   for (int32_t i = 0; i < limits.read_buffers + limits.land_buffers; ++i) {
     Buffer& buffer = buffers_.emplace_back();
-    buffer.memory = staging.subspan(static_cast<size_t>(i) * bytes, bytes);
+    if (shares && i < read_buffers_) {
+      buffer.memory = shared.memory;
+      buffer.slot = BlockId(i);
+    } else {
+      buffer.memory = staging.first(bytes);
+      staging = staging.subspan(bytes);
+    }
   }
   for (int32_t tokens = 1; tokens <= kMaxBlockSize; tokens *= 2) {
     layouts_.push_back(BufferLayout(layout, tokens));
@@ -71,31 +101,43 @@ StagedPool::StagedPool(std::optional<KvPoolLayout> rank_layout, std::byte* addre
 }
 
 StagedPool::StagedPool(const KvPoolLayout& rank_layout, const KvPoolLayout& layout,
-                       PoolCopies& copies, std::span<std::byte> staging, const Limits& limits)
-    : StagedPool(rank_layout, nullptr, layout, copies, staging, limits) {}
+                       PoolCopies& copies, std::span<std::byte> staging, const Limits& limits,
+                       const SharedStaging& shared)
+    : StagedPool(rank_layout, nullptr, layout, copies, staging, limits, shared) {}
 
 StagedPool::StagedPool(std::byte* address, const KvPoolLayout& layout, PoolCopies& copies,
-                       std::span<std::byte> staging, const Limits& limits)
-    : StagedPool(std::nullopt, address, layout, copies, staging, limits) {}
+                       std::span<std::byte> staging, const Limits& limits,
+                       const SharedStaging& shared)
+    : StagedPool(std::nullopt, address, layout, copies, staging, limits, shared) {}
 
 StagedPool::~StagedPool() {
   while (!Settled()) sched_yield();
   for (const Buffer& buffer : buffers_) CHECK(!buffer.leased) << "a lease outlives its pool";
 }
 
-PieceBytes StagedPool::Staged(Buffer& buffer, const LandingParts& parts, LayerRange layers) const {
+std::optional<PoolExport> StagedPool::exported() const {
+  if (!slots_) return std::nullopt;
+  return PoolExport{.file = shared_.file, .layout = &*slots_};
+}
+
+PieceBytes StagedPool::Staged(int32_t number, const LandingParts& parts, LayerRange layers) const {
+  const Buffer& buffer = buffers_[static_cast<size_t>(number)];
   LandingParts staged;
   int32_t tokens = 0;
   for (const LandingPart& part : parts) {
     GroupBlocks blocks;
     for (int32_t group = 0; group < layout().groups(); ++group) {
-      if (part.blocks[group] != kNoBlock) blocks.Set(group, BlockId(0));
+      if (part.blocks[group] != kNoBlock) blocks.Set(group, buffer.slot);
     }
     staged.push_back({.blocks = blocks,
                       .block_token = tokens,
                       .payload_token = part.payload_token,
                       .tokens = part.tokens});
     tokens += part.tokens;
+  }
+  if (slots_ && number < read_buffers_) {
+    CHECK(tokens >= 1 && tokens <= layout().block_size());
+    return PieceBytes(buffer.memory.data(), *slots_, std::move(staged), layers);
   }
   CHECK(tokens >= 1 && tokens <= kMaxBlockSize);
   const auto size_log2 = std::bit_width(static_cast<uint32_t>(tokens - 1));
@@ -115,7 +157,7 @@ std::optional<PoolLease> StagedPool::Acquire(PoolAccess access, LandingParts par
   buffer.stores = false;
   buffer.told = false;
   buffer.failed = absl::OkStatus();
-  PieceBytes staged = Staged(buffer, parts, layers);
+  PieceBytes staged = Staged(free, parts, layers);
   buffer.runs.clear();
   if (rank_layout_.has_value()) {
     AppendRankRuns(*rank_layout_, parts, staged, buffer.runs);

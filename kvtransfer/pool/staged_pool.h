@@ -2,7 +2,8 @@
 // between them and the pool asynchronously (with CUDA: a copy on a stream and its event).
 //
 // Every buffer has room for the payload of one block of any size that a peer may have:
-// kMaxBlockSize tokens of all layers of all KV groups.
+// kMaxBlockSize tokens of all layers of all KV groups. Read buffers may instead lie in a file that
+// other processes map (exported). Then each of them is a slot for one block of this pool.
 //
 // Buffers for reading and for landing have separate quotas. With one quota, two workers that send
 // to each other could deadlock. Each would wait for a buffer to land in, while data that the other
@@ -36,6 +37,12 @@
 
 namespace baton {
 
+// Memory of read buffers that other processes can map.
+struct SharedStaging {
+  std::span<std::byte> memory;
+  int file = -1;  // with this memory from offset 0 on; the caller keeps it. -1: not shared
+};
+
 class StagedPool final : public TransferPool {
  public:
   struct Limits {
@@ -44,17 +51,23 @@ class StagedPool final : public TransferPool {
   };
   // Bytes of one staging buffer.
   static int64_t BufferBytes(const KvPoolLayout& layout);
-  // Bytes that `staging` must have.
-  static int64_t StagingBytes(const KvPoolLayout& layout, const Limits& limits);
+  // Bytes that `staging` must have. `shared`: without the read buffers.
+  static int64_t StagingBytes(const KvPoolLayout& layout, const Limits& limits,
+                              bool shared = false);
+  // Number of shared read buffers with which a sender does not wait for its receivers.
+  static int32_t SharedReadBuffers(const KvPoolLayout& layout);
+  // Layout of shared read buffers: buffer i is block i of each KV group.
+  static KvPoolLayout SharedLayout(const KvPoolLayout& layout, const Limits& limits);
 
-  // `address` is the pool's address on the device; this class never dereferences it. `copies` and
-  // `staging` outlive this. `staging` is host memory, pinned if the device needs that. REQUIRES:
-  // limits of at least 1, and StagingBytes() bytes of staging, aligned to 4.
+  // `address` is the pool's address on the device; this class never dereferences it. `copies`,
+  // `staging` and `shared` outlive this. They are host memory, pinned if the device needs that.
+  // REQUIRES: limits of at least 1, StagingBytes() bytes of staging, aligned to 4, and the
+  // SharedLayout's bytes of shared memory, if there is any.
   StagedPool(std::byte* address, const KvPoolLayout& layout, PoolCopies& copies,
-             std::span<std::byte> staging, const Limits& limits);
+             std::span<std::byte> staging, const Limits& limits, const SharedStaging& shared = {});
   // Same for a divided pool. `rank_layout`: of each rank's part.
   StagedPool(const KvPoolLayout& rank_layout, const KvPoolLayout& layout, PoolCopies& copies,
-             std::span<std::byte> staging, const Limits& limits);
+             std::span<std::byte> staging, const Limits& limits, const SharedStaging& shared = {});
   // Waits for the running copies.
   ~StagedPool() override;
 
@@ -67,16 +80,17 @@ class StagedPool final : public TransferPool {
     return rank_layout_.has_value() && !copies_.ranks_reach_first() ? nullptr : &block_copies_;
   }
   int64_t BytesThroughHost() const override { return bytes_through_host_; }
-  std::optional<PoolExport> exported() const override { return std::nullopt; }
+  std::optional<PoolExport> exported() const override;
   std::byte* AddressForCopyEngine() const override { return address_; }
 
  private:
   StagedPool(std::optional<KvPoolLayout> rank_layout, std::byte* address,
              const KvPoolLayout& layout, PoolCopies& copies, std::span<std::byte> staging,
-             const Limits& limits);
+             const Limits& limits, const SharedStaging& shared);
 
   struct Buffer {
     std::span<std::byte> memory;
+    BlockId slot{0};  // in `memory`, if it is shared
     bool leased = false;
     std::optional<uint64_t> copy;  // running copy
     bool stores = false;           // the lease's copy goes into the pool
@@ -94,8 +108,8 @@ class StagedPool final : public TransferPool {
   bool CopyEnded(Buffer& buffer);
   void Begin(Buffer& buffer, PoolCopies::Direction direction);
   void KeepStoreError(const Buffer& buffer);
-  // Returns the tokens of `parts` in a staging buffer, where they lie side by side.
-  PieceBytes Staged(Buffer& buffer, const LandingParts& parts, LayerRange layers) const;
+  // Returns the tokens of `parts` in staging buffer `number`, where they lie side by side.
+  PieceBytes Staged(int32_t number, const LandingParts& parts, LayerRange layers) const;
 
   // Appends the copies of a buffer in a pool that is not divided.
   void AppendRuns(const LandingParts& parts, LayerRange layers, const PieceBytes& staged,
@@ -110,6 +124,8 @@ class StagedPool final : public TransferPool {
   absl::Status store_error_;           // of a released lease
   std::vector<Buffer> buffers_;        // read buffers first, then landing buffers
   std::vector<KvPoolLayout> layouts_;  // layouts of a staging buffer, by log2 of its room in tokens
+  const SharedStaging shared_;
+  std::optional<KvPoolLayout> slots_;  // of shared read buffers
 };
 
 }  // namespace baton

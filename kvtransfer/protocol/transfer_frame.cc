@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <string_view>
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -46,12 +47,19 @@ constexpr std::array<FrameType, std::variant_size_v<Frame>> kTypes = {{
     {"NcclLanded", 8},
     {"NcclStop", kMaxReasonBytes + 32},
     {"TakesLayers", 0},
+    {"SharedSlots", 4},
+    {"SharedTaken", 8},
 }};
 constexpr size_t kHelloTypes = 2;  // the first types are Hello and HelloReply
 static_assert(kTypes[0].max_body_bytes <= kMaxGreetingBytes);
 static_assert(kTypes[1].max_body_bytes <= kMaxGreetingBytes);
 
 constexpr int64_t kMaxCount = INT32_MAX;
+
+template <typename F>
+concept Empty = std::is_empty_v<F>;
+void Write(FieldWriter&, const Empty auto&) {}
+void Read(FieldReader&, Empty auto&) {}
 
 void WriteLayers(FieldWriter& w, LayerRange layers) {
   if (layers.all()) return;
@@ -217,11 +225,6 @@ void Read(FieldReader& r, AbortFrame& f) {
   ReadReason(r, f.code, f.reason);
 }
 
-void Write(FieldWriter&, const PingFrame&) {}
-void Read(FieldReader&, PingFrame&) {}
-void Write(FieldWriter&, const PongFrame&) {}
-void Read(FieldReader&, PongFrame&) {}
-
 void Write(FieldWriter& w, const SharedPoolFrame& f) {
   w.Number(f.num_blocks);
   for (const int64_t blocks : f.window_num_blocks) w.Number(blocks);
@@ -238,6 +241,11 @@ void Read(FieldReader& r, SharedPoolFrame& f) {
   ReadNumBlocks(r, f.num_blocks);
   while (r.ok() && !r.at_end()) ReadNumBlocks(r, f.window_num_blocks.emplace_back());
 }
+
+void Write(FieldWriter& w, const SharedSlotsFrame& f) { w.Number(f.slots); }
+void Read(FieldReader& r, SharedSlotsFrame& f) { r.Count("slots", kMaxCount, f.slots); }
+void Write(FieldWriter& w, const SharedTakenFrame& f) { w.Number(f.blocks); }
+void Read(FieldReader& r, SharedTakenFrame& f) { r.Number("blocks", f.blocks); }
 
 void Write(FieldWriter& w, const SharedPlace& place) {
   w.Number(place.pool_block);
@@ -291,13 +299,9 @@ void Write(FieldWriter& w, const NcclJoinFrame& f) { w.Text(f.unique_id); }
 void Read(FieldReader& r, NcclJoinFrame& f) {
   r.Text("unique_id", kNcclUniqueIdBytes, f.unique_id);
   if (r.ok() && f.unique_id.size() != kNcclUniqueIdBytes) {
-    r.Fail(
-        absl::StrFormat("unique_id has %d bytes, not %d", f.unique_id.size(), kNcclUniqueIdBytes));
+    r.Fail(absl::StrCat("unique_id has ", f.unique_id.size(), " bytes, not ", kNcclUniqueIdBytes));
   }
 }
-
-void Write(FieldWriter&, const NcclReadyFrame&) {}
-void Read(FieldReader&, NcclReadyFrame&) {}
 
 void Write(FieldWriter& w, const NcclBatchFrame& f) {
   w.Number(f.sequence);
@@ -331,9 +335,6 @@ void Read(FieldReader& r, NcclBatchFrame& f) {
 
 void Write(FieldWriter& w, const NcclLandedFrame& f) { w.Number(f.batches); }
 void Read(FieldReader& r, NcclLandedFrame& f) { r.Number("batches", f.batches); }
-
-void Write(FieldWriter&, const TakesLayersFrame&) {}
-void Read(FieldReader&, TakesLayersFrame&) {}
 
 void Write(FieldWriter& w, const NcclStopFrame& f) {
   w.Number(static_cast<uint8_t>(f.closed));

@@ -143,14 +143,28 @@ struct SharedPoolFrame {
   bool operator==(const SharedPoolFrame&) const = default;
 };
 
-// A block of the sender's pool. Valid while the block's generation equals `generation`.
+// Sender: as SharedPool, but other processes cannot map its pool (a GPU's). The first file has
+// slots instead, with the layout of a block-major pool. Each holds one block, and is used again as
+// soon as SharedTaken says so.
+struct SharedSlotsFrame {
+  int32_t slots = 0;  // of each KV group
+  bool operator==(const SharedSlotsFrame&) const = default;
+};
+
+// Receiver: no longer reads the slots of the connection's first `blocks` SharedBlocks.
+struct SharedTakenFrame {
+  uint64_t blocks = 0;
+  bool operator==(const SharedTakenFrame&) const = default;
+};
+
+// A block of the sender's file. Valid while the block's generation equals `generation`.
 struct SharedPlace {
   int32_t pool_block = 0;
   uint64_t generation = 0;
   bool operator==(const SharedPlace&) const = default;
 };
 
-// Over shared memory only: a Block; its payload stays in the sender's pool.
+// Over shared memory only: a Block; its payload stays in the sender's file.
 struct SharedBlockFrame {
   BlockFrame block;
   SharedPlace place;                      // of KV group 0
@@ -209,10 +223,11 @@ struct NcclStopFrame {
 };
 
 // The position in this list, counted from 1, is the type number on the wire.
-using Frame = std::variant<HelloFrame, HelloReplyFrame, AnnounceFrame, PullFrame, BlockFrame,
-                           DoneFrame, AbortFrame, PingFrame, PongFrame, SharedPoolFrame,
-                           SharedBlockFrame, NcclOfferFrame, NcclJoinFrame, NcclReadyFrame,
-                           NcclBatchFrame, NcclLandedFrame, NcclStopFrame, TakesLayersFrame>;
+using Frame =
+    std::variant<HelloFrame, HelloReplyFrame, AnnounceFrame, PullFrame, BlockFrame, DoneFrame,
+                 AbortFrame, PingFrame, PongFrame, SharedPoolFrame, SharedBlockFrame,
+                 NcclOfferFrame, NcclJoinFrame, NcclReadyFrame, NcclBatchFrame, NcclLandedFrame,
+                 NcclStopFrame, TakesLayersFrame, SharedSlotsFrame, SharedTakenFrame>;
 
 const char* FrameName(const Frame& frame);
 // True for the frames of the NCCL section above.

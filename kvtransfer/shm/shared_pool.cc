@@ -5,6 +5,7 @@
 #include <atomic>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "common/check.h"
@@ -28,14 +29,8 @@ void AcquireFence() { std::atomic_thread_fence(std::memory_order_acquire); }
 }  // namespace
 
 absl::StatusOr<LentBlocks> LentBlocks::Create(TransferPool& pool) {
-  const std::optional<PoolExport> exported = pool.exported();
-  if (!exported) {
-    return absl::InvalidArgumentError("the pool has no export: other processes cannot map it");
-  }
-  const size_t bytes = static_cast<size_t>(pool.layout().total_blocks()) * sizeof(uint64_t);
-  ASSIGN_OR_RETURN(SharedPageBuffer generations,
-                   SharedPageBuffer::Allocate(bytes, "block generations"));
-  return LentBlocks(pool, exported->file, std::move(generations));
+  ASSIGN_OR_RETURN(LentFile file, LentFile::Create(pool));
+  return LentBlocks(pool, std::move(file));
 }
 
 SharedPoolFrame LentBlocks::Describe() const {
@@ -45,10 +40,6 @@ SharedPoolFrame LentBlocks::Describe() const {
     frame.window_num_blocks.push_back(layout.group(group).num_blocks());
   }
   return frame;
-}
-
-uint64_t& LentBlocks::Generation(int64_t number) {
-  return reinterpret_cast<uint64_t*>(generations_.data())[number];
 }
 
 std::vector<uint32_t> LentBlocks::Checksums(const BlockDispatch& dispatch,
@@ -65,24 +56,18 @@ SharedBlockFrame LentBlocks::Lend(const BlockDispatch& dispatch, BlockChecksums&
   SharedBlockFrame frame{.block = dispatch.frame, .place = {}, .windows = {}};
   std::vector<int64_t>& lent = lent_to_[dispatch.frame.sender_transfer];
   for (int32_t group = 0; group < pool_->layout().groups(); ++group) {
-    const BlockId block = dispatch.blocks[group];
-    if (block == kNoBlock) continue;
-    const int64_t number = NumberOf(block, group);
+    if (dispatch.blocks[group] == kNoBlock) continue;
+    const int64_t number = file_.NumberOf(dispatch.blocks[group], group);
     ++loans_[number].transfers;
     lent.push_back(number);
-    const SharedPlace place{.pool_block = block.value(), .generation = Generation(number)};
-    if (group == 0) {
-      frame.place = place;
-    } else {
-      frame.windows.push_back(place);
-    }
   }
+  file_.SetPlaces(dispatch.blocks, frame);
   if (!dispatch.frame.layers.all()) {
     frame.block.piece_crcs = Checksums(dispatch, checksums);
     return frame;
   }
   const int32_t valid = dispatch.frame.valid_tokens;
-  Loan& loan = loans_[NumberOf(dispatch.blocks[0], 0)];
+  Loan& loan = loans_[file_.NumberOf(dispatch.blocks[0], 0)];
   if (loan.valid_tokens != valid || loan.blocks != dispatch.blocks) {
     loan.blocks = dispatch.blocks;
     loan.valid_tokens = valid;
@@ -101,7 +86,7 @@ void LentBlocks::Return(uint64_t sender_transfer) {
     loans_.erase(loan);
     // This happens before every later write to the block, because the engine learns of the end
     // under a lock.
-    std::atomic_ref(Generation(number)).fetch_add(1, std::memory_order_seq_cst);
+    file_.EndLoan(number);
   }
   lent_to_.erase(lent);
 }
@@ -111,6 +96,22 @@ absl::StatusOr<PeerPool> PeerPool::Map(const KvPoolLayout& ours, const KvGeometr
                                        int generations_file) {
   std::vector<int64_t> num_blocks = {told.num_blocks};
   num_blocks.insert(num_blocks.end(), told.window_num_blocks.begin(), told.window_num_blocks.end());
+  return MapFile(ours, geometry, num_blocks, pool_file, generations_file);
+}
+
+absl::StatusOr<PeerPool> PeerPool::Map(const KvPoolLayout& ours, const KvGeometry& geometry,
+                                       const SharedSlotsFrame& told, int slots_file,
+                                       int generations_file) {
+  const std::vector<int64_t> slots(static_cast<size_t>(ours.groups()), told.slots);
+  ASSIGN_OR_RETURN(PeerPool mapped, MapFile(ours, {KvLayoutKind::kBlockMajor, geometry.block_size},
+                                            slots, slots_file, generations_file));
+  mapped.slots_ = true;
+  return mapped;
+}
+
+absl::StatusOr<PeerPool> PeerPool::MapFile(const KvPoolLayout& ours, const KvGeometry& geometry,
+                                           const std::vector<int64_t>& num_blocks, int pool_file,
+                                           int generations_file) {
   if (std::ssize(num_blocks) != ours.groups()) {
     return absl::InvalidArgumentError(
         absl::StrFormat("SharedPool names the blocks of %d KV groups, our pool has %d",

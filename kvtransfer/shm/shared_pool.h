@@ -1,7 +1,8 @@
 // KV blocks lent over shared memory: LentBlocks tracks the sender's loans, and PeerPool is the
 // receiver's view of the sender's pool. One file holds the blocks of all KV groups, and one file
 // their generations. Both are indexed by the block's number among the blocks of all groups
-// (cache/kv_pool_layout.h).
+// (cache/kv_pool_layout.h). A pool on a GPU cannot be mapped. Its sender copies each block to a
+// slot, and lends the slot (lent_slot.h); a PeerPool then is the view of the slots.
 //
 // The receiver copies directly from the sender's pool into its own, and the sender cannot stop it.
 // A transfer may be cancelled, and its blocks rewritten, during a copy. So every block has a
@@ -38,11 +39,11 @@
 #include "absl/status/statusor.h"
 #include "common/crc32c_copy.h"
 #include "common/shared_page_buffer.h"
-#include "common/strong_int.h"
 #include "kvtransfer/pool/block_checksums.h"
 #include "kvtransfer/protocol/fingerprint.h"
 #include "kvtransfer/protocol/send_session.h"
 #include "kvtransfer/protocol/transfer_frame.h"
+#include "kvtransfer/shm/lent_file.h"
 #include "kvtransfer/transfer_pool.h"
 
 namespace baton {
@@ -59,8 +60,7 @@ class LentBlocks {
   // published.
   void Return(uint64_t sender_transfer);
 
-  int pool_fd() const { return pool_file_; }
-  int generations_fd() const { return generations_.fd(); }
+  const LentFile& file() const { return file_; }
   // Returns the frame that tells a receiver the pool's number of blocks.
   SharedPoolFrame Describe() const;
 
@@ -73,17 +73,11 @@ class LentBlocks {
     std::vector<uint32_t> piece_crcs;  // for `valid_tokens` tokens of `blocks`
   };
 
-  LentBlocks(TransferPool& pool, int pool_file, SharedPageBuffer generations)
-      : pool_(&pool), pool_file_(pool_file), generations_(std::move(generations)) {}
+  LentBlocks(TransferPool& pool, LentFile file) : pool_(&pool), file_(std::move(file)) {}
   std::vector<uint32_t> Checksums(const BlockDispatch& dispatch, BlockChecksums& checksums) const;
-  int64_t NumberOf(BlockId block, int32_t group) const {
-    return pool_->layout().first_block(group) + block.value();
-  }
-  uint64_t& Generation(int64_t number);
 
   TransferPool* pool_;
-  int pool_file_;
-  SharedPageBuffer generations_;                                 // one counter for each block
+  LentFile file_;
   absl::flat_hash_map<int64_t, Loan> loans_;                     // by block number
   absl::flat_hash_map<uint64_t, std::vector<int64_t>> lent_to_;  // by sender_transfer
 };
@@ -96,6 +90,12 @@ class PeerPool {
   static absl::StatusOr<PeerPool> Map(const KvPoolLayout& ours, const KvGeometry& geometry,
                                       const SharedPoolFrame& told, int pool_file,
                                       int generations_file);
+  // Same for slots, whose layout is block-major.
+  static absl::StatusOr<PeerPool> Map(const KvPoolLayout& ours, const KvGeometry& geometry,
+                                      const SharedSlotsFrame& told, int slots_file,
+                                      int generations_file);
+  // True if the sender waits for SharedTaken before it uses a block's place again.
+  bool slots() const { return slots_; }
 
   // Copies the block's valid tokens into `to` and checks them. After an error, the target holds
   // garbage. REQUIRES: the receiver placed the frame there, so its sizes are right. Errors:
@@ -111,6 +111,9 @@ class PeerPool {
 
   PeerPool(KvPoolLayout layout, SharedPageView pool, SharedPageView generations)
       : layout_(std::move(layout)), pool_(std::move(pool)), generations_(std::move(generations)) {}
+  static absl::StatusOr<PeerPool> MapFile(const KvPoolLayout& ours, const KvGeometry& geometry,
+                                          const std::vector<int64_t>& num_blocks, int pool_file,
+                                          int generations_file);
   absl::StatusOr<Places> PlacesOf(const SharedBlockFrame& frame, GroupSet groups) const;
   absl::Status CheckGenerations(const SharedBlockFrame& frame, const Places& places,
                                 GroupSet groups) const;
@@ -121,6 +124,7 @@ class PeerPool {
   KvPoolLayout layout_;
   SharedPageView pool_;
   SharedPageView generations_;
+  bool slots_ = false;
 };
 
 }  // namespace baton

@@ -16,15 +16,10 @@ namespace baton {
 namespace {
 
 constexpr size_t kAheadBytes = 32 << 10;
-// Frames are gathered for one write up to these limits: bytes of frames, and bytes of blocks read
-// for checksums. The second limit lets the receiver copy a block while the sender computes the
-// checksums of the next.
-constexpr size_t kGatherFrameBytes = 16 << 10;
-constexpr int64_t kGatherBlockBytes = 1 << 20;
 // Transfers of at least this size are stored past the CPU's caches, because they do not fit into
 // them.
 constexpr int64_t kStreamingBytes = 16 << 20;
-constexpr size_t kFiles = 2;  // descriptors sent with SharedPool
+constexpr size_t kFiles = 2;  // descriptors sent with SharedPool or SharedSlots
 
 }  // namespace
 
@@ -56,7 +51,7 @@ ssize_t ShmConnection::ReadSome(std::span<iovec> buffers) {
 
 ssize_t ShmConnection::WriteSome(std::span<iovec> buffers) {
   if (!files_to_send_) return SendWithFiles(fd(), buffers, {});
-  const int files[kFiles] = {lent_.pool_fd(), lent_.generations_fd()};
+  const int files[kFiles] = {lent_.fd(), lent_.generations_fd()};
   const ssize_t sent = SendWithFiles(fd(), buffers, files);
   if (sent > 0) files_to_send_ = false;
   return sent;
@@ -64,20 +59,22 @@ ssize_t ShmConnection::WriteSome(std::span<iovec> buffers) {
 
 absl::Status ShmConnection::OnAccepted() {
   files_to_send_ = true;
-  return Send(lent_.Describe());
+  return Send(Describe());
 }
 
 absl::Status ShmConnection::OnPayloadFrame(Frame frame, int64_t now_us) {
-  if (const auto* block = std::get_if<SharedBlockFrame>(&frame)) {
-    return OnSharedBlock(*block, now_us);
+  if (auto* block = std::get_if<SharedBlockFrame>(&frame)) {
+    return OnSharedBlock(std::move(*block), now_us);
   }
-  if (const auto* pool = std::get_if<SharedPoolFrame>(&frame)) return OnSharedPool(*pool);
+  if (const auto* pool = std::get_if<SharedPoolFrame>(&frame)) return OnSharedFile(*pool);
+  if (const auto* slots = std::get_if<SharedSlotsFrame>(&frame)) return OnSharedFile(*slots);
   return Unexpected(frame);
 }
 
-absl::Status ShmConnection::OnSharedPool(const SharedPoolFrame& frame) {
+template <typename F>
+absl::Status ShmConnection::OnSharedFile(const F& frame) {
   if (peer_pool_ || files_.size() != kFiles) {
-    return absl::InvalidArgumentError(absl::StrCat("SharedPool: ", files_.size(),
+    return absl::InvalidArgumentError(absl::StrCat(FrameName(frame), ": ", files_.size(),
                                                    " descriptors came with it, ", kFiles,
                                                    " are required, once per connection"));
   }
@@ -87,35 +84,72 @@ absl::Status ShmConnection::OnSharedPool(const SharedPoolFrame& frame) {
   return absl::OkStatus();
 }
 
-absl::Status ShmConnection::OnSharedBlock(const SharedBlockFrame& frame, int64_t now_us) {
-  if (!peer_pool_) return absl::InvalidArgumentError("SharedBlock before SharedPool");
-  const std::optional<BlockPlacement> placement = node_.receiver().OnBlock(peer(), frame.block);
-  if (!placement) return absl::OkStatus();  // ended here; an Abort tells the sender
-  const CopyStores stores =
-      placement->transfer_bytes >= kStreamingBytes ? CopyStores::kStreaming : CopyStores::kCached;
-  std::optional<PoolLease> lease =
-      node_.pool().Acquire(PoolAccess::kLand, placement->parts, frame.block.layers);
-  CHECK(lease && *lease->Ready());  // shared memory requires a pool with an export
-  const absl::Status copied = peer_pool_->Copy(frame, lease->bytes(), stores);
-  if (copied.ok()) lease->Store();
-  Moved(frame.block.payload_bytes);
-  if (copied.ok()) node_.moved().Received(KvMedium::kShm, frame.block.payload_bytes);
-  node_.receiver().OnBlockLanded(*placement, frame.block.payload_bytes, copied, Now(now_us));
+absl::Status ShmConnection::OnSharedBlock(SharedBlockFrame frame, int64_t now_us) {
+  if (!peer_pool_) return absl::InvalidArgumentError("SharedBlock before the sender's file");
+  std::optional<BlockPlacement> placement = node_.receiver().OnBlock(peer(), frame.block);
+  if (!placement) return Taken();  // ended here; an Abort tells the sender
+  LeaseRequest request(PoolAccess::kLand, placement->parts, frame.block.layers);
+  landing_.emplace(Landing{.frame = std::move(frame),
+                           .placement = *std::move(placement),
+                           .request = std::move(request),
+                           .storing = std::nullopt});
+  return ContinueLanding(now_us);
+}
+
+absl::Status ShmConnection::ResumeReading(int64_t now_us) {
+  return landing_ ? ContinueLanding(now_us) : absl::OkStatus();
+}
+
+absl::Status ShmConnection::ContinueLanding(int64_t now_us) {
+  if (!landing_->storing) {
+    if (!node_.receiver().IsLive(landing_->placement)) {
+      landing_.reset();
+      return Taken();
+    }
+    const absl::StatusOr<bool> ready = landing_->request.Ask(node_.pool());
+    if (ready.ok() && !*ready) return absl::OkStatus();
+    const absl::Status copied = ready.ok() ? CopyBlock(landing_->request.Take()) : ready.status();
+    if (!copied.ok()) EndLanding(copied, now_us);
+    RETURN_IF_ERROR(Taken());
+    if (!landing_) return absl::OkStatus();
+  }
+  const absl::StatusOr<bool> stored = landing_->storing->Ready();
+  if (!stored.ok() || *stored) EndLanding(stored.status(), now_us);
   return absl::OkStatus();
 }
 
-absl::Status ShmConnection::QueueBlocks(int64_t now_us) {
-  const int64_t most = std::min(kGatherBlockBytes, left_in_turn());
-  for (int64_t looked_at = 0; looked_at < most && writer_.queued_bytes() < kGatherFrameBytes;) {
-    const std::optional<BlockDispatch> next = node_.sender().NextBlock(peer());
-    if (!next) break;
-    RETURN_IF_ERROR(Send(lent_.Lend(*next, node_.checksums())));
-    node_.sender().OnBlockSent(*next, now_us);
-    node_.moved().Sent(KvMedium::kShm, next->frame.payload_bytes);
-    looked_at += next->frame.payload_bytes;
-    Moved(next->frame.payload_bytes);  // computing checksums took time of this turn
-  }
+absl::Status ShmConnection::CopyBlock(PoolLease lease) {
+  const CopyStores stores = landing_->placement.transfer_bytes >= kStreamingBytes
+                                ? CopyStores::kStreaming
+                                : CopyStores::kCached;
+  Moved(landing_->frame.block.payload_bytes);
+  RETURN_IF_ERROR(peer_pool_->Copy(landing_->frame, lease.bytes(), stores));
+  lease.Store();
+  landing_->storing = std::move(lease);
   return absl::OkStatus();
+}
+
+void ShmConnection::EndLanding(const absl::Status& landed, int64_t now_us) {
+  const Landing landing = *std::exchange(landing_, std::nullopt);
+  const int64_t bytes = landing.frame.block.payload_bytes;
+  if (landed.ok()) node_.moved().Received(KvMedium::kShm, bytes);
+  node_.receiver().OnBlockLanded(landing.placement, bytes, landed, Now(now_us));
+}
+
+absl::Status ShmConnection::Taken() {
+  return peer_pool_->slots() ? Send(SharedTakenFrame{++taken_}) : absl::OkStatus();
+}
+
+PoolWait ShmConnection::waits_for_pool() const {
+  if (!landing_) return PoolWait::kNothing;
+  return landing_->storing ? PoolWait::kCopy : landing_->request.waits_for();
+}
+
+// A block that waits for a lease touches no pool block yet.
+void ShmConnection::ReleaseEndedTransfers() {
+  if (landing_ && landing_->storing && !node_.receiver().IsLive(landing_->placement)) {
+    landing_.reset();
+  }
 }
 
 }  // namespace baton

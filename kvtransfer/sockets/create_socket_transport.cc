@@ -63,7 +63,11 @@ absl::StatusOr<std::unique_ptr<KvTransport>> CreateSocketTransport(const SocketE
   if (!endpoints.shm_name.empty()) {
     addresses.push_back(FormatShmAddress(endpoints.shm_name));
     RETURN_IF_ERROR(ParseShmAddress(addresses.back()).status());
-    ASSIGN_OR_RETURN(parts.lent, LentBlocks::Create(*options.pool));
+    if (options.pool->memory() == PoolMemory::kHost) {
+      ASSIGN_OR_RETURN(parts.lent, LentBlocks::Create(*options.pool));
+    } else {
+      ASSIGN_OR_RETURN(parts.slots, LentFile::Create(*options.pool));
+    }
     ASSIGN_OR_RETURN(parts.shm_listener, ListenUnix(endpoints.shm_name));
   }
   if (!endpoints.tcp_listen.empty()) {

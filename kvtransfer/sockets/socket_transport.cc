@@ -10,7 +10,8 @@
 
 #include "common/check.h"
 #include "common/status_macros.h"
-#include "kvtransfer/shm/shm_connection.h"
+#include "kvtransfer/shm/host_shm_connection.h"
+#include "kvtransfer/shm/staged_shm_connection.h"
 #include "kvtransfer/sockets/tcp_connection.h"
 #include "kvtransfer/sockets/tcp_socket.h"
 #include "kvtransfer/sockets/transfer_address.h"
@@ -192,7 +193,10 @@ void SocketTransport::DeliverPayloadReports(int64_t now_us) {
 }
 
 std::unique_ptr<StreamConnection> SocketTransport::MakeConnection(bool shm, ConnectionParts parts) {
-  if (shm) return std::make_unique<ShmConnection>(std::move(parts), *parts_.lent);
+  if (shm && parts_.slots) {
+    return std::make_unique<StagedShmConnection>(std::move(parts), *parts_.slots);
+  }
+  if (shm) return std::make_unique<HostShmConnection>(std::move(parts), *parts_.lent);
   if (parts_.tls != nullptr) {
     const int socket = parts.socket.get();
     parts.tls = parts.address.empty() ? parts_.tls->Accept(socket) : parts_.tls->Connect(socket);

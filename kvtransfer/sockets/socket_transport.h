@@ -1,10 +1,10 @@
 // KV transport over sockets. One I/O thread with epoll runs rounds over the connections
 // (connection_rounds.h). They use TCP, Unix sockets beside shared memory, or both.
 //
-// With shared memory, the engine's thread itself executes a post if its frames and blocks are small
-// (RoundHere). It does so only if it gets round_mutex_ without waiting. It writes what the socket
-// accepts at once and leaves everything else to the I/O thread. So a post never blocks, and a small
-// request needs one thread hand-over less.
+// With shared memory and a pool in host memory, the engine's thread itself executes a post if its
+// frames and blocks are small (RoundHere). It does so only if it gets round_mutex_ without waiting.
+// It writes what the socket accepts at once and leaves everything else to the I/O thread. So a post
+// never blocks, and a small request needs one thread hand-over less.
 //
 // After using shared memory, the I/O thread polls for a moment before it sleeps. A peer on the same
 // host often answers, or sends its next request, sooner than a sleeping thread could be woken. The
@@ -48,7 +48,8 @@ struct SocketParts {
   std::string address;
   FileDescriptor tcp_listener;        // unset: no TCP
   FileDescriptor shm_listener;        // unset: no shared memory
-  std::optional<LentBlocks> lent;     // set together with shm_listener
+  std::optional<LentBlocks> lent;     // for shm_listener, if the pool is in host memory
+  std::optional<LentFile> slots;      // for shm_listener, if it is not
   std::unique_ptr<NcclRuntime> nccl;  // not started yet; null: no NCCL
   std::unique_ptr<TransferTls> tls;   // of connections over TCP; null: they are not encrypted
   FileDescriptor epoll;               // watches the listeners and `wake`
@@ -95,21 +96,20 @@ class SocketTransport final : public PostedTransport, private ConnectionRounds::
   // Executes the posted commands on the engine's thread. Returns false if the I/O thread must do (a
   // part of) the work.
   bool RoundHere();
-  // True if RoundHere may be tried. (Shared memory needs a pool with an export, so leases are ready
-  // at once.)
-  bool PostsHere() const { return TakesShm() && parts_.nccl == nullptr; }
+  // True if RoundHere may be tried. A pool in host memory has leases that are ready at once.
+  bool PostsHere() const { return parts_.lent.has_value() && parts_.nccl == nullptr; }
   bool WriteHere(StreamConnection& connection, int64_t now_us);
   void OnSocketEvent(const epoll_event& event, int64_t now_us);
   void AcceptSome(uint64_t key, int64_t now_us);
   std::unique_ptr<StreamConnection> MakeConnection(bool shm, ConnectionParts parts);
   void WatchListeners(bool on);
-  bool TakesShm() const { return parts_.lent.has_value(); }
+  bool TakesShm() const { return parts_.shm_listener.get() >= 0; }
   // Sleeps until something happens, and sets ready_.
   void Wait();
   int64_t NextWakeUs(int64_t now_us) const;
 
   const TcpOptions tcp_;
-  SocketParts parts_;  // round_mutex_ guards `lent` and `nccl`
+  SocketParts parts_;  // round_mutex_ guards `lent`, `slots` and `nccl`
   // Engine thread only.
   bool unsaid_ = false;               // a transfer was started and is not executed yet
   mutable std::string good_address_;  // address of the last valid post; avoids checking it again

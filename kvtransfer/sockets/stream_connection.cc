@@ -128,11 +128,13 @@ absl::Status StreamConnection::OnFrame(Frame frame, int64_t now_us) {
     return absl::OkStatus();
   }
   if (opened_by_us()) {
-    return IsNcclFrame(frame) ? OnPayloadAnswer(std::move(frame), now_us)
-                              : node_.OnFrameFromReceiver(peer_, frame, now_us);
+    const bool payload = IsNcclFrame(frame) || std::holds_alternative<SharedTakenFrame>(frame);
+    return payload ? OnPayloadAnswer(std::move(frame), now_us)
+                   : node_.OnFrameFromReceiver(peer_, frame, now_us);
   }
   const bool payload = IsNcclFrame(frame) || std::holds_alternative<BlockFrame>(frame) ||
                        std::holds_alternative<SharedPoolFrame>(frame) ||
+                       std::holds_alternative<SharedSlotsFrame>(frame) ||
                        std::holds_alternative<SharedBlockFrame>(frame);
   if (payload) return OnPayloadFrame(std::move(frame), now_us);
   RETURN_IF_ERROR(node_.OnFrameFromSender(peer_, link_, frame, now_us));

@@ -18,7 +18,7 @@ STATIC_PATHS = (4, 5)  # of HPACK's static table, which ends at 61
 STATIC_ENTRIES = 61
 FRAME_TYPES = ("Hello", "HelloReply", "Announce", "Pull", "Block", "Done", "Abort", "Ping", "Pong", "SharedPool",
                "SharedBlock", "NcclOffer", "NcclJoin", "NcclReady", "NcclBatch", "NcclLanded", "NcclStop",
-               "TakesLayers")
+               "TakesLayers", "SharedSlots", "SharedTaken")
 
 
 class BytesTap:

@@ -103,7 +103,9 @@ std::vector<Frame> Examples() {
       NcclBatchFrame{.sequence = 0, .blocks = {block, block}},
       NcclLandedFrame{.batches = 1},
       NcclStopFrame{.closed = true, .landed = 1, .reason = "late"},
-      TakesLayersFrame{}};
+      TakesLayersFrame{},
+      SharedSlotsFrame{.slots = 9},
+      SharedTakenFrame{.blocks = 9}};
   for (size_t i = 0; i < examples.size(); ++i) CHECK_EQ(examples[i].index(), i);
   CHECK_EQ(examples.size(), std::variant_size_v<Frame>);
   return examples;

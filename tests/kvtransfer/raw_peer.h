@@ -43,12 +43,12 @@ class RawPeer {
   }
 
   // Returns the next frame of this type and skips others. Returns nothing if the connection ends or
-  // 10 s pass.
+  // no byte comes for `wait_ms`.
   template <typename T>
-  std::optional<T> Read() {
+  std::optional<T> Read(int wait_ms = 10'000) {
     while (true) {
       std::string header_bytes;
-      if (!ReadBytes(kFrameHeaderBytes, header_bytes)) return std::nullopt;
+      if (!ReadBytes(kFrameHeaderBytes, header_bytes, wait_ms)) return std::nullopt;
       const auto header = DecodeFrameHeader(AsBytes(header_bytes));
       EXPECT_TRUE(header.ok()) << header.status();
       std::string body;
@@ -59,11 +59,11 @@ class RawPeer {
       if (const T* wanted = std::get_if<T>(&*frame)) return *wanted;
     }
   }
-  bool ReadBytes(size_t count, std::string& bytes) {
+  bool ReadBytes(size_t count, std::string& bytes, int wait_ms = 10'000) {
     bytes.resize(count);
     for (size_t at = 0; at < count;) {
       pollfd wait{fd_.get(), POLLIN, 0};
-      if (poll(&wait, 1, 10'000) <= 0) return false;
+      if (poll(&wait, 1, wait_ms) <= 0) return false;
       const ssize_t got = recv(fd_.get(), bytes.data() + at, count - at, 0);
       if (got <= 0) return false;
       at += got;

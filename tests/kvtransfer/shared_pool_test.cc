@@ -31,8 +31,8 @@ class SharedPoolTest : public ::testing::TestWithParam<KvLayoutKind> {
       ours_.memory.data()[i] = static_cast<std::byte>(random());
     }
     lent_.emplace(*LentBlocks::Create(ours_.lender));
-    view_.emplace(*PeerPool::Map(theirs_.layout, kGeometry, {.num_blocks = 64}, lent_->pool_fd(),
-                                 lent_->generations_fd()));
+    view_.emplace(*PeerPool::Map(theirs_.layout, kGeometry, {.num_blocks = 64}, lent_->file().fd(),
+                                 lent_->file().generations_fd()));
   }
 
   SharedBlockFrame Lend(uint64_t transfer, int32_t block, int32_t valid = 16) {
@@ -184,8 +184,8 @@ TEST_P(SharedPoolTest, FilesTooShortForTheDeclaredPoolAreRefused) {
         .status()
         .code();
   };
-  const int pool = lent_->pool_fd();
-  const int words = lent_->generations_fd();
+  const int pool = lent_->file().fd();
+  const int words = lent_->file().generations_fd();
   EXPECT_EQ(code(64, pool, words), absl::StatusCode::kOk);
   EXPECT_EQ(code(INT32_MAX, pool, words), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code(0, pool, words), absl::StatusCode::kInvalidArgument);
@@ -212,7 +212,8 @@ TEST_P(SharedPoolTest, ABlockOfEachGroupIsLentUnderItsOwnGeneration) {
   const SharedPoolFrame told = lent.Describe();
   EXPECT_EQ(told, (SharedPoolFrame{.num_blocks = 64, .window_num_blocks = {40}}));
   const auto map = [&](const SharedPoolFrame& frame) {
-    return PeerPool::Map(theirs.layout, kGeometry, frame, lent.pool_fd(), lent.generations_fd());
+    return PeerPool::Map(theirs.layout, kGeometry, frame, lent.file().fd(),
+                         lent.file().generations_fd());
   };
   EXPECT_EQ(map({.num_blocks = 64}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(map({.num_blocks = 64, .window_num_blocks = {40, 40}}).status().code(),

@@ -6,8 +6,12 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <optional>
 #include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -21,20 +25,21 @@ namespace {
 using ::testing::HasSubstr;
 using Kind = TransferEvent::Kind;
 
-constexpr int64_t kPoolBlocks = 8;
+constexpr int32_t kPoolBlocks = 8;
 
 // A sender's end built by the test. Piece p of block b in its pool is filled with 'a' + p + b, as
 // in MakeRawBlock. All generations are 0.
-class ShmHostileSender : public ::testing::Test {
+// The parameter is the memory of the receiver's pool.
+class ShmHostileSender : public ::testing::TestWithParam<PoolMemory> {
  protected:
   explicit ShmHostileSender(TcpOptions tcp = kPatient)
-      : b_{[this, tcp](TransportOptions options) {
+      : b_{WithSharedMemory([this, tcp](TransportOptions options) {
              options.waker = [this, wake = options.waker] {
                unread_when_woken_ = Unread();
                wake();
              };
              return Shm(tcp)(std::move(options));
-           },
+           }),
            {},
            2} {
     for (int32_t block = 0; block < 3; ++block) {
@@ -51,6 +56,11 @@ class ShmHostileSender : public ::testing::Test {
           std::move(options), tcp);
     };
   }
+  static TransportSource WithSharedMemory(TransportFactory make) {
+    TransportSource source(std::move(make), GetParam());
+    source.shared = true;
+    return source;
+  }
   std::byte* Piece(int32_t block, int32_t piece) {
     return pool_.data() + layout_.PieceOffset(piece / 2, piece % 2 == 1, block);
   }
@@ -63,7 +73,10 @@ class ShmHostileSender : public ::testing::Test {
     peer_->Hello();
   }
   void SendPool(std::vector<int> files, int64_t num_blocks = kPoolBlocks) {
-    std::string bytes = EncodeFrame(SharedPoolFrame{.num_blocks = num_blocks});
+    SendFiles(SharedPoolFrame{.num_blocks = num_blocks}, std::move(files));
+  }
+  void SendFiles(const Frame& frame, std::vector<int> files) {
+    std::string bytes = EncodeFrame(frame);
     iovec buffer{bytes.data(), bytes.size()};
     ASSERT_EQ(SendWithFiles(socket_, std::span(&buffer, 1), files),
               static_cast<ssize_t>(bytes.size()));
@@ -110,7 +123,13 @@ class ShmHostileSender : public ::testing::Test {
   std::optional<RawPeer> peer_;
 };
 
-TEST_F(ShmHostileSender, AnHonestRawPeerSucceeds) {
+std::string MemoryName(const ::testing::TestParamInfo<PoolMemory>& info) {
+  return info.param == PoolMemory::kHost ? "Host" : "Device";
+}
+INSTANTIATE_TEST_SUITE_P(To, ShmHostileSender,
+                         ::testing::Values(PoolMemory::kHost, PoolMemory::kDevice), MemoryName);
+
+TEST_P(ShmHostileSender, AnHonestRawPeerSucceeds) {
   Begin(1);
   for (int32_t i = 0; i < 3; ++i) peer_->Send(Block(1, i));
   EXPECT_TRUE(peer_->Read<DoneFrame>().has_value());
@@ -122,7 +141,7 @@ TEST_F(ShmHostileSender, AnHonestRawPeerSucceeds) {
             0);
 }
 
-TEST_F(ShmHostileSender, TheSenderGetsDoneBeforeTheEngineIsWoken) {
+TEST_P(ShmHostileSender, TheSenderGetsDoneBeforeTheEngineIsWoken) {
   Begin(1);
   const int unread = Unread();
   for (int32_t i = 0; i < 3; ++i) peer_->Send(Block(1, i));
@@ -134,7 +153,7 @@ TEST_F(ShmHostileSender, TheSenderGetsDoneBeforeTheEngineIsWoken) {
   EXPECT_GT(done->landed_us, 0);
 }
 
-TEST_F(ShmHostileSender, ADamagedByteIsNamedByLayerKindAndBlock) {
+TEST_P(ShmHostileSender, ADamagedByteIsNamedByLayerKindAndBlock) {
   Begin(1);
   peer_->Send(Block(1, 0));
   *Piece(1, 4) ^= std::byte{4};
@@ -149,7 +168,7 @@ TEST_F(ShmHostileSender, ADamagedByteIsNamedByLayerKindAndBlock) {
   ExpectAlive();
 }
 
-TEST_F(ShmHostileSender, ABlockOfAnotherGenerationIsNotPublished) {
+TEST_P(ShmHostileSender, ABlockOfAnotherGenerationIsNotPublished) {
   Begin(1);
   Generations()[1] = 5;
   peer_->Send(Block(1, 0));
@@ -160,7 +179,7 @@ TEST_F(ShmHostileSender, ABlockOfAnotherGenerationIsNotPublished) {
   EXPECT_THAT(std::string(event.status.message()), HasSubstr("generation 0"));
 }
 
-TEST_F(ShmHostileSender, BlocksThatItDoesNotHaveOrThatWereNotAskedForFailTheTransfer) {
+TEST_P(ShmHostileSender, BlocksThatItDoesNotHaveOrThatWereNotAskedForFailTheTransfer) {
   uint64_t id = 0;
   const auto fails = [&](const std::function<void(SharedBlockFrame&)>& change) {
     Begin(++id);
@@ -179,7 +198,7 @@ TEST_F(ShmHostileSender, BlocksThatItDoesNotHaveOrThatWereNotAskedForFailTheTran
   ExpectAlive();
 }
 
-TEST_F(ShmHostileSender, FilesThatCannotBeTrustedEndTheConnection) {
+TEST_P(ShmHostileSender, FilesThatCannotBeTrustedEndTheConnection) {
   const FileDescriptor unsealed(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(ftruncate(unsealed.get(), layout_.pool_bytes()), 0);
   const auto closes = [&](std::vector<int> files, int64_t num_blocks) {
@@ -201,7 +220,7 @@ TEST_F(ShmHostileSender, FilesThatCannotBeTrustedEndTheConnection) {
   ExpectAlive();
 }
 
-TEST_F(ShmHostileSender, FramesOutOfPlaceEndTheConnection) {
+TEST_P(ShmHostileSender, FramesOutOfPlaceEndTheConnection) {
   Connect();
   peer_->Send(Block(1, 0));  // before SharedPool
   EXPECT_TRUE(peer_->Closed());
@@ -221,12 +240,73 @@ TEST_F(ShmHostileSender, FramesOutOfPlaceEndTheConnection) {
   ExpectAlive();
 }
 
+// As the sender of a pool that nobody can map.
+TEST_P(ShmHostileSender, EverySlotIsGivenBackOnce) {
+  ASSERT_TRUE(b_.transport().Expect(Spec(1)).ok());
+  Connect();
+  SendFiles(SharedSlotsFrame{kPoolBlocks}, {pool_.fd(), generations_.fd()});
+  peer_->Send(Block(77, 0));  // of an unknown transfer
+  peer_->Send(Announcement(1));
+  for (int32_t i = 0; i < 2; ++i) peer_->Send(Block(1, i));
+  *Piece(2, 4) ^= std::byte{4};
+  peer_->Send(Block(1, 2));
+  for (uint64_t taken = 1; taken <= 4; ++taken) {
+    const auto frame = peer_->Read<SharedTakenFrame>();
+    ASSERT_TRUE(frame.has_value());
+    EXPECT_EQ(frame->blocks, taken);
+  }
+  EXPECT_EQ(ReceiveStatus(1).code(), absl::StatusCode::kDataLoss);
+  *Piece(2, 4) ^= std::byte{4};
+  ExpectAlive();
+}
+
+TEST_P(ShmHostileSender, ImpossibleSlotsEndTheConnection) {
+  for (const int32_t slots : {0, kPoolBlocks + 100'000, INT32_MAX}) {
+    Connect();
+    SendFiles(SharedSlotsFrame{slots}, {pool_.fd(), generations_.fd()});
+    EXPECT_TRUE(peer_->Closed()) << slots;
+  }
+  Connect();
+  SendPool({pool_.fd(), generations_.fd()});
+  SendFiles(SharedSlotsFrame{kPoolBlocks}, {pool_.fd(), generations_.fd()});
+  EXPECT_TRUE(peer_->Closed());
+  ExpectAlive();
+}
+
+// A slot is given back before the pool has the block, and the transfer ends after that.
+TEST_P(ShmHostileSender, ASlotDoesNotWaitForThePoolButTheEndDoes) {
+  if (GetParam() == PoolMemory::kHost) return;
+  b_.pool().copies().held = true;
+  ASSERT_TRUE(b_.transport().Expect(Spec(1)).ok());
+  Connect();
+  SendFiles(SharedSlotsFrame{kPoolBlocks}, {pool_.fd(), generations_.fd()});
+  peer_->Send(Announcement(1));
+  peer_->Send(Block(1, 0));
+  const auto taken = peer_->Read<SharedTakenFrame>();
+  ASSERT_TRUE(taken.has_value());
+  EXPECT_EQ(taken->blocks, 1u);
+  peer_->Send(Block(1, 1));
+  EXPECT_FALSE(peer_->Read<SharedTakenFrame>(/*wait_ms=*/50).has_value());
+  b_.transport().CancelReceive(1);
+  EXPECT_TRUE(peer_->Read<AbortFrame>().has_value());
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  b_.Poll();
+  EXPECT_EQ(b_.TerminalEvents(1, true), 0) << "the copy to the pool still runs";
+  EXPECT_EQ(peer_->Read<SharedTakenFrame>()->blocks, 2u);
+  b_.pool().copies().held = false;
+  EXPECT_EQ(ReceiveStatus(1).code(), absl::StatusCode::kCancelled);
+  ExpectAlive();
+}
+
 class ShmSlowGreeting : public ShmHostileSender {
  protected:
   ShmSlowGreeting() : ShmHostileSender({.handshake_timeout_ms = 300}) {}
 };
 
-TEST_F(ShmSlowGreeting, EndsTheConnection) {
+INSTANTIATE_TEST_SUITE_P(To, ShmSlowGreeting,
+                         ::testing::Values(PoolMemory::kHost, PoolMemory::kDevice), MemoryName);
+
+TEST_P(ShmSlowGreeting, EndsTheConnection) {
   FileDescriptor socket = *ConnectUnix(*ParseShmAddress(b_.transport().address()));
   RawPeer silent(std::move(socket));
   EXPECT_TRUE(silent.Closed());  // no greeting in time
@@ -237,7 +317,7 @@ TEST_F(ShmSlowGreeting, EndsTheConnection) {
       [this] { return RawPeer(*ConnectUnix(*ParseShmAddress(b_.transport().address()))); }));
 }
 
-TEST_F(ShmHostileSender, ASenderThatDisconnectsFailsItsTransfers) {
+TEST_P(ShmHostileSender, ASenderThatDisconnectsFailsItsTransfers) {
   Begin(1);
   peer_->Send(Block(1, 0));
   b_.WaitFor(1, Kind::kReceiving);
@@ -248,8 +328,8 @@ TEST_F(ShmHostileSender, ASenderThatDisconnectsFailsItsTransfers) {
   ExpectAlive();
 }
 
-TEST_F(ShmHostileSender, ASilentSenderIsCut) {
-  TestWorker c(Shm({.ping_interval_ms = 20, .silence_timeout_ms = 100}), {}, 2);
+TEST_P(ShmHostileSender, ASilentSenderIsCut) {
+  TestWorker c(WithSharedMemory(Shm({.ping_interval_ms = 20, .silence_timeout_ms = 100})), {}, 2);
   ASSERT_TRUE(c.transport().Expect(Spec(1)).ok());
   RawPeer silent(*ConnectUnix(*ParseShmAddress(c.transport().address())));
   silent.Hello();

@@ -1,6 +1,8 @@
 #include "kvtransfer/pool/staged_pool.h"
 
+#include <cstring>
 #include <optional>
+#include <random>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -268,6 +270,130 @@ TEST_P(StagedPoolTest, ABufferHoldsTheBlocksOfEveryGroup) {
   EXPECT_TRUE(IsReady(none));
   EXPECT_TRUE(none.bytes().Runs().empty());
   EXPECT_EQ(pool.copies().begun, begun);
+}
+
+// ---- shared read buffers ------------------------------------------------------------------------
+
+// Shared read buffers as another process sees them.
+class SharedReads : public StagedPoolTest {
+ protected:
+  static constexpr int32_t kSlots = 3;
+
+  SharedReads() {
+    for (size_t i = 0; i < shared_.size(); ++i) shared_.data()[i] = static_cast<std::byte>(i * 7);
+    const PoolExport exported = *shared_.lender().exported();
+    slots_ = exported.layout;
+    view_ = *SharedPageView::Map(exported.file, static_cast<size_t>(slots_->pool_bytes()));
+  }
+
+  TestPool shared_{layout_, PoolMemory::kDevice, {.read_buffers = kSlots, .land_buffers = 1}, true};
+  const KvPoolLayout* slots_ = nullptr;
+  SharedPageView view_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Layouts, SharedReads,
+                         ::testing::Values(KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor));
+
+TEST_P(SharedReads, AreBlocksOfABlockMajorFile) {
+  EXPECT_EQ(slots_->kind(), KvLayoutKind::kBlockMajor);
+  EXPECT_EQ(slots_->group(0).num_blocks(), kSlots);
+  EXPECT_EQ(slots_->block_size(), layout_.block_size());
+  const LayerRange layers{.first = 1, .count = 1};
+  std::vector<PoolLease> leases;
+  for (int32_t slot = 0; slot < kSlots; ++slot) {
+    leases.push_back(
+        *shared_.lender().Acquire(PoolAccess::kRead, LeadingTokens(BlockId(9 + slot), 11), layers));
+    WaitFor(leases.back());
+    const LandingPart& part = leases.back().bytes().parts().front();
+    EXPECT_EQ(part.blocks, GroupBlocks(BlockId(slot)));
+    for (const Piece piece : leases.back().bytes().pieces()) {
+      const std::span<std::byte> want = shared_.Bytes(BlockId(9 + slot), 11, layers).Part(piece, 0);
+      EXPECT_EQ(std::memcmp(view_.data() + slots_->PieceOffset(piece.layer, piece.plane, slot),
+                            want.data(), want.size()),
+                0);
+    }
+  }
+  EXPECT_FALSE(
+      shared_.lender().Acquire(PoolAccess::kRead, LeadingTokens(BlockId(0), 16), {}).has_value());
+  PoolLease land = *shared_.lender().Acquire(PoolAccess::kLand, LeadingTokens(BlockId(0), 16), {});
+  const auto* const at = static_cast<const std::byte*>(land.bytes().Runs()[0].iov_base);
+  EXPECT_TRUE(at < view_.data() || at >= view_.data() + view_.size()) << "not shared";
+}
+
+// Against a naive model: which slots are lent, and what each of them must hold.
+TEST_P(SharedReads, KeepTheirBytesWhileTheyAreLentWhateverHappens) {
+  struct Loan {
+    PoolLease lease;
+    std::vector<std::byte> bytes;  // of the block when the copy began
+  };
+  std::mt19937 random(GetParam() == KvLayoutKind::kBlockMajor ? 5 : 6);
+  SlowCopies& copies = shared_.copies();
+  copies.looks = 0;
+  std::vector<Loan> loans;
+  size_t orphans = 0;  // copies of released leases that run
+  int refused = 0;
+  int lent = 0;
+  for (int step = 0; step < 5000; ++step) {
+    switch (random() % 6) {
+      case 0:
+      case 1: {
+        const auto block = BlockId(static_cast<int32_t>(random() % 64));
+        const auto tokens = static_cast<int32_t>(1 + random() % 16);
+        std::optional<PoolLease> lease =
+            shared_.lender().Acquire(PoolAccess::kRead, LeadingTokens(block, tokens), {});
+        if (!copies.held) orphans = 0;
+        ASSERT_EQ(lease.has_value(), loans.size() + orphans < size_t{kSlots}) << step;
+        refused += lease ? 0 : 1;
+        lent += lease ? 1 : 0;
+        if (lease) loans.push_back({*std::move(lease), Copied(shared_.Bytes(block, tokens))});
+        break;
+      }
+      case 2:
+        if (loans.empty()) break;
+        {
+          const size_t at = random() % loans.size();
+          orphans += *loans[at].lease.Ready() ? 0 : 1;
+          loans.erase(loans.begin() + static_cast<ptrdiff_t>(at));
+        }
+        break;
+      case 3:
+        copies.held = !copies.held;
+        break;
+      case 4:  // the engine writes to a block that is not being copied
+        if (copies.under_way() > 0) break;
+        shared_.data()[random() % shared_.size()] = static_cast<std::byte>(random());
+        break;
+      default:
+        break;
+    }
+    for (Loan& loan : loans) {
+      const absl::StatusOr<bool> ready = loan.lease.Ready();
+      ASSERT_TRUE(ready.ok());
+      if (*ready) {
+        ASSERT_EQ(Copied(loan.lease.bytes()), loan.bytes) << step;
+      }
+    }
+    ASSERT_EQ(shared_.lender().Settled(), !copies.held || orphans == 0);
+    if (!copies.held) orphans = 0;
+  }
+  copies.held = false;
+  EXPECT_GT(refused, 100);
+  EXPECT_GT(lent, 300);
+}
+
+TEST_P(SharedReads, OfSeveralGroupsHaveABlockOfEachGroupInASlot) {
+  const KvPoolLayout layout = MakeLayout({.layout = GetParam(), .groups = "wfv"});
+  TestPool pool(layout, PoolMemory::kDevice, {.read_buffers = 2, .land_buffers = 1}, true);
+  for (size_t i = 0; i < pool.size(); ++i) pool.data()[i] = static_cast<std::byte>(i * 37 >> 3);
+  GroupBlocks blocks(BlockId(9));
+  blocks.Set(2, BlockId(4));
+  const PoolLease first = *pool.lender().Acquire(PoolAccess::kRead, LeadingTokens(blocks, 16), {});
+  PoolLease lease = *pool.lender().Acquire(PoolAccess::kRead, LeadingTokens(blocks, 16), {});
+  WaitFor(lease);
+  GroupBlocks slot(BlockId(1));
+  slot.Set(2, BlockId(1));
+  EXPECT_EQ(lease.bytes().parts().front().blocks, slot);
+  EXPECT_EQ(lease.bytes().Checksums(), pool.Bytes(blocks, 16).Checksums());
 }
 
 }  // namespace

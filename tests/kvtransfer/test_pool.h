@@ -149,7 +149,9 @@ inline Piece PieceAt(int32_t number) { return {.layer = number / 2, .plane = num
 // A pool of either kind.
 class TestPool {
  public:
-  TestPool(const KvPoolLayout& layout, PoolMemory memory, const StagedPool::Limits& limits = {2, 2})
+  // `shared`: other processes can map the read buffers of a pool that the host cannot read.
+  TestPool(const KvPoolLayout& layout, PoolMemory memory, const StagedPool::Limits& limits = {2, 2},
+           bool shared = false)
       : size_(static_cast<size_t>(layout.pool_bytes())) {
     if (memory == PoolMemory::kHost) {
       pages_ = *SharedPageBuffer::Allocate(size_, "test pool");
@@ -158,9 +160,15 @@ class TestPool {
     }
     device_ = std::make_unique<TwiceMappedMemory>(size_);
     copies_ = std::make_unique<SlowCopies>(device_->readable());
-    staging_.resize(static_cast<size_t>(StagedPool::StagingBytes(layout, limits)));
-    lender_ =
-        std::make_unique<StagedPool>(device_->forbidden(), layout, *copies_, staging_, limits);
+    staging_.resize(static_cast<size_t>(StagedPool::StagingBytes(layout, limits, shared)));
+    SharedStaging slots;
+    if (shared) {
+      const auto bytes = StagedPool::SharedLayout(layout, limits).pool_bytes();
+      pages_ = *SharedPageBuffer::Allocate(static_cast<size_t>(bytes), "test slots");
+      slots = {.memory = {pages_.data(), pages_.size()}, .file = pages_.fd()};
+    }
+    lender_ = std::make_unique<StagedPool>(device_->forbidden(), layout, *copies_, staging_, limits,
+                                           slots);
   }
 
   // Address that kernels would use. The test reads and writes here.
@@ -175,7 +183,7 @@ class TestPool {
 
  private:
   const size_t size_;
-  SharedPageBuffer pages_;
+  SharedPageBuffer pages_;  // the pool, or its shared read buffers
   std::unique_ptr<TwiceMappedMemory> device_;
   std::unique_ptr<SlowCopies> copies_;
   std::vector<std::byte> staging_;

@@ -85,7 +85,9 @@ std::vector<Frame> Samples() {
       NcclLandedFrame{.batches = 8},
       NcclStopFrame{
           .closed = true, .landed = 3, .code = absl::StatusCode::kUnavailable, .reason = "no GPU"},
-      TakesLayersFrame{}};
+      TakesLayersFrame{},
+      SharedSlotsFrame{.slots = INT32_MAX},
+      SharedTakenFrame{.blocks = UINT64_MAX}};
 }
 
 // Frames with the fields that version 5 added at their end.

@@ -103,6 +103,8 @@ struct TransportSource {
   PoolMemory memory;
   // Announces where the pool's memory is. Destroying the returned object ends that.
   std::function<std::shared_ptr<void>(TestPool&)> introduce = nullptr;
+  bool shared = false;  // as TestPool's
+  StagedPool::Limits limits = {2, 2};
 };
 
 class TestWorker {
@@ -111,7 +113,7 @@ class TestWorker {
 
   TestWorker(const TransportSource& source, const TestShape& shape, uint64_t epoch,
              uint8_t fill = 0xEE, KvFingerprint fingerprint = {}, int32_t max_transfers = 1024)
-      : layout_(MakeLayout(shape)), pool_(layout_, source.memory) {
+      : layout_(MakeLayout(shape)), pool_(layout_, source.memory, source.limits, source.shared) {
     std::memset(pool_.data(), fill, pool_.size());
     if (source.introduce) introduced_ = source.introduce(pool_);
     TransportOptions options;

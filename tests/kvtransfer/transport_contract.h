@@ -45,7 +45,11 @@ class TransportContract : public ::testing::TestWithParam<ContractCase> {
               },
               memory};
     }
-    if (medium() != Medium::kNccl) return {CreateOverSockets, memory};
+    if (medium() != Medium::kNccl) {
+      TransportSource source(CreateOverSockets, memory);
+      source.shared = medium() == Medium::kShm;
+      return source;
+    }
     TransportSource source(Nccl(PatientNccl()), memory);
     if (memory == PoolMemory::kDevice) source.introduce = IntroduceToTheFakeDevice;
     return source;
@@ -185,7 +189,7 @@ inline std::string MediumName(const ::testing::TestParamInfo<ContractCase>& info
   return "Nccl" + pool;
 }
 
-// All media with host pools, and those without shared memory with pools that the host cannot read.
+// All media with host pools, and with pools that the host cannot read.
 inline auto EveryMedium() {
   return ::testing::Values(ContractCase{Medium::kLoopback}, ContractCase{Medium::kTcp},
                            ContractCase{Medium::kTls}, ContractCase{Medium::kShm},
@@ -193,6 +197,7 @@ inline auto EveryMedium() {
                            ContractCase{Medium::kLoopback, PoolMemory::kDevice},
                            ContractCase{Medium::kTcp, PoolMemory::kDevice},
                            ContractCase{Medium::kTls, PoolMemory::kDevice},
+                           ContractCase{Medium::kShm, PoolMemory::kDevice},
                            ContractCase{Medium::kShmOrTcp, PoolMemory::kDevice},
                            ContractCase{Medium::kNccl, PoolMemory::kDevice});
 }
@@ -200,6 +205,7 @@ inline auto EveryMedium() {
 inline auto EveryMediumWithCopies() {
   return ::testing::Values(ContractCase{Medium::kLoopback, PoolMemory::kDevice},
                            ContractCase{Medium::kTcp, PoolMemory::kDevice},
+                           ContractCase{Medium::kShm, PoolMemory::kDevice},
                            ContractCase{Medium::kShmOrTcp, PoolMemory::kDevice},
                            ContractCase{Medium::kNccl, PoolMemory::kDevice});
 }
