@@ -75,7 +75,8 @@ struct EngineOptions {
 
   // Transfer; set by the worker's main
   std::string transfer_listen;  // "HOST:PORT" for TCP; empty: none
-  bool transfer_shm = false;  // shared memory with peers on this host; the pool is a shared mapping
+  // Shared memory with peers on this host: the pool, or the staging buffers of a GPU's pool.
+  bool transfer_shm = false;
   bool transfer_nccl = false;  // payload over NCCL where both sides support it
   // The device chooses between the two above: SettleTransfer (peer_transport.h).
   bool transfer_auto = false;

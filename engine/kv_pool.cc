@@ -165,8 +165,10 @@ absl::StatusOr<KvPool> KvPool::Create(const ModelSpec& model, std::vector<Device
               resizable);
   pool.needs_memory_ = only_addresses;
   pool.reach_first_ = reach_first;
-  if (options.lend_pool || !device.host_accessible()) {
+  if (options.lend_pool) {
     ASSIGN_OR_RETURN(pool.lender_, pool.NewLender(options));
+  } else if (!device.host_accessible()) {
+    ASSIGN_OR_RETURN(pool.lender_, pool.LendThroughStaging(options));
   }
   if (device.host_accessible()) RETURN_IF_ERROR(pool.TakeMemory(options));
   return pool;
@@ -253,28 +255,51 @@ absl::Status KvPool::CheckMemory(const BlockCounts& blocks) const {
 
 absl::StatusOr<std::unique_ptr<TransferPool>> KvPool::NewLender(const EngineOptions& options) {
   if (options.lend_pool) return options.lend_pool(kernel_address(), layout_);
-  if (!host_accessible()) return LendThroughStaging();
+  if (!host_accessible()) {
+    EngineOptions alone = options;
+    alone.transfer_shm = false;
+    return LendThroughStaging(alone);
+  }
   return std::make_unique<HostPool>(kernel_address(), layout_, memory_.front()->shared_fd());
 }
 
-absl::StatusOr<std::unique_ptr<TransferPool>> KvPool::LendThroughStaging() {
-  const StagedPool::Limits limits;
-  const auto bytes = static_cast<size_t>(StagedPool::StagingBytes(layout_, limits));
+absl::StatusOr<std::unique_ptr<TransferPool>> KvPool::LendThroughStaging(EngineOptions& options) {
+  constexpr char kBuffers[] = "staging buffers of transfers";
+  Device& device = *devices_.front();
+  StagedPool::Limits limits;
+  SharedStaging shared;
   Staging of_lender;
-  ASSIGN_OR_RETURN(of_lender.memory,
-                   devices_.front()->AllocateStaging(bytes, "staging buffers of transfers"));
+  if (options.transfer_shm) {
+    const StagedPool::Limits of_shared{.read_buffers = StagedPool::SharedReadBuffers(layout_)};
+    const int64_t size = StagedPool::SharedLayout(layout_, of_shared).pool_bytes();
+    absl::StatusOr<std::unique_ptr<DeviceBuffer>> buffers =
+        device.AllocateSharedStaging(static_cast<size_t>(size), kBuffers);
+    if (buffers.ok()) {
+      limits = of_shared;
+      of_lender.shared = *std::move(buffers);
+      shared = {.memory = {of_lender.shared->data(), of_lender.shared->size()},
+                .file = of_lender.shared->shared_fd()};
+    } else if (!FallBackToTcp(buffers.status(), options)) {
+      return buffers.status();
+    }
+  }
+  const auto bytes =
+      static_cast<size_t>(StagedPool::StagingBytes(layout_, limits, of_lender.shared != nullptr));
+  ASSIGN_OR_RETURN(of_lender.memory, device.AllocateStaging(bytes, kBuffers));
   std::vector<DeviceCopies::Part> parts;
   for (size_t part = 0; part < memory_.size(); ++part) {
     parts.push_back({.device = devices_[part], .pool = memory_[part]->data()});
   }
   of_lender.copies = std::make_unique<DeviceCopies>(parts, reach_first_);
   RETURN_IF_ERROR(of_lender.copies->Prepare());
-  const auto& [memory, copies] = staging_.emplace_back(std::move(of_lender));
-  const std::span staging(memory->data(), memory->size());
+  const Staging& kept = staging_.emplace_back(std::move(of_lender));
+  const std::span staging(kept.memory->data(), kept.memory->size());
   if (parts.size() == 1) {
-    return std::make_unique<StagedPool>(kernel_address(), layout_, *copies, staging, limits);
+    return std::make_unique<StagedPool>(kernel_address(), layout_, *kept.copies, staging, limits,
+                                        shared);
   }
-  return std::make_unique<StagedPool>(memory_layout_, layout_, *copies, staging, limits);
+  return std::make_unique<StagedPool>(memory_layout_, layout_, *kept.copies, staging, limits,
+                                      shared);
 }
 
 absl::StatusOr<std::unique_ptr<DeviceBuffer>> KvPool::Allocate(int64_t bytes, Device& device,

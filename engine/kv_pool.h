@@ -86,7 +86,7 @@ class KvPool final : public ResizablePool {
   // Access to the pool for transports. Valid as long as the pool's memory.
   TransferPool& lender() const { return *lender_; }
   // Makes another access, for another thread. A pool that the host cannot read gives it staging
-  // buffers of its own. It must not outlive this pool.
+  // buffers of its own, which no other process can map. It must not outlive this pool.
   absl::StatusOr<std::unique_ptr<TransferPool>> NewLender(const EngineOptions& options);
   // Describes kind, blocks, bytes and layout, for people.
   std::string Description(const EngineOptions& options) const;
@@ -125,8 +125,9 @@ class KvPool final : public ResizablePool {
   // Blocks [begin, end) of one group.
   absl::Status PopulateRange(int32_t group, int32_t begin, int32_t end) const;
   absl::Status PopulateScratch() const;
-  // Makes a pool of staging buffers.
-  absl::StatusOr<std::unique_ptr<TransferPool>> LendThroughStaging();
+  // Makes a pool of staging buffers. With transfer_shm, processes on this host can map those of
+  // blocks to send; turns it off as Create does.
+  absl::StatusOr<std::unique_ptr<TransferPool>> LendThroughStaging(EngineOptions& options);
   template <typename Do>
   void ForEachGranuleRange(const BlockCounts& blocks, Do do_range) const;
   template <typename Do>
@@ -143,6 +144,7 @@ class KvPool final : public ResizablePool {
   // Of one lender; only for memory that the host cannot access.
   struct Staging {
     std::unique_ptr<DeviceBuffer> memory;
+    std::unique_ptr<DeviceBuffer> shared;  // read buffers that other processes can map; may be null
     std::unique_ptr<DeviceCopies> copies;
   };
   bool reach_first_ = false;  // as in DeviceGroup

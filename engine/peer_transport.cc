@@ -8,7 +8,6 @@
 #include "absl/strings/str_format.h"
 #include "common/entropy.h"
 #include "common/status_macros.h"
-#include "common/str_cat.h"
 #include "common/thread_slice.h"
 #include "engine/kv_pool.h"
 #include "kernels/create_device.h"
@@ -63,14 +62,6 @@ absl::Status SettleTransfer(const Device& device, EngineOptions& options) {
     options.transfer_shm = false;
     options.transfer_nccl = !options.transfer_listen.empty() && MayUseNccl(options);
   }
-  if (!options.transfer_shm) return absl::OkStatus();
-  if (options.transfer_listen.empty()) {
-    return absl::InvalidArgumentError(StrCat(
-        "the transport is \"shm\" and the device is \"", options.device,
-        "\": other processes cannot map the memory of a GPU; use the transport auto, nccl or "
-        "tcp"));
-  }
-  options.transfer_shm = false;
   return absl::OkStatus();
 }
 

@@ -28,8 +28,7 @@ void UseMedium(TransferMedium medium, const std::string& listen, EngineOptions& 
 
 // Sets transfer_shm and transfer_nccl to the values in effect for a pool on `device`. With
 // transfer_auto, a GPU's pool uses NCCL and TCP, any other shared memory and TCP. InvalidArgument:
-// the pool is on a GPU, and shared memory is the only medium, because other processes cannot map
-// such a pool; or NCCL is asked for beside TLS, without nccl_plaintext.
+// NCCL is asked for beside TLS, without nccl_plaintext.
 absl::Status SettleTransfer(const Device& device, EngineOptions& options);
 
 // Returns the fingerprint of the KV that this engine computes. REQUIRES: the options are settled.

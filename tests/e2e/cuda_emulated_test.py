@@ -39,6 +39,7 @@ R1_CONFIGURATIONS = (
     (["--kv-type", "f32", "--no-paged"], False),
     (["--kv-cache-max-mib", "16"], False),
     (["--transport", "tcp", "--max-chunk-tokens", "16"], False),
+    (["--transport", "shm", "--kv-type", "int8", "--max-chunk-tokens", "16", "--prefill-block-size", "8"], False),
     (["--transport", "loopback", "--prefill-block-size", "32", "--layer-pieces", "7"], False),
 )
 T1_CONFIGURATIONS = (

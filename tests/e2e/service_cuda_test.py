@@ -168,16 +168,6 @@ class RestartingAWorker(unittest.TestCase):
 
 class Transports(unittest.TestCase):
 
-    def start_worker(self, *arguments):
-        return subprocess.run([program("baton-decode-worker"), "--model", ARGUMENTS.model, "--listen", "127.0.0.1:0", *WORKER,
-                               *arguments], capture_output=True, text=True, timeout=SEEN_TIMEOUT_S, check=False)
-
-    def test_shared_memory_alone_is_refused_for_a_pool_on_a_gpu(self):
-        done = self.start_worker("--transport=shm")
-        self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn('the transport is "shm" and the device is "cuda-emulated"', done.stderr)
-        self.assertIn("use the transport auto, nccl or tcp", done.stderr)
-
     def assert_auto_answers(self, seed, bin_dir):
         """Answers jobs by a prefill and a decode worker with --transport auto. Returns the fleet's log."""
         jobs = jobs_of(seed, count=4, max_tokens=8)

@@ -11,6 +11,8 @@
 
 #include "common/str_cat.h"
 #include "engine/engine.h"
+#include "engine/in_process_pair.h"
+#include "engine/peer_transport.h"
 #include "tests/cuda/emulator_faults.h"
 #include "tests/cuda/emulator_library.h"
 #include "tests/engine/tiny_engine.h"
@@ -51,6 +53,15 @@ std::vector<GenerateRequest> MixedRequests() {
   return requests;
 }
 
+std::string Answer(SinkRecord record) {
+  std::string answer = record.error ? record.error->ToString() : "";
+  for (int32_t choice = 0; choice <= static_cast<int32_t>(record.others.size()); ++choice) {
+    for (const TokenId token : record.Choice(choice).tokens) answer += StrCat(" ", token);
+    answer += ";";
+  }
+  return answer;
+}
+
 // Answers all requests at once. Returns the token ids of each request, or its error.
 std::vector<std::string> AskAll(Engine& engine, const std::vector<GenerateRequest>& requests) {
   std::vector<std::shared_ptr<WaitingSink>> sinks;
@@ -59,15 +70,7 @@ std::vector<std::string> AskAll(Engine& engine, const std::vector<GenerateReques
     engine.Generate(request, sinks.back());
   }
   std::vector<std::string> answers;
-  for (const auto& sink : sinks) {
-    SinkRecord record = sink->WaitForEnd();
-    std::string answer = record.error ? record.error->ToString() : "";
-    for (int32_t choice = 0; choice <= static_cast<int32_t>(record.others.size()); ++choice) {
-      for (const TokenId token : record.Choice(choice).tokens) answer += StrCat(" ", token);
-      answer += ";";
-    }
-    answers.push_back(answer);
-  }
+  for (const auto& sink : sinks) answers.push_back(Answer(sink->WaitForEnd()));
   return answers;
 }
 
@@ -237,15 +240,66 @@ TEST(EngineOnCuda, TheWatchdogNoticesAKernelThatNeverEnds) {
 
 // ---- transports ---------------------------------------------------------------------------------
 
-TEST(EngineOnCuda, SharedMemoryAloneIsRefused) {
+// Blocks of the model with two KV groups travel as two blocks.
+TEST(EngineOnCuda, SharedMemoryCarriesTheKvOfAPair) {
+  for (const char* const model : {"q4_1", "window-q4_0"}) {
+    EngineOptions options = CudaOptions();
+    options.model = TinyModelFile(model);
+    options.max_chunk_tokens = 24;
+    EngineOptions on_cpu = options;
+    on_cpu.device = "cpu";
+    const auto cpu = Engine::Create(on_cpu);
+    ASSERT_TRUE(cpu.ok()) << cpu.status();
+    EmulatorLibrary().Configure({});
+    const auto pair = InProcessPair::Create(options, PairTransport::kShm,
+                                            KvGeometry{KvLayoutKind::kLayerMajor, 32});
+    ASSERT_TRUE(pair.ok()) << pair.status();
+    for (int round = 0; round < 2; ++round) {  // the second round uses the caches
+      std::vector<GenerateRequest> requests;
+      std::vector<std::shared_ptr<WaitingSink>> sinks;
+      for (uint64_t seed = 1; seed <= 4; ++seed) {
+        requests.push_back(TinyRequest(static_cast<int32_t>(23 * seed + 5 * round), 4, seed));
+        sinks.push_back(std::make_shared<WaitingSink>());
+        (*pair)->Generate(requests.back(), sinks.back());
+      }
+      const std::vector<std::string> expected = AskAll(**cpu, requests);
+      for (size_t i = 0; i < sinks.size(); ++i) {
+        EXPECT_EQ(Answer(sinks[i]->WaitForEnd()), expected[i]);
+      }
+    }
+    const MovedKvBytes::Totals moved = (*pair)->decode().Inspect().status.moved_kv;
+    EXPECT_GT(moved.received[static_cast<size_t>(KvMedium::kShm)], 0);
+    EXPECT_EQ(moved.received[static_cast<size_t>(KvMedium::kTcp)], 0);
+    EXPECT_GT((*pair)->decode().Inspect().status.kv_bytes_through_host, 0);
+  }
+}
+
+TEST(EngineOnCuda, WithoutPinnedSharedMemoryItUsesTcpOrSaysWhy) {
   EmulatorLibrary().Configure({});
+  gpu_emulator::EmulatedCallFaults& faults = EmulatorLibrary().call_faults();
+  faults.register_result = kCuNotPermitted;
   EngineOptions options = CudaOptions();
   options.transfer_shm = true;
   const absl::Status status = Engine::Create(options).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("\"shm\""), HasSubstr("\"cuda-emulated\""),
-                    HasSubstr("use the transport auto, nccl or tcp")));
+              AllOf(HasSubstr("pinned shared memory"), HasSubstr("cuMemHostRegister")));
+  options.transfer_listen = "127.0.0.1:0";
+  const auto engine = Engine::Create(options);
+  faults.register_result = kCuSuccess;
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  EXPECT_FALSE((*engine)->options().transfer_shm);
+  EXPECT_TRUE((*engine)->DeviceHealth().ok()) << "the device is not to blame";
+}
+
+// NCCL upgrades a TCP connection, so shared memory must not come first.
+TEST(EngineOnCuda, AutoDoesNotUseSharedMemory) {
+  EmulatorLibrary().Configure({});
+  EngineOptions options = CudaOptions();
+  UseMedium(TransferMediumNames().front().second, "127.0.0.1:0", options);
+  const auto engine = Engine::Create(options);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  EXPECT_FALSE((*engine)->options().transfer_shm);
+  EXPECT_TRUE((*engine)->options().transfer_nccl);
 }
 
 // ---- defaults -----------------------------------------------------------------------------------
