@@ -44,12 +44,14 @@ LIMITS = (
     (r"baton_t1_chunks_b?f16_256", (20, 28), (8, 12)),
     (r"baton_t1_chunks_(fp8|int8)_256", (20, 28), (24, 28)),
     # Once for each part of a unit, outside of the loop over tiles.
+    (r"baton_t1_chunks_int8_128", (0, 0), (8, 0)),
     (r"baton_t1_warpgroups_b?f16_128", (0, 0), (12, 20)),
     # Functions that attention calls a few times in each block.
     (r"_ZN5baton2t1\d+UnitStateILi128E\w+MergeBlocks\w+", (0, 0), (44, 128)),
     (r"_ZN5baton2t1\d+UnitStateILi256E\w+MergeBlocks\w+", (8, 8), (0, 0)),
     (r"_ZN5baton9attention\d+WorkOf\w+", (32, 8), (32, 8)),
-    (r"_ZN5baton2t1\d+NextUnit\w+", (8, 32), (16, 56)),
+    (r"_ZN5baton2t1\d+NextUnit\w+", (40, 88), (60, 132)),
+    (r"_ZN5baton2t1\d+(HullOf|HullOfPart|BeginWork|TokenOfItem)\w+", (4, 0), (16, 28)),
 )
 ENTRY = re.compile(r"Compiling entry function '\w+' for '(\w+)'")
 FUNCTION = re.compile(r"Function properties for (\w+)")

@@ -25,7 +25,7 @@ class Chunks {
       table.push_back(BlockId(i < shared ? 1'000 * prefix + i : next_++));
     }
     tables_.push_back(table);
-    chunks_.push_back({.rows = rows, .slots = slots});
+    chunks_.push_back({.table = {}, .rows = rows, .slots = slots});
   }
   std::vector<int32_t> Segments() {
     for (size_t i = 0; i < chunks_.size(); ++i) chunks_[i].table = tables_[i];
@@ -116,7 +116,9 @@ TEST(SharedPrefixes, NoOtherDivisionIntoSetsSavesMore) {
     int64_t saved = 0;
     for (size_t i = 1; i < segments.size(); ++i) {
       EXPECT_LE(segments[i], with_next[i - 1] * kT1GroupSegments);
-      if (segments[i - 1] != 0 && segments[i] != 0) EXPECT_EQ(segments[i - 1], segments[i]);
+      if (segments[i - 1] != 0 && segments[i] != 0) {
+        EXPECT_EQ(segments[i - 1], segments[i]);
+      }
       saved += segments[i] / kT1GroupSegments;
     }
     EXPECT_EQ(segments[0], 0);
