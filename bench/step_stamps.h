@@ -172,6 +172,10 @@ class StampedDevice final : public Device {
                                                                std::string_view purpose) override {
     return device_.AllocateShared(bytes, purpose);
   }
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> AllocateSharedStaging(
+      size_t bytes, std::string_view purpose) override {
+    return device_.AllocateSharedStaging(bytes, purpose);
+  }
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> Reserve(size_t bytes, std::string_view purpose,
                                                         bool shared) override {
     return device_.Reserve(bytes, purpose, shared);

@@ -55,9 +55,10 @@ class CudaContext {
   int max_shared_bytes() const { return max_shared_bytes_; }      // of a thread block
   int compute_capability() const { return compute_capability_; }  // 90 for 9.0
   // Kernels may begin before those ahead of them in the stream have ended
-  // (kernels/cuda/kernel_order.cuh).
+  // (kernels/cuda/kernel_order.cuh). Captures need a driver of CUDA 12.3. Later GPUs are untried.
   bool early_kernels() const {
-    return compute_capability_ >= 90 && driver_.LaunchKernelEx != nullptr;
+    return compute_capability_ == 90 && driver_version_ >= 12030 &&
+           driver_.LaunchKernelEx != nullptr;
   }
   const std::string& name() const { return name_; }
   int driver_version() const { return driver_version_; }  // 13000 for 13.0

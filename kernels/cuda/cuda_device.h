@@ -28,7 +28,7 @@ struct CudaDeviceOptions {
 };
 
 // If the environment variable BATON_EARLY_KERNELS is 0, a kernel begins when those ahead of it have
-// ended. Otherwise it may begin earlier, on compute capability 9.0 and later
+// ended. Otherwise it may begin earlier, on compute capability 9.0
 // (kernels/cuda/kernel_order.cuh). Results are the same.
 
 // Unavailable: no driver, no such GPU, or no kernel library. FailedPrecondition: the kernels do not

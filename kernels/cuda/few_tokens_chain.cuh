@@ -109,6 +109,7 @@ __device__ __forceinline__ void AddWindows(const MatMulParams& p, int tile, int 
   for (int window = 0; window < window_count; ++window, left -= Shape::kGroups) {
     auto& filled = windows[window % 2];
     scales.Store(filled, thread);
+    __syncwarp();  // the lanes of the token before may have skipped the chain
     SyncNamedBarrier(kFewWindowBarrier, Shape::kThreads);
     if (window + 1 < window_count) scales.Load(p, window + 1, thread);
     if (in_tile >= p.tokens) continue;  // so for one or two tokens, three of four warps add nothing

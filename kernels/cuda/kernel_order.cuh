@@ -1,6 +1,6 @@
 // When a kernel begins, and when it may touch device memory (decision 59).
 //
-// On compute capability 9.0 and later, a kernel may begin while kernels ahead of it in the stream
+// On compute capability 9.0, a kernel may begin while kernels ahead of it in the stream
 // still run ("programmatic dependent launch"). Its blocks take free room on the multiprocessors as
 // soon as every block of the kernel ahead has called LetNextKernelBegin or has ended.
 //

@@ -276,5 +276,13 @@ extern "C" __global__ void baton_gated_matmul_q4_k(const __grid_constant__ Gated
         self.assertEqual(tensor_instructions.machine_code(cubin), {"baton_a": first, "baton_b": second})
 
 
+class Constants(unittest.TestCase):
+    def test_only_readers_of_weights_use_the_read_only_cache(self):
+        """Other memory is written while its reader has begun (kernels/cuda/kernel_order.cuh), and the read-only cache need not notice."""
+        found = {path.name for folder in ("kernels/cuda", "bench") for path in (ROOT / folder).glob("*.cu*")
+                 if re.search(r"__ldg\(|__restrict__", path.read_text())}
+        self.assertEqual(found, {"embed_tokens.cu", "weight_fragments.cuh"})
+
+
 if __name__ == "__main__":
     unittest.main()
