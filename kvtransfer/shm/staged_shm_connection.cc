@@ -19,8 +19,11 @@ Frame StagedShmConnection::Describe() const {
 }
 
 void StagedShmConnection::BeginCopies() {
-  // All but the last one have begun.
-  while (copying_.empty() || copying_.back().lease.Begin(node_.pool())) {
+  // All but the last one have begun. Few run ahead, so that a more urgent transfer soon has its
+  // turn.
+  constexpr size_t kMostAhead = 4;
+  while (copying_.empty() ||
+         (copying_.back().lease.Begin(node_.pool()) && copying_.size() < kMostAhead)) {
     if (!HasRoom()) return;
     std::optional<BlockDispatch> next = node_.sender().NextBlock(peer());
     if (!next) return;

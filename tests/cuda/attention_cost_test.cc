@@ -36,11 +36,20 @@ TEST(AttentionCost, WhatIsNotSharedIsReadByTheKernelForDecode) {
   EXPECT_LT(Saved(64, 2048, 60'000, Shape(KvType::kInt8)), 0);
 }
 
-// No unit would be divided.
+// No unit would be divided, so few blocks would have work.
 TEST(AttentionCost, RestsWhosePiecesDoNotFitAreReadByTheKernelForDecode) {
   EXPECT_GT(Saved(64, 8192, 6'000), 0);
   EXPECT_LT(Saved(64, 8192, 7'000), 0);
   EXPECT_GT(Saved(32, 8192, 7'000), 0);
+  EXPECT_LT(Saved(128, 2048, 3'072), 0);
+  EXPECT_LT(Saved(96, 8192, 4'096), 0);
+  EXPECT_LT(Saved(192, 2048, 1'024), 0);
+  EXPECT_LT(Saved(256, 2048, 1'280), 0);
+}
+
+// Sharing wins even if no unit is divided.
+TEST(AttentionCost, ShortRestsOfManyRowsAreReadByTheKernelForChunks) {
+  EXPECT_GT(Saved(256, 8192, 256), 0);
 }
 
 // The last row of the second tile shares with nobody in its tile.
