@@ -44,7 +44,7 @@ LIMITS = (
     (r"baton_t1_chunks_b?f16_256", (20, 28), (8, 12)),
     (r"baton_t1_chunks_(fp8|int8)_256", (20, 28), (24, 28)),
     # Once for each part of a unit, outside of the loop over tiles.
-    (r"baton_t1_chunks_int8_128", (0, 0), (8, 0)),
+    (r"baton_t1_chunks_(int8|fp8)_128", (0, 0), (8, 0)),
     (r"baton_t1_warpgroups_b?f16_128", (0, 0), (12, 20)),
     # Functions that attention calls a few times in each block.
     (r"_ZN5baton2t1\d+UnitStateILi128E\w+MergeBlocks\w+", (0, 0), (44, 128)),
