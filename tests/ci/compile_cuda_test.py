@@ -113,7 +113,9 @@ class KernelSpills(unittest.TestCase):
         self.assertGreater(len(named), 50)
         for kernel in named:
             for processor in ("sm_80", "sm_90", "sm_90a"):
-                self.assertEqual(kernel_spills.limit_of(kernel, processor), (0, 0), kernel)
+                # Outside of the loop over tiles (docs/decisions/0058).
+                once = re.fullmatch(r"baton_t1_warpgroups_b?f16_128", kernel) and processor != "sm_80"
+                self.assertEqual(kernel_spills.limit_of(kernel, processor), (12, 20) if once else (0, 0), kernel)
 
     def errors(self, *limits):
         return [message.split(" spills")[0] for message, is_error in kernel_spills.judge(SPILLS, limits) if is_error]

@@ -91,16 +91,16 @@ INSTANTIATE_TEST_SUITE_P(
     Kernels, KernelFaults,
     testing::Values(
         // Lanes meet again in the MMA before they read terms, so the second barrier of the warp
-        // changes no result.
+        // changes no result. The third one only joins lanes before the barrier of the block.
         MutatedKernel{"Few",
                       &RunFew,
                       {{Primitive::kBlockBarrier, "dd"},
-                       {Primitive::kWarpBarrier, "RR"},
+                       {Primitive::kWarpBarrier, "RR="},
                        {Primitive::kCopyWait, "b"}}},
         MutatedKernel{"OneToken",
                       &RunOneToken,
                       {{Primitive::kBlockBarrier, "dd"},
-                       {Primitive::kWarpBarrier, "RR"},
+                       {Primitive::kWarpBarrier, "RR="},
                        {Primitive::kCopyWait, "b"}}},
         // The last barrier is for kernels that use the memory again.
         MutatedKernel{"Many",
