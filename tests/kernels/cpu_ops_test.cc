@@ -88,9 +88,9 @@ struct Step {
                              .slot_mapping = slots.data(),
                              .kv = kv,
                              .tokens = tokens});
-    ops.PagedAttention(
-        stream, {qkv.data(), kQkv, mixed.f32.data(), kHeads, kKvHeads, kHeadDim, 0.25f, kv,
-                 sequences.data(), &run, row_runs.data(), table.data(), kBlocks, nullptr, nullptr, tokens});
+    ops.PagedAttention(stream, {qkv.data(), kQkv, mixed.f32.data(), kHeads, kKvHeads, kHeadDim,
+                                0.25f, kv, sequences.data(), &run, row_runs.data(), table.data(),
+                                kBlocks, nullptr, nullptr, tokens});
     ops.Quantize(stream, mixed.f32.data(), tokens, kCols,
                  {nullptr, mixed.q8.data(), mixed.scale.data(), mixed.scaled_sum.data()});
     ops.MatMul(stream, {mixed.view(), weights.output, hidden.data(), kCols, tokens, true});
