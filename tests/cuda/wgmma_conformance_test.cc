@@ -52,6 +52,22 @@ INSTANTIATE_TEST_SUITE_P(Types, WgmmaConformance, testing::Values(HalfType::kBF1
                            return info.param == HalfType::kBF16 ? "bf16" : "f16";
                          });
 
+// Computes the products of `tiles` tiles on the device.
+void MultiplyByWgmma(ChosenLauncher& launcher, const Variant& variant, const std::string& type,
+                     HalfTiles& operands, int64_t tiles) {
+  std::vector<uint8_t> images(tiles * 2 * kWgmmaMatrixBytes, 0x7f);  // NaNs between them
+  for (int64_t tile = 0; tile < tiles; ++tile) {
+    uint8_t* const image = &images[tile * 2 * kWgmmaMatrixBytes];
+    Lay(variant.a, operands.a(tile), image);
+    Lay(variant.b, operands.b(tile), image + kWgmmaMatrixBytes);
+  }
+  const WgmmaTilesParams params = {
+      images.data(),    operands.a(),      operands.c(),     operands.d(),      variant.a.leading,
+      variant.a.stride, variant.b.leading, variant.b.stride, variant.a.swizzle, variant.b.swizzle};
+  launcher.Launch(variant.kernel + type, {{tiles, 1, 1}, {128, 1, 1}, 2 * kWgmmaMatrixBytes},
+                  &params, sizeof(params));
+}
+
 TEST_P(WgmmaConformance, EveryBitIsThatOfTheModel) {
   if (ModelOfDevice().step != kHopperDot.step) {
     GTEST_SKIP() << "not run: the GPU does not have compute capability 9.0";
@@ -67,18 +83,7 @@ TEST_P(WgmmaConformance, EveryBitIsThatOfTheModel) {
     for (int64_t left = of_variant; left > 0; left -= kTilesOfLaunch) {
       const int64_t tiles = std::min(left, kTilesOfLaunch);
       HalfTiles operands(GetParam(), kWgmmaTileRows, kWgmmaTileCols, tiles, random);
-      std::vector<uint8_t> images(tiles * 2 * kWgmmaMatrixBytes, 0x7f);  // NaNs between them
-      for (int64_t tile = 0; tile < tiles; ++tile) {
-        uint8_t* const image = &images[tile * 2 * kWgmmaMatrixBytes];
-        Lay(variant.a, operands.a(tile), image);
-        Lay(variant.b, operands.b(tile), image + kWgmmaMatrixBytes);
-      }
-      const WgmmaTilesParams params = {images.data(),     operands.a(),      operands.c(),
-                                       operands.d(),      variant.a.leading, variant.a.stride,
-                                       variant.b.leading, variant.b.stride,  variant.a.swizzle,
-                                       variant.b.swizzle};
-      launcher.Launch(variant.kernel + type, {{tiles, 1, 1}, {128, 1, 1}, 2 * kWgmmaMatrixBytes},
-                      &params, sizeof(params));
+      MultiplyByWgmma(launcher, variant, type, operands, tiles);
       tally.Add(operands);
     }
   }
@@ -139,18 +144,7 @@ TEST_P(WgmmaConformance, EqualsMmaSyncOnTheSameOperands) {
     const int64_t tiles = std::clamp(WantedResults() / kResultsOfTile + 1,
                                      static_cast<int64_t>(kOperandKinds.size()), kTilesOfLaunch);
     HalfTiles operands(GetParam(), kWgmmaTileRows, kWgmmaTileCols, tiles, random);
-    std::vector<uint8_t> images(tiles * 2 * kWgmmaMatrixBytes, 0x7f);
-    for (int64_t tile = 0; tile < tiles; ++tile) {
-      uint8_t* const image = &images[tile * 2 * kWgmmaMatrixBytes];
-      Lay(variant.a, operands.a(tile), image);
-      Lay(variant.b, operands.b(tile), image + kWgmmaMatrixBytes);
-    }
-    const WgmmaTilesParams params = {images.data(),     operands.a(),      operands.c(),
-                                     operands.d(),      variant.a.leading, variant.a.stride,
-                                     variant.b.leading, variant.b.stride,  variant.a.swizzle,
-                                     variant.b.swizzle};
-    launcher.Launch(variant.kernel + type, {{tiles, 1, 1}, {128, 1, 1}, 2 * kWgmmaMatrixBytes},
-                    &params, sizeof(params));
+    MultiplyByWgmma(launcher, variant, type, operands, tiles);
     const std::vector<float> by_mma = ByMma(launcher, type, operands, tiles);
     for (int64_t i = 0; i < operands.results(); ++i, ++compared) {
       const float by_wgmma = operands.Got(i);
