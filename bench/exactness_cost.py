@@ -8,7 +8,7 @@ The free choice of a product is the faster of cuBLASLt's best algorithm (exactne
 a chunk of 2,048 tokens without a prefix. Prints a table and one JSON line. For scripts/gpu_check.sh. Standard library only.
 
     exactness_cost.attention.tokens_T   our time over the peer's; the limit is 1.05
-    exactness_cost.step.tokens_T        the same for the sums of four products and attention. `ops`: ours_us, best_us and who is best
+    exactness_cost.step.tokens_T        the same for the sums of four products and attention. `ops`: ours_us, best_us and the name of the best choice
 """
 
 import json

@@ -52,7 +52,7 @@ TEST(AttentionCost, ShortRestsOfManyRowsAreReadByTheKernelForChunks) {
   EXPECT_GT(Saved(256, 8192, 256), 0);
 }
 
-// The last row of the second tile shares with nobody in its tile.
+// Row 33 is alone in its tile, so it shares with no other row.
 TEST(AttentionCost, ATileReadsASharedPrefixForItself) {
   const int64_t of_32 = Saved(32, 8192, 64);
   const int64_t of_33 = Saved(33, 8192, 64);

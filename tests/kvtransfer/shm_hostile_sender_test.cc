@@ -240,7 +240,7 @@ TEST_P(ShmHostileSender, FramesOutOfPlaceEndTheConnection) {
   ExpectAlive();
 }
 
-// As the sender of a pool that nobody can map.
+// The hostile peer plays a sender whose pool cannot be mapped.
 TEST_P(ShmHostileSender, EverySlotIsGivenBackOnce) {
   ASSERT_TRUE(b_.transport().Expect(Spec(1)).ok());
   Connect();
